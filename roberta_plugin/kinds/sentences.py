@@ -29,19 +29,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.sentences import split_line
+from roberta_plugin.kinds.windows import best_ranges
 
 Integers = NDArray[np.int64]
 
 SENTENCE_LENGTH = 200  # BertSum's most tokens of a sentence
 NUM_SPECIALS = 2  # <s> and </s> of a sentence
-_LENGTH_BONUS = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,23 +98,7 @@ def cut(lengths: Sequence[int], *, room: int, stride: int) -> list[Window]:
             break
         following = int(np.searchsorted(bounds, bounds[first] + stride))
         first = min(max(following, first + 1), stop)
-    owners = _best_windows(bounds, np.array(spans))
-    # The best window never moves back from one sentence to the next, so each window's sentences are a range.
-    best = pairwise(np.searchsorted(owners, np.arange(len(spans) + 1)).tolist())
-    return [Window(*span, *own) for span, own in zip(spans, best, strict=True)]
-
-
-def _best_windows(bounds: NDArray[np.int64], spans: NDArray[np.int64]) -> NDArray[np.int64]:
-    """First tokens (U + 1,), windows (W, 2) of sentences -> index of the best window of each sentence (U,)."""
-    best = np.full(len(bounds) - 1, -np.inf)
-    owners = np.zeros(len(bounds) - 1, dtype=np.int64)
-    for number, (first, stop) in enumerate(spans.tolist()):
-        left, right = bounds[first:stop] - bounds[first], bounds[stop] - bounds[first + 1 : stop + 1]
-        scores = np.minimum(left, right) + _LENGTH_BONUS * (bounds[stop] - bounds[first])  # (sentences of the window,)
-        own = slice(first, stop)
-        is_better = scores > best[own]
-        best[own][is_better], owners[own][is_better] = scores[is_better], number
-    return owners
+    return [Window(*span, *own) for span, own in zip(spans, best_ranges(bounds, spans), strict=True)]
 
 
 class Windows(NamedTuple):

@@ -15,11 +15,12 @@ Example: 12 tokens, room for 6, stride 3. Each token belongs to the window marke
 
 Token 3 has 2 tokens of context on its shorter side in window 0, and none in window 1. Token 4 has 1 in both: a tie.
 
-Shapes: W windows of a passage.
+Shapes: W windows of a passage, U units (tokens, or the sentences of a document).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -95,23 +96,30 @@ def cut(num_tokens: int, *, room: int, stride: int) -> list[Window]:
         if start + length == num_tokens:
             break
         start += min(stride, length)
-    owners = best_windows(np.array(spans), num_tokens)
-    # The best window never moves back from one token to the next, so each window's tokens are a range.
-    bounds = pairwise(np.searchsorted(owners, np.arange(len(spans) + 1)).tolist())
-    return [Window(*span, *best) for span, best in zip(spans, bounds, strict=True)]
+    best = best_ranges(np.arange(num_tokens + 1), [(start, start + length) for start, length in spans])
+    return [Window(*span, *own) for span, own in zip(spans, best, strict=True)]
 
 
-def best_windows(spans: NDArray[np.int64], num_tokens: int) -> NDArray[np.int64]:
-    """Windows (W, 2), each a first token and a length -> index of the best window of each token (num_tokens,)."""
-    best = np.full(num_tokens, -np.inf)
-    owners = np.zeros(num_tokens, dtype=np.int64)
-    for number, (start, length) in enumerate(spans.tolist()):
-        left = np.arange(length)
-        scores = np.minimum(left, length - 1 - left) + _LENGTH_BONUS * length  # (length,)
-        own = slice(start, start + length)
+def best_ranges(bounds: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Which units, that is tokens or sentences, have their best window in each window.
+
+    Args:
+        bounds: the first token of each unit, and the end of the last one (U + 1,).
+        spans: the first unit of each window, and the one behind its last, W of them.
+
+    Returns:
+        The first unit of each window, and the one behind the last, that no other window gives more context.
+    """
+    best = np.full(len(bounds) - 1, -np.inf)
+    owners = np.zeros(len(bounds) - 1, dtype=np.int64)
+    for number, (first, stop) in enumerate(spans):
+        left, right = bounds[first:stop] - bounds[first], bounds[stop] - bounds[first + 1 : stop + 1]
+        scores = np.minimum(left, right) + _LENGTH_BONUS * (bounds[stop] - bounds[first])  # (units of the window,)
+        own = slice(first, stop)
         is_better = scores > best[own]
         best[own][is_better], owners[own][is_better] = scores[is_better], number
-    return owners
+    # The best window never moves back from one unit to the next, so each window's units are a range.
+    return list(pairwise(np.searchsorted(owners, np.arange(len(spans) + 1)).tolist()))
 
 
 def tokens_of(tokens: LocatedTokens, start: int, stop: int) -> tuple[int, int] | None:
