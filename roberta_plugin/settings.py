@@ -32,7 +32,8 @@ def setting(default: Any, help_text: str, **more: Any) -> Any:
 
     `more` may have `flag`, the option's name if it is not the field's (without dashes: a positional argument),
     `choices`, the limits `smallest`, `largest` and `above` (itself excluded), which apply to each value of a tuple,
-    `default_text`, which the help shows for the default, and argparse's `metavar`, `nargs` and `action`.
+    `default_text`, which the help shows for the default, `read`, a function that converts the option's texts instead
+    of the field's type, and argparse's `metavar`, `nargs` and `action`.
     """
     if default is dict:
         return dataclasses.field(default_factory=dict, metadata={"help": help_text, **more})
@@ -71,7 +72,8 @@ def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any
     if name.startswith("-"):
         given = {"dest": item.name, "required": not _has_default(item), **given}
     if kind is bool:
-        return parser.add_argument(name, action="store_true", default=None, **given)
+        action = has.get("action", "store_true")  # store_false: an option such as --no-progress, of show_progress
+        return parser.add_argument(name, action=action, default=None if action == "store_true" else True, **given)
     metavar = "N" if kind in (int, float) else name.lstrip("-").replace("-", "_").upper()
     if "metavar" in has or not choices:
         given["metavar"] = has.get("metavar", metavar)
@@ -96,7 +98,9 @@ def from_arguments(kind: type[T], values: Mapping[str, Any], **known: Any) -> T:
     hints, items = typing.get_type_hints(kind), dataclasses.fields(kind)  # type: ignore[arg-type]
     given = {item.name: (item, values.get(item.name)) for item in items if item.init and item.name not in known}
     found = {
-        name: _converted(flag(item), hints[name], value, "")
+        name: item.metadata["read"](value)
+        if "read" in item.metadata
+        else _converted(flag(item), hints[name], value, "")
         for name, (item, value) in given.items()
         if value is not None and (value != [] or "nargs" in item.metadata)
     }
@@ -223,11 +227,12 @@ def _converted(option: str, hint: Any, value: Any, where: str) -> Any:
         return value if isinstance(value, Mapping) else parse_pairs(value, option=option)
     if typing.get_origin(kind) in _MANY:
         items = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else value
-        if any(isinstance(item, list | Mapping) for item in items):
+        inner = typing.get_args(kind)[0]
+        if typing.get_origin(inner) not in _MANY and any(isinstance(item, list | Mapping) for item in items):
             raise ValueError(f"{begin}each value of {name} ({option}) must be one text, got {value!r}.")
         if isinstance(value, Mapping):
             return tuple(f"{key}={item}" for key, item in value.items())
-        return tuple(_converted(option, typing.get_args(kind)[0], item, where) for item in items)
+        return tuple(_converted(option, inner, item, where) for item in items)
     if kind is bool and value in (True, "true", "True", "TRUE", False, "false", "False", "FALSE"):
         return value in (True, "true", "True", "TRUE")
     if isinstance(value, list | Mapping) or kind is bool:

@@ -32,6 +32,9 @@ class Splits:
     train: tuple[str, ...] = _files("train")
     valid: tuple[str, ...] = _files("valid")
     test: tuple[str, ...] = _files("test")
+    split: tuple[tuple[str, ...], ...] = setting(
+        (), "a split with another name, and its text", nargs="+", action="append", metavar=("NAME", "FILE")
+    )
     tokenizer: Path = setting(REQUIRED, "folder of the tokenizer, from `roberta tokenizer train`")
     dictionary: Path | None = setting(
         None,
@@ -55,21 +58,13 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     for settings in (Splits, DictionarySettings, LineRules, BinarizeSettings):
         add_options(parser, settings)
-    parser.add_argument(
-        "--split",
-        nargs="+",
-        action="append",
-        default=[],
-        metavar=("NAME", "FILE"),
-        help="a split with another name, and its text",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Binarize the splits one after the other."""
     inputs = from_arguments(Splits, vars(args))
     settings = from_arguments(BinarizeSettings, vars(args), rules=from_arguments(LineRules, vars(args)))
-    splits = splits_of(inputs, args.split)
+    splits = splits_of(inputs)
     tokenizer = load_tokenizer(inputs.tokenizer)
     with terminated_like_interrupted():
         vocabulary = vocabulary_of(inputs, splits, tokenizer, from_arguments(DictionarySettings, vars(args)), settings)
@@ -121,10 +116,10 @@ def vocabulary_of(
     )
 
 
-def splits_of(inputs: Splits, others: list[list[str]]) -> dict[str, list[str]]:
-    """Names of the splits and their files; `others` are the values of --split: a name, and files."""
+def splits_of(inputs: Splits) -> dict[str, list[str]]:
+    """Names of the splits and their files."""
     splits = {split: list(files) for split in _SPLITS if (files := getattr(inputs, split))}
-    for name, *files in others:
+    for name, *files in inputs.split:
         if name in splits or not files:
             raise ValueError(f"--split {name} needs an unused name and at least one file after it.")
         splits[name] = files

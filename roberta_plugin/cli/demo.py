@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.demo.report import most_frequent, summary
@@ -20,15 +19,12 @@ def define(parser: argparse.ArgumentParser) -> None:
         "it, pretrains a small RoBERTa with fairseq-train, and reports what it learned. Nothing is downloaded. After "
         "an interruption, the same command resumes where it stopped."
     )
-    parser.add_argument(
-        "--output-dir", type=Path, default=Path("runs/demo"), help="folder for all files of the run (runs/demo)"
-    )
     add_options(parser, DemoSettings)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the steps that are not done yet, then show the results."""
-    folder = DemoFolder(args.output_dir, from_arguments(DemoSettings, vars(args)))
+    folder = DemoFolder(from_arguments(DemoSettings, vars(args)))
     with terminated_like_interrupted(), folder.locked():
         run_steps(folder)
     show_results(folder)

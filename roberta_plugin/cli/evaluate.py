@@ -51,7 +51,6 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", nargs="?", choices=TASKS, metavar="TASK", help="with --help: whose options to show")
     add_options(parser, EvaluateSettings, optional=("data", "checkpoints"))
     add_options(parser, CollectSettings)
-    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     add_task_options(parser, stages=("score",))
 
 
@@ -75,10 +74,8 @@ def run(args: argparse.Namespace) -> int:
     if args.task not in (None, task):
         raise ValueError(f"{args.data} is prepared for {task}, not for {args.task}: leave {args.task} out.")
     checkpoints = [checkpoint_of(Path(path), option="--checkpoint") for path in args.checkpoints]
-    options, has_bars = task_options(args, task), not args.no_progress
-    evaluations = evaluate(
-        from_arguments(EvaluateSettings, vars(args), checkpoints=checkpoints, options=options, show_progress=has_bars)
-    )
+    options = task_options(args, task)
+    evaluations = evaluate(from_arguments(EvaluateSettings, vars(args), checkpoints=checkpoints, options=options))
     print(write_report(evaluations, Path(args.output_dir)))
     print(where_predictions_are(evaluations), end="")
     return 0

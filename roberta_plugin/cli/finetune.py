@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.cli.prepare import add_task_options, task_options
-from roberta_plugin.settings import add_options, from_arguments, parse_pairs
+from roberta_plugin.settings import add_options, from_arguments
 
 if TYPE_CHECKING:
     from roberta_plugin.experiments.finetune import FinetuneResult, FinetuneSettings
@@ -30,39 +30,22 @@ def define(parser: argparse.ArgumentParser) -> None:
         "3 seeds; above: lr 1e-5 and 3e-5, batch 32, 3 epochs, 3 seeds."
     )
     add_options(parser, FinetuneSettings)
-    parser.add_argument(
-        "--folds",
-        type=int,
-        metavar="K",
-        help="custom: cross-validation. K times the whole procedure, each with another Kth of the texts as development "
-        "set; then mean and spread of the metrics",
-    )
-    parser.add_argument(
-        "--slurm",
-        nargs="*",
-        metavar="NAME=VALUE",
-        help="run as a SLURM job array with these resources, under the names of slurm/README.md: time=8:00:00 "
-        "partition=gpu gpus_per_node=1 sbatch.OPTION=VALUE env.NAME",
-    )
     add_task_options(parser, stages=("prepare", "score"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Prepare, train, evaluate; 1 if a run has failed."""
-    from roberta_plugin.experiments.finetune import finetune
+    from roberta_plugin.experiments.finetune import cross_validate, finetune
 
     report = functools.partial(print, flush=True)
-    if args.folds is not None:
-        from roberta_plugin.experiments.finetune import cross_validate
-
-        with terminated_like_interrupted():
-            validated = cross_validate(settings_of(args), num_folds=args.folds, report=report)
-        codes = [show(result) for result in validated.folds]
-        print(validated.table)
-        return max(codes)
     with terminated_like_interrupted():  # else SIGTERM would leave the trainings running
-        result = finetune(settings_of(args), report=report)
-    return show(result)
+        settings = settings_of(args)
+        if settings.folds is None:
+            return show(finetune(settings, report=report))
+        validated = cross_validate(settings, report=report)
+    codes = [show(result) for result in validated.folds]
+    print(validated.table)
+    return max(codes)
 
 
 def show(result: FinetuneResult) -> int:
@@ -88,11 +71,7 @@ def show(result: FinetuneResult) -> int:
 
 def settings_of(args: argparse.Namespace) -> FinetuneSettings:
     """The settings that the arguments describe."""
-    from roberta_plugin.experiments.finetune import FinetuneSettings
-    from roberta_plugin.training.resources import Resources, read_resources
+    from roberta_plugin.experiments.settings import FinetuneSettings
 
-    slurm = None
-    if args.slurm is not None:
-        slurm = read_resources(parse_pairs(args.slurm, option="--slurm"), where="--slurm", kind=Resources)
     options = task_options(args, args.task)
-    return from_arguments(FinetuneSettings, vars(args), options=options, slurm=slurm, show_progress=True)
+    return from_arguments(FinetuneSettings, vars(args), options=options, show_progress=True)

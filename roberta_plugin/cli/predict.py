@@ -23,7 +23,6 @@ def define(parser: argparse.ArgumentParser) -> None:
         f"{shown}: {KINDS[name].fields}" for shown, name in TASK_KINDS.items()
     )
     add_options(parser, PredictSettings)
-    parser.add_argument("--no-progress", action="store_true", help="show no progress on stderr")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.prediction.predict import predict
 
     files = {name: None if path in (None, "-") else Path(path) for name, path in vars(args).items() if name in _FILES}
-    settings = from_arguments(PredictSettings, vars(args), **files, show_progress=not args.no_progress)
+    settings = from_arguments(PredictSettings, vars(args), **files)
     with terminated_like_interrupted():
         result = predict(settings)
     if result.output is not None:

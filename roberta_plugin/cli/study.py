@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-from pathlib import Path
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.experiments.settings import StudySettings
@@ -21,19 +20,7 @@ def define(parser: argparse.ArgumentParser) -> None:
         "examples/studies/ has the paper's Tables 1 to 3. Run the same command again: it resumes where it stopped. "
         "More variants, seeds or probes in the file extend the study."
     )
-    add_options(parser, StudySettings, skip=["output_dir"])
-    parser.add_argument("--output-dir", type=Path, help="where everything is written (runs/NAME of the file)")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="check everything and print the plan: tokens, FLOPs, hours; write nothing",
-    )
-    parser.add_argument(
-        "--tflops",
-        type=float,
-        help="for the hours of --dry-run: TFLOP/s that a run reaches (default: of finished runs, or a share of this "
-        "machine's peak)",
-    )
+    add_options(parser, StudySettings)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,12 +30,11 @@ def run(args: argparse.Namespace) -> int:
     roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
     from roberta_plugin.experiments.studies.study import run_study
 
-    folder = args.output_dir or Path("runs") / Path(args.study).stem
-    settings = from_arguments(StudySettings, vars(args), output_dir=folder)
-    if args.dry_run:
+    settings = from_arguments(StudySettings, vars(args))
+    if settings.dry_run:
         from roberta_plugin.experiments.studies.costs import dry_run
 
-        print(dry_run(settings, tflops=args.tflops))
+        print(dry_run(settings))
         return 0
     with terminated_like_interrupted():  # else SIGTERM would leave the trainings running
         outcome = run_study(settings, say=functools.partial(print, flush=True))

@@ -26,11 +26,6 @@ def define(parser: argparse.ArgumentParser) -> None:
         "leaves finished and running runs alone, and repeats failed ones."
     )
     add_options(parser, SweepSettings)
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="check the options and data of all runs, show their commands, write nothing",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.experiments.sweeps.sweep import check_options, summary_of, sweep
 
     settings = from_arguments(SweepSettings, vars(args))
-    if args.dry_run:
+    if settings.dry_run:
         grid = read_grid(settings.grid, slurm=settings.slurm)
         check_options(grid)
         return show_commands(grid, settings.output_dir.resolve())

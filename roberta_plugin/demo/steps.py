@@ -33,6 +33,7 @@ TRAINING = (*VOCABULARY, "minutes", "seed")
 class DemoSettings(Checked):
     """The fields are options of `roberta demo`; a change repeats the steps that depend on it."""
 
+    output_dir: Path = setting(Path("runs/demo"), "folder for all files of the run")
     minutes: float = setting(5.0, "time limit of the pretraining, without start-up", smallest=0.05, largest=24 * 60)
     vocab_size: int = setting(4000, "number of tokens of the tokenizer", smallest=300, largest=50000)
     max_megabytes: float = setting(0.0, "limit on the text to use, 0: no limit", smallest=0)
@@ -42,8 +43,8 @@ class DemoSettings(Checked):
 class DemoFolder:
     """Paths and finished steps of one demo run."""
 
-    def __init__(self, path: Path, settings: DemoSettings) -> None:
-        self.path = path.absolute()
+    def __init__(self, settings: DemoSettings) -> None:
+        self.path = settings.output_dir.absolute()
         self.settings = settings
         self.corpus = self.path / "corpus"
         self.tokenizer = self.path / "tokenizer"

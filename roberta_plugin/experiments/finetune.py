@@ -85,6 +85,8 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
         ValueError: if settings, model and data do not fit each other; or if the prepared folder or a run exists and was
             made with other settings: the message names each difference.
     """
+    if settings.folds is not None:
+        raise ValueError("folds are for `cross_validate`: call it instead, or leave them out.")
     return carry_out(plan_finetuning(settings, report=report), report=report)
 
 
@@ -190,26 +192,23 @@ class CrossValidation:
     """Mean and spread over the folds, as Markdown; empty while runs are left to do."""
 
 
-def cross_validate(
-    settings: FinetuneSettings, *, num_folds: int, report: Report = lambda line: None
-) -> CrossValidation:
-    """Run the procedure for each fold; calling it again resumes where it stopped.
+def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: None) -> CrossValidation:
+    """Run the procedure for each of `settings.folds`; calling it again resumes where it stopped.
 
     Args:
         settings: as for `finetune`; own data, without a development set.
-        num_folds: how many parts the texts are cut into.
         report: called with lines about the progress.
 
     Raises:
-        ValueError: if the settings do not go with folds; otherwise as `finetune`.
+        ValueError: as `finetune`.
     """
     plans: list[tuple[FinetunePlan, list[str]]] = []
-    for each in settings_of_folds(settings, num_folds):  # one that cannot be prepared is found before hours of training
+    for each in settings_of_folds(settings):  # one that cannot be prepared is found before hours of training
         said: list[str] = []
         plans.append((plan_finetuning(each, report=said.append), said))
     folds: list[FinetuneResult] = []
     for plan, said in plans:
-        for line in [f"fold {len(folds) + 1} of {num_folds}: {plan.settings.output_dir}", *said]:
+        for line in [f"fold {len(folds) + 1} of {len(plans)}: {plan.settings.output_dir}", *said]:
             report(line)
         folds.append(carry_out(plan, report=report))
     table = ""
@@ -222,24 +221,15 @@ def cross_validate(
     return CrossValidation(folds=folds, table=table)
 
 
-def settings_of_folds(settings: FinetuneSettings, num_folds: int) -> list[FinetuneSettings]:
-    """The settings of each fold.
-
-    Raises:
-        ValueError: naming the option that does not go with folds.
-    """
-    options = settings.options
-    if settings.task != "custom" or not isinstance(options, CustomOptions):
-        raise ValueError(f"--folds goes with custom: {settings.task} has an official development set.")
-    if num_folds < 2:
-        raise ValueError(f"--folds must be 2 or more, got {num_folds}.")
-    if options.valid or options.valid_share or options.fold:
-        raise ValueError("--folds cuts the development sets from --train: leave --valid, --valid-share and --fold out.")
-    if settings.data is not None:
-        raise ValueError("--folds prepares one folder for each fold: leave --data out, and give --train.")
+def settings_of_folds(settings: FinetuneSettings) -> list[FinetuneSettings]:
+    """The settings of each fold."""
+    options, num_folds = settings.options, settings.folds
+    assert isinstance(options, CustomOptions)
+    assert num_folds is not None
     return [
         replace(
             settings,
+            folds=None,
             output_dir=settings.output_dir / f"fold-{number}-of-{num_folds}",
             code=settings.output_dir,
             options=replace(options, fold=f"{number}/{num_folds}"),

@@ -157,15 +157,12 @@ def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None
         FileNotFoundError: if official files or the tokenizer are missing.
         ValueError: if they cannot be used; or if the folder is for another task, or was prepared with other settings.
     """
-    given = {item.name: getattr(data, item.name) for item in fields(DataSettings)}
     if data.raw is not None and not (folder / NAME).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
+        given = {item.name: getattr(data, item.name) for item in fields(DataSettings)}
         return prepare(PrepareSettings(**given, dictionary=dictionary, output_dir=folder))
     prepared = Prepared.open(folder)
-    task = given.pop("task")
-    if prepared.task != task:
-        raise ValueError(f"{folder} is prepared for {prepared.task}, not for {task}: give another --data.")
-    check_same(prepared, **given)
+    check_same(prepared, data)
     return prepared
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings
-from roberta_plugin.settings import REQUIRED, check_values, setting
-from roberta_plugin.training.resources import Resources
+from roberta_plugin.settings import REQUIRED, check_values, parse_pairs, setting
+from roberta_plugin.training.resources import Resources, read_resources
 
 Keep = Literal["best", "weights", "all"]
 
@@ -71,6 +71,7 @@ class SweepSettings(ReportedRuns):
     )
     after: Callable[[Any], None] | None = None
     """With `slurm`: what a job does with its RunFolder once the run is done."""
+    dry_run: bool = setting(False, "check the options and data of all runs, show their commands, write nothing")
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -89,13 +90,23 @@ class StudySettings(ReportedRuns):
     """Settings of `roberta study`."""
 
     study: Path = setting(REQUIRED, "study file (YAML)", flag="study")
+    output_dir: Path = setting(None, "where everything is written (runs/NAME of the file)")
     redo_changed: bool = setting(
         False, "if the file has changed: delete the results of what has changed, and make them again"
     )
     device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
+    dry_run: bool = setting(False, "check everything and print the plan: tokens, FLOPs, hours; write nothing")
+    tflops: float | None = setting(
+        None,
+        "for the hours of --dry-run: TFLOP/s that a run reaches (default: of finished runs, or a share of this "
+        "machine's peak)",
+        above=0,
+    )
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Name the output folder after the file, and check the values."""
+        if self.output_dir is None:
+            object.__setattr__(self, "output_dir", Path("runs") / self.study.stem)
         super().__post_init__()
         if self.report_only and self.redo_changed:
             raise ValueError("--report-only changes nothing: leave out --redo-changed.")
@@ -117,8 +128,8 @@ class EvaluateSettings:
     """Options of the scoring (`finetuning/options.py`); None: the paper's values."""
     max_tokens: int = setting(16384, "most positions of a batch, padding included")
     device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
-    show_progress: bool = False
-    """Whether to show progress bars."""
+    show_progress: bool = setting(False, "show no progress bar", flag="--no-progress", action="store_false")
+    """A program has to ask for progress bars, the command shows them unless told otherwise."""
     selection: str | None = None
     """The metric that has selected the checkpoints, by which they are judged; None: that of the recipe."""
     stored: Sequence[Path] | None = None
@@ -172,8 +183,21 @@ class FinetuneSettings(RunSettings, DataSettings):
         "checkpoint with the optimizer's state (24 bytes per parameter and run). Unfinished runs keep all they need to "
         "resume",
     )
-    slurm: Resources | None = None
-    """Resources of each run of a SLURM job array; None: run on this machine."""
+    slurm: Resources | None = setting(
+        None,
+        "run as a SLURM job array with these resources, under the names of slurm/README.md: time=8:00:00 "
+        "partition=gpu gpus_per_node=1 sbatch.OPTION=VALUE env.NAME",
+        nargs="*",
+        metavar="NAME=VALUE",
+        read=lambda texts: read_resources(parse_pairs(texts, option="--slurm"), where="--slurm", kind=Resources),
+    )
+    folds: int | None = setting(
+        None,
+        "custom: cross-validation. K times the whole procedure, each with another Kth of the texts as development "
+        "set; then mean and spread of the metrics",
+        metavar="K",
+        smallest=2,
+    )
     device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
     grid_only: bool = setting(False, "write the grid file for `roberta sweep`, and stop")
     code: Path | None = None
@@ -194,6 +218,19 @@ class FinetuneSettings(RunSettings, DataSettings):
                 "--slurm needs a time limit for a run: --slurm time=8:00:00. A run that needs longer is requeued and "
                 "resumes."
             )
+        if self.folds is not None:
+            self._check_folds()
+
+    def _check_folds(self) -> None:
+        options = self.options
+        if not isinstance(options, CustomOptions):
+            raise ValueError(f"--folds goes with custom: {self.task} has an official development set.")
+        if options.valid or options.valid_share or options.fold:
+            raise ValueError(
+                "--folds cuts the development sets from --train: leave --valid, --valid-share and --fold out."
+            )
+        if self.data is not None:
+            raise ValueError("--folds prepares one folder for each fold: leave --data out, and give --train.")
 
     @property
     def job_name(self) -> str:

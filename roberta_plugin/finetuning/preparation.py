@@ -121,15 +121,8 @@ def prepare(settings: PrepareSettings) -> Prepared:
     return Prepared.open(output_dir)
 
 
-def check_same(
-    prepared: Prepared,
-    *,
-    raw: Path | None = None,
-    tokenizer: Path | None = None,
-    max_length: int | None = None,
-    options: TaskOptions | None = None,
-) -> None:
-    """Refuse a prepared folder that was made from other files, with another tokenizer or with other settings.
+def check_same(prepared: Prepared, wanted: DataSettings) -> None:
+    """Refuse a prepared folder for another task, or made from other files, with another tokenizer or other settings.
 
     With `raw`, the settings describe a whole preparation, so their defaults are compared too; without it, only what is
     given.
@@ -138,9 +131,13 @@ def check_same(
         FileNotFoundError: if the official files or the tokenizer's do not exist.
         ValueError: naming each difference and what to do.
     """
-    options = checked_options(prepared.task, options)
-    different = list(_different_settings(prepared, max_length, options, is_whole=raw is not None))
-    different += _different_tokenizer(prepared, tokenizer)
+    if prepared.task != wanted.task:
+        raise ValueError(
+            f"{prepared.folder} is prepared for {prepared.task}, not for {wanted.task}: give another --data."
+        )
+    options, raw = wanted.task_options, wanted.raw
+    different = list(_different_settings(prepared, wanted.max_length, options, is_whole=raw is not None))
+    different += _different_tokenizer(prepared, wanted.tokenizer)
     different += _different_files(prepared, raw, options)
     if different:
         raise ValueError(

@@ -86,8 +86,8 @@ class PredictSettings:
     )
     window: int = dataclasses.field(default=1024, metadata={"smallest": 1})
     """Records in memory at a time, which are sorted by length."""
-    show_progress: bool = False
-    """Whether to show progress on stderr."""
+    show_progress: bool = setting(False, "show no progress on stderr", flag="--no-progress", action="store_false")
+    """A program has to ask for progress, the command shows it unless told otherwise."""
 
     def __post_init__(self) -> None:
         """Check the values.

@@ -69,6 +69,9 @@ class Command(Checked):
     only: Mapping[str, str] = setting(dict, "what", metavar="NAME=VALUE")
     column: str | None = setting(None, "which")
     is_on: bool = setting(False, "whether")
+    shows: bool = setting(False, "no show", flag="--no-show", action="store_false")
+    split: tuple[tuple[str, ...], ...] = setting((), "names and files", nargs="+", action="append")
+    slurm: dict[str, str] | None = setting(None, "resources", nargs="*", read=lambda texts: {"a": " ".join(texts)})
     inner: int = 3
 
 
@@ -80,8 +83,10 @@ def read(*words):
 
 def test_a_dataclass_becomes_options_and_the_options_become_the_dataclass():
     needed = ("a/b", "--output-dir", "out")
-    assert read(*needed) == Command(source=Path("a/b"), output_dir=Path("out"))
+    assert read(*needed) == Command(source=Path("a/b"), output_dir=Path("out"), shows=True)
+    assert not read(*needed, "--no-show").shows
     words = "--share 0.5 --keep best --size 1 2 --only a-b=1 --only c=2=3 --column null --is-on"
+    words += " --split x a b --split y c --slurm 1 2"
     assert read(*needed, *words.split()) == Command(
         source=Path("a/b"),
         output_dir=Path("out"),
@@ -91,6 +96,9 @@ def test_a_dataclass_becomes_options_and_the_options_become_the_dataclass():
         only={"a_b": "1", "c": "2=3"},
         column="null",  # a null in YAML, a name on a command line
         is_on=True,
+        shows=True,
+        split=(("x", "a", "b"), ("y", "c")),
+        slurm={"a": "1 2"},
     )
     for more, message in (
         (["--share", "2"], "--share must be from 0 to 1, got 2"),

@@ -147,21 +147,15 @@ def assumed_speed(*, num_ranks: int, parallel: int, is_cpu: bool) -> float:
         torch.set_num_threads(before)
 
 
-def dry_run(settings: StudySettings, *, tflops: float | None = None) -> str:
+def dry_run(settings: StudySettings) -> str:
     """The plan of a study as text, its data checked and counted. Nothing is kept.
 
     Where pretraining data or official files are not here, they are left out, so that a study can be planned anywhere.
-
-    Args:
-        settings: of the study.
-        tflops: speed of a run in TFLOP/s; None: that of finished runs, or a share of this machine's peak.
 
     Raises:
         FileNotFoundError: as `run_study`, for what is needed to plan.
         ValueError: as `run_study`.
     """
-    if tflops is not None and tflops <= 0:
-        raise ValueError(f"--tflops must be more than 0, got {tflops:g}.")
     planned = plan_study(settings)
     study, plans, parallel = planned.study, planned.plans, settings.parallel
     if not missing_data(plans):
@@ -175,8 +169,8 @@ def dry_run(settings: StudySettings, *, tflops: float | None = None) -> str:
                 folder = kept if (kept / PREPARED).is_file() else Path(scratch) / probe.name
                 prepared[probe.name] = prepared_folder(probe.source, folder)
         costs = costs_of(study, plans, prepared)
-    speed, source = 1e12 * (tflops or 0.0), "as given"
-    if tflops is None:
+    speed, source = 1e12 * (settings.tflops or 0.0), "as given"
+    if settings.tflops is None:
         logs = sorted((settings.output_dir / PRETRAINING).glob("*/seed-*/log.txt"))
         measured, source = measured_speed(logs), "measured in this study's runs"
         if measured is None:

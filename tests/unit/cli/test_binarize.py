@@ -8,7 +8,7 @@ from roberta_plugin.settings import from_arguments
 
 def splits(*words):
     args = build_parser("binarize").parse_args(["binarize", "--tokenizer", "t", "--output-dir", "d", *words])
-    return splits_of(from_arguments(Splits, vars(args)), args.split)
+    return splits_of(from_arguments(Splits, vars(args)))
 
 
 def test_splits_come_from_their_options():

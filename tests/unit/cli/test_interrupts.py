@@ -79,7 +79,7 @@ def test_under_nohup_a_closed_terminal_changes_nothing():
         ("finetune", ["RTE", "--output-dir", "out", "--model", "a.pt"], "roberta_plugin.experiments.finetune.finetune"),
         (
             "finetune",
-            ["RTE", "--output-dir", "out", "--model", "a.pt", "--folds", "2"],
+            ["custom", "--train", "a.csv", "--output-dir", "out", "--model", "a.pt", "--folds", "2"],
             "roberta_plugin.experiments.finetune.cross_validate",
         ),
         ("demo", ["--output-dir", "demo"], "roberta_plugin.cli.demo.run_steps"),

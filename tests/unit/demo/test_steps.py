@@ -12,22 +12,22 @@ VOCABULARY = next(step for step in STEPS if step.name == "vocabulary")  # depend
 
 
 def test_a_step_is_done_after_it_was_marked_and_not_before(tmp_path):
-    folder = DemoFolder(tmp_path, DemoSettings())
+    folder = DemoFolder(DemoSettings(output_dir=tmp_path))
     assert not folder.has_done(VOCABULARY)
     folder.mark_done(VOCABULARY, {"size": 3}, seconds=1.26)
-    again = DemoFolder(tmp_path, DemoSettings())
+    again = DemoFolder(DemoSettings(output_dir=tmp_path))
     assert again.has_done(VOCABULARY)
     assert again.results() == {"vocabulary": {"size": 3}, "seconds": {"vocabulary": 1.3}}
 
 
 def test_only_settings_that_the_step_depends_on_undo_it(tmp_path):
-    DemoFolder(tmp_path, DemoSettings()).mark_done(VOCABULARY, {"size": 3}, seconds=1)
-    assert DemoFolder(tmp_path, DemoSettings(minutes=1.0)).has_done(VOCABULARY)
-    assert not DemoFolder(tmp_path, DemoSettings(vocab_size=500)).has_done(VOCABULARY)
+    DemoFolder(DemoSettings(output_dir=tmp_path)).mark_done(VOCABULARY, {"size": 3}, seconds=1)
+    assert DemoFolder(DemoSettings(output_dir=tmp_path, minutes=1.0)).has_done(VOCABULARY)
+    assert not DemoFolder(DemoSettings(output_dir=tmp_path, vocab_size=500)).has_done(VOCABULARY)
 
 
 def test_forgotten_steps_are_to_be_done_again(tmp_path):
-    folder = DemoFolder(tmp_path, DemoSettings())
+    folder = DemoFolder(DemoSettings(output_dir=tmp_path))
     for step in STEPS[:3]:
         folder.mark_done(step, {}, seconds=1)
     folder.forget(STEPS[1:])
@@ -50,7 +50,7 @@ def test_impossible_settings_are_refused_by_name(settings, option):
 
 def test_two_runs_cannot_work_in_one_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(steps, "LOCK_PATIENCE_S", 0.0)
-    first, second = (DemoFolder(tmp_path, DemoSettings()) for _ in range(2))
+    first, second = (DemoFolder(DemoSettings(output_dir=tmp_path)) for _ in range(2))
     with first.locked(), pytest.raises(ValueError, match="--output-dir"), second.locked():
         raise AssertionError("both hold the folder")
     with second.locked():
@@ -60,13 +60,13 @@ def test_two_runs_cannot_work_in_one_folder(tmp_path, monkeypatch):
 def test_a_training_that_still_lives_keeps_the_folder(tmp_path, monkeypatch):
     """The child inherits the lock, so it holds the folder even where the demo itself was killed."""
     monkeypatch.setattr(steps, "LOCK_PATIENCE_S", 0.0)
-    folder = DemoFolder(tmp_path, DemoSettings())
+    folder = DemoFolder(DemoSettings(output_dir=tmp_path))
     with folder.locked():
         child = subprocess.Popen(
             [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[folder.lock_descriptor]
         )
-    with pytest.raises(ValueError, match="Another"), DemoFolder(tmp_path, DemoSettings()).locked():
+    with pytest.raises(ValueError, match="Another"), DemoFolder(DemoSettings(output_dir=tmp_path)).locked():
         pass
     child.communicate(b"\n", timeout=60)
-    with DemoFolder(tmp_path, DemoSettings()).locked():
+    with DemoFolder(DemoSettings(output_dir=tmp_path)).locked():
         pass

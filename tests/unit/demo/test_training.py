@@ -27,7 +27,7 @@ class Bar:
 
 @pytest.fixture
 def run(tmp_path):
-    return DemoFolder(tmp_path, DemoSettings(seed=7))
+    return DemoFolder(DemoSettings(output_dir=tmp_path, seed=7))
 
 
 def option(command, name):

@@ -10,6 +10,7 @@ from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.finetune import (
     FinetuneSettings,
     cross_validate,
+    finetune,
     folds_as_markdown,
     is_finished,
     rows_of_folds,
@@ -69,24 +70,30 @@ def evaluation(split, **median):
 
 
 def test_each_fold_has_its_part_and_its_folder(settings):
-    folds = settings_of_folds(settings, 3)
+    folds = settings_of_folds(dataclasses.replace(settings, folds=3))
     assert [fold.options.part() for fold in folds] == [(1, 3), (2, 3), (3, 3)]
     assert [fold.output_dir.name for fold in folds] == ["fold-1-of-3", "fold-2-of-3", "fold-3-of-3"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "options", "number", "message"),
+    ("changes", "options", "message"),
     [
-        ({"task": "RTE", "options": None}, {}, 5, "--folds goes with custom: RTE has"),
-        ({}, {}, 1, "--folds must be 2 or more, got 1"),
-        ({}, {"valid": "dev.csv"}, 5, "leave --valid, --valid-share and --fold out"),
-        ({}, {"fold": "1/3"}, 5, "leave --valid, --valid-share and --fold out"),
+        ({"task": "RTE", "options": None}, {}, "--folds goes with custom: RTE has"),
+        ({"folds": 1}, {}, "--folds must be 2 or more, got 1"),
+        ({"data": Path("data")}, {}, "leave --data out"),
+        ({}, {"valid": "dev.csv"}, "leave --valid, --valid-share and --fold out"),
+        ({}, {"fold": "1/3"}, "leave --valid, --valid-share and --fold out"),
     ],
 )
-def test_what_does_not_go_with_folds_is_refused(settings, changes, options, number, message):
-    given = {"options": CustomOptions(train="my.csv", **options), **changes}
+def test_what_does_not_go_with_folds_is_refused(settings, changes, options, message):
+    given = {"folds": 5, "options": CustomOptions(train="my.csv", **options), **changes}
     with pytest.raises(ValueError, match=message):
-        settings_of_folds(dataclasses.replace(settings, **given), number)
+        dataclasses.replace(settings, **given)
+
+
+def test_folds_are_not_forgotten_by_finetune(settings):
+    with pytest.raises(ValueError, match="folds are for `cross_validate`"):
+        finetune(dataclasses.replace(settings, folds=3))
 
 
 def test_mean_and_spread_are_those_of_the_folds():
@@ -112,5 +119,5 @@ def test_all_folds_are_prepared_before_one_is_trained(settings, monkeypatch):
     monkeypatch.setattr(procedure, "plan_finetuning", plan_finetuning)
     monkeypatch.setattr(procedure, "carry_out", None)
     with pytest.raises(ValueError, match="none is left"):
-        cross_validate(settings, num_folds=3)
+        cross_validate(dataclasses.replace(settings, folds=3))
     assert planned == ["1/3", "2/3", "3/3"]

@@ -10,7 +10,7 @@ import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.finetuning.options import RaceOptions, SquadOptions
-from roberta_plugin.finetuning.preparation import PrepareSettings, check_same, prepare
+from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from tests.tiny_benchmarks import write_tokenizer
 
 
@@ -59,12 +59,15 @@ def test_a_full_disk_is_named_and_leaves_nothing_behind(settings, monkeypatch):
 
 def test_only_what_is_given_is_compared_unless_the_official_files_are(settings):
     prepared = prepare(settings)
-    check_same(prepared)
-    check_same(prepared, raw=settings.raw, max_length=40, options=settings.options)
-    check_same(prepared, options=RaceOptions(order="passage"))
+    task = settings.task
+    check_same(prepared, DataSettings(task=task))
+    check_same(prepared, DataSettings(task=task, raw=settings.raw, max_length=40, options=settings.options))
+    check_same(prepared, DataSettings(task=task, options=RaceOptions(order="passage")))
     with pytest.raises(ValueError, match="it has order passage, not question"):
-        check_same(prepared, options=RaceOptions(order="question"))
+        check_same(prepared, DataSettings(task=task, options=RaceOptions(order="question")))
     with pytest.raises(ValueError, match=r"--max-length 40 leaves no token|it has question-length 20, not 128"):
-        check_same(prepared, raw=settings.raw)
+        check_same(prepared, DataSettings(task=task, raw=settings.raw))
     with pytest.raises(ValueError, match="multiple_choice has RaceOptions, got SquadOptions"):
-        check_same(prepared, options=SquadOptions())
+        DataSettings(task=task, options=SquadOptions())
+    with pytest.raises(ValueError, match="is prepared for multiple_choice, not for race: give another --data"):
+        check_same(prepared, DataSettings(task="race"))

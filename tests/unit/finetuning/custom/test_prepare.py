@@ -13,7 +13,7 @@ import pytest
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.inspection import describe, find_faults, remarks
 from roberta_plugin.finetuning.options import OWN_KINDS, CustomOptions
-from roberta_plugin.finetuning.preparation import check_same
+from roberta_plugin.finetuning.preparation import DataSettings, check_same
 from tests.tiny_tables import write_csv, write_json_lines
 
 LISTS = ("multiple-choice", "tagging")  # kinds whose rows hold lists
@@ -35,10 +35,10 @@ def test_every_kind_is_prepared_is_sound_and_is_known_again(prepare_table, tmp_p
         train="my.jsonl" if kind in LISTS else "my.csv",
         text_pair_column="pair" if kind == "pair" else None,
     )
-    check_same(prepared, raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options)
-    check_same(prepared)
+    check_same(prepared, DataSettings(task="custom", raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options))
+    check_same(prepared, DataSettings(task="custom"))
     with pytest.raises(ValueError, match=r"it has valid-share 0\.1, not 0\.5"):
-        check_same(prepared, options=CustomOptions(valid_share=0.5))
+        check_same(prepared, DataSettings(task="custom", options=CustomOptions(valid_share=0.5)))
 
 
 def test_labels_are_listed_in_the_folder_and_shown(prepare_table):

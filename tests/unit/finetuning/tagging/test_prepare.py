@@ -1,5 +1,6 @@
 """Prepared folders: gold tags survive words -> tokens -> words, in any context, with any piece labels."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.preparation import check_same
+from roberta_plugin.finetuning.preparation import DataSettings, check_same
 from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
 from roberta_plugin.finetuning.tagging.reader import read_file
 from roberta_plugin.kinds.tags import Sentences
@@ -134,11 +135,11 @@ def test_empty_sentences_and_words_without_tokens_are_kept(tmp_path):
 def test_a_folder_prepared_with_another_column_is_not_used_in_silence(tmp_path):
     raw = write_raw(tmp_path / "raw", sizes={"train": 3})
     prepared = write_prepared(tmp_path, raw=raw)
-    check_same(prepared, raw=raw, max_length=24, options=TaggingOptions(doc_stride=8))
+    wanted = DataSettings(task=prepared.task, raw=raw, max_length=24, options=TaggingOptions(doc_stride=8))
+    check_same(prepared, wanted)
+    others = TaggingOptions(doc_stride=8, tags_column="2", scheme="plain")
     with pytest.raises(ValueError, match=r"it has tags-column None, not 2; it has scheme None, not plain"):
-        check_same(
-            prepared, raw=raw, max_length=24, options=TaggingOptions(doc_stride=8, tags_column="2", scheme="plain")
-        )
+        check_same(prepared, dataclasses.replace(wanted, options=others))
 
 
 def test_texts_that_do_not_fit_and_types_without_entities_are_counted(tmp_path):
