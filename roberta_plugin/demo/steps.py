@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,7 +206,8 @@ def write_reports(run: DemoFolder) -> dict[str, Any]:
     from roberta_plugin.demo.report import write_report
 
     lines = run.train_log.read_text(encoding="utf-8", errors="replace").splitlines()
-    facts = write_report(run.path, results={**run.results(), "settings": asdict(run.settings)}, log_lines=lines)
+    settings = {name: getattr(run.settings, name) for name in TRAINING}
+    facts = write_report(run.path, results={**run.results(), "settings": settings}, log_lines=lines)
     return {"tokens_per_second": facts["tokens_per_second"]}
 
 
