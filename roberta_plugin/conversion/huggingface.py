@@ -239,7 +239,12 @@ def write_weights(folder: Path, parameters: Mapping[str, Tensor], *, max_shard_b
     where: dict[str, str] = {}
     for number, names in enumerate(shards, start=1):
         name = WEIGHTS if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
-        content = {key: parameters[key].contiguous() for key in names}
+        written: set[int] = set()  # safetensors refuses shared memory, as that of shared layers
+        content = {}
+        for key in names:
+            tensor = parameters[key].contiguous()
+            content[key] = tensor.clone() if tensor.data_ptr() in written else tensor
+            written.add(tensor.data_ptr())
         try:
             save_file(content, folder / name, metadata={"format": "pt"})
         except SafetensorError as error:  # names no file

@@ -29,6 +29,8 @@ from roberta_plugin.checkpoint_files import (
     unlisted_class,
 )
 from roberta_plugin.files import atomic_write
+from roberta_plugin.models.checkpoints.names import saved_options
+from roberta_plugin.models.sharing import joined
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +55,11 @@ def save_whole(obj: Any, filename: str) -> None:
     Raises:
         OSError: if it cannot be written; temporary errors are retried for a minute.
     """
+    sharing = saved_options(obj)[1].get("share_layers") or "none"
+    content = obj if sharing == "none" else {**obj, "model": joined(obj["model"], share_layers=sharing)}
 
     def write(file: IO[bytes]) -> None:
-        torch.save(obj, file)
+        torch.save(content, file)
         file.flush()
         fault = fault_of(file.name)
         if fault is not None:

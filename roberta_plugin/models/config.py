@@ -12,6 +12,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
 from roberta_plugin.models.attention.registry import BACKEND_NAMES
+from roberta_plugin.models.sharing import PARTS, num_groups
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -21,6 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
 ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))
+SHARED_PARTS = ChoiceEnum(list(PARTS))
 MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])
 
 
@@ -48,6 +50,13 @@ class FastRobertaConfig(FairseqDataclass):
     )
     pooler_activation_fn: ACTIVATION_FNS = field(  # type: ignore[valid-type]
         default="tanh", metadata={"help": "activation function of classification heads"}
+    )
+    share_layers: str = field(
+        default="none",
+        metadata={"help": "layers with the same parameters: none, all, or groups:N of consecutive layers (ALBERT)"},
+    )
+    share_parts: SHARED_PARTS = field(  # type: ignore[valid-type]
+        default="all", metadata={"help": "what --share-layers shares: whole layers, their attention, or their ffn"}
     )
     layer_norm_eps: float = field(
         default=1e-5, metadata={"help": "added to the variance in layer norms; Hugging Face's own default is 1e-12"}
@@ -142,6 +151,9 @@ def check_config(cfg: FastRobertaConfig) -> None:
     for name in ("activation_fn", "pooler_activation_fn"):
         if str(getattr(cfg, name)) not in ACTIVATIONS:
             raise ValueError(f"{_option(name)} must be one of {sorted(ACTIVATIONS)}, got {getattr(cfg, name)}.")
+    num_groups(cfg.share_layers, cfg.encoder_layers)
+    if str(cfg.share_parts) != "all" and cfg.share_layers == "none":
+        raise ValueError(f"--share-parts {cfg.share_parts} shares nothing by itself: give --share-layers all, too.")
 
 
 def _option(name: str) -> str:

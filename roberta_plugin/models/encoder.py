@@ -8,7 +8,7 @@ wanted, D model dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -116,7 +116,7 @@ class SentenceEncoder(nn.Module):
         dim: int,
         pad_id: int,
         max_positions: int,
-        layers: list[Layer],
+        layers: Sequence[nn.Module],
         dropout_prob: float,
         layer_norm_eps: float,
         checkpoint_activations: bool = False,

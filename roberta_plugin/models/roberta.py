@@ -33,6 +33,7 @@ from roberta_plugin.models.encoder import initialize
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.heads import HEADS
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
+from roberta_plugin.models.sharing import check_shared
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.register_state_dict_post_hook(name_heads_as_in_files)
         self.register_load_state_dict_pre_hook(name_heads_as_in_model)
         if cfg.compile_layers:
-            compile_layers(encoder.sentence_encoder.layers)
+            compile_layers(set(encoder.sentence_encoder.layers))
 
     @classmethod
     def check_options(cls, options: Any) -> None:
@@ -299,6 +300,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         state_dict.clear()
         state_dict.update(renamed)
         check_sizes(self, state_dict)
+        check_shared(self, state_dict, option=f"--share-layers {self.cfg.share_layers}")
         reconcile_pairs(self, state_dict)
         reconcile_heads(self, state_dict)
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqEncoder
-from torch import Tensor
+from torch import Tensor, nn
 
 from roberta_plugin.models.attention.base import first_of_predicted, first_positions
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
 from roberta_plugin.models.pretraining_heads import MaskedLMHead, NextSentenceHead
+from roberta_plugin.models.sharing import num_groups, share
 
 POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of windows has more
 
@@ -34,7 +35,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             dim=dim,
             pad_id=dictionary.pad(),
             max_positions=self.max_positions(),
-            layers=[self.new_layer() for _ in range(cfg.encoder_layers)],
+            layers=self._new_layers(),
             dropout_prob=cfg.dropout,
             layer_norm_eps=cfg.layer_norm_eps,
             checkpoint_activations=cfg.checkpoint_activations,
@@ -50,6 +51,12 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             layer_norm_eps=cfg.layer_norm_eps,
         )
         self.next_sentence_head = NextSentenceHead(dim) if predicts_next_sentence else None
+
+    def _new_layers(self) -> list[nn.Module]:
+        """The encoder's layers, some of which may be the same."""
+        cfg = self.cfg
+        groups = num_groups(cfg.share_layers, cfg.encoder_layers)
+        return share([self.new_layer() for _ in range(cfg.encoder_layers)], groups=groups, parts=str(cfg.share_parts))
 
     def new_layer(self) -> Layer:
         """A layer of the sizes and dropouts of this encoder."""

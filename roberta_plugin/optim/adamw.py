@@ -311,11 +311,14 @@ def set_layer_depths(model: nn.Module) -> None:
     An optimizer receives parameters without names. `optim_overrides` is one of the two attributes that fairseq copies
     from a parameter to its fp32 master copy (--bf16, or --fp16 with --fp16-no-flatten-grads).
 
+    A parameter that several layers share counts as one of the highest of them.
+
     Example: with 12 layers, heads have 0, the top layer 1, the first layer 12 and embeddings 13.
     """
-    numbers = {name: int(found[1]) for name, _ in model.named_parameters() if (found := _LAYER.match(name))}
+    named = model.named_parameters(remove_duplicate=False)
+    numbers = {parameter: int(match[1]) for name, parameter in named if (match := _LAYER.match(name))}
     num_layers = max(numbers.values(), default=-1) + 1
     for name, parameter in model.named_parameters():
-        in_embeddings = name.startswith(_ENCODER) and name not in numbers
-        above = num_layers + 1 if in_embeddings else num_layers - numbers[name] if name in numbers else 0
+        in_embeddings = name.startswith(_ENCODER) and parameter not in numbers
+        above = num_layers + 1 if in_embeddings else num_layers - numbers.get(parameter, num_layers)
         parameter.optim_overrides = {"layers_above": above}  # type: ignore[attr-defined]

@@ -31,18 +31,22 @@ class Shape:
     predicted_share: float = 0.15
     predicts_next_sentence: bool = False
     num_segments: int = 0
+    num_attentions: int | None = None  # distinct ones; None: one a layer
+    num_ffns: int | None = None
 
     @property
     def num_parameters(self) -> int:
-        """Number of trainable parameters; the LM head shares its matrix with the embeddings."""
+        """Number of trainable parameters; shared layers and the LM head's matrix, which is that of the
+        embeddings, count once."""
         h, f = self.dim, self.ffn_dim
         norm = 2 * h
         positions = self.max_positions + _POSITION_OFFSET
         embeddings = (self.vocab_size + positions + self.num_segments) * h + norm
-        layer = 4 * (h * h + h) + norm + (h * f + f) + (f * h + h) + norm
+        attentions = (self.num_attentions or self.num_layers) * (4 * (h * h + h) + norm)
+        ffns = (self.num_ffns or self.num_layers) * ((h * f + f) + (f * h + h) + norm)
         head = h * h + h + norm + self.vocab_size
         next_sentence = h * h + h + 2 * h + 2 if self.predicts_next_sentence else 0
-        return embeddings + self.num_layers * layer + head + next_sentence
+        return embeddings + attentions + ffns + head + next_sentence
 
 
 def flops_per_token(shape: Shape) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_plugin.launch.recipe import LaunchSettings, complete
+from roberta_plugin.models.sharing import num_groups
 from roberta_plugin.planner.flops import PAPER_VOCABULARY, Shape, flops_per_token
 from roberta_plugin.planner.machines import Machine
 from roberta_plugin.training import arguments as train_arguments
@@ -146,6 +147,8 @@ def training_of(
 def shape_of(parsed: Namespace) -> Shape:
     """Model sizes from fairseq's options."""
     has_pairs = str(getattr(parsed, "input_format", "")).endswith("-pair")
+    groups = num_groups(getattr(parsed, "share_layers", "none"), parsed.encoder_layers)
+    parts = str(getattr(parsed, "share_parts", "all"))
     return Shape(
         num_layers=parsed.encoder_layers,
         dim=parsed.encoder_embed_dim,
@@ -156,6 +159,8 @@ def shape_of(parsed: Namespace) -> Shape:
         tokens_per_sample=parsed.tokens_per_sample,
         predicted_share=parsed.mask_prob,
         predicts_next_sentence=bool(getattr(parsed, "next_sentence_prediction", False)),
+        num_attentions=groups if parts in ("all", "attention") else None,
+        num_ffns=groups if parts in ("all", "ffn") else None,
         num_segments=2 if has_pairs and not parsed.no_segment_embeddings else 0,
     )
 

@@ -12,6 +12,7 @@ shapes. Here sizes come from the parameters; the number of heads and the activat
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
@@ -35,6 +36,7 @@ from roberta_plugin.models.checkpoints.names import (
     sizes_of,
 )
 from roberta_plugin.models.config import ACTIVATIONS, SIZES, FastRobertaConfig
+from roberta_plugin.models.sharing import PARTS, aliases
 
 OUR_MODELS = ("fast_roberta", *(f"fast_roberta_{size}" for size in SIZES))
 FAIRSEQ_MODELS = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
@@ -63,6 +65,7 @@ _SWITCHES = (
     "spectral_norm_classification_head",
 )
 _NAMES = ("activation_fn", "pooler_activation_fn")
+_SHARING = ("share_layers", "share_parts")
 _DEFAULT_NAMES = {"activation_fn": "gelu", "pooler_activation_fn": "tanh"}  # of fairseq's roberta
 
 
@@ -110,7 +113,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     known = {field.name for field in fields(FastRobertaConfig)} if name in OUR_MODELS else None
     options = {
         option: _checked(path, option, saved[option])
-        for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES)
+        for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING)
         if saved.get(option) is not None and (known is None or option in known)
     }
     for option, size in sizes_of(state["model"]).items():  # before a model of a billion layers is built
@@ -125,7 +128,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
 def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     """Options of `fast_roberta` that describe the model of a checkpoint, of any year.
 
-    `layer_norm_eps` and `untie_weights_roberta` are there where they are not the defaults.
+    `layer_norm_eps`, `untie_weights_roberta` and the shared layers are there where they are not the defaults.
 
     Example: {"encoder_layers": 12, "encoder_embed_dim": 768, ..., "activation_fn": "gelu"}
 
@@ -160,7 +163,8 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     eps = kept.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps)
     if not isinstance(eps, float) or not 0.0 < eps <= 1.0:
         raise ValueError(f"layer_norm_eps of the checkpoint must be a number above 0, at most 1, got {eps!r}.")
-    others = {"layer_norm_eps": eps, "untie_weights_roberta": bool(kept.get("untie_weights_roberta"))}
+    sharing = {name: _checked(Path("The checkpoint"), name, kept[name]) for name in _SHARING if kept.get(name)}
+    others = {"layer_norm_eps": eps, **sharing, "untie_weights_roberta": bool(kept.get("untie_weights_roberta"))}
     others = {name: value for name, value in others.items() if value != getattr(FastRobertaConfig, name)}
     return {**sizes, "encoder_attention_heads": num_heads, **activations, **others}
 
@@ -244,13 +248,11 @@ def assign_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) ->
     with _named(path):
         with NoInitialization():
             model.upgrade_state_dict(tensors)  # type: ignore[operator]  # older names; heads
-        shared: dict[int, list[str]] = {}
-        for name, parameter in model.named_parameters(remove_duplicate=False):
-            shared.setdefault(id(parameter), []).append(name)
+        shared = aliases(model.named_parameters(remove_duplicate=False))
         in_fp32 = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
         # Not fairseq's own method, which lacks `assign`; besides the names, it only prunes layers.
         nn.Module.load_state_dict(model, in_fp32, assign=True)
-    for first, *others in shared.values():  # the LM head's matrix is that of the embeddings again
+    for first, *others in shared:  # the LM head's matrix is that of the embeddings again
         for other in others:
             module, _, attribute = other.rpartition(".")
             setattr(model.get_submodule(module), attribute, model.get_parameter(first))
@@ -273,6 +275,11 @@ def _checked(path: Path, option: str, value: Any) -> int | float | bool | str:
         is_right, wanted = isinstance(value, str) and value in allowed, f"one of {', '.join(allowed)}"
     elif option in _SWITCHES:
         is_right, wanted = isinstance(value, bool | int), "true or false"
+    elif option in _SHARING:  # what the number of layers allows is checked with the other options
+        value = str(value)
+        allowed = PARTS if option == "share_parts" else ("none", "all")
+        is_right = value in allowed or (option == "share_layers" and bool(re.fullmatch(r"groups:\d+", value)))
+        wanted = f"one of {', '.join(allowed)}" + (" and groups:N" if option == "share_layers" else "")
     elif option in _COUNTS:
         is_right, wanted = isinstance(value, int) and value > 0, "a whole number above 0"
     else:
