@@ -10,6 +10,7 @@ pretraining_heads      features                   -> logits of the vocabulary, a
 heads                  features                   -> logits of classes, tags, spans or sentences: fine-tuning
 linear_cross_entropy   features, labels           -> loss, without holding all logits
 compiling              torch.compile of the layers, with enough graphs
+sharing                layers with the same parameters
 checkpoints/           state dicts of other layouts, heads and options
 cpu/                   faster training steps on a CPU
 flops                  FLOPs of a training step, peak FLOP/s of GPUs
