@@ -114,8 +114,8 @@ def export_model(settings: ExportSettings) -> Converted:
     check_values(settings)
     model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
     record = {"source": str(model.path), "to": settings.to, "head": model.head.name, "version": __version__}
+    notes = [*model.notes, *_notes_on_long_texts(model, settings.to)]
     with output_folder(settings.output_dir, record) as folder:
-        notes = list(model.notes)
         if settings.to == "huggingface":
             write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
         elif settings.to == "fairseq":
@@ -126,6 +126,27 @@ def export_model(settings: ExportSettings) -> Converted:
             notes += write_onnx(model, folder, int8_sample=settings.int8_sample)
         write_card(model, folder, to=settings.to, license_name=settings.license)
     return Converted(folder=settings.output_dir, model=model, notes=tuple(notes))
+
+
+def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
+    """What a format does not say of a model that reads long texts otherwise than by their begin.
+
+    Raises:
+        ValueError: if its answers would then be those of another model.
+    """
+    layout = model.text_layout
+    if layout.long_texts is None:
+        return []
+    if layout.has_windows and to != "huggingface":
+        raise ValueError(
+            f"{model.path} reads long texts in windows and pools them inside of the model, which --to {to} cannot "
+            "express: use --to huggingface, whose folder `roberta predict` reads, or fine-tune with --long-texts "
+            "head+tail."
+        )
+    program = {"huggingface": "transformers", "fairseq": "fairseq", "onnx": "ONNX Runtime"}[to]
+    note = f"Of texts longer than {layout.max_length} tokens, the model reads {layout.long_texts}"
+    remembers = ", as `roberta predict` does with this folder" if to == "huggingface" else ""
+    return [f"{note}{remembers}. {program} does not: cut them before."]
 
 
 def import_model(settings: ImportSettings) -> Converted:

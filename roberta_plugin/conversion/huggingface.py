@@ -27,6 +27,7 @@ from roberta_plugin.conversion.huggingface_model import (
     from_config,
     from_hugging_face,
     head_of,
+    remembered_layout,
     remembered_training,
     to_config,
     to_hugging_face,
@@ -107,7 +108,7 @@ def read_huggingface(path: Path) -> PortableModel:
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
         data_task = "squad1"
     trained, remembered = remembered_training(config, where)
-    settings = {"max_length": options["max_positions"], **settings, **remembered}
+    settings = {"max_length": options["max_positions"], **settings, **remembered, **remembered_layout(config, where)}
     if "kind" in settings:
         settings["labels"] = list(labels)
     task: dict[str, Any] = {"_name": name, "max_positions": options["max_positions"]}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
+from roberta_plugin.kinds.texts import TextLayout
 from roberta_plugin.models.checkpoints.building import architecture
 from roberta_plugin.models.checkpoints.names import (
     ALL_HEADS,
@@ -51,6 +52,7 @@ _SIZES = {
 _DROPOUTS = {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"}
 _THEIR_EPSILON = 1e-12  # of layer norms, where config.json does not name it
 REMEMBERED = "fine_tuned_on"  # our own entry: task and settings of fine-tuning, without labels; transformers keeps it
+TEXTS = "text_layout"  # likewise: the `TextLayout` of a model that does not cut long texts at their end
 _LENGTHS = ("max_length", "question_length", "doc_stride")
 _KINDS = (*sorted({task.kind for task in GLUE_TASKS.values()}), "tagging")
 _WORDS = {"kind": _KINDS, "order": ("passage", "question")}
@@ -122,7 +124,25 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     if is_known and not trained.get(identity.IS_INFERRED) and is_of_this_head:
         kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
         config[REMEMBERED] = {"task": trained["task"], "settings": kept}
+    if model.text_layout.long_texts is not None:
+        config[TEXTS] = asdict(model.text_layout)
     return config
+
+
+def remembered_layout(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The settings of a `TextLayout` that an export of ours recorded; {} if there is no such entry.
+
+    Raises:
+        ValueError: if no export of ours could have written the entry.
+    """
+    if (entry := config.get(TEXTS)) is None:
+        return {}
+    try:
+        layout = TextLayout(**entry)
+        layout.check()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {TEXTS} was not written by an export ({error}): delete the entry.") from error
+    return asdict(layout)
 
 
 def _check_expressible(model: PortableModel, options: Mapping[str, Any], saved: Mapping[str, Any]) -> None:

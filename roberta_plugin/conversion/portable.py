@@ -17,6 +17,7 @@ from roberta_plugin.conversion.model_files import SourceKind
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
+from roberta_plugin.kinds.texts import TextLayout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,13 @@ class PortableModel:
     def mask_keeps_space(self) -> bool:
         """Whether the space before `<mask>` is a separate token (no lstrip); in our own models it is not."""
         return bool(identity.of_checkpoint(self.state).get(identity.MASK_KEEPS_SPACE))
+
+    @property
+    def text_layout(self) -> TextLayout:
+        """How it reads texts that are too long; in a format that cannot say it, at their begin."""
+        settings = identity.of_checkpoint(self.state).get("settings") or {}
+        length = settings.get("max_length") or int(self.state["cfg"]["model"]["max_positions"])
+        return TextLayout.of(settings if self.head.facts.head == "classification" else {}, max_length=length)
 
     @property
     def parameters(self) -> dict[str, Tensor]:

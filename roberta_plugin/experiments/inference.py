@@ -129,7 +129,7 @@ def run_model(
     if not len(dataset):
         raise ValueError(f"{split.folder}: the split {split.name!r} has no examples.")
     batches = dataset.batches(1, max_tokens=max_tokens)
-    collected = Collected(split, task.kind.outputs)
+    collected = Collected(split, task.kind.outputs, pools_windows=task.kind.window_pooling is not None)
     model = model.to(device)
     for addresses in terminal_bar(batches, split.name, unit="batch") if show_progress else batches:
         batch = dataset.__getitems__(addresses)

@@ -139,3 +139,21 @@ class ExamplesDataset(BlockDataset):
         cu_seqlens = np.array([*starts, *padding, width], dtype=np.int32)  # (S + 1,), more with padding
         packing = {"positions": positions, "cu_seqlens": cu_seqlens, "max_seqlen": max_seqlen}
         return {"src_tokens": tokens, "packing": packing}
+
+
+class WindowsDataset(ExamplesDataset):
+    """A split whose examples are documents, some of which have several windows."""
+
+    @cached_property
+    def _room(self) -> NDArray[np.int32]:
+        """See `ExamplesDataset.lengths`.
+
+        A padded batch with a document of several windows takes, at most, the most windows of a document times the
+        widest window for each document; one without such a document, its longest window for each.
+        """
+        counts = np.diff(self.split.offsets)
+        room = super()._room
+        if self.pack or not len(self):
+            return room
+        widths = room // int(counts.max())
+        return np.where(counts > 1, counts * widths.max(), widths).astype(np.int32)

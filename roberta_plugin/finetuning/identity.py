@@ -26,7 +26,8 @@ _LENGTHS = ("max_length", "question_length", "doc_stride", "size", "sentence_len
 _FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read
 _FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read
 _COLUMNS = ("id_column", "group_column", "delimiter", "label_separator")  # how tables were read
-_MAY_DIFFER = (*_LENGTHS, *_FORMS, *_FIELDS, *_COLUMNS)
+_LONG_TEXTS = ("long_texts", "window_stride", "max_windows", "window_pooling")
+_MAY_DIFFER = (*_LENGTHS, *_LONG_TEXTS, *_FORMS, *_FIELDS, *_COLUMNS)
 # The same head for other texts:
 _SAME_HEAD = {
     **{"multiple_choice": "race", "conll2003": "tagging", "wnut17": "tagging"},

@@ -31,7 +31,8 @@ def settings_faults(prepared: Prepared) -> list[str]:
         wanted = benchmark_of(prepared.task).settings(max_length=int(has.get("max_length", 0)), options=options)
     except (ValueError, TypeError) as error:
         return [f"{path}: {error}"]
-    faults = [f"{path} lacks the setting {name!r} of {prepared.task}." for name in wanted if name not in has]
+    lacking = [name for name, value in wanted.items() if value is not None and name not in has]
+    faults = [f"{path} lacks the setting {name!r} of {prepared.task}." for name in lacking]
     if _has_labels(prepared) and not has.get("labels"):
         faults.append(f"{path} lacks the setting 'labels'.")
     unknown = [name for name in prepared.common_files if name.endswith((".bin", ".idx", ".npy", ".jsonl"))]

@@ -62,8 +62,17 @@ def join(
         return np.concatenate([bos, a[: max_length - 2], eos]).astype(np.int32)
     room = max_length - 2 - separators
     assert room >= 2, "a pair needs six tokens"
-    if len(a) + len(b) > room:
-        half = room // 2
-        keep_a = min(len(a), max(room - len(b), room - half))
-        a, b = a[:keep_a], b[: room - keep_a]
+    keep_a, keep_b = shares(len(a), len(b), room)
+    a, b = a[:keep_a], b[:keep_b]
     return np.concatenate([bos, a, eos * separators, b, eos]).astype(np.int32)
+
+
+def shares(a: int, b: int, room: int) -> tuple[int, int]:
+    """Tokens that remain of two texts with `a` and `b` tokens, by the rule of `join`.
+
+    Example: 4 and 1 tokens, room for 4 -> 3 and 1.
+    """
+    if a + b <= room:
+        return a, b
+    keep_a = min(a, max(room - b, room - room // 2))
+    return keep_a, room - keep_a

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from roberta_plugin.kinds import OWN
+from roberta_plugin.kinds import LONG_TEXTS, OWN, POOLINGS
 from roberta_plugin.settings import check_values
 from roberta_plugin.settings import setting as option
 
@@ -354,6 +354,28 @@ class CustomOptions(FileOptions):
         stage="prepare",
         choices=("none", "balanced"),
     )
+    long_texts: str | None = option(
+        None,
+        "classification, pair, multi-label, regression: what is read of a text that is longer than --max-length: its "
+        "head, its tail, head+tail, or all of it in windows whose features are pooled (head)",
+        stage="prepare",
+        choices=LONG_TEXTS,
+    )
+    window_stride: int | None = option(
+        None,
+        "--long-texts windows: most tokens between the starts of two windows (as many as a window has: no overlap)",
+        stage="prepare",
+        smallest=1,
+    )
+    max_windows: int | None = option(
+        None,
+        "--long-texts windows: most windows of a text in training, evenly spread; else all are read (8)",
+        stage="prepare",
+        smallest=1,
+    )
+    window_pooling: str | None = option(
+        None, "--long-texts windows: mean or maximum of their features (mean)", stage="prepare", choices=POOLINGS
+    )
     threshold: float | None = option(
         None,
         "multi-label: probability from 0 to 1 from which a label is predicted; question-answering: probability of no "
@@ -385,12 +407,16 @@ class CustomOptions(FileOptions):
             "label_separator": ("multi-label",),
             "threshold": ("multi-label", "question-answering"),
             "labels": ("classification", "pair", "multi-label", "multiple-choice", "tagging"),
+            "long_texts": ("classification", "pair", "multi-label", "regression"),
         }
         for name, kinds in of_kinds.items():
             if self.kind is not None and getattr(self, name) is not None and kind not in kinds:
                 raise ValueError(f"--{name.replace('_', '-')} goes with --kind {' or '.join(kinds)}, not {kind}.")
         if self.class_weights == "balanced" and kind not in ("classification", "pair", "multi-label"):
             raise ValueError(f"--class-weights balanced goes with labels, and --kind {kind} has none of its own.")
+        for name in ("window_stride", "max_windows", "window_pooling"):
+            if getattr(self, name) is not None and self.long_texts != "windows":
+                raise ValueError(f"--{name.replace('_', '-')} goes with --long-texts windows.")
         if kind == "tagging" and self.text_pair_column is not None:
             raise ValueError("--text-pair-column: --kind tagging has no second text. Leave it out.")
         if kind == "pair" and self.text_pair_column is None:

@@ -36,7 +36,7 @@ from roberta_plugin.finetuning.text_examples import SchemaExample, TextExample, 
 from roberta_plugin.kinds import kind_class, metrics
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.phrases import Schema, schema_inputs
-from roberta_plugin.kinds.texts import sentence_inputs
+from roberta_plugin.kinds.texts import TextLayout, sentence_inputs
 from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)
@@ -174,7 +174,8 @@ class _Writing:
         self.split, self.encoder, self.max_length = split, encoder, max_length
 
     def _sequences(self, texts: Sequence[tuple[str, ...]]) -> Iterator[NDArray[np.int32]]:
-        return sentence_inputs(texts, self.encoder, self.split, max_length=self.max_length)
+        layout = TextLayout(max_length=self.max_length)
+        return (ids for (ids,) in sentence_inputs(texts, self.encoder, self.split, layout))
 
     def texts(self, examples: Sequence[TextExample], *, competes: bool) -> None:
         """One sequence per example; `competes`: the label says whether it is the right one of its group."""

@@ -22,7 +22,7 @@ from roberta_plugin.hub import running
 from roberta_plugin.hub.running import Batch, map_batches
 from roberta_plugin.hub.texts import TextCodec
 from roberta_plugin.kinds.sentences import Windows, by_document, padded_layout, segments_of
-from roberta_plugin.models.heads import SpanLogits
+from roberta_plugin.models.heads import SpanLogits, pool_windows
 
 Pooling = Literal["mean", "first"]
 
@@ -160,6 +160,32 @@ class HubCore(nn.Module):
             max_tokens=max_tokens,
         )
         return torch.stack(rows) if rows else torch.empty(0, self.num_classes(head))
+
+    def text_logits(
+        self,
+        texts: Sequence[Sequence[NDArray[Any]]],
+        head: str,
+        *,
+        pooling: str | None = None,
+        max_tokens: int | None = None,
+    ) -> Tensor:
+        """A classification head's logits (N, C) for texts of one sequence each; or of windows, which are pooled.
+
+        See `models/heads.pool_windows`. The windows of all texts are computed in batches of any of them.
+        """
+        sequences = [sequence for windows in texts for sequence in windows]
+        if pooling is None:
+            return self.class_logits(sequences, head, max_tokens=max_tokens)
+        vectors = self.run(
+            sequences, lambda batch: list(running.first_features(self.model, batch)), max_tokens=max_tokens
+        )
+        if not vectors:
+            return torch.empty(0, self.num_classes(head))
+        first = torch.tensor(np.cumsum([0, *map(len, texts)]), device=self.device)
+        with running.inference(self.model):
+            pooled = pool_windows(torch.stack(vectors)[:, None], first=first, pooling=pooling)
+            logits: Tensor = self.model.heads[head](pooled)  # type: ignore[index, operator, union-attr]
+        return logits.float().cpu()
 
     def span_outputs(
         self, sequences: Sequence[NDArray[Any]], head: str, *, max_tokens: int | None = None

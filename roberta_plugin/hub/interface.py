@@ -34,6 +34,7 @@ from roberta_plugin.hub import running
 from roberta_plugin.hub.core import HubCore, Pooling
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
 from roberta_plugin.kinds import phrases
+from roberta_plugin.kinds.texts import TextLayout, inputs_of
 from roberta_plugin.kinds.words import split_words, word_spans
 from roberta_plugin.models.checkpoints.building import ModelOnlyTask, build_model
 from roberta_plugin.models.heads import SpanLogits
@@ -244,7 +245,8 @@ class RobertaHub(HubCore):
         """Ids (T,), (B, T), or a list of texts and pairs -> the predictions of a head.
 
         A classification head gives log-probabilities (B, C) of its classes, or its logits; for a regression, and for
-        the options of a multiple choice, ask for the logits. A token head gives the same for each token (B, T, C), and
+        the options of a multiple choice, ask for the logits. Texts that are too long are refused, unless the model was
+        fine-tuned with another --long-texts than head. A token head gives the same for each token (B, T, C), and
         a span head `SpanLogits`; for a list of texts both give one for each.
 
         Raises:
@@ -257,6 +259,11 @@ class RobertaHub(HubCore):
             raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
         found: Tensor | SpanLogits
         if not isinstance(tokens, Tensor):
+            if (layout := self._text_layout).long_texts is not None and head in self.heads_of("classification"):
+                pairs = [(text,) if isinstance(text, str) else tuple(text) for text in tokens]
+                read = [inputs.sequences for inputs in inputs_of(pairs, self.codec.encoder, layout)]
+                logits = self.text_logits(read, head, pooling=layout.window_pooling, max_tokens=max_tokens)
+                return logits if return_logits else logits.log_softmax(dim=-1)
             sequences = self._sequences(tokens)
             if is_span:
                 return self.span_outputs(sequences, head, max_tokens=max_tokens)
@@ -296,6 +303,13 @@ class RobertaHub(HubCore):
         inputs = phrases.question_inputs(question, self.codec.encoder, max_length=self.max_positions)
         scores = self.score_spans(inputs.sequences, phrases.masked_positions(inputs))
         return phrases.answer(question, np.array(scores))
+
+    @property
+    def _text_layout(self) -> TextLayout:
+        """How the model reads texts that are too long, where it was fine-tuned with --long-texts."""
+        settings = self.trained_on.get("settings") or {}
+        length = min(settings.get("max_length", self.max_positions), self.max_positions)
+        return TextLayout.of(settings, max_length=length)
 
     def _sequences(self, texts: Sequence[Text]) -> list[NDArray[np.int64]]:
         if isinstance(texts, str):

@@ -78,6 +78,8 @@ KINDS: dict[str, Entry] = {
     "summary": Entry("Summary", "text", options=("num_sentences", "length_share", "no_trigram_blocking")),
     "embedding": Entry("Embedding", "text [text_pair]"),
 }
+LONG_TEXTS = ("head", "tail", "head+tail", "windows")  # what is read of a text that is too long
+POOLINGS = ("mean", "max")  # of windows
 OWN = tuple(name for name, entry in KINDS.items() if entry.is_own)
 TASK_KINDS = {entry.task_kind or name: name for name, entry in KINDS.items() if entry.task_kind not in KINDS}
 """Values of --task-kind -> the kinds that answer."""

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.json_files import read_json
-from roberta_plugin.kinds import KINDS
+from roberta_plugin.kinds import KINDS, POOLINGS
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import text_of
-from roberta_plugin.kinds.texts import text_inputs
+from roberta_plugin.kinds.texts import MAX_WINDOWS, TextLayout, inputs_of
 from roberta_plugin.tables import IN_MEMORY, Row
 
 DEFAULT_THRESHOLD = 0.5
@@ -128,6 +128,12 @@ class Kind(ABC):
     def labels(self) -> list[str]:
         """The labels in the order of their numbers."""
         return list(self.settings["labels"])
+
+    @property
+    def window_pooling(self) -> str | None:
+        """How the head reads an example of several windows: the `pooling` of `models/heads.pool_windows`; None: it
+        answers about each sequence."""
+        return self.settings.get("window_pooling")
 
     def metrics(self) -> tuple[str, ...]:
         """The metrics that a validation logs besides the loss, by which checkpoints can be chosen."""
@@ -304,6 +310,17 @@ class TextKind(Kind):
 
     fields = ("text", "text_pair")
 
+    @classmethod
+    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
+        """See `TableKind.settings_of`: how texts that are too long are read (`kinds/texts.py`)."""
+        has_windows = options.long_texts == "windows"
+        return {
+            "long_texts": None if options.long_texts == "head" else options.long_texts,
+            "window_stride": options.window_stride,
+            "max_windows": (options.max_windows or MAX_WINDOWS) if has_windows else None,
+            "window_pooling": (options.window_pooling or POOLINGS[0]) if has_windows else None,
+        }
+
     def read_question(self, row: Row) -> tuple[str, ...]:
         """See `Kind.read_question`: the text, or the two."""
         if self.is_answering and self.official.texts is not None and "text" not in row.values:
@@ -332,14 +349,15 @@ class TextKind(Kind):
         return self.official.is_pair
 
     def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
-        """See `Kind.answer`; texts that are too long are cut as in fine-tuning."""
-        inputs = text_inputs(questions, self.hub.codec.encoder, max_length=self.max_length)
-        outputs = self.class_outputs([sequence for sequence, _ in inputs])
-        answers = self.decode([outputs])
-        return [
-            marked(each, is_cut=num_tokens > self.max_length)
-            for each, (_, num_tokens) in zip(answers, inputs, strict=True)
-        ]
+        """See `Kind.answer`; texts that are too long are cut or divided as in fine-tuning."""
+        layout = TextLayout.of(self.settings, max_length=self.max_length)
+        found = inputs_of(questions, self.hub.codec.encoder, layout)
+        sequences = [inputs.sequences for inputs in found]
+        logits = self.hub.text_logits(
+            sequences, self.head_name, pooling=self.window_pooling, max_tokens=self.options.batch_tokens
+        )
+        answers = self.decode([RawOutputs(logits=logits.numpy())])
+        return [marked(each, is_cut=inputs.is_cut) for each, inputs in zip(answers, found, strict=True)]
 
     @abstractmethod
     def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:

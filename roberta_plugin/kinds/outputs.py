@@ -33,7 +33,7 @@ class RawOutputs(NamedTuple):
     """
 
     logits: NDArray[np.float32] | None = None
-    """Of a classification head (S, C); a regression's numbers (S, 1)."""
+    """Of a classification head (S, C), or (N, C) where it reads windows; a regression's numbers (S, 1) or (N, 1)."""
     start_logits: Sequence[NDArray[np.float32]] | None = None
     """That the answer starts at a token: (T_s,) for each sequence."""
     end_logits: Sequence[NDArray[np.float32]] | None = None
@@ -53,9 +53,10 @@ PER_SENTENCE = ("sentence_logits",)
 class Collected:
     """Outputs of batches in any order, stored in the order of the split."""
 
-    def __init__(self, split: PreparedSplit, names: Sequence[str]) -> None:
-        """Collect the fields `names` of `RawOutputs`, those of a kind."""
+    def __init__(self, split: PreparedSplit, names: Sequence[str], *, pools_windows: bool = False) -> None:
+        """Collect the fields `names` of `RawOutputs`, those of a kind; `pools_windows`: one for each example."""
         self._split, self._names = split, names
+        self._offsets = np.arange(len(split) + 1) if pools_windows else split.offsets
         self._found: dict[str, Any] = {name: [None] * len(split.sequences) for name in names if name in PER_TOKEN}
 
     def add(self, batch: dict[str, Any], output: Any) -> None:
@@ -64,7 +65,7 @@ class Collected:
         lengths = batch["net_input"]["src_lengths"].tolist()
         for name, tensor in zip(self._names, output if isinstance(output, tuple) else (output,), strict=True):
             values = tensor.float().cpu().numpy()
-            bounds = self._split.array("first_sentence") if name in PER_SENTENCE else self._split.offsets
+            bounds = self._split.array("first_sentence") if name in PER_SENTENCE else self._offsets
             rows = np.concatenate([np.arange(bounds[example], bounds[example + 1]) for example in examples])
             if name in PER_TOKEN:
                 for row, length, value in zip(rows.tolist(), lengths, values, strict=True):

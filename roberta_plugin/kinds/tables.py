@@ -29,7 +29,7 @@ from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds.base import Kind
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.texts import sentence_inputs
+from roberta_plugin.kinds.texts import TextLayout, sentence_inputs
 from roberta_plugin.tables import Row, check_text, format_of, read_table
 
 Weights = NDArray[Any]
@@ -184,12 +184,12 @@ class TableKind(Kind):
     def sequences(
         self, examples: Sequence[Example], encoder: Encoder, split: SplitWriter, *, max_length: int
     ) -> Iterator[list[NDArray[np.int32]]]:
-        """The model's inputs (T,) of each example: here one, `<s> text </s>` or `<s> text </s> </s> pair </s>`.
+        """The model's inputs (T,) of each example: here those of its text or pair, as `kinds/texts.py` describes them.
 
         The split counts which of them are cut.
         """
-        texts = [example.texts for example in examples]
-        return ([ids] for ids in sentence_inputs(texts, encoder, split, max_length=max_length))
+        layout = TextLayout.of(self.settings, max_length=max_length)
+        return sentence_inputs([example.texts for example in examples], encoder, split, layout)
 
     def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
         """Write a split: the inputs and numbers of each example, and a record with its id.

@@ -65,6 +65,19 @@ class ClassificationHead(Head):
         return logits
 
 
+def pool_windows(features: Tensor, *, first: Tensor, pooling: str) -> Tensor:
+    """Features (S, 1, D) of windows -> those of documents (B, 1, D), by "mean" or "max" (Sun et al. 2019, 5.3.1).
+
+    Args:
+        features: of the <s> of each window; those behind the last document, of padding, have no meaning.
+        first: document b has the windows first[b] to first[b + 1] (B + 1,).
+        pooling: "mean" or "max".
+    """
+    # unsafe: without a check of `first`, for which the host would have to wait
+    pooled: Tensor = torch.segment_reduce(features[:, 0], pooling, offsets=first, unsafe=True)
+    return pooled[:, None]
+
+
 class TokenHead(Head):
     """Features -> logits of classes for each token: dropout and a linear layer (Devlin et al. 2019, section 5.3)."""
 

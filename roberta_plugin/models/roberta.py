@@ -31,7 +31,7 @@ from roberta_plugin.models.compiling import compile_layers, num_graphs
 from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
 from roberta_plugin.models.encoder import initialize
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
-from roberta_plugin.models.heads import HEADS
+from roberta_plugin.models.heads import HEADS, pool_windows
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
 from roberta_plugin.models.sharing import check_shared
 
@@ -118,6 +118,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         has_padding: bool | None = None,
         packing: Mapping[str, Any] | None = None,
         segments: Tensor | None = None,
+        windows: Mapping[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Ids -> (logits, features or the loss, {"inner_states": ...}).
 
@@ -147,6 +148,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             has_padding: whether a row is padded; None looks at the tokens, which costs a device-to-host sync.
             packing: {"positions" (1, T), "cu_seqlens" (S + 1,), "max_seqlen"}: the row holds S sequences end to end.
             segments: 0 for the first text of a pair and 1 for the second (B, T); None: all 0.
+            windows: {"first": Tensor, "pooling": "mean" or "max"}: a classification head reads the pooled features of
+                all windows of a document, and has a row for each document (`heads.pool_windows`).
 
         Raises:
             ValueError: if two results are asked for, there is no such head, or its input is missing.
@@ -164,12 +167,17 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             raise ValueError(f"The head {head!r} scores sentences: give `predicted`, their first positions.")
         if return_all_hiddens and predicted is not None:
             raise ValueError("return_all_hiddens needs all positions, and predicted gives some: leave one out.")
+        if windows is not None and (reads != "first" or return_all_hiddens):
+            raise ValueError("Windows go with a classification head, and without return_all_hiddens: leave one out.")
         layout = {"has_padding": has_padding, "packing": packing, "segments": segments}
         if reads == "sentences":
             vectors = self.encoder.sentence_features(src_tokens, predicted, **layout)
             return chosen(vectors, predicted), {"inner_states": None}
         if predicted is not None:
             return self.encoder.masked_lm_loss(src_tokens, predicted, **layout)  # type: ignore[no-any-return]
+        if windows is not None:
+            vectors = self.encoder.first_features(src_tokens, in_parts=not self.training, **layout)
+            return chosen(pool_windows(vectors, **windows)), {"inner_states": None}
         if reads == "first" and not return_all_hiddens:
             return chosen(self.encoder.first_features(src_tokens, **layout)), {"inner_states": None}
         features, extra = self.encoder(src_tokens, return_all_hiddens=return_all_hiddens, **layout)

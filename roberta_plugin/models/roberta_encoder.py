@@ -92,10 +92,13 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         first = first_of_predicted(features, predicted)
         return loss, {"next_sentence_logits": self.next_sentence_head(first)}
 
-    def first_features(self, src_tokens: Tensor, **layout: Any) -> Tensor:
-        """Features (S, 1, D) of each sequence's <s>; the last layer computes no others."""
+    def first_features(self, src_tokens: Tensor, *, in_parts: bool = False, **layout: Any) -> Tensor:
+        """Features (S, 1, D) of each sequence's <s>; the last layer computes no others.
+
+        `in_parts`: see `predicted_features`.
+        """
         positions = first_positions(src_tokens, layout["packing"])
-        features: Tensor = self.sentence_encoder(src_tokens, predicted=positions, **layout)[0]
+        features = self.predicted_features(src_tokens, positions, in_parts=in_parts, **layout)
         return features.reshape(-1, 1, features.size(-1))  # (B, 1, D) or (1, S, D) -> (S, 1, D)
 
     def sentence_features(self, src_tokens: Tensor, sentences: Mapping[str, Any], **layout: Any) -> Tensor:
@@ -110,21 +113,31 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
                 the positions that are computed, and which of them is which sentence.
             layout: has_padding, packing and segments of the forward.
         """
+        features = self.predicted_features(src_tokens, sentences, in_parts=not self.training, **layout)
+        return features.flatten(0, 1)[sentences["index"]]  # (B, Q, D) -> (V, D)
+
+    def predicted_features(
+        self, src_tokens: Tensor, predicted: Mapping[str, Any], *, in_parts: bool, **layout: Any
+    ) -> Tensor:
+        """Features (B, Q, D) of the `predicted` positions.
+
+        `in_parts`: padded rows go through the encoder in parts of `POSITIONS_AT_ONCE`, so that a document of any length
+        has room.
+        """
         num_rows = len(src_tokens)
-        if not self.training and layout.get("packing") is None:
+        if in_parts and layout.get("packing") is None:
             num_rows = max(1, POSITIONS_AT_ONCE // src_tokens.size(1))
         if num_rows >= len(src_tokens):
-            features: Tensor = self.sentence_encoder(src_tokens, predicted=sentences, **layout)[0]
-        else:  # a document of hundreds of windows
-            segments = layout.pop("segments", None)
-            parts = []
-            for start in range(0, len(src_tokens), num_rows):
-                rows = slice(start, start + num_rows)
-                own = {**layout, "segments": None if segments is None else segments[rows]}
-                predicted = {"positions": sentences["positions"][rows]}
-                parts.append(self.sentence_encoder(src_tokens[rows], predicted=predicted, **own)[0])
-            features = torch.cat(parts)
-        return features.flatten(0, 1)[sentences["index"]]  # (B, Q, D) -> (V, D)
+            features: Tensor = self.sentence_encoder(src_tokens, predicted=predicted, **layout)[0]
+            return features
+        segments = layout.pop("segments", None)
+        parts = []
+        for start in range(0, len(src_tokens), num_rows):
+            rows = slice(start, start + num_rows)
+            own = {**layout, "segments": None if segments is None else segments[rows]}
+            positions = {"positions": predicted["positions"][rows]}
+            parts.append(self.sentence_encoder(src_tokens[rows], predicted=positions, **own)[0])
+        return torch.cat(parts)
 
     def max_positions(self) -> int:
         """The most tokens in a block."""

@@ -55,9 +55,9 @@ class FineTuningTask(BlockTask):
     cfg: FineTuningConfig
     name: ClassVar[str]
     """The task's name for --task."""
-    dataset_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
+    dataset_class: type[ExamplesDataset] = ExamplesDataset
     """What makes the batches."""
-    inputs_class: ClassVar[type[ExamplesDataset]] = ExamplesDataset
+    inputs_class: type[ExamplesDataset] = ExamplesDataset
     """What makes those of `experiments/inference.py`, which need no labels."""
 
     def __init__(
@@ -109,8 +109,14 @@ class FineTuningTask(BlockTask):
         return dictionary
 
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
-        """The head's logits for a batch: (S, C), a `SpanLogits` (S, T), or of each token (S, T, C)."""
-        found = model(**sample["net_input"], **self.head_arguments)[0]
+        """The head's logits for a batch: (S, C), a `SpanLogits` (S, T), or of each token (S, T, C).
+
+        Of examples of several windows, (B, C).
+        """
+        pooling, windows = self.kind.window_pooling, {}
+        if pooling is not None:
+            windows["windows"] = {"first": sample["offsets"], "pooling": pooling}
+        found = model(**sample["net_input"], **self.head_arguments, **windows)[0]
         # a packed row may have more sequences: its padding
         return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found
 

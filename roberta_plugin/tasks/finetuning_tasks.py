@@ -23,6 +23,7 @@ from omegaconf import II
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.finetuning.examples_dataset import WindowsDataset
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.race.degenerate_run import DEFAULT_PATIENCE, DegenerateRunWatch, Sums
 from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
@@ -55,6 +56,20 @@ class RobertaSentencePredictionTask(FineTuningTask):
 
     cfg: RobertaSentencePredictionConfig
     name = "roberta_sentence_prediction"
+
+    def __init__(self, cfg: RobertaSentencePredictionConfig, *arguments: Any) -> None:
+        super().__init__(cfg, *arguments)
+        if self.kind.window_pooling is not None:
+            self.dataset_class = self.inputs_class = WindowsDataset
+
+    def register_heads(self, model: Any) -> None:
+        """See `FineTuningTask.register_heads`; the models of fairseq cannot pool windows."""
+        if self.kind.window_pooling is not None and not hasattr(model, "register_head"):
+            raise ValueError(
+                f"{type(model).__name__} cannot read texts in windows (--long-texts): use --arch fast_roberta_base (or "
+                "another size of fast_roberta), which loads checkpoints of fairseq's roberta as well."
+            )
+        super().register_heads(model)
 
     @property
     def num_classes(self) -> int:

@@ -1,6 +1,7 @@
 """Own data by one command: a table in, a tuned, evaluated, predicting and exported model out."""
 
 import contextlib
+import csv
 import json
 import os
 import pty
@@ -12,10 +13,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.experiments.inference import load_model
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from roberta_plugin.training.log import parse_line
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer
@@ -198,6 +202,49 @@ def test_the_model_is_exported_with_its_labels_and_a_card_of_its_results_and_dat
     assert "- Files: classification.csv, test.jsonl\n" in data
     assert re.search(r"Split train: [\d,]+ examples, [\d,]+ tokens\n", data)
     assert "Split valid: " in data
+
+
+@pytest.fixture(scope="module")
+def opinions_in_long_texts(work):
+    """The opinion is a word somewhere in a text of 4 inputs; a development set of as long ones."""
+    rng = np.random.default_rng(3)
+    for name, number in (("long", 300), ("long-dev", 60)):
+        rows = []
+        for index in range(number):
+            words = rng.choice(["a", "we", "is", "so", "to", "on"], 40).tolist()
+            label = ("good", "bad")[index % 2]
+            words.insert(int(rng.integers(12, 38)), " ".join([label] * 3))
+            rows.append({"text": " ".join(words), "label": label})
+        write_csv(work / f"{name}.csv", rows)
+    options = ("--train", str(work / "long.csv"), "--valid", str(work / "long-dev.csv"), "--max-length", "32")
+    return (*options, "--quick", "--epochs", "6", "--long-texts")
+
+
+def test_long_texts_are_learned_in_windows_and_predicted_alike_by_model_and_export(work, opinions_in_long_texts):
+    done = finetune(work, "windows", *opinions_in_long_texts, "windows", "--window-pooling", "max")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert re.search(r"train: 300 of 300 texts are longer than 32 tokens and were divided into windows", done.stdout)
+    found = json.loads((work / "windows/results/evaluation_valid.json").read_text())
+    assert found["ensemble"]["accuracy"] > 90
+    folders = {"checkpoint": work / "windows", "output_dir": work / "windows-exported"}
+    (note,) = export_model(ExportSettings(**folders, to="huggingface")).notes
+    assert "longer than 32 tokens, the model reads windows" in note
+    lines = (work / "windows/results/valid.predictions.jsonl").read_text().splitlines()
+    given = [json.loads(line)["probabilities"] for line in lines]
+    for model in folders.values():
+        settings = PredictSettings(model=model, input=work / "long-dev.csv", batch_tokens=100)
+        answers = list(iterate_predictions(settings))
+        assert [answer["probabilities"] for answer in answers] == [pytest.approx(each, abs=1e-5) for each in given]
+        assert not any("truncated" in answer for answer in answers)
+    hub = RobertaHub.from_pretrained(work / "windows")
+    with open(work / "long-dev.csv", newline="") as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    found = hub.predict(hub.heads[0], texts).exp().tolist()
+    assert [dict(zip(hub.labels, row, strict=True)) for row in found] == [
+        pytest.approx(each, abs=1e-5) for each in given
+    ]
+    with pytest.raises(ValueError, match="--to onnx cannot express: use --to huggingface"):
+        export_model(ExportSettings(**folders, to="onnx"))
 
 
 @pytest.mark.slow

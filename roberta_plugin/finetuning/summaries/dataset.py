@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.examples_dataset import WindowsDataset
 from roberta_plugin.kinds.documents import Documents
 from roberta_plugin.kinds.sentences import by_document, packed_layout, padded_layout, segments_of
 
 
-class DocumentsDataset(ExamplesDataset):
+class DocumentsDataset(WindowsDataset):
     """Batches of `ExamplesDataset` with "sentences" and, in net_input, "segments" (S, T).
 
     "sentences" is what the `SentenceHead` of `models/heads.py` asks for (`layout`), and "labels" (V,), in the order of
@@ -31,20 +31,6 @@ class DocumentsDataset(ExamplesDataset):
     @cached_property
     def _of_sentences(self) -> dict[str, NDArray[Any]]:
         return {name: self.documents.column(name) for name in ("label", "window", "position")}
-
-    @cached_property
-    def _room(self) -> NDArray[np.int32]:
-        """See `ExamplesDataset.lengths`.
-
-        A padded batch with a document of several windows takes, at most, the most windows of a document times the
-        widest window for each document; one without such a document, its longest window for each.
-        """
-        counts = np.diff(self.split.offsets)
-        room = super()._room
-        if self.pack or not len(self):
-            return room
-        widths = room // int(counts.max())
-        return np.where(counts > 1, counts * widths.max(), widths).astype(np.int32)
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
         """See `ExamplesDataset.make_batch`."""

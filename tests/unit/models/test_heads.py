@@ -1,9 +1,13 @@
-"""Heads: masked positions alone are scored, and the loss is that of their scores."""
+"""Heads: masked positions alone are scored, and the loss is that of their scores; windows are pooled."""
 
+from itertools import pairwise
+
+import pytest
 import torch
 import torch.nn.functional as F
 
-from roberta_plugin.models.heads import ClassificationHead
+from roberta_plugin.models import roberta_encoder
+from roberta_plugin.models.heads import ClassificationHead, pool_windows
 from roberta_plugin.models.pretraining_heads import MaskedLMHead
 from tests.tiny_models import our_model
 
@@ -31,3 +35,38 @@ def test_classes_are_scored_from_the_first_token():
     assert torch.equal(head(features), head(changed))
     expected = head.out_proj(torch.tanh(head.dense(features[:, 0])))
     torch.testing.assert_close(head(features), expected)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_windows_are_pooled_as_in_a_loop_with_equal_gradients(pooling):
+    torch.manual_seed(0)
+    features = torch.randn(7, 1, 5, dtype=torch.float64, requires_grad=True)  # the last one is padding of a packed row
+    first = torch.tensor([0, 1, 4, 6])
+    weights = torch.randn(3, 5, dtype=torch.float64)
+    found = pool_windows(features, first=first, pooling=pooling)
+    rows = [features[a:b, 0] for a, b in pairwise(first.tolist())]
+    expected = torch.stack([row.mean(0) if pooling == "mean" else row.max(0).values for row in rows])
+    assert torch.equal(found[:, 0], expected)
+    (gradient,) = torch.autograd.grad((found[:, 0] * weights).sum(), features)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), features)
+    torch.testing.assert_close(gradient, wanted, atol=0, rtol=1e-14)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_a_document_of_windows_is_read_in_parts_with_equal_logits(pooling, monkeypatch):
+    model = our_model(max_positions=10).eval()
+    model.register_classification_head("topic", num_classes=3)
+    tokens = torch.randint(4, 20, (9, 10))
+    tokens[:, 0] = 0
+    tokens[3, 6:] = 1
+    windows = {"first": torch.tensor([0, 1, 9]), "pooling": pooling}
+    with torch.no_grad():
+        expected = model(tokens, head="topic", windows=windows)[0]
+        alone = model(tokens[:1], head="topic")[0]
+        monkeypatch.setattr(roberta_encoder, "POSITIONS_AT_ONCE", 25)
+        found = model(tokens, head="topic", windows=windows)[0]
+    assert found.shape == (2, 3)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found[:1], alone)
+    with pytest.raises(ValueError, match="classification head"):
+        model(tokens, windows=windows)
