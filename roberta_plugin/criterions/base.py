@@ -1,14 +1,29 @@
 """What the criterions of fine-tuning share: each reads the batches and outputs of one task, the task of its name."""
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 from abc import abstractmethod
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fairseq.criterions import FairseqCriterion
+from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
 from roberta_plugin.fairseq_import import OwnGroup
+
+
+@dataclass
+class SmoothingConfig(FairseqDataclass):
+    """The option of losses that are a cross-entropy over labels."""
+
+    label_smoothing: float = field(
+        default=0.0,
+        metadata={
+            "help": "share of the target, from 0 to 1, that is spread evenly over all labels, in training; the loss of "
+            "a validation is without"
+        },
+    )
 
 
 class FineTuningCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
@@ -17,9 +32,23 @@ class FineTuningCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
     name: ClassVar[str]
     """Under which it is registered; also that of its task."""
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Any, label_smoothing: float = 0.0) -> None:
+        """Make the criterion of a task.
+
+        Raises:
+            ValueError: if `label_smoothing` is no share, or the task's kind has no labels to smooth.
+        """
         super().__init__(task)
-        self.task = task
+        self.task, self.label_smoothing = task, label_smoothing
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"--label-smoothing must be from 0 to 1, got {label_smoothing}.")
+        if label_smoothing:
+            task.kind.check_smoothing()
+
+    @property
+    def smoothing(self) -> float:
+        """The share of the target that is spread over all labels: in training alone."""
+        return self.label_smoothing if self.training else 0.0
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:

@@ -16,12 +16,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from fairseq.criterions import register_criterion
-from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics as fairseq_metrics
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import FineTuningCriterion
+from roberta_plugin.criterions.base import FineTuningCriterion, SmoothingConfig
 from roberta_plugin.criterions.choices import by_example
 from roberta_plugin.kinds.choices import LEVELS
 
@@ -29,8 +28,8 @@ _GROUPS = ("", *(f"_{level}" for level in LEVELS))  # endings of the names of ac
 
 
 @dataclass
-class RaceCriterionConfig(FairseqDataclass):
-    """The loss has no options."""
+class RaceCriterionConfig(SmoothingConfig):
+    """The loss has no other options."""
 
 
 @register_criterion("race", dataclass=RaceCriterionConfig)
@@ -50,6 +49,10 @@ class RaceCriterion(FineTuningCriterion):
         choices = by_example(logits[:, 0].float(), sample["offsets"])  # -> (B, O)
         labels = sample["columns"]["label"]
         loss = F.cross_entropy(choices, labels, reduction="sum")
+        if self.smoothing:  # over the options that there are
+            logs = choices.log_softmax(dim=1).masked_fill(choices.isinf(), 0)  # (B, O)
+            even = (logs.sum(dim=1) / sample["offsets"].diff()).sum()
+            loss = (1 - self.smoothing) * loss - self.smoothing * even
         is_right = choices.detach().argmax(dim=1).eq(labels)  # (B,)
         log = {"num_correct": is_right.sum(), "num_counted": len(labels)}
         if model.training:

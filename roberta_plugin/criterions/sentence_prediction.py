@@ -17,11 +17,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from fairseq.criterions import register_criterion
-from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import FineTuningCriterion
+from roberta_plugin.criterions.base import FineTuningCriterion, SmoothingConfig
 from roberta_plugin.criterions.choices import by_example
 from roberta_plugin.kinds import metrics as of_split
 from roberta_plugin.kinds.pair_ranking import decide
@@ -31,8 +30,8 @@ LaterSums = Callable[[], Sums]  # of a validation alone; in training nothing is 
 
 
 @dataclass
-class RobertaSentencePredictionCriterionConfig(FairseqDataclass):
-    """Options for competing phrases (WNLI, WSC, WinoGrande); the other losses have none."""
+class RobertaSentencePredictionCriterionConfig(SmoothingConfig):
+    """Options for labels, and for competing phrases (WNLI, WSC, WinoGrande); the other losses have none."""
 
     margin_alpha: float = field(
         default=5.0,
@@ -54,9 +53,14 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
     name = "roberta_sentence_prediction"
 
     def __init__(
-        self, task: Any, margin_alpha: float = 5.0, margin_beta: float = 0.4, phrase_cross_entropy: bool = False
+        self,
+        task: Any,
+        margin_alpha: float = 5.0,
+        margin_beta: float = 0.4,
+        phrase_cross_entropy: bool = False,
+        label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(task)
+        super().__init__(task, label_smoothing)
         self.margin_alpha, self.margin_beta = margin_alpha, margin_beta
         self.phrase_cross_entropy = phrase_cross_entropy
         kinds: dict[str, Callable[[Tensor, Mapping[str, Any]], tuple[Tensor, int | Tensor, LaterSums]]] = {
@@ -93,9 +97,8 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
             return {"confusion": confusion(labels, logits.argmax(dim=1), self.task.num_classes)}
 
         weights = self._label_weights(logits)
-        if weights is None:
-            return F.cross_entropy(logits, labels, reduction="sum"), len(labels), sums
-        return F.cross_entropy(logits, labels, weights, reduction="sum"), weights[labels].sum(), sums
+        loss = F.cross_entropy(logits, labels, weights, reduction="sum", label_smoothing=self.smoothing)
+        return loss, len(labels) if weights is None else weights[labels].sum(), sums
 
     def _label_weights(self, logits: Tensor) -> Tensor | None:
         """How much each label counts (C,); copied to the device once, because a copy waits for it."""

@@ -17,11 +17,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.criterions import register_criterion
-from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import FineTuningCriterion
+from roberta_plugin.criterions.base import FineTuningCriterion, SmoothingConfig
 from roberta_plugin.kinds.entities import count_entities, scores, types_of
 from roberta_plugin.kinds.words import IGNORED
 
@@ -29,8 +28,8 @@ _FOUND, _GOLD, _IS_FIRST = range(3)  # columns of "divided"
 
 
 @dataclass
-class RobertaTaggingCriterionConfig(FairseqDataclass):
-    """The loss has no options."""
+class RobertaTaggingCriterionConfig(SmoothingConfig):
+    """The loss has no other options."""
 
 
 @register_criterion("roberta_tagging", dataclass=RobertaTaggingCriterionConfig)
@@ -47,7 +46,13 @@ class RobertaTaggingCriterion(FineTuningCriterion):
             sample: a batch of `TaggingDataset`.
         """
         logits, labels = self.task.outputs(model, sample), sample["token_labels"]  # (S, T, C), (S, T)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+        loss = F.cross_entropy(
+            logits.flatten(0, 1).float(),
+            labels.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
+            label_smoothing=self.smoothing,
+        )
         sums = {} if model.training else self._counts(sample, logits.detach().argmax(dim=-1))
         return loss, sample["num_labels"], sums
 

@@ -21,7 +21,7 @@ from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
 from roberta_plugin.experiments.sweeps.run import RunFolder, run_folders
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmark import MAX_LENGTH, PaperRecipe
-from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, selectable
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, kind_of, selectable
 from roberta_plugin.finetuning.inspection import is_constant, labels_without_examples, remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
@@ -185,7 +185,9 @@ def _grid_content(
             f"The paper starts {settings.task} from its {recipe.starts_from} model: to do the same, give --model the "
             f"output folder of `roberta finetune {recipe.starts_from}`."
         )
-    options = named_options(settings.train_options, where="--set")
+    options = train_options(settings)
+    if "label-smoothing" in options:
+        kind_of(prepared).check_smoothing()
     return grid_of(
         recipe,
         data=prepared.folder,
@@ -198,6 +200,20 @@ def _grid_content(
         slurm=settings.slurm,
         num_ranks=max(1, num_gpus),
     )
+
+
+def train_options(settings: FinetuneSettings) -> dict[str, str]:
+    """The options of fairseq-train that --set gives, with those that have options of their own.
+
+    Raises:
+        ValueError: if both give one, and differ.
+    """
+    options = named_options(settings.train_options, where="--set")
+    for name in ("patience", "label-smoothing"):
+        value = getattr(settings, name.replace("-", "_"))
+        if value is not None and options.setdefault(name, str(value)) != str(value):
+            raise ValueError(f"--{name} {value} and --set {name}={options[name]} contradict each other.")
+    return options
 
 
 def selected_metric(settings: FinetuneSettings, prepared: Prepared, by_set: str | None) -> tuple[str, str] | None:

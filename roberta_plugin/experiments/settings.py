@@ -171,6 +171,20 @@ class FinetuneSettings(RunSettings, DataSettings):
         "mcc, f1, mae or loss; an unknown name lists the task's metrics",
         metavar="METRIC",
     )
+    patience: int | None = setting(
+        None,
+        "stop a run after this many validations in a row, one an epoch, that are not better by the metric that chooses "
+        "checkpoints; a resumed run counts on",
+        smallest=1,
+    )
+    label_smoothing: float | None = setting(
+        None,
+        "share of the target, from 0 to 1, that is spread evenly over all labels in training (0); for classification, "
+        "multiple choice and tagging",
+        smallest=0.0,
+        largest=1.0,
+        metavar="SHARE",
+    )
     gpus_per_run: int | None = setting(
         None,
         "GPUs of each run, which share the paper's batch (1 if there are GPUs; 0: all runs share one GPU)",

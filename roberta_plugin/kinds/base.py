@@ -101,6 +101,8 @@ class Kind(ABC):
     """Which of the criterion's losses it has, if it has several."""
     has_labels: ClassVar[bool] = False
     """Whether its classes have names."""
+    can_smooth: ClassVar[bool] = False
+    """Whether its loss is a cross-entropy over labels, of which --label-smoothing spreads a share."""
     can_pack: ClassVar[bool] = True
     """Whether the head can read packed rows."""
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
@@ -150,6 +152,18 @@ class Kind(ABC):
     def lacks(self, split: PreparedSplit, opened: Any) -> str:
         """What a split, and the result of `opened` for it, lack for a loss, such as "has no tags"; empty: nothing."""
         return ""
+
+    def check_smoothing(self) -> None:
+        """Refuse --label-smoothing for a kind that does not choose one of several labels.
+
+        Raises:
+            ValueError: naming the kind.
+        """
+        if not self.can_smooth:
+            raise ValueError(
+                "--label-smoothing goes with kinds that choose one of several labels (classification, "
+                f"multiple_choice, tagging), and this is {self.name}. Leave it out."
+            )
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
         """Outputs in the shapes of a model's that mean the same answer for every input: the most frequent label of the

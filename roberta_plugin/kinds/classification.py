@@ -33,7 +33,7 @@ class Classification(TextKind, TableKind):
     name = "classification"
     description = "chooses a class for a text or a pair of texts"
     loss = "classification"
-    has_labels = True
+    has_labels = can_smooth = True
     hugging_face = HuggingFace(
         **SEQUENCE_CLASSIFICATION, problem_type="single_label_classification", settings={"kind": "classification"}
     )

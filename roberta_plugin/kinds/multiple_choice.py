@@ -57,6 +57,7 @@ class MultipleChoice(TableKind):
     name = "multiple_choice"
     description = "scores each option of a question"
     task = loss = "race"
+    can_smooth = True
     hugging_face = HuggingFace(
         suffix="ForMultipleChoice",
         names={"dense": "roberta.pooler.dense", "out_proj": "classifier"},

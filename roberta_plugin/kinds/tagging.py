@@ -83,7 +83,7 @@ class Tagging(TableKind):
     head = "token"
     default_head_name = "token_head"
     task = loss = "roberta_tagging"
-    has_labels = True
+    has_labels = can_smooth = True
     outputs = ("token_logits",)
     hugging_face = HuggingFace(
         suffix="ForTokenClassification",

@@ -128,15 +128,17 @@ def test_the_copied_code_is_hidden_and_there_once(tuned):
         (("--set", "warmup-update=10"), ["unrecognized arguments: --warmup-update 10"]),
         (("--select", "micro_f1"), ["--select micro_f1", "accuracy, macro_f1, mcc, f1, acc_and_f1, loss"]),
         (("--set", "best-checkpoint-metric=macro"), ["best-checkpoint-metric macro", "macro_f1"]),
+        (("--kind", "multi-label", "--label-smoothing", "0.1"), ["--label-smoothing goes with", "this is multi_label"]),
     ],
 )
 def test_what_is_refused_in_a_new_folder_is_named(work, options, messages):
-    done = finetune(work, "refused", "--train", str(work / "classification.csv"), "--epochs", "1", *options)
+    folder = f"refused{options[0]}"
+    done = finetune(work, folder, "--train", str(work / "classification.csv"), "--epochs", "1", *options)
     assert done.returncode == 2
     assert "No such file" not in done.stderr
     for message in messages:
         assert message in done.stderr
-    assert not (work / "refused" / "runs").exists()
+    assert not (work / folder / "runs").exists()
 
 
 def test_a_model_that_gives_one_label_only_is_named_beside_the_baseline(work):

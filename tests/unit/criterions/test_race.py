@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.race import RaceCriterion, chance
@@ -56,13 +57,13 @@ def make_sample(counts, *, seed=0, levels=None):
     }
 
 
-def plain_loss(model, sample):
-    """float64, one question after the other."""
+def plain_loss(model, sample, *, smoothing=0.0):
+    """float64, by torch, one question after the other."""
     table = model.table.weight.detach().double().requires_grad_()
     scores = table[sample["net_input"]["src_tokens"][:, 1], 0]
     first = sample["offsets"].tolist()
     losses = [
-        -scores[start:stop].log_softmax(0)[label]
+        F.cross_entropy(scores[start:stop], torch.tensor(label), label_smoothing=smoothing)
         for start, stop, label in zip(first, first[1:], sample["columns"]["label"].tolist(), strict=False)
     ]
     loss = torch.stack(losses).sum()
@@ -75,12 +76,13 @@ def plain_loss(model, sample):
 
 
 @pytest.mark.parametrize("counts", [[4] * 6, [2, 5, 3, 3, 7, 2], [9], [2, 2, 30]])
-@pytest.mark.parametrize("extra_rows", [0, 1])
-def test_loss_and_gradients_are_those_of_each_question_alone(criterion, counts, extra_rows):
+@pytest.mark.parametrize(("extra_rows", "smoothing"), [(0, 0.0), (1, 0.0), (1, 0.2)])
+def test_loss_and_gradients_are_those_of_each_question_alone(criterion, counts, extra_rows, smoothing):
     model, sample = TableModel(extra_rows).train(), make_sample(counts)
+    criterion.label_smoothing = smoothing
     loss, sample_size, log = criterion(model, sample)
     loss.backward()
-    expected, gradient, right = plain_loss(model, sample)
+    expected, gradient, right = plain_loss(model, sample, smoothing=smoothing)
     assert loss.item() == pytest.approx(expected, rel=1e-6)
     assert torch.allclose(model.table.weight.grad.double(), gradient, rtol=1e-5, atol=1e-7)
     assert gradient.abs().sum() > 0.1

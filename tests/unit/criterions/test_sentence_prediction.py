@@ -9,6 +9,7 @@ import torch
 from fairseq.logging import metrics
 
 from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion, confusion
+from roberta_plugin.kinds import kind_class
 from roberta_plugin.kinds import metrics as custom
 from roberta_plugin.kinds import metrics as glue
 from roberta_plugin.kinds.pair_ranking import decide
@@ -28,7 +29,7 @@ def make_criterion(kind, *, num_classes=2, scale=(0.0, 1.0), label_weights=None,
         limits=(0.0, 5.0),
         scale=scale,
         label_weights=label_weights,
-        kind=SimpleNamespace(loss=kind),
+        kind=kind_class(kind)({}),
         num_classes=num_classes,
         target_dictionary=None,
         outputs=lambda model, sample: model.scores[sample["rows"]],
@@ -74,6 +75,28 @@ def validate(criterion, model, batches):
             summed = {key: sum(torch.as_tensor(log[key], dtype=torch.float64) for log in logs) for key in logs[0]}
             criterion.reduce_metrics([summed])
         return meters.get_smoothed_values()
+
+
+@pytest.mark.parametrize("label_weights", [None, [0.5, 2.0, 1.0]])
+def test_label_smoothing_is_torch_s_in_training_and_absent_from_validation(label_weights):
+    model, labels = Scores(6, 3), [0, 2, 1, 1, 0, 2]
+    criterion = make_criterion("classification", num_classes=3, label_weights=label_weights, label_smoothing=0.1)
+    sample = make_sample(range(7), {"label": labels}, range(6))
+    weights = torch.tensor(label_weights or [1.0] * 3)
+    reference = torch.nn.CrossEntropyLoss(weights, label_smoothing=0.1)
+    size = weights[torch.tensor(labels)].sum()
+    check_loss(criterion, model, sample, reference(model.scores, torch.tensor(labels)) * size, sample_size=size)
+    plain = torch.nn.functional.cross_entropy(model.scores, torch.tensor(labels), weights, reduction="sum")
+    criterion.eval(), model.eval()
+    assert criterion(model, sample)[0].item() == pytest.approx(plain.item())
+
+
+@pytest.mark.parametrize(
+    ("share", "message"), [(0.1, "goes with kinds that choose .* this is regression"), (2.0, "2.0")]
+)
+def test_label_smoothing_is_refused_where_there_is_nothing_to_smooth(share, message):
+    with pytest.raises(ValueError, match=message):
+        make_criterion("regression", label_smoothing=share)
 
 
 def test_classification_is_cross_entropy():

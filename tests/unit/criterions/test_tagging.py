@@ -85,20 +85,22 @@ def batches(split, size, *, pack=False):
     return [dataset.__getitems__(batch) for batch in dataset.batches(1, max_sentences=size)]
 
 
-def plain_loss(model, split):
+def plain_loss(model, split, *, smoothing=0.0):
     """float64, one token after the other: the sum, and the number of labels."""
     total, number = torch.zeros((), dtype=torch.float64), 0
     for window, labels in enumerate(labels_of(split)):
         for position in np.flatnonzero(labels >= 0).tolist():
-            total = total - model.table[window, position].double().log_softmax(0)[int(labels[position])]
+            logs = model.table[window, position].double().log_softmax(0)
+            total = total - (1 - smoothing) * logs[int(labels[position])] - smoothing * logs.mean()
             number += 1
     return total, number
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_loss_and_gradients_are_those_of_each_token_alone(criterion, prepared, split, pack):
+@pytest.mark.parametrize(("pack", "smoothing"), [(False, 0.0), (True, 0.0), (True, 0.3)])
+def test_loss_and_gradients_are_those_of_each_token_alone(criterion, prepared, split, pack, smoothing):
     model = model_of(prepared, split).train()
-    expected, number = plain_loss(model, split)
+    criterion.label_smoothing = smoothing
+    expected, number = plain_loss(model, split, smoothing=smoothing)
     expected.backward()
     gradient = model.table.grad.clone()
     model.zero_grad()

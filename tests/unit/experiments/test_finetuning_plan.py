@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from roberta_plugin.experiments.finetuning_plan import as_yaml, grid_of, selection_remarks
+from roberta_plugin.experiments.finetuning_plan import as_yaml, grid_of, selection_remarks, train_options
+from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.inspection import remarks
@@ -163,3 +164,15 @@ def test_numbers_that_are_all_the_same_are_named_by_every_command(tmp_path):
     assert remarks(prepared_with(tmp_path, "regression", [2.5, 3.5]), ["valid"]) == []
     (sentence,) = remarks(prepared_with(tmp_path, "regression", [2.5, 2.5]), ["valid"])
     assert sentence.startswith("valid: all examples have the same number: correlations are not defined")
+
+
+def test_options_of_their_own_are_options_of_fairseq_train(tmp_path):
+    def options(**changes):
+        return train_options(FinetuneSettings(task="RTE", model=tmp_path, output_dir=tmp_path, **changes))
+
+    found = options(patience=3, label_smoothing=0.1, train_options={"patience": "3", "bf16": "true"})
+    assert found == {"patience": "3", "bf16": "true", "label-smoothing": "0.1"}
+    with pytest.raises(ValueError, match="--patience 3 and --set patience=5 contradict each other"):
+        options(patience=3, train_options={"patience": "5"})
+    with pytest.raises(ValueError, match=r"--label-smoothing must be from 0 to 1, got 1\.5"):
+        options(label_smoothing=1.5)
