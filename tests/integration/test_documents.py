@@ -290,6 +290,11 @@ def test_a_table_becomes_an_exported_model_as_written(after_the_tour):
     assert json.loads((folder / "answers.jsonl").read_text())["label"] in ("1", "2", "3")
     config = json.loads((folder / "exported" / "reviews" / "config.json").read_text())
     assert config["id2label"] == {"0": "1", "1": "2", "2": "3"}
+    (options,) = blocks("examples/README.custom_task.md", "training")
+    shell(shorter(options), folder)
+    (run,) = folder.glob("runs/layers/runs/*/seed-*")
+    log = (run / "log.txt").read_text()
+    assert "'layer_lr_decay': 0.9" in log and "'checkpoint_activations': True" in log
 
 
 def test_the_kind_in_the_document_reads_learns_and_refuses():
