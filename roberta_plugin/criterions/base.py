@@ -3,19 +3,21 @@
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
+from omegaconf import II
 from torch import Tensor
 
 from roberta_plugin.fairseq_import import OwnGroup
 
 
 @dataclass
-class SmoothingConfig(FairseqDataclass):
-    """The option of losses that are a cross-entropy over labels."""
+class LabelsConfig(FairseqDataclass):
+    """Options of criterions of labels."""
 
     label_smoothing: float = field(
         default=0.0,
@@ -24,6 +26,7 @@ class SmoothingConfig(FairseqDataclass):
             "a validation is without"
         },
     )
+    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 
 
 class FineTuningCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
@@ -32,14 +35,14 @@ class FineTuningCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
     name: ClassVar[str]
     """Under which it is registered; also that of its task."""
 
-    def __init__(self, task: Any, label_smoothing: float = 0.0) -> None:
+    def __init__(self, task: Any, label_smoothing: float = 0.0, best_checkpoint_metric: str = "loss") -> None:
         """Make the criterion of a task.
 
         Raises:
             ValueError: if `label_smoothing` is no share, or the task's kind has no labels to smooth.
         """
         super().__init__(task)
-        self.task, self.label_smoothing = task, label_smoothing
+        self.task, self.label_smoothing, self.chosen = task, label_smoothing, best_checkpoint_metric
         if not 0 <= label_smoothing <= 1:
             raise ValueError(f"--label-smoothing must be from 0 to 1, got {label_smoothing}.")
         if label_smoothing:
@@ -64,6 +67,9 @@ class FineTuningCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
                 f"--task {name}."
             )
         return super().build_criterion(cfg, task)
+
+    def log_chosen(self, logging_outputs: Sequence[Mapping[str, Any]]) -> None:
+        """Log the metric that chooses checkpoints, `self.chosen`, if `reduce_metrics` does not."""
 
     @abstractmethod
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, dict[str, Any]]:

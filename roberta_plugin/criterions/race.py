@@ -20,7 +20,7 @@ from fairseq.logging import metrics as fairseq_metrics
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import FineTuningCriterion, SmoothingConfig
+from roberta_plugin.criterions.base import FineTuningCriterion, LabelsConfig
 from roberta_plugin.criterions.choices import by_example
 from roberta_plugin.kinds.choices import LEVELS
 
@@ -28,7 +28,7 @@ _GROUPS = ("", *(f"_{level}" for level in LEVELS))  # endings of the names of ac
 
 
 @dataclass
-class RaceCriterionConfig(SmoothingConfig):
+class RaceCriterionConfig(LabelsConfig):
     """The loss has no other options."""
 
 

@@ -10,17 +10,19 @@ thresholds.
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.criterions import register_criterion
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import FineTuningCriterion, SmoothingConfig
+from roberta_plugin.criterions.base import FineTuningCriterion, LabelsConfig
 from roberta_plugin.criterions.choices import by_example
 from roberta_plugin.kinds import metrics as of_split
 from roberta_plugin.kinds.pair_ranking import decide
@@ -30,7 +32,7 @@ LaterSums = Callable[[], Sums]  # of a validation alone; in training nothing is 
 
 
 @dataclass
-class RobertaSentencePredictionCriterionConfig(SmoothingConfig):
+class RobertaSentencePredictionCriterionConfig(LabelsConfig):
     """Options for labels, and for competing phrases (WNLI, WSC, WinoGrande); the other losses have none."""
 
     margin_alpha: float = field(
@@ -59,8 +61,9 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
         margin_beta: float = 0.4,
         phrase_cross_entropy: bool = False,
         label_smoothing: float = 0.0,
+        best_checkpoint_metric: str = "loss",
     ) -> None:
-        super().__init__(task, label_smoothing)
+        super().__init__(task, label_smoothing, best_checkpoint_metric)
         self.margin_alpha, self.margin_beta = margin_alpha, margin_beta
         self.phrase_cross_entropy = phrase_cross_entropy
         kinds: dict[str, Callable[[Tensor, Mapping[str, Any]], tuple[Tensor, int | Tensor, LaterSums]]] = {
@@ -94,7 +97,11 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
         labels = sample["columns"]["label"].long()
 
         def sums() -> Sums:
-            return {"confusion": confusion(labels, logits.argmax(dim=1), self.task.num_classes)}
+            counts = {"confusion": confusion(labels, logits.argmax(dim=1), self.task.num_classes)}
+            if self.chosen not in of_split.OF_SCORES:
+                return counts
+            scores = logits.double().diff(dim=1)[:, 0]  # (B, 2) -> (B,)
+            return {**counts, **self._placed(sample, prediction=scores, answer=labels)}
 
         weights = self._label_weights(logits)
         loss = F.cross_entropy(logits, labels, weights, reduction="sum", label_smoothing=self.smoothing)
@@ -199,6 +206,18 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
             for name, error in () if is_ranking else (("mae", of_split.mae), ("rmse", of_split.rmse)):
                 metrics.log_from_sums(name, _of_errors(error), num_examples=outputs[0]["counted"].numel())
 
+    def log_chosen(self, logging_outputs: Sequence[Mapping[str, Any]]) -> None:
+        """See `FineTuningCriterion.log_chosen`: ROC-AUC, average precision, the F1 of a label, or macro-F1."""
+        first, name = logging_outputs[0], self.chosen
+        if "confusion" in first and "counted" in first:
+            for part in ("counted", "prediction", "answer"):
+                metrics.log_sum(part, logging_outputs)
+            metrics.log_from_sums(name, _of_scores(name), num_examples=first["counted"].numel())
+        elif "confusion" in first or "labels_by_threshold" in first:
+            number = self.task.kind.label_metrics().get(name)
+            if number is not None or name == "tuned_macro_f1":
+                metrics.log_from_sums(name, partial(_label_f1, number=number))
+
 
 def confusion(labels: Tensor, predictions: Tensor, num_classes: int) -> Tensor:
     """Counts (C, C) of ids (B,): row is the right class, column the predicted one; float64."""
@@ -238,6 +257,21 @@ def _of_counts(name: str) -> Callable[[Mapping[str, Tensor]], float]:
 
 def _of_predictions(name: str) -> Callable[[Mapping[str, Tensor]], float]:
     return lambda sums: 100 * of_split.OF_PREDICTIONS[name](sums["prediction"].numpy(), sums["answer"].numpy())
+
+
+def _of_scores(name: str) -> Callable[[Mapping[str, Tensor]], float]:
+    return lambda sums: 100 * of_split.OF_SCORES[name](sums["answer"].numpy(), sums["prediction"].numpy())
+
+
+def _label_f1(sums: Mapping[str, Tensor], *, number: int | None) -> float:
+    """F1 of a label in percent, of several labels at the best threshold of micro-F1; or the mean of all (None)."""
+    if "confusion" in sums:
+        f1s = of_split.class_f1s(sums["confusion"].numpy())
+    else:
+        counts = sums["labels_by_threshold"].numpy()  # (M, 3, C)
+        at_best = counts[np.searchsorted(of_split.THRESHOLDS, of_split.best_threshold(counts))]
+        f1s = of_split.f1_of(*at_best)
+    return 100 * float(f1s.mean() if number is None else f1s[number])
 
 
 def _of_errors(error: Callable[..., float]) -> Callable[[Mapping[str, Tensor]], float]:

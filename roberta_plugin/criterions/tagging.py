@@ -8,7 +8,7 @@ split whose sentence lies in several windows.
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,15 +20,16 @@ from fairseq.criterions import register_criterion
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import FineTuningCriterion, SmoothingConfig
+from roberta_plugin.criterions.base import FineTuningCriterion, LabelsConfig
 from roberta_plugin.kinds.entities import count_entities, scores, types_of
 from roberta_plugin.kinds.words import IGNORED
 
 _FOUND, _GOLD, _IS_FIRST = range(3)  # columns of "divided"
+_SCORES = ("precision", "recall", "f1")
 
 
 @dataclass
-class RobertaTaggingCriterionConfig(SmoothingConfig):
+class RobertaTaggingCriterionConfig(LabelsConfig):
     """The loss has no other options."""
 
 
@@ -92,8 +93,14 @@ class RobertaTaggingCriterion(FineTuningCriterion):
         if any("words" in output for output in outputs):
             metrics.log_from_sums("accuracy", accuracy)
         if any("entities" in output for output in outputs):
-            for place, name in enumerate(("precision", "recall", "f1")):
+            for place, name in enumerate(_SCORES):
                 metrics.log_from_sums(name, partial(entity_score, place=place))
+
+    def log_chosen(self, logging_outputs: Sequence[Mapping[str, Any]]) -> None:
+        """See `FineTuningCriterion.log_chosen`: the F1 of a type of entities."""
+        number = self.task.kind.label_metrics().get(self.chosen)
+        if number is not None and any("entities" in output for output in logging_outputs):
+            metrics.log_from_sums(self.chosen, partial(entity_score, place=_SCORES.index("f1"), of_type=number))
 
 
 def accuracy(sums: Mapping[str, Tensor]) -> float:
@@ -102,11 +109,11 @@ def accuracy(sums: Mapping[str, Tensor]) -> float:
     return 100.0 * num_right / num_words if num_words else 0.0
 
 
-def entity_score(sums: Mapping[str, Tensor], *, place: int) -> float:
-    """Precision, recall or F1 (percent) of all entities."""
+def entity_score(sums: Mapping[str, Tensor], *, place: int, of_type: int | None = None) -> float:
+    """Precision, recall or F1 (percent) of all entities, or of a type of them."""
     counts = sums["entities"].numpy()  # (K, 3)
     if "divided" in sums:
         rows = sums["divided"].numpy().astype(np.int64)  # (M, 3)
         is_first = rows[:, _IS_FIRST].astype(np.bool_)
         counts = counts + count_entities(rows[:, _GOLD], rows[:, _FOUND], is_first, num_types=len(counts))
-    return scores(counts.sum(axis=0))[place]
+    return scores(counts.sum(axis=0) if of_type is None else counts[of_type])[place]

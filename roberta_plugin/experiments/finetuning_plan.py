@@ -27,6 +27,7 @@ from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json
+from roberta_plugin.kinds.metrics import OF_SCORES
 from roberta_plugin.kinds.windows import question_length
 from roberta_plugin.training.options_file import named_options
 from roberta_plugin.training.resources import Resources, given_settings
@@ -45,7 +46,8 @@ _COMMON = {
     "tensorboard-logdir": "{folder}/tensorboard",
 }
 
-_UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman")  # metrics that a development set may not tell
+_MOST_SHOWN = 10  # labels in a message
+_UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman", *OF_SCORES)  # metrics that a development set may not tell
 _BATCH = ("batch-size", "update-freq")
 _REFUSED = {
     "max-tokens": "the paper counts a batch in examples; give batch-size, how many of them a GPU takes at once",
@@ -227,9 +229,17 @@ def selected_metric(settings: FinetuneSettings, prepared: Prepared, by_set: str 
         return None
     if by_set not in (None, name):
         raise ValueError(f"--select {name} and --set best-checkpoint-metric={by_set} contradict each other.")
-    known = selectable(prepared)
-    if name not in known:
-        raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(known)}.")
+    known, of_labels = selectable(prepared), kind_of(prepared).label_metrics()
+    if name not in (*known, *of_labels):
+        named = [*known, *([f"the F1 of a label ({', '.join(list(of_labels)[:_MOST_SHOWN])})"] if of_labels else [])]
+        raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(named)}.")
+    lacking = labels_without_examples(prepared, prepared.split("valid"))
+    needed = lacking if name in OF_SCORES else [label for label in lacking if name == f"f1_{label}"]
+    if needed:
+        raise ValueError(
+            f"{option} {name}: no example of the development set has the label {needed[0]!r}, so it cannot be "
+            "measured. Add some, or choose by another metric."
+        )
     return name, "min" if name in SMALLER_IS_BETTER else "max"
 
 

@@ -168,7 +168,7 @@ class FinetuneSettings(RunSettings, DataSettings):
     select: str | None = setting(
         None,
         "choose checkpoint and cell by this metric on the development set, instead of the recipe's: such as macro_f1, "
-        "mcc, f1, mae or loss; an unknown name lists the task's metrics",
+        "mcc, roc_auc, mae, loss or f1_LABEL; an unknown name lists the task's metrics",
         metavar="METRIC",
     )
     patience: int | None = setting(

@@ -138,8 +138,12 @@ class Kind(ABC):
         return self.settings.get("window_pooling")
 
     def metrics(self) -> tuple[str, ...]:
-        """The metrics that a validation logs besides the loss, by which checkpoints can be chosen."""
+        """The metrics besides the loss by which checkpoints can be chosen; a validation logs the chosen one."""
         return ("accuracy",)
+
+    def label_metrics(self) -> dict[str, int]:
+        """The F1 of each label or type of entities, by which checkpoints can be chosen too -> the number of it."""
+        return {}
 
     def head_sizes(self) -> dict[str, int]:
         """Arguments of a new head."""

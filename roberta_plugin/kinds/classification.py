@@ -40,7 +40,12 @@ class Classification(TextKind, TableKind):
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
-        return ("accuracy", "macro_f1", "mcc", *(("f1", "acc_and_f1") if len(self.labels) == 2 else ()))
+        of_two = ("f1", "acc_and_f1", *metrics.OF_SCORES) if len(self.labels) == 2 else ()
+        return ("accuracy", "macro_f1", "mcc", *of_two)
+
+    def label_metrics(self) -> dict[str, int]:
+        """See `Kind.label_metrics`."""
+        return {f"f1_{label}": number for number, label in enumerate(self.labels)}
 
     def head_sizes(self) -> dict[str, int]:
         """See `Kind.head_sizes`."""

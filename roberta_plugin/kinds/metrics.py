@@ -9,6 +9,7 @@ Shapes: N examples, C classes or labels, M thresholds; weights are (N,).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,6 +77,35 @@ def of_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_
     """Accuracy, which is also micro-F1; macro-F1 over the labels that occur; Matthews correlation (R_K of Gorodkin)."""
     counts = confusion(answers, predictions, weights, num_classes=num_classes)
     return {name: 100 * OF_COUNTS[name](counts) for name in ("accuracy", "macro_f1", "mcc")}
+
+
+def roc_auc(answers: Numbers, scores: Numbers, weights: Numbers | None = None) -> float:
+    """Share of the pairs of an example of class 1 and one of class 0 in which the first has the higher score.
+
+    This is the area under the ROC curve; equal scores count half. NaN without examples of both classes.
+
+    Args:
+        answers: 0 or 1 (N,).
+        scores: any numbers that grow with the probability of class 1 (N,).
+        weights: how often each example counts (N,).
+    """
+    weights = np.ones(len(answers)) if weights is None else weights
+    of_1 = weights * answers
+    num_1, num_0 = of_1.sum(), weights.sum() - of_1.sum()
+    if num_1 <= 0 or num_0 <= 0:
+        return math.nan
+    return float((of_1 @ ranks(scores, weights) - num_1 * (num_1 + 1) / 2) / (num_1 * num_0))
+
+
+def average_precision(answers: Numbers, scores: Numbers, weights: Numbers | None = None) -> float:
+    """Mean precision over the examples of class 1, each at its own score as threshold; arguments as `roc_auc`."""
+    weights = np.ones(len(answers)) if weights is None else weights
+    _, group = np.unique(-scores, return_inverse=True)  # the highest score first
+    right, predicted = (np.bincount(group, each).cumsum() for each in (weights * answers, weights))
+    if right[-1] <= 0:
+        return math.nan
+    precision = np.divide(right, predicted, out=np.zeros(len(right)), where=predicted > 0)
+    return float(np.diff(right, prepend=0) @ precision / right[-1])
 
 
 def label_counts(answers: Numbers, predictions: Numbers, weights: Numbers) -> tuple[Numbers, Numbers, Numbers]:
@@ -213,6 +243,7 @@ OF_COUNTS: dict[str, Callable[[Numbers], float]] = {
     "mcc": mcc,
     "macro_f1": macro_f1,
 }
+OF_SCORES: dict[str, Callable[..., float]] = {"roc_auc": roc_auc, "average_precision": average_precision}
 OF_PREDICTIONS: dict[str, Callable[[Numbers, Numbers], float]] = {
     "pearson": pearson,
     "spearman": spearman,

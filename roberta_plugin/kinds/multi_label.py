@@ -46,7 +46,11 @@ class MultiLabel(TextKind, TableKind):
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
-        return ("tuned_micro_f1",)
+        return ("tuned_micro_f1", "tuned_macro_f1")
+
+    def label_metrics(self) -> dict[str, int]:
+        """See `Kind.label_metrics`."""
+        return {f"f1_{label}": number for number, label in enumerate(self.labels)}
 
     def head_sizes(self) -> dict[str, int]:
         """See `Kind.head_sizes`."""

@@ -98,6 +98,10 @@ class Tagging(TableKind):
         has_entities = any(label.startswith("B-") for label in self.labels)
         return ("f1", "precision", "recall", "accuracy") if has_entities else ("accuracy",)
 
+    def label_metrics(self) -> dict[str, int]:
+        """See `Kind.label_metrics`: of the types of entities."""
+        return {f"f1_{name}": number for number, name in enumerate(types_of(self.labels) or ())}
+
     def head_sizes(self) -> dict[str, int]:
         """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}

@@ -6,7 +6,7 @@ The steps from official files to batches are drawn in `roberta_plugin/finetuning
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -169,6 +169,12 @@ class FineTuningTask(BlockTask):
         if name != self.name:
             raise ValueError(f"--task {self.name} goes with --criterion {self.name}, not with --criterion {name}.")
         return super().build_criterion(cfg, from_checkpoint)
+
+    def reduce_metrics(self, logging_outputs: Iterable[Mapping[str, Any]], criterion: Any) -> None:
+        """Log what the criterion logs, and the metric that chooses checkpoints."""
+        outputs = list(logging_outputs)
+        super().reduce_metrics(outputs, criterion)
+        criterion.log_chosen(outputs)
 
     def state_dict(self) -> dict[str, Any]:
         """What is saved with every checkpoint: on which data it was trained."""

@@ -54,3 +54,16 @@ def test_correlations_are_scipy_s(seed):
     found = metrics.of_numbers(answers, predictions, np.ones(50))
     assert found["pearson"] == pytest.approx(100 * scipy.stats.pearsonr(predictions, answers)[0], abs=1e-6)
     assert found["spearman"] == pytest.approx(100 * scipy.stats.spearmanr(predictions, answers)[0], abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_roc_auc_and_average_precision_are_scikit_learn_s_with_ties_and_weights(seed):
+    rng = np.random.default_rng(seed)
+    answers, scores = rng.integers(0, 2, 80), rng.normal(size=80).round(seed % 3)
+    scores += 0.5 * answers
+    for weights in (np.ones(80), rng.integers(0, 4, 80), rng.random(80)):  # plain, of a bootstrap, any
+        for name, of_scikit_learn in (("roc_auc", sk.roc_auc_score), ("average_precision", sk.average_precision_score)):
+            wanted = of_scikit_learn(answers, scores, sample_weight=weights)
+            assert metrics.OF_SCORES[name](answers, scores, weights) == pytest.approx(wanted, abs=1e-12)
+    assert metrics.roc_auc(answers, np.zeros(80)) == 0.5
+    assert np.isnan(metrics.roc_auc(np.ones(80), scores)) and np.isnan(metrics.average_precision(np.zeros(80), scores))

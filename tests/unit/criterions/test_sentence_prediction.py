@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import sklearn.metrics as sk
 import torch
 from fairseq.logging import metrics
 
@@ -24,12 +25,12 @@ class Scores(torch.nn.Module):
         self.scores = torch.nn.Parameter(torch.randn(num_sequences, num_scores, generator=generator))
 
 
-def make_criterion(kind, *, num_classes=2, scale=(0.0, 1.0), label_weights=None, **options):
+def make_criterion(kind, *, num_classes=2, scale=(0.0, 1.0), label_weights=None, labels=(), **options):
     task = SimpleNamespace(
         limits=(0.0, 5.0),
         scale=scale,
         label_weights=label_weights,
-        kind=kind_class(kind)({}),
+        kind=kind_class(kind)({"labels": labels}),
         num_classes=num_classes,
         target_dictionary=None,
         outputs=lambda model, sample: model.scores[sample["rows"]],
@@ -74,6 +75,7 @@ def validate(criterion, model, batches):
             logs = [criterion(model, sample)[2] for sample in batch]
             summed = {key: sum(torch.as_tensor(log[key], dtype=torch.float64) for log in logs) for key in logs[0]}
             criterion.reduce_metrics([summed])
+            criterion.log_chosen([summed])
         return meters.get_smoothed_values()
 
 
@@ -206,6 +208,34 @@ def test_metrics_of_classification_are_those_of_the_whole_split(num_classes, num
     assert values["padding"] == pytest.approx(100 * sum(map(len, batches)) / 420, abs=0.01)
     expected = torch.nn.functional.cross_entropy(model.scores, torch.tensor(labels)).item()
     assert values["loss"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize("name", ["roc_auc", "average_precision", "f1_no", "f1_yes"])
+def test_the_metric_that_chooses_is_scikit_learn_s(name, num_ranks):
+    model = Scores(60, 2)
+    labels = np.random.default_rng(1).integers(0, 2, 60)
+    batches = split_into_batches(range(61), {"label": labels}, seed=2, num_ranks=num_ranks)
+    criterion = make_criterion("classification", best_checkpoint_metric=name, labels=["no", "yes"])
+    values, scores = validate(criterion, model, batches), model.scores.detach().double().numpy()
+    wanted = {
+        "roc_auc": sk.roc_auc_score(labels, scores[:, 1] - scores[:, 0]),
+        "average_precision": sk.average_precision_score(labels, scores[:, 1] - scores[:, 0]),
+        "f1_no": sk.f1_score(labels, scores.argmax(axis=1), pos_label=0),
+        "f1_yes": sk.f1_score(labels, scores.argmax(axis=1), pos_label=1),
+    }
+    assert values[name] == pytest.approx(100 * wanted[name], abs=1e-9)
+    assert not values.keys() & (wanted.keys() - {name}), "the others are not computed"
+
+
+@pytest.mark.parametrize(("name", "number"), [("tuned_macro_f1", None), ("f1_b", 1)])
+def test_the_f1_of_one_of_several_labels_is_that_at_the_threshold_of_all(name, number):
+    model, labels = Scores(60, 4), (np.random.default_rng(1).random((60, 4)) < 0.3).astype(np.uint8)
+    batches = split_into_batches(range(61), {"labels": labels}, seed=2, num_ranks=1)
+    values = validate(make_criterion("multi_label", best_checkpoint_metric=name, labels=list("abcd")), model, batches)
+    predicted = model.scores.detach().sigmoid().double().numpy() >= values["tuned_threshold"]
+    f1s = sk.f1_score(labels, predicted, average=None)
+    assert values[name] == pytest.approx(100 * (f1s.mean() if number is None else f1s[number]))
 
 
 @pytest.mark.parametrize("num_ranks", [1, 3])

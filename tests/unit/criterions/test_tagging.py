@@ -117,10 +117,11 @@ def test_loss_and_gradients_are_those_of_each_token_alone(criterion, prepared, s
     assert gradient.abs().sum() > 1
 
 
-def reduced(outputs):
+def reduced(criterion, outputs):
     with metrics.aggregate(new_root=True) as meters:
         for output in outputs:
-            RobertaTaggingCriterion.reduce_metrics(output)
+            criterion.reduce_metrics(output)
+            criterion.log_chosen(output)
     return meters.get_smoothed_values()
 
 
@@ -128,20 +129,21 @@ def reduced(outputs):
 @pytest.mark.parametrize("seed", range(3))
 def test_validation_has_the_metrics_of_the_whole_split(criterion, prepared, split, seed, pack):
     """Though a sentence's windows are in different batches, and whether a rank's logs are summed before."""
-    model = model_of(prepared, split, seed=seed).eval()
+    model, criterion.chosen = model_of(prepared, split, seed=seed).eval(), "f1_FINE"
     with torch.no_grad():
         logs = [criterion(model, sample)[2] for sample in batches(split, 5, pack=pack)]
-    found = reduced([[log] for log in logs])
+    found = reduced(criterion, [[log] for log in logs])
     nothing = {key: value * 0 for key, value in logs[0].items()}  # what a rank without a batch of its own adds
     summed = [{key: one[key] + two[key] for key in one} for one, two in itertools.pairwise([*logs, nothing])]
-    assert reduced([[log] for log in summed[::2]]) == pytest.approx(found)
+    assert reduced(criterion, [[log] for log in summed[::2]]) == pytest.approx(found)
 
     sizes = split.sequences.sizes
     outputs = RawOutputs(
         token_logits=[model.table[window, : sizes[window]].detach().numpy() for window in range(len(split))]
     )
     expected = benchmark_of("tagging").score(prepared, "valid", [outputs], folder=None, options=TaggingOptions())
-    names = ("accuracy",) if criterion.task.kind.selection == "accuracy" else ("f1", "precision", "recall", "accuracy")
+    is_plain = criterion.task.kind.selection == "accuracy"
+    names = ("accuracy",) if is_plain else ("f1", "f1_FINE", "precision", "recall", "accuracy")
     assert {name: found[name] for name in names} == pytest.approx({name: expected[name] for name in names})
     assert ("f1" in found) == (criterion.task.kind.selection == "f1")
     assert 20 < found["accuracy"] < 99
@@ -152,7 +154,7 @@ def test_validation_has_the_metrics_of_the_whole_split(criterion, prepared, spli
 
 def test_the_loss_is_a_mean_over_labelled_tokens(criterion, prepared, split):
     model = model_of(prepared, split).train()
-    values = reduced([[criterion(model, sample)[2] for sample in batches(split, 5)]])
+    values = reduced(criterion, [[criterion(model, sample)[2] for sample in batches(split, 5)]])
     total, number = plain_loss(model, split)
     assert values["loss"] == pytest.approx(total.item() / number, abs=1e-4)
     assert "f1" not in values and "accuracy" not in values
