@@ -348,11 +348,13 @@ class CustomOptions(FileOptions):
         stage="prepare",
         metavar="K/N",
     )
-    class_weights: str | None = option(
+    class_weights: tuple[str, ...] | None = option(
         None,
-        "weights of the labels in the loss: none, or balanced: inversely proportional to their frequency (none)",
+        "weights of the labels in the loss: none, balanced (inversely proportional to their frequency), LABEL=WEIGHT "
+        "for some labels (the others have 1), or a table with the columns label and weight (none)",
         stage="prepare",
-        choices=("none", "balanced"),
+        metavar="WEIGHTS",
+        nargs="+",
     )
     long_texts: str | None = option(
         None,
@@ -398,6 +400,8 @@ class CustomOptions(FileOptions):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, tuple(map(str, value)) or None)
+        if isinstance(self.class_weights, str):
+            object.__setattr__(self, "class_weights", (self.class_weights,))
         if self.kind is not None:
             object.__setattr__(self, "kind", self.kind.replace("_", "-"))
         super().__post_init__()
@@ -412,8 +416,8 @@ class CustomOptions(FileOptions):
         for name, kinds in of_kinds.items():
             if self.kind is not None and getattr(self, name) is not None and kind not in kinds:
                 raise ValueError(f"--{name.replace('_', '-')} goes with --kind {' or '.join(kinds)}, not {kind}.")
-        if self.class_weights == "balanced" and kind not in ("classification", "pair", "multi-label"):
-            raise ValueError(f"--class-weights balanced goes with labels, and --kind {kind} has none of its own.")
+        if self.class_weights not in (None, ("none",)) and kind not in ("classification", "pair", "multi-label"):
+            raise ValueError(f"--class-weights goes with labels, and --kind {kind} has none of its own.")
         for name in ("window_stride", "max_windows", "window_pooling"):
             if getattr(self, name) is not None and self.long_texts != "windows":
                 raise ValueError(f"--{name.replace('_', '-')} goes with --long-texts windows.")

@@ -21,7 +21,7 @@ from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.averaging import class_probabilities
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
 from roberta_plugin.kinds.examples import Example, label_of
-from roberta_plugin.kinds.labels import balanced_weights, found_labels, number_of
+from roberta_plugin.kinds.labels import balanced_weights, found_labels, given_weights, number_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
 from roberta_plugin.tables import Row
@@ -65,7 +65,7 @@ class Classification(TextKind, TableKind):
     @property
     def selection(self) -> str:
         """Accuracy; macro-F1 where the labels are weighted, for then the rare ones matter."""
-        return "macro_f1" if self.settings["class_weights"] == "balanced" else "accuracy"
+        return "accuracy" if self.settings["class_weights"] == "none" else "macro_f1"
 
     def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[np.int64]:
         """See `Kind.decide`: the most probable label."""
@@ -95,8 +95,11 @@ class Classification(TextKind, TableKind):
         pairs = ((example.target, example) for example in table)
         labels = found_labels(pairs, self.settings.get("labels"), path=table[0].path)
         found: dict[str, Any] = {"labels": labels}
-        if self.settings["class_weights"] == "balanced":
+        weights = self.settings["class_weights"]
+        if weights == "balanced":
             found["weights"] = balanced_weights(labels, Counter(example.target for example in train))
+        elif weights != "none":
+            found["weights"] = given_weights(labels, weights)
         return found
 
     def columns(self, example: Example) -> dict[str, Any]:

@@ -6,11 +6,15 @@ Shapes: C labels.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from roberta_plugin.kinds.examples import Example
+from roberta_plugin.kinds.examples import Example, label_of
+from roberta_plugin.tables import read_table
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +123,60 @@ def _loosely(label: str) -> str:
     if _DECIMAL.fullmatch(number):
         return str(float(number))
     return " ".join(label.split()).casefold()
+
+
+def weights_of(words: Sequence[str]) -> str | dict[str, float]:
+    """What --class-weights says: none, balanced, or a weight by label, from LABEL=WEIGHT or a table.
+
+    Raises:
+        ValueError: naming the text, or the file and the line, that is no weight.
+
+    Example: ["rare=5", "common=1"] -> {"rare": 5.0, "common": 1.0}.
+    """
+    if len(words) == 1 and words[0] in ("none", "balanced"):
+        return words[0]
+    pairs: list[tuple[str, Any, str]] = []
+    for word in words:
+        label, equals, number = word.rpartition("=")
+        if equals:
+            pairs.append((label, number, f"--class-weights {word}"))
+        elif not Path(word).is_file():
+            raise ValueError(
+                f"--class-weights {word}: there is no such file. Give none, balanced, LABEL=WEIGHT for each label, or "
+                "a table with the columns label and weight."
+            )
+        else:
+            for row in read_table(Path(word)):
+                label = label_of(row.value("label", option="--class-weights"), "label", row.where)
+                pairs.append((label, row.value("weight", option="--class-weights"), row.where))
+    found: dict[str, float] = {}
+    for label, text, where in pairs:
+        try:
+            weight = float(text)
+        except (TypeError, ValueError):
+            weight = math.nan
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"{where}: the weight of the label {label!r} must be a number from 0 on, got {text!r}.")
+        if label in found:
+            raise ValueError(f"{where}: the label {label!r} has two weights. Leave one of them out.")
+        found[label] = weight
+    return found
+
+
+def given_weights(labels: Sequence[str], given: Mapping[str, float]) -> list[float]:
+    """Weight of each label (C,): the given one, or 1.
+
+    Raises:
+        ValueError: if one is given for what is no label, or all are 0.
+    """
+    for label in given:
+        if label not in labels:
+            shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+            raise ValueError(f"--class-weights {label}={given[label]:g}: there is no such label; there are {shown}.")
+    weights = [float(given.get(label, 1.0)) for label in labels]
+    if not any(weights):
+        raise ValueError("--class-weights gives every label the weight 0, so there is nothing to learn. Raise one.")
+    return weights
 
 
 def balanced_weights(labels: Sequence[str], occurrences: Counter[str]) -> list[float]:

@@ -20,7 +20,7 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
 from roberta_plugin.kinds.examples import Example, is_missing, label_of
-from roberta_plugin.kinds.labels import found_labels, number_of, positive_weights
+from roberta_plugin.kinds.labels import found_labels, given_weights, number_of, positive_weights
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
 from roberta_plugin.tables import Row
@@ -112,9 +112,12 @@ class MultiLabel(TextKind, TableKind):
         pairs = ((label, example) for example in table for label in example.target)
         labels = found_labels(pairs, given, path=table[0].path)
         found: dict[str, Any] = {"labels": labels}
-        if self.settings["class_weights"] == "balanced":
+        weights = self.settings["class_weights"]
+        if weights == "balanced":
             occurrences = Counter(label for example in train for label in example.target)
             found["weights"] = positive_weights(labels, occurrences, len(train))
+        elif weights != "none":
+            found["weights"] = given_weights(labels, weights)
         return found
 
     def columns(self, example: Example) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from roberta_plugin.kinds.examples import (
     warn_of_duplicates,
     warn_of_overlap,
 )
+from roberta_plugin.kinds.labels import weights_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind
 
@@ -98,7 +99,7 @@ class OwnTables(Benchmark):
             "text_column": options.text_column or "text",
             "label_column": list(options.label_column or ("label",)),
             "valid_share": (options.valid_share or VALID_SHARE) if is_cut else None,
-            "class_weights": options.class_weights or "none",
+            "class_weights": weights_of(options.class_weights or ("none",)),
             **({"labels": list(options.labels)} if options.labels else {}),
         }
         found |= type(table_kind(found)).settings_of(options, max_length=max_length)

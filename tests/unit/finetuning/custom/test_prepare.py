@@ -51,6 +51,38 @@ def test_labels_are_listed_in_the_folder_and_shown(prepare_table):
     assert any(line.startswith("label: neg ") for line in describe(prepared, prepared.split("train"), num_samples=0))
 
 
+def test_weights_of_labels_are_given_by_name_or_by_a_table(prepare_table, tmp_path, tokenizer):
+    table = write_csv(tmp_path / "weights.csv", [{"label": "pos", "weight": 0.5}, {"label": "neg", "weight": 3}])
+    for number, words in enumerate([("pos=0.5", "neg=3"), (str(table),)]):
+        prepared = prepare_table(class_weights=words, output=f"data{number}")
+        assert prepared.settings["weights"] == [3, 1, 0.5]
+        assert benchmark_of("custom").recipe(prepared).metric["value"] == "macro_f1"
+        for again in [{"class_weights": words}, {}]:
+            check_same(prepared, DataSettings(task="custom", options=CustomOptions(**again)))
+        with pytest.raises(ValueError, match=r"it has class-weights .*'neg': 3\.0.*, not balanced"):
+            check_same(prepared, DataSettings(task="custom", options=CustomOptions(class_weights="balanced")))
+    several = prepare_table("multi-label", class_weights=("good=7",), output="several")
+    assert several.settings["weights"] == [1, 7]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("rare=2",), "--class-weights rare=2: there is no such label; there are neg, none, pos"),
+        (("pos=-1",), "--class-weights pos=-1: the weight of the label 'pos' must be a number from 0 on, got '-1'"),
+        (("pos=many",), "got 'many'"),
+        (("pos=nan",), "got 'nan'"),
+        (("pos=1", "pos=2"), "the label 'pos' has two weights"),
+        (("pos=0", "neg=0", "none=0"), "gives every label the weight 0"),
+        (("weights.tsv",), r"--class-weights weights\.tsv: there is no such file"),
+        (("balanced", "pos=1"), "--class-weights balanced: there is no such file"),
+    ],
+)
+def test_weights_that_cannot_be_are_named(prepare_table, words, message):
+    with pytest.raises(ValueError, match=message):
+        prepare_table(class_weights=words)
+
+
 def test_several_labels_are_a_row_of_zeros_and_ones_from_lists_texts_or_columns(prepare_table):
     rows = [{"text": f"text {n}", "label": ["b", "a"] if n % 3 else []} for n in range(9)] + [
         {"text": "x", "label": "c"}
