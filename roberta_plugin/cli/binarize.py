@@ -11,6 +11,7 @@ from pathlib import Path
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.data.binarize.dictionary import DictionarySettings, build_vocabulary
 from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize, warnings_about
+from roberta_plugin.data.corpora import find_corpora
 from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
@@ -34,6 +35,12 @@ class Splits:
     test: tuple[str, ...] = _files("test")
     split: tuple[tuple[str, ...], ...] = setting(
         (), "a split with another name, and its text", nargs="+", action="append", metavar=("NAME", "FILE")
+    )
+    corpora: Path | None = setting(
+        None,
+        "instead of --train, --valid and --test: a folder with a folder for each corpus, such as a language, with "
+        "train.txt, valid.txt, ...; each becomes a data-bin OUTPUT_DIR/NAME, all with one dictionary",
+        metavar="DIR",
     )
     tokenizer: Path = setting(REQUIRED, "folder of the tokenizer, from `roberta tokenizer train`")
     dictionary: Path | None = setting(
@@ -61,28 +68,50 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Binarize the splits one after the other."""
+    """Binarize the splits of all corpora one after the other."""
     inputs = from_arguments(Splits, vars(args))
     settings = from_arguments(BinarizeSettings, vars(args), rules=from_arguments(LineRules, vars(args)))
-    splits = splits_of(inputs)
+    corpora = corpora_of(inputs)
+    training = {"train": [file for splits in corpora.values() for file in splits.get("train", ())]}
     tokenizer = load_tokenizer(inputs.tokenizer)
     with terminated_like_interrupted():
-        vocabulary = vocabulary_of(inputs, splits, tokenizer, from_arguments(DictionarySettings, vars(args)), settings)
-        for split, files in splits.items():
-            started = time.monotonic()
-            manifest = binarize(
-                files,
-                split=split,
-                tokenizer=tokenizer,
-                vocabulary=vocabulary,
-                destination=inputs.output_dir,
-                settings=settings,
-                progress=not inputs.no_progress,
-            )
-            print(summary(split, manifest["splits"][split]["counts"], time.monotonic() - started), flush=True)
-            for warning in warnings_about(manifest, split):
-                print(f"WARNING: {split}: {warning}", file=sys.stderr, flush=True)
+        new = from_arguments(DictionarySettings, vars(args))
+        vocabulary = vocabulary_of(inputs, training if training["train"] else {}, tokenizer, new, settings)
+        for name, splits in corpora.items():
+            for split, files in splits.items():
+                started, shown = time.monotonic(), f"{name}/{split}" if name else split
+                manifest = binarize(
+                    files,
+                    split=split,
+                    tokenizer=tokenizer,
+                    vocabulary=vocabulary,
+                    destination=inputs.output_dir / name,
+                    settings=settings,
+                    progress=not inputs.no_progress,
+                )
+                print(summary(shown, manifest["splits"][split]["counts"], time.monotonic() - started), flush=True)
+                for warning in warnings_about(manifest, split):
+                    print(f"WARNING: {shown}: {warning}", file=sys.stderr, flush=True)
+    if inputs.corpora is not None:
+        print(how_to_train(inputs.output_dir, corpora))
     return 0
+
+
+def corpora_of(inputs: Splits) -> dict[str, dict[str, list[str]]]:
+    """Files by corpus and split; the name of a single corpus is empty."""
+    if inputs.corpora is None:
+        return {"": splits_of(inputs)}
+    if inputs.train or inputs.valid or inputs.test or inputs.split:
+        raise ValueError("--corpora finds the files of all splits: leave out --train, --valid, --test and --split.")
+    return find_corpora(inputs.corpora)
+
+
+def how_to_train(folder: Path, corpora: dict[str, dict[str, list[str]]]) -> str:
+    """What fairseq-train needs for a mixture of these corpora, with the loss of each."""
+    data = ",".join(str(folder / name) for name in corpora)
+    subsets = ",".join(f"valid@{name}" for name, splits in corpora.items() if "valid" in splits)
+    validation = f" --valid-subset valid,{subsets}" if subsets else " --disable-validation"
+    return f"To train on all of them: fairseq-train {data} --corpus-alpha 0.3{validation} ..."
 
 
 def vocabulary_of(

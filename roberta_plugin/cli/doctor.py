@@ -37,7 +37,7 @@ TASKS_AND_CRITERIONS = (
 REGISTERED = {
     "task": TASKS_AND_CRITERIONS,
     "criterion": TASKS_AND_CRITERIONS,
-    "arch": ("fast_roberta_tiny", "fast_roberta_small", "fast_roberta_base", "fast_roberta_large"),
+    "arch": ("fast_roberta_tiny", "fast_roberta_small", "fast_roberta_base", "fast_roberta_large", "fast_xlmr_base"),
     "optimizer": ("roberta_adamw",),
 }
 BESIDE_TORCH = ("torchaudio", "torchvision")  # ve-fairseq installs the first and uses it for speech only

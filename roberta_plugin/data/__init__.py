@@ -3,6 +3,7 @@
 Once, by `roberta tokenizer train` and `roberta binarize`:
 
     text_inputs          text files and pipes (also compressed, JSONL) -> lines of text
+    corpora              a folder of corpora (--corpora)         -> text files by corpus and split; smoothed shares
     sentences            lines                                   -> sentences, one a line (--split-sentences)
     tokenizers/          lines                                   -> tokenizer ids (three kinds, one interface)
     vocabulary           tokenizer ids, dict.txt                 -> model ids; knows <s> <pad> </s> <unk> <mask>

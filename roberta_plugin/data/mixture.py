@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roberta_plugin.data.corpora import smoothed_shares
+
 
 class Corpus(NamedTuple):
     """A data-bin folder and its weight; None if the command line gave none."""
@@ -83,9 +85,8 @@ def blocks_to_take(
 ) -> list[int]:
     """Blocks of each corpus in one epoch; an epoch has as many blocks as all corpora together.
 
-    Shares are the `weights`, normalised; without weights, share i = n_i^alpha / sum_j n_j^alpha for corpora of n_i
-    blocks: alpha 1 is by size, and smaller values favour small corpora (XLM, Lample & Conneau 2019, section 3.1;
-    XLM-R uses 0.3). Rounding is by largest remainder, so the counts add up exactly; a corpus whose share is below one
+    Shares are the `weights`, normalised; without weights, those of `smoothed_shares`: alpha 1 is by size, and smaller
+    values favour small corpora. Rounding is by largest remainder, so the counts add up exactly; a corpus whose share is below one
     block gets one, so that no corpus is left out.
 
     Example: corpora of 90 and 10 blocks -> [90, 10]; with weights 1 and 1 -> [50, 50]; with alpha 0.5, the shares are
@@ -100,8 +101,7 @@ def blocks_to_take(
         raise ValueError(f"Corpus {int(np.argmin(num_blocks)) + 1} of {len(num_blocks)} has no blocks: leave it out.")
     if weights is None and alpha == 1.0:
         return list(num_blocks)
-    raw = np.asarray(num_blocks, dtype=np.float64) ** alpha if weights is None else np.asarray(weights, np.float64)
-    counts = share_out(sum(num_blocks), raw.tolist())
+    counts = share_out(sum(num_blocks), smoothed_shares(num_blocks, alpha) if weights is None else weights)
     for _ in range(counts.count(0)):
         counts[int(np.argmax(counts))] -= 1
     return [max(count, 1) for count in counts]

@@ -101,6 +101,13 @@ SIZES = {
 }
 
 
+# XLM-R (Conneau et al. 2020, table 12): the sizes of RoBERTa, with a vocabulary of 250,002 symbols as released.
+ARCHITECTURES = {f"fast_roberta_{size}": size for size in SIZES} | {
+    "fast_xlmr_base": "base",
+    "fast_xlmr_large": "large",
+}
+
+
 def set_size(args: Any, size: str) -> None:
     """Give `args` the dimensions of a named size wherever the user has not set them."""
     names = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")

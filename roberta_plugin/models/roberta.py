@@ -28,7 +28,7 @@ from roberta_plugin.models.checkpoints.names import (
     name_heads_as_in_model,
 )
 from roberta_plugin.models.compiling import compile_layers, num_graphs
-from roberta_plugin.models.config import SIZES, FastRobertaConfig, read_config, set_size
+from roberta_plugin.models.config import ARCHITECTURES, FastRobertaConfig, read_config, set_size
 from roberta_plugin.models.encoder import initialize
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.heads import HEADS, pool_windows
@@ -313,12 +313,12 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         reconcile_heads(self, state_dict)
 
 
-def _register_size(size: str) -> None:
+def _register_architecture(name: str, size: str) -> None:
     def set_defaults(args: Any) -> None:
         set_size(args, size)
 
-    register_model_architecture("fast_roberta", f"fast_roberta_{size}")(set_defaults)
+    register_model_architecture("fast_roberta", name)(set_defaults)
 
 
-for _size in SIZES:
-    _register_size(_size)
+for _name, _size in ARCHITECTURES.items():
+    _register_architecture(_name, _size)

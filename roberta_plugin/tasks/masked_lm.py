@@ -43,6 +43,7 @@ from roberta_plugin.tasks.masked_lm_options import (
     check_same_vocabulary,
     check_splits,
     pair_format,
+    split_and_corpus,
 )
 
 logger = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ class RobertaMaskedLMTask(BlockTask):
         """Load a split: for training, that of the folders whose turn it is in `epoch` (1-based), in their shares.
 
         Validation does not depend on the epoch: it takes all blocks of the first turn in which a folder has the split,
-        without folders that lack it. Its masks do not depend on the other turns. With `combine`, which fairseq sets for
+        without folders that lack it; `valid@NAME` takes those of the folder called NAME. Its masks do not depend on the other turns. With `combine`, which fairseq sets for
         training and for --combine-valid-subsets, the files {split}1, {split}2, ... are added.
 
         Raises:
@@ -158,8 +159,9 @@ class RobertaMaskedLMTask(BlockTask):
         turns = parse_turns(self.cfg.data)
         is_training = combine and split != COMBINED_VALIDATION
         turn = (epoch - 1) % len(turns) if is_training else 0
+        name, _ = split_and_corpus(split)
         corpora = turns[turn] if is_training else corpora_with(split, turns)
-        prefixes = [split_prefixes(os.path.join(corpus.folder, split), combine=combine) for corpus in corpora]
+        prefixes = [split_prefixes(os.path.join(corpus.folder, name), combine=combine) for corpus in corpora]
         files: list[list[Any]] = [[self.open(prefix) for prefix in of_corpus] for of_corpus in prefixes]
         sources = [source for of_corpus in files for source in of_corpus]
         sizes = [sum(map(num_blocks, of_corpus)) for of_corpus in files]
@@ -295,18 +297,20 @@ def is_mixed_by_size(turn: Sequence[Corpus]) -> bool:
 
 
 def corpora_with(split: str, turns: Sequence[Sequence[Corpus]]) -> list[Corpus]:
-    """The corpora that have the split, in the first turn where any has it.
+    """The corpora that have the split, in the first turn where any has it; of `valid@NAME`, those called NAME.
 
     Raises:
         FileNotFoundError: if none has it.
     """
+    name, chosen = split_and_corpus(split)
     for turn in turns:
-        found = [corpus for corpus in turn if os.path.exists(os.path.join(corpus.folder, f"{split}.idx"))]
+        of_turn = [corpus for corpus in turn if not chosen or Path(corpus.folder).name == chosen]
+        found = [corpus for corpus in of_turn if os.path.exists(os.path.join(corpus.folder, f"{name}.idx"))]
         if found:
             return found
     folders = ", ".join(corpus.folder for turn in turns for corpus in turn)
     raise FileNotFoundError(
-        f"No data folder has the split {split!r} ({split}.idx is missing in {folders}): make it with `roberta "
+        f"No data folder has the split {split!r} ({name}.idx is missing in {folders}): make it with `roberta "
         "binarize`, name another one with --valid-subset, or add --disable-validation."
     )
 

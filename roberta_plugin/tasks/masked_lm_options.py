@@ -285,6 +285,12 @@ def check_criterion(name: str | None, cfg: Any) -> None:
         )
 
 
+def split_and_corpus(split: str) -> tuple[str, str]:
+    """`valid@books` -> ("valid", "books"): the split of the data folder called books; `valid` -> ("valid", "")."""
+    name, _, corpus = split.partition("@")
+    return name, corpus
+
+
 def check_splits(folders: Sequence[Path], *, training: str, validation: Sequence[str]) -> None:
     """Refuse data without a training split in each folder, or without validation data in all of them.
 
@@ -299,14 +305,21 @@ def check_splits(folders: Sequence[Path], *, training: str, validation: Sequence
                 "`roberta binarize`, or leave the folder out."
             )
     for split in (training, *validation):
-        having = [folder for folder in folders if (folder / f"{split}.idx").is_file()]
+        name, corpus = split_and_corpus(split)
+        chosen = [folder for folder in folders if not corpus or folder.name == corpus]
+        if not chosen:
+            raise ValueError(
+                f"--valid-subset {split} names no data folder: it must be called {corpus}, and the folders are "
+                f"{', '.join(map(str, folders))}."
+            )
+        having = [folder for folder in chosen if (folder / f"{name}.idx").is_file()]
         if not having:
             raise FileNotFoundError(
-                f"No data folder has the validation split {split!r} ({split}.idx is missing in "
-                f"{', '.join(map(str, folders))}): make it with `roberta binarize`, name another with --valid-subset, "
+                f"No data folder has the validation split {split!r} ({name}.idx is missing in "
+                f"{', '.join(map(str, chosen))}): make it with `roberta binarize`, name another with --valid-subset, "
                 "or add --disable-validation."
             )
-        sizes = [MmapTokens(folder / split).num_tokens for folder in having]
+        sizes = [MmapTokens(folder / name).num_tokens for folder in having]
         check_not_empty(split, [str(folder) for folder in having], sizes, is_training=split == training)
 
 

@@ -1,7 +1,7 @@
 """fairseq's JSON log: lines -> records, and the loss curves of a run that may have been resumed; the end of any log.
 
 A line ends in `| train_inner | {"num_updates": "40", "loss": "9.1", ...}`: the record during an epoch
-("train_inner"), at its end ("train"), or on a split that fairseq validates on ("valid", by the split's name).
+("train_inner"), at its end ("train"), or on a split that fairseq validates on ("valid", "valid@books", by its name).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _BYTES_OF_A_LINE = 2000  # more than a line of the log has
-_RECORD = re.compile(r"\| (\w+) \| (\{.*\})\s*$")
+_RECORD = re.compile(r"\| ([\w@.-]+) \| (\{.*\})\s*$")
 
 
 class Record(NamedTuple):

@@ -37,6 +37,10 @@ pytestmark = pytest.mark.integration
 EXAMPLES = REPOSITORY / "examples"
 SHORTER = {  # as they stand in the documents -> as they run here
     "--vocab-size 8000": "--vocab-size 400",
+    "--vocab-size 64000": "--vocab-size 60",
+    "--arch fast_xlmr_base": "--arch fast_roberta_tiny",
+    "--tokens-per-sample 512 --batch-size 16 --update-freq 16": "--tokens-per-sample 32 --batch-size 4 --cpu",
+    "--total-num-update 500000 --max-update 500000": "--total-num-update 20000 --max-update 3",
     "--total-num-update 300 --max-update 300": "--total-num-update 6 --max-update 6 --cpu",
     "--warmup-updates 94 --total-num-update 1560": "--warmup-updates 1 --total-num-update 4",
     "--max-update 1560": "--max-update 4 --cpu --max-positions 128 --num-workers 0",
@@ -146,6 +150,21 @@ def test_the_snippets_for_python_run_as_written(after_the_tour):
     assert [len(json.loads(line)["masks"]) for line in shown.splitlines() if line.startswith("{")] == [1, 2]
     assert json.loads((folder / "answers.jsonl").read_text())["id"] == 1
     assert np.load(folder / "vectors.npy").shape == (2, 128)
+
+
+def test_many_languages_train_as_written(tmp_path):
+    rng = np.random.default_rng(1)
+    for name, words, count in (("en", ("the", "house", "is", "old"), 90), ("sw", ("nyumba", "ni", "ya", "zamani"), 9)):
+        (tmp_path / "texts" / name).mkdir(parents=True)
+        for split, lines in (("train", count), ("valid", 9)):
+            text = "".join(" ".join(rng.choice(words, 9)) + "\n\n" for _ in range(lines))
+            (tmp_path / "texts" / name / f"{split}.txt").write_text(text)
+    (script,) = blocks("examples/README.multilingual.md", "languages")
+    printed = shell(shorter(script), tmp_path)
+    assert "en: 0.0 MB, 6" in printed and "sw: 0.0 MB, 3" in printed, "the shares of the tokenizer's sample"
+    assert "fairseq-train data-bin/en,data-bin/sw --corpus-alpha 0.3 --valid-subset valid,valid@en,valid@sw" in printed
+    assert (tmp_path / "data-bin" / "en" / "dict.txt").read_bytes() == (tmp_path / "data-bin/sw/dict.txt").read_bytes()
+    assert all(f"valid on 'valid{name}' subset | loss" in printed for name in ("", "@en", "@sw"))
 
 
 def test_conversions_run_as_written(after_the_tour, monkeypatch):

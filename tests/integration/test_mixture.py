@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 
+from roberta_plugin.training.log import curves, parse_line
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, train_command, write_data_bin
 
@@ -25,11 +26,18 @@ def test_a_mixture_by_size_validates_on_all_of_its_folders(corpora, tmp_path):
     a, b, c = corpora
     save_dir = tmp_path / "checkpoints"
     options = ("--corpus-alpha", "0.3", "--max-epoch", "1", "--total-num-update", "50", "--no-save")
+    options += ("--valid-subset", "valid,valid@b,valid@a")
     done = run(train_command(f"{c},{a},{b}", save_dir, *options))
     assert done.returncode == 0, done.stderr[-3000:]
     log = done.stdout + done.stderr
     assert {f"{folder}/valid" for folder in (a, b)} <= set(re.findall(r"(\S+/valid): \d+ lines", log))
     assert len(logged(save_dir, "valid")) == 1
+    records = [record for line in log.splitlines() if (record := parse_line(line))]
+    curve = {kind: found.values for (kind, name), found in curves(records).items() if name == "loss"}
+    assert min(curve["valid@a"][0], curve["valid@b"][0]) < curve["valid"][0] < max(*curve["valid@a"], *curve["valid@b"])
+    done = run(train_command(f"{a},{b}", save_dir, *options[:-1], "valid@c"))
+    assert done.returncode == 1
+    assert "--valid-subset valid@c names no data folder: it must be called c, and the folders are" in done.stderr
 
 
 def test_weighted_mixtures_that_take_turns_validate_and_resume_alike(corpora, tmp_path):

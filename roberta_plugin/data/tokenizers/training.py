@@ -5,6 +5,8 @@ pieces are read; compressed files are read from end to end. The length of a pipe
 beginning, kept in memory because a pipe can be read only once.
 
 Example: max_bytes = 1 MB of files with 4 MB -> every fourth piece of 64 KB, the same ones in every run.
+
+Of several corpora (--corpora), each has its smoothed share of the sample; the pieces of a small one may be repeated.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.corpora import find_corpora, smoothed_shares
 from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.data.text_inputs import BadLineError, InputSettings, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
@@ -40,6 +43,7 @@ _PADDING_FACTOR = 8
 # The number of threads affects the rounding of sums, so it is the same on all machines.
 _SENTENCEPIECE_THREADS = 8
 _MIN_FREQUENCY = 2
+DEFAULT_ALPHA = 0.3  # XLM-R
 _FILES = ("dict.txt", *(name for files, _ in KINDS for name in files))
 
 
@@ -55,7 +59,20 @@ class TokenizerSettings(InputSettings):
         choices=("byte_level_bpe", "sentencepiece", "character_bpe"),
     )
     input: tuple[str, ...] = setting(
-        REQUIRED, "text files, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
+        (), "text files, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
+    )
+    corpora: Path | None = setting(
+        None,
+        "instead of --input: a folder with a folder for each corpus, such as a language, whose files train.txt, "
+        "train.1.jsonl.gz, ... are read",
+        metavar="DIR",
+    )
+    alpha: float | None = setting(
+        None,
+        "with --corpora: share of a corpus in the sample, its size to this power; XLM-R's is 0.3, 1 is by size",
+        smallest=0,
+        largest=1,
+        default_text="0.3",
     )
     output_dir: Path = setting(REQUIRED, "folder to write to")
     vocab_size: int = setting(50000, "number of tokens, without <s> <pad> </s> <mask>; fewer if the text is too small")
@@ -90,16 +107,19 @@ def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
             SentencePiece.
         FileExistsError: if the folder has a tokenizer, without `overwrite`.
     """
+    if bool(settings.input) == (settings.corpora is not None):
+        raise ValueError("Give the text to train on as --input FILE ... or as --corpora DIR, one of the two.")
+    if settings.alpha is not None and settings.corpora is None:
+        raise ValueError(f"--alpha {settings.alpha} goes with --corpora: it sets the shares of several corpora.")
     if settings.min_frequency is not None and settings.kind == "sentencepiece":
         raise ValueError("--min-frequency is for byte_level_bpe and character_bpe; sentencepiece does not have it.")
     folder = settings.output_dir
     present = [name for name in _FILES if (folder / name).exists()]
     if present and not settings.overwrite:
         raise FileExistsError(f"{folder} already holds {present[0]}: write to another folder, or add --overwrite.")
-    inputs = find_inputs(settings.input, text_format=settings.text_format)
-    sample = TextSample(inputs, max_bytes=round(settings.sample_megabytes * 1e6) or None, rules=settings.rules)
+    sample = _sample_of(settings)
     if not any(line and not line.isspace() for lines in sample.lines() for line in lines):
-        names = ", ".join(settings.input)
+        names = str(settings.corpora or ", ".join(settings.input))
         raise ValueError(f"{names}: there is no text to train a tokenizer on, only blank lines or nothing.")
     tokenizer = _TRAINERS[settings.kind](sample, settings)
     counts = count_ids(tokenizer, sample)
@@ -109,6 +129,33 @@ def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
         unknown = tokenizer.symbols.index(UNKNOWN) if isinstance(tokenizer, CharacterBpe) else -1
         _write(tokenizer, counts, folder, order=[index for index in by_frequency(counts) if index != unknown])
     return tokenizer
+
+
+def _sample_of(settings: TokenizerSettings) -> TextSample:
+    max_bytes = round(settings.sample_megabytes * 1e6) or None
+    if settings.corpora is None:
+        inputs = find_inputs(settings.input, text_format=settings.text_format)
+        return TextSample(inputs, max_bytes=max_bytes, rules=settings.rules)
+    groups = {
+        name: find_inputs(splits["train"], text_format=settings.text_format)
+        for name, splits in find_corpora(settings.corpora).items()
+    }
+    alpha = DEFAULT_ALPHA if settings.alpha is None else settings.alpha
+    sample = TextSample(
+        [source for sources in groups.values() for source in sources],
+        max_bytes=max_bytes,
+        rules=settings.rules,
+        groups=list(groups.values()),
+        alpha=alpha,
+    )
+    for name, share, size in zip(groups, sample.group_shares, sample.group_bytes, strict=True):
+        if not size:
+            raise ValueError(
+                f"{settings.corpora / name}: there is no text in the files train.*: add some, or move it away."
+            )
+        if not settings.no_progress:
+            print(f"{name}: {size / 1e6:,.1f} MB, {share:.1%} of the sample (alpha {alpha:g})", file=sys.stderr)
+    return sample
 
 
 def _train_byte_level_bpe(sample: TextSample, settings: TokenizerSettings) -> ByteLevelBpe:
@@ -250,9 +297,25 @@ class TextSample:
     Attributes:
         total_bytes: bytes of text in all sources; for compressed files an estimate.
         num_bytes: bytes in the sample.
+        group_bytes: bytes of text in each of the `groups`, and `group_shares` their shares of the sample.
+
+    Args:
+        sources: the files and pipes.
+        max_bytes: bytes of the sample; None for all of the text.
+        rules: how lines are read.
+        groups: sources of each corpus; none of them is a pipe.
+        alpha: exponent of the shares of these corpora; see `smoothed_shares`.
     """
 
-    def __init__(self, sources: Sequence[TextInput], *, max_bytes: int | None, rules: LineRules) -> None:
+    def __init__(
+        self,
+        sources: Sequence[TextInput],
+        *,
+        max_bytes: int | None,
+        rules: LineRules,
+        groups: Sequence[Sequence[TextInput]] = (),
+        alpha: float = 1.0,
+    ) -> None:
         self._sources = sources
         self._rules = rules
         self._kept: dict[str, list[bytes]] = {}
@@ -264,40 +327,46 @@ class TextSample:
         from_pipes = sum(len(block) for blocks in self._kept.values() for block in blocks)
         of_files = _estimate_bytes([source for source in sources if not source.is_stream])
         self._share = 1.0 if room is None or of_files <= room else room / of_files
+        self._shares: dict[str, float] = {}  # by path, where they are not all the same; above 1, pieces are repeated
+        self.group_bytes = [_estimate_bytes(group) for group in groups]
+        self.group_shares = smoothed_shares(self.group_bytes, alpha) if groups else []
+        for group, size, share in zip(groups, self.group_bytes, self.group_shares, strict=True):
+            for source in group:
+                self._shares[source.path] = share * self._share * of_files / max(1, size)
         self.total_bytes = from_pipes + of_files
         self.num_bytes = from_pipes + round(self._share * of_files)
 
     @property
     def is_whole(self) -> bool:
         """Whether the sample is the whole text, except for pipes."""
-        return self._share == 1.0
+        return self._share == 1.0 and not self._shares
 
     def lines(self, *, progress: Progress | None = None) -> Iterator[list[str]]:
         """Lines of the sample, in lists; the same in every call."""
         owed, num_bytes = 0.0, 0
         for source in self._sources:
             for start, line, size, block in self._pieces(source):
-                owed += self._share * size
-                if owed * 2 < size:  # take a piece as soon as more than half of it is owed
-                    continue
-                owed -= size
-                for part in _blocks(source, start, size) if block is None else [block]:
-                    yield self._lines_of(source, start, line, part)
-                    line += count_lines(part)
-                    num_bytes += len(part)
-                    if progress is not None:
-                        progress.show(num_bytes)
+                owed += self._shares.get(source.path, self._share) * size
+                while size and owed * 2 >= size:  # take a piece as soon as more than half of it is owed
+                    owed -= size
+                    first = line
+                    for part in _blocks(source, start, size) if block is None else [block]:
+                        yield self._lines_of(source, start, first, part)
+                        first += count_lines(part)
+                        num_bytes += len(part)
+                        if progress is not None:
+                            progress.show(num_bytes)
 
     def _pieces(self, source: TextInput) -> Iterator[tuple[int, int, int, bytes | None]]:
         """First byte, first line, number of bytes and, if already read, text of each piece."""
-        if not source.is_sequential and self._share < 1:
+        if not source.is_sequential and self._shares.get(source.path, self._share) != 1:
             size = os.path.getsize(source.path)
             edges = [*range(0, size, _PIECE_BYTES), size]
             yield from ((start, 1, end - start, None) for start, end in itertools.pairwise(edges))
             return
         line = 1
         blocks = self._kept.get(source.path)
-        block_bytes = _BYTES_TO_LOOK_INTO if self._share == 1 else _PIECE_BYTES
+        block_bytes = _BYTES_TO_LOOK_INTO if self.is_whole else _PIECE_BYTES
         for block in read_blocks(source, block_bytes=block_bytes) if blocks is None else blocks:
             yield 0, line, len(block), block
             line += count_lines(block)

@@ -35,10 +35,10 @@ from roberta_plugin.models.checkpoints.names import (
     saved_options,
     sizes_of,
 )
-from roberta_plugin.models.config import ACTIVATIONS, SIZES, FastRobertaConfig
+from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, FastRobertaConfig
 from roberta_plugin.models.sharing import PARTS, aliases
 
-OUR_MODELS = ("fast_roberta", *(f"fast_roberta_{size}" for size in SIZES))
+OUR_MODELS = ("fast_roberta", *ARCHITECTURES)
 FAIRSEQ_MODELS = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
 
 _COUNTS = (
