@@ -33,7 +33,7 @@ def setting(default: Any, help_text: str, **more: Any) -> Any:
     `more` may have `flag`, the option's name if it is not the field's (without dashes: a positional argument),
     `choices`, the limits `smallest`, `largest` and `above` (itself excluded), which apply to each value of a tuple,
     `default_text`, which the help shows for the default, `read`, a function that converts the option's texts instead
-    of the field's type, and argparse's `metavar`, `nargs` and `action`.
+    of the field's type, and argparse's `metavar`, `nargs`, `const` and `action`.
     """
     if default is dict:
         return dataclasses.field(default_factory=dict, metadata={"help": help_text, **more})
@@ -78,7 +78,8 @@ def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any
     if "metavar" in has or not choices:
         given["metavar"] = has.get("metavar", metavar)
     if "nargs" in has:
-        return parser.add_argument(name, nargs=has["nargs"], action=has.get("action"), choices=choices, **given)
+        more = {each: has[each] for each in ("action", "const") if each in has}
+        return parser.add_argument(name, nargs=has["nargs"], choices=choices, **more, **given)
     if typing.get_origin(kind) in (*_MANY, Mapping):
         return parser.add_argument(name, action="append", **given)
     return parser.add_argument(name, choices=choices, **given)

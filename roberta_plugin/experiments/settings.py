@@ -116,9 +116,13 @@ class StudySettings(ReportedRuns):
 class EvaluateSettings:
     """Settings of `roberta evaluate`."""
 
-    data: Path = setting(REQUIRED, "prepared folder")
+    data: Path = setting(REQUIRED, "prepared folder; of blimp and zorro, the folder of the official files")
     checkpoints: Sequence[Path] = setting(
-        REQUIRED, "fine-tuned checkpoint, or members of an ensemble", flag="--checkpoint", nargs="+"
+        REQUIRED,
+        "fine-tuned checkpoint, or members of an ensemble; of blimp and zorro, models: checkpoints, or folders of a "
+        "run or of Hugging Face",
+        flag="--checkpoint",
+        nargs="+",
     )
     output_dir: Path = setting(REQUIRED, "where to write")
     splits: Sequence[str] | None = setting(

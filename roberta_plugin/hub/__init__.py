@@ -8,6 +8,7 @@
 interface   RobertaHub, with the calls of fairseq's RoBERTa hub interface
 core        ids of many sequences -> predictions and features
 texts       texts <-> ids, with <mask>; tokens -> words
+scoring     sentences -> how acceptable they are to the model
 running     sequences -> batches of similar length -> what the model computes, in order
 """
 
@@ -15,6 +16,7 @@ from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- befor
 from roberta_plugin.conversion.model_files import find_checkpoint, find_dictionary, find_tokenizer
 from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.hub.interface import RobertaHub
+from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import Filling
 
-__all__ = ["MASK", "Filling", "RobertaHub", "find_checkpoint", "find_dictionary", "find_tokenizer"]
+__all__ = ["MASK", "Filling", "RobertaHub", "Score", "find_checkpoint", "find_dictionary", "find_tokenizer"]

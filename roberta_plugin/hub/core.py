@@ -18,9 +18,11 @@ from roberta_plugin.conversion.heads import MASKED_LM
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.hub import running
+from roberta_plugin.hub import running, scoring
 from roberta_plugin.hub.running import Batch, map_batches
+from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import TextCodec
+from roberta_plugin.kinds import ScoreMethod
 from roberta_plugin.kinds.sentences import Windows, by_document, padded_layout, segments_of
 from roberta_plugin.models.heads import SpanLogits, pool_windows
 
@@ -253,25 +255,46 @@ class HubCore(nn.Module):
         self, sequences: Sequence[NDArray[Any]], spans: Sequence[range], *, max_tokens: int | None = None
     ) -> list[float]:
         """The mean log-probability of each sequence's (T,) tokens in a span, all of the span masked at once."""
-        self.check_masked_lm()
         masked = []
         for sequence, span in zip(sequences, spans, strict=True):
             masked.append(sequence.copy())
             masked[-1][span.start : span.stop] = self.vocabulary.mask_id
+        targets = [sequence[span.start : span.stop] for sequence, span in zip(sequences, spans, strict=True)]
+        found = self.token_log_probs(masked, spans, targets, max_tokens=max_tokens)
+        return [float(part.mean()) if len(part) else 0.0 for part in found]
 
-        def run(batch: Batch) -> list[float]:
-            positions = [list(spans[row]) for row in batch.rows]
-            wanted = np.concatenate([sequences[row][positions[at]] for at, row in enumerate(batch.rows)])
-            ids = torch.from_numpy(wanted.astype(np.int64))  # (M,)
+    def token_log_probs(
+        self,
+        sequences: Sequence[NDArray[Any]],
+        positions: Sequence[Sequence[int]],
+        targets: Sequence[NDArray[Any]],
+        *,
+        max_tokens: int | None = None,
+    ) -> list[Tensor]:
+        """Log-probabilities (Q,) of the ids `targets` (Q,) at ascending `positions` (Q,) of each sequence (T,).
+
+        In nats and on the CPU; the LM head reads no other positions.
+        """
+        self.check_masked_lm()
+
+        def run(batch: Batch) -> list[Tensor]:
+            wanted = [positions[row] for row in batch.rows]
+            ids = torch.from_numpy(np.concatenate([targets[row] for row in batch.rows]).astype(np.int64))  # (M,)
             parts, done = [torch.empty(0)], 0
-            for logits in running.position_logits(self.model, batch, positions):  # (M', V)
+            for logits in running.position_logits(self.model, batch, wanted):  # (M', V)
                 of_part = ids[done : done + len(logits), None].to(logits.device)
-                parts.append(logits.float().log_softmax(dim=-1).gather(1, of_part)[:, 0].cpu())  # -> (M',)
+                exact = logits if logits.dtype == torch.float64 else logits.float()
+                parts.append(exact.log_softmax(dim=-1).gather(1, of_part)[:, 0].cpu())  # -> (M',)
                 done += len(logits)
-            found = torch.cat(parts).split([len(row) for row in positions])
-            return [float(part.mean()) if len(part) else 0.0 for part in found]
+            return list(torch.cat(parts).split([len(row) for row in wanted]))
 
-        return self.run(masked, run, max_tokens=max_tokens)
+        return self.run(sequences, run, max_tokens=max_tokens)
+
+    def score_sequences(
+        self, sequences: Sequence[NDArray[Any]], method: ScoreMethod = "pll", *, max_tokens: int | None = None
+    ) -> list[Score]:
+        """How acceptable each sequence `<s> a </s>` (T,) is to the model; see `hub/scoring.py`."""
+        return scoring.score_sequences(self, sequences, method, max_tokens=max_tokens)
 
     def pooled(self, sequences: Sequence[NDArray[Any]], pooling: Pooling, *, max_tokens: int | None = None) -> Tensor:
         """One vector for each sequence (N, D), in fp32 on the CPU; see `RobertaHub.embed`."""

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 import numpy as np
 import torch
@@ -25,15 +25,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin import register
-from roberta_plugin.conversion.fairseq_format import read_files
+from roberta_plugin.conversion.fairseq_format import read_files, training_facts
 from roberta_plugin.conversion.model_files import check_bpe, format_of, training_data
 from roberta_plugin.conversion.pretrained import fairseq_dictionary, open_pretrained
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.hub import running
 from roberta_plugin.hub.core import HubCore, Pooling
+from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
-from roberta_plugin.kinds import phrases
+from roberta_plugin.kinds import ScoreMethod, phrases
 from roberta_plugin.kinds.texts import TextLayout, inputs_of
 from roberta_plugin.kinds.words import split_words, word_spans
 from roberta_plugin.models.checkpoints.building import ModelOnlyTask, build_model
@@ -43,7 +44,13 @@ Path_ = str | os.PathLike[str]
 
 
 class RobertaHub(HubCore):
-    """A model with its tokenizer and vocabulary; a module, so `.to(device)`, `.half()` and `.eval()` work."""
+    """A model with its tokenizer and vocabulary; a module, so `.to(device)`, `.half()` and `.eval()` work.
+
+    Attributes:
+        num_updates: of the checkpoint's training; 0 if it is not known.
+    """
+
+    num_updates = 0
 
     @classmethod
     def from_pretrained(
@@ -84,13 +91,16 @@ class RobertaHub(HubCore):
         if checkpoint_file is None and format_of(path) in ("fairseq", "huggingface"):
             words = data if data is not None else tokenizer
             found: Any = open_pretrained(path, data=None if words is None else Path(words))
-            model, trained_on = found.model, found.trained_on
+            model, trained_on, num_updates = found.model, found.trained_on, 0
         else:
             found = read_files(path, name=checkpoint_file, data=data, tokenizer=tokenizer)
             model = build_model(found.state, found.path, dictionary=fairseq_dictionary(found.vocabulary))
             trained_on = training_data(found.state, found.dictionary)
+            num_updates = training_facts(found.state).get("updates", 0)
         check_bpe(bpe, found.tokenizer)
-        return cls(model, tokenizer=found.tokenizer, vocabulary=found.vocabulary, trained_on=trained_on).eval()
+        hub = cls(model, tokenizer=found.tokenizer, vocabulary=found.vocabulary, trained_on=trained_on).eval()
+        hub.num_updates = num_updates
+        return hub
 
     @cached_property
     def bpe(self) -> Bpe:
@@ -233,6 +243,36 @@ class RobertaHub(HubCore):
             ]
             answers.append(fillings[0] if len(fillings) == 1 else fillings)
         return answers[0] if isinstance(text, str) else answers
+
+    @overload
+    def score(  # type: ignore[overload-overlap]  # a text is a sequence of texts, to Python
+        self, text: str, method: ScoreMethod = "pll", *, max_tokens: int | None = None
+    ) -> Score: ...
+    @overload
+    def score(
+        self, text: Sequence[str], method: ScoreMethod = "pll", *, max_tokens: int | None = None
+    ) -> list[Score]: ...
+    def score(
+        self, text: str | Sequence[str], method: ScoreMethod = "pll", *, max_tokens: int | None = None
+    ) -> Score | list[Score]:
+        """How acceptable a text is to the model: its `score` in nats, higher is better, and the parts of it by token.
+
+        Args:
+            text: one text, or a list, which becomes a list of scores.
+            method: "pll", the sum over tokens that are masked in turn; "pll-word-l2r", the same with the later tokens
+                of the word masked too; "unmasked", minus the mean cross-entropy of the text as it is, with <s> and
+                </s>. See `hub/scoring.py`.
+            max_tokens: most positions of a batch, padding included; None: what suits the device.
+
+        Raises:
+            ValueError: if there is no such method, the model has no LM head, or a text is empty, holds a `<mask>` or
+                has too many tokens for the model.
+        """
+        if method not in get_args(ScoreMethod):
+            raise ValueError(f"method must be {' or '.join(get_args(ScoreMethod))}, got {method!r}.")
+        texts = [text] if isinstance(text, str) else text
+        scores = self.score_sequences(self._sequences(texts), method, max_tokens=max_tokens)
+        return scores[0] if isinstance(text, str) else scores
 
     def predict(
         self,

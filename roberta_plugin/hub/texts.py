@@ -10,7 +10,7 @@ Shapes: T tokens of a sequence, W words, D model dimension.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -95,6 +95,17 @@ class TextCodec:
             elif token not in (eos_id, self.vocabulary.pad_id):
                 sentences[-1].append(token)
         return [self._decode_with_masks(sentence) for sentence in sentences]
+
+    def word_starts(self, sequence: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each id of the model's input (T,) begins a word; special symbols do."""
+        known = self._to_tokenizer_id[sequence]
+        starts = np.ones(len(sequence), dtype=np.bool_)
+        starts[known >= 0] = self.tokenizer.begins_word(known[known >= 0])
+        return starts
+
+    def shown(self, token: int) -> str:
+        """The text of one id as `token_text`, or its symbol if it is special."""
+        return self.token_text(token) or self.vocabulary.symbols[token]
 
     def token_text(self, token: int) -> str:
         """Text of one id, with the space before it where the token has one."""

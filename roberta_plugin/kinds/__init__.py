@@ -4,6 +4,7 @@ A kind is a file here and a line of `KINDS`; with a head of its own also a class
 of its own a function of a criterion.
 
     fill_mask           a text with <mask>         -> the most probable tokens
+    score               a text                     -> how acceptable it is to a masked LM
     classification      a text or a pair           -> a label
     multi_label         a text or a pair           -> any number of labels
     regression          a text or a pair           -> a number
@@ -44,11 +45,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from roberta_plugin.kinds.base import Kind
     from roberta_plugin.kinds.tables import TableKind
+
+
+ScoreMethod = Literal["pll", "pll-word-l2r", "unmasked"]
+"""How a masked LM scores a text (`roberta_plugin/hub/scoring.py`)."""
 
 
 class Entry(NamedTuple):
@@ -67,6 +72,7 @@ class Entry(NamedTuple):
 
 KINDS: dict[str, Entry] = {
     "fill_mask": Entry("FillMask", "text"),
+    "score": Entry("TextScore", "text", options=("score", "per_token")),
     "classification": Entry("Classification", "text [text_pair]", is_own=True),
     "multi_label": Entry("MultiLabel", "text [text_pair]", options=("threshold",), is_own=True),
     "regression": Entry("Regression", "text [text_pair]", is_own=True),

@@ -22,9 +22,8 @@ def open_kind(settings: PredictSettings) -> Kind:
         ValueError: if the model cannot give such answers.
     """
     device = usable_device(settings.device)
-    kind = (
-        None if settings.task_kind is None else kind_class(TASK_KINDS[settings.task_kind])
-    )  # imported before the model
+    wanted = settings.task_kind or ("score" if settings.score else None)
+    kind = None if wanted is None else kind_class(TASK_KINDS[wanted])  # imported before the model
     hub = RobertaHub.from_pretrained(settings.model, data=settings.data, tokenizer=settings.tokenizer)
     kind = kind or kind_class(kind_of_model(hub))
     return kind.answering(hub.to(device), settings, _official(str(hub.trained_on.get("task"))))

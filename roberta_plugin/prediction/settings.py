@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from roberta_plugin.kinds import TASK_KINDS
+from roberta_plugin.kinds import TASK_KINDS, ScoreMethod
 from roberta_plugin.settings import REQUIRED, check_values, setting
 from roberta_plugin.tables import Format
 
@@ -25,6 +25,15 @@ class PredictSettings:
         metavar="model",
     )
     task_kind: str | None = setting(None, "what to predict (default: the model's own task)", choices=tuple(TASK_KINDS))
+    score: ScoreMethod | None = setting(
+        None,
+        "score how acceptable texts are to the pretrained model: pll, the sum of the log-probabilities of the tokens, "
+        "each masked in turn (default of --score alone); pll-word-l2r, with the later tokens of its word masked too; "
+        "unmasked, minus the mean cross-entropy of the text as it is",
+        nargs="?",
+        const="pll",
+    )
+    per_token: bool = setting(False, "score: with the tokens and their log-probabilities")
     input: Path | None = setting(
         None, "records, plain or compressed (.gz, .zst, .xz, .bz2); - is standard input (default)", metavar="FILE"
     )

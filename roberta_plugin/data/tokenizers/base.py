@@ -55,6 +55,10 @@ class Tokenizer(Protocol):
         """Whether each id begins a word (number of ids,)."""
         ...
 
+    def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each token of a text (N,) begins a word by the tokenizer's rules for words (N,); the first does."""
+        ...
+
     def save(self, folder: Path) -> None:
         """Write the tokenizer's files into a folder, for `load_tokenizer`."""
         ...

@@ -184,6 +184,13 @@ class ByteLevelBpe:
         space = BYTE_CHARACTERS[ord(" ")]
         return np.array([piece.startswith(space) for piece in self.pieces], dtype=np.bool_)
 
+    def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each token of a text (N,) begins a word of GPT-2's pattern (N,), which may be a punctuation mark."""
+        text = self.decode(ids.tolist(), errors="surrogateescape")
+        words = np.cumsum([0, *(len(word.encode("utf-8", "surrogateescape")) for word in self._find_words(text))])
+        num_bytes = self._num_bytes[ids]
+        return np.isin(np.cumsum(num_bytes) - num_bytes, words)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.pieces, self.merges, self._use_fast_engine)
 

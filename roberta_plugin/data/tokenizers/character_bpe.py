@@ -142,8 +142,17 @@ class CharacterBpe:
         """Whether each id begins a word (number of ids,)."""
         return np.array([symbol.startswith(WORD_START) for symbol in self.symbols], dtype=np.bool_)
 
+    def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each token of a text (N,) begins a word: its piece begins with the mark (N,)."""
+        found: NDArray[np.bool_] = self._word_starts[ids]
+        return found
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.bpe, self.language)
+
+    @cached_property
+    def _word_starts(self) -> NDArray[np.bool_]:
+        return self.word_starts()
 
     @cached_property
     def _model(self) -> Any:

@@ -101,8 +101,17 @@ class SentencePiece:
         starts = [symbol.startswith(WORD_START) or symbol in CONTROLS for symbol in self.symbols]
         return np.array(starts, dtype=np.bool_)
 
+    def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each token of a text (N,) begins a word: its piece begins with the mark (N,)."""
+        found: NDArray[np.bool_] = self._word_starts[ids]
+        return found
+
     def __reduce__(self) -> tuple[Any, ...]:
         return SentencePiece, (self.model,)
+
+    @cached_property
+    def _word_starts(self) -> NDArray[np.bool_]:
+        return self.word_starts()
 
     @cached_property
     def _processor(self) -> Any:

@@ -1,0 +1,112 @@
+"""Sentences -> how acceptable they are to a masked LM: the log-probabilities of their tokens, and one score of all.
+
+    pll            each token masked in turn; the sum over the tokens of the text (Salazar et al. 2020)
+    pll-word-l2r   the later tokens of the same word masked too, so that a word of many tokens does not give itself away
+                   (Kauf and Ivanova 2023)
+    unmasked       nothing masked; the mean over all tokens with <s> and </s>: minus the mean cross-entropy of Huebner
+                   et al. (2021), for models that also learned from tokens that were not masked
+
+A higher score is more acceptable. Words are those of the tokenizer: for a byte-level BPE of GPT-2's pattern, by which
+a punctuation mark is a word.
+
+Shapes: T tokens of a sequence, Q positions that are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from roberta_plugin.kinds import ScoreMethod
+
+if TYPE_CHECKING:
+    from roberta_plugin.hub.core import HubCore
+
+_TOKENS_AT_ONCE = 1 << 22  # of masked copies in memory; enough for batches of one length
+
+
+class Score(NamedTuple):
+    """The score of a text, and what it is made of."""
+
+    score: float
+    """Sum or mean of `log_probs`, in nats; higher is more acceptable."""
+    tokens: list[str]
+    """Texts of the scored tokens."""
+    log_probs: list[float]
+    """Log-probability of each, in nats."""
+
+
+class Query(NamedTuple):
+    """A masked copy of a sequence, and what is asked about it."""
+
+    tokens: NDArray[Any]
+    """Ids (T,), some of them <mask>."""
+    positions: Sequence[int]
+    """Of the tokens to be scored (Q,)."""
+    targets: NDArray[Any]
+    """Their ids (Q,)."""
+
+
+def score_sequences(
+    hub: HubCore, sequences: Sequence[NDArray[Any]], method: ScoreMethod, *, max_tokens: int | None = None
+) -> list[Score]:
+    """The score of each sequence `<s> a </s>` (T,).
+
+    Raises:
+        ValueError: if a sequence has no token, or too many for the model, or holds a <mask>.
+    """
+    scores: list[Score] = []
+    for part in _parts(sequences, is_masked=method != "unmasked"):
+        asked = [queries(hub, sequence, method) for sequence in part]
+        flat = [query for of_one in asked for query in of_one]
+        columns = zip(*flat, strict=True)
+        found = iter(hub.token_log_probs(*map(list, columns), max_tokens=max_tokens))
+        for of_one in asked:
+            log_probs = torch.cat([next(found) for _ in of_one]).double()
+            ids = np.concatenate([query.targets for query in of_one]).tolist()
+            score = log_probs.mean() if method == "unmasked" else log_probs.sum()
+            scores.append(Score(float(score), [hub.codec.shown(token) for token in ids], log_probs.tolist()))
+    return scores
+
+
+def queries(hub: HubCore, sequence: NDArray[Any], method: ScoreMethod) -> list[Query]:
+    """The copies of a sequence (T,) that the model reads for its score, from left to right.
+
+    Raises:
+        ValueError: if there is nothing to score.
+    """
+    length, mask_id = len(sequence), hub.vocabulary.mask_id
+    hub.check_length(length)
+    if length < 3 or mask_id in sequence:
+        raise ValueError("A text to score needs at least one token and no <mask>: give whole sentences.")
+    if method == "unmasked":
+        return [Query(sequence, range(length), sequence)]
+    ends = np.arange(1, length) + 1
+    if method == "pll-word-l2r":
+        starts = np.flatnonzero(hub.codec.word_starts(sequence))  # </s> begins the last word
+        ends = starts[np.searchsorted(starts, np.arange(1, length), side="right").clip(max=len(starts) - 1)]
+    copies = np.repeat(sequence[None], length - 2, axis=0)  # (T - 2, T)
+    for position in range(1, length - 1):
+        copies[position - 1, position : ends[position - 1]] = mask_id
+    return [
+        Query(copy, (position,), sequence[position : position + 1]) for position, copy in enumerate(copies, start=1)
+    ]
+
+
+def _parts(sequences: Sequence[NDArray[Any]], *, is_masked: bool) -> Iterator[list[NDArray[Any]]]:
+    """The sequences in parts whose copies fit into memory."""
+    part: list[NDArray[Any]] = []
+    num_tokens = 0
+    for sequence in sequences:
+        size = len(sequence) * (len(sequence) if is_masked else 1)
+        if part and num_tokens + size > _TOKENS_AT_ONCE:
+            yield part
+            part, num_tokens = [], 0
+        part.append(sequence)
+        num_tokens += size
+    if part:
+        yield part
