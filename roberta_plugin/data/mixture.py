@@ -86,8 +86,8 @@ def blocks_to_take(
     """Blocks of each corpus in one epoch; an epoch has as many blocks as all corpora together.
 
     Shares are the `weights`, normalised; without weights, those of `smoothed_shares`: alpha 1 is by size, and smaller
-    values favour small corpora. Rounding is by largest remainder, so the counts add up exactly; a corpus whose share is below one
-    block gets one, so that no corpus is left out.
+    values favour small corpora. Rounding is by largest remainder, so the counts add up exactly; a corpus whose share is
+    below one block gets one, so that no corpus is left out.
 
     Example: corpora of 90 and 10 blocks -> [90, 10]; with weights 1 and 1 -> [50, 50]; with alpha 0.5, the shares are
     sqrt(90) : sqrt(10) = 3 : 1 -> [75, 25].

@@ -150,8 +150,9 @@ class RobertaMaskedLMTask(BlockTask):
         """Load a split: for training, that of the folders whose turn it is in `epoch` (1-based), in their shares.
 
         Validation does not depend on the epoch: it takes all blocks of the first turn in which a folder has the split,
-        without folders that lack it; `valid@NAME` takes those of the folder called NAME. Its masks do not depend on the other turns. With `combine`, which fairseq sets for
-        training and for --combine-valid-subsets, the files {split}1, {split}2, ... are added.
+        without folders that lack it; `valid@NAME` takes those of the folder called NAME. Its masks do not depend on the
+        other turns. With `combine`, which fairseq sets for training and for --combine-valid-subsets, the files
+        {split}1, {split}2, ... are added.
 
         Raises:
             FileNotFoundError: if the split is missing: in any folder, for training; in all folders, for validation.

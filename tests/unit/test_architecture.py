@@ -87,6 +87,7 @@ USES_FAIRSEQ = (
 STAGES = [
     "array_files",
     "rounding",
+    "corpora",
     "text_inputs",
     "sentences",
     "tokenizers",

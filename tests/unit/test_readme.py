@@ -75,7 +75,7 @@ def test_fairseq_train_commands_parse():
         where = arguments.index("--user-dir") + 1
         arguments[where] = str(REPOSITORY / arguments[where])
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
-        assert cfg.model._name.startswith("fast_roberta")
+        assert cfg.model._name.startswith(("fast_roberta", "fast_xlmr"))
         assert cfg.task._name == cfg.criterion._name
         tuning = {"roberta_sentence_prediction", "squad2", "race", "roberta_tagging", "roberta_summarization"}
         assert cfg.task._name in {"roberta_masked_lm", *tuning}

@@ -154,7 +154,7 @@ def _sample_of(settings: TokenizerSettings) -> TextSample:
                 f"{settings.corpora / name}: there is no text in the files train.*: add some, or move it away."
             )
         if not settings.no_progress:
-            print(f"{name}: {size / 1e6:,.1f} MB, {share:.1%} of the sample (alpha {alpha:g})", file=sys.stderr)
+            sys.stderr.write(f"{name}: {size / 1e6:,.1f} MB, {share:.1%} of the sample (alpha {alpha:g})\n")
     return sample
 
 
