@@ -22,6 +22,7 @@ from roberta_plugin.data.corpus_statistics import (
 from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.settings import REQUIRED, Checked, add_options, from_arguments, setting
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
     """Show and check all splits."""
     settings = from_arguments(InspectSettings, vars(args))
     folder = settings.folder
+    tokenizer = load_tokenizer(settings.tokenizer) if settings.tokenizer else None
     if (folder / PREPARED).is_file():
         return inspect_prepared(settings)
     vocabulary = Vocabulary.load(folder / "dict.txt")
@@ -70,7 +72,12 @@ def run(args: argparse.Namespace) -> int:
     all_faults = tokenizer_faults(folder, manifest)
     for fault in all_faults:
         print(f"fault: {fault}")
-    samples_from = settings.tokenizer or (None if all_faults else folder)
+    why_none = "the tokenizer's files differ from those that made the data"
+    if tokenizer is None and not all_faults:
+        try:
+            tokenizer = load_tokenizer(folder)
+        except FileNotFoundError:
+            why_none = "the folder has no tokenizer; name one with --tokenizer"
     for split in settings.split or splits_in(folder, manifest):
         faults = find_faults(folder, split, vocabulary, manifest)
         print(f"\n{split}: {'sound' if not faults else 'NOT SOUND'}")
@@ -85,7 +92,10 @@ def run(args: argparse.Namespace) -> int:
         statistics[split] = count_split(tokens, vocabulary)
         show_counts(statistics[split], vocabulary)
         show_blocks(tokens, settings.tokens_per_sample)
-        show_samples(tokens, vocabulary, samples_from, settings.samples)
+        if tokenizer is None:
+            print(f"  no samples: {why_none}")
+        else:
+            show_samples(tokens, vocabulary, tokenizer, settings.samples)
     if settings.histogram:
         save_histogram(settings.histogram, statistics)
         print(f"\nhistogram of lengths: {settings.histogram}")
@@ -180,16 +190,8 @@ def show_blocks(tokens: MmapTokens, tokens_per_sample: tuple[int, ...]) -> None:
             )
 
 
-def show_samples(tokens: MmapTokens, vocabulary: Vocabulary, tokenizer_folder: Path | None, num_samples: int) -> None:
+def show_samples(tokens: MmapTokens, vocabulary: Vocabulary, tokenizer: Tokenizer, num_samples: int) -> None:
     """Print some decoded lines, spread evenly over the split."""
-    if tokenizer_folder is None:
-        print("  no samples: the tokenizer's files differ from those that made the data")
-        return
-    try:
-        tokenizer = load_tokenizer(tokenizer_folder)
-    except FileNotFoundError:
-        print("  no samples: the folder has no tokenizer; name one with --tokenizer")
-        return
     back = vocabulary.model_to_tokenizer(tokenizer)
     for position in np.linspace(0, max(0, len(tokens) - 1), num_samples).astype(int) if len(tokens) else ():
         index = int(position)

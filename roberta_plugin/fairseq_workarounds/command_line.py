@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import data_utils
+from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
@@ -140,6 +141,7 @@ def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any
     """
     model, task = ARCH_MODEL_REGISTRY.get(_name(cfg.model)), TASK_REGISTRY.get(_name(cfg.task))
     try:
+        check_writable(cfg)
         if hasattr(task, "check_start"):  # one of ours
             task.check_start(cfg)
             if hasattr(model, "check_options"):
@@ -149,6 +151,28 @@ def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any
             raise
         sys.exit(f"{type(error).__name__}: {error}")  # sweeps find it in the log by the name
     fairseqs(cfg, main, **options)
+
+
+def check_writable(cfg: Any) -> None:
+    """Refuse a folder of the first rank's files that cannot be written to, before hours of training.
+
+    Raises:
+        PermissionError: naming the option, the folder and the remedy.
+    """
+    paths = {
+        "--save-dir": None if cfg.checkpoint.no_save else cfg.checkpoint.save_dir,
+        "--log-file": cfg.common.log_file,
+        "--tensorboard-logdir": cfg.common.tensorboard_logdir,
+    }
+    for option, name in paths.items() if cfg.distributed_training.distributed_rank == 0 else ():
+        if not name or PathManager.path_requires_pathmanager(name):
+            continue
+        path = Path(name).absolute()
+        nearest = next(one for one in (path, *path.parents) if one.exists())
+        if not os.access(nearest, os.W_OK):
+            raise PermissionError(
+                f"{option} {name}: {nearest} cannot be written to. Change its permissions, or name another folder."
+            )
 
 
 def _is_of_others(error: Exception, *classes: Any) -> bool:

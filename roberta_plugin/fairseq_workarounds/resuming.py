@@ -28,6 +28,16 @@ _OPTIMIZERS = {
     "MemoryEfficientFP16Optimizer": {"FP16Optimizer"},
 }
 _OF_NO_HEAD = {"data", "seed", "finetune_from_model", "ddp_backend"}  # options of the tasks
+# Options that decide which blocks or pairs an epoch has, and their order; another value is allowed, and named.
+_OF_TEXT = (
+    "input_format",
+    "sample_break_mode",
+    "tokens_per_sample",
+    "bert_pairs",
+    "short_seq_prob",
+    "corpus_alpha",
+    "seed",
+)
 
 
 def save_trainer(fairseqs: Callable[..., Any], trainer: Any, filename: str, extra_state: dict[str, Any]) -> Any:
@@ -163,6 +173,10 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         _check_heads(trainer, state, path)
     except ValueError as error:
         raise ValueError(f"{error} {remedy}.") from None
+    saved = saved_options(state)[0]
+    different = list(_different_options({name: saved.get(name) for name in _OF_TEXT}, trainer.cfg.task))
+    if different:
+        logger.warning(f"{path} is of a training with other options: {'; '.join(different)}. {remedy}.")
 
 
 def warn_of_other_words(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
@@ -184,7 +198,9 @@ def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         return
     theirs, ours = _head_shapes(state["model"]), _head_shapes(trainer.get_model().state_dict())
     if theirs and theirs != ours:
-        different = list(_different_options(saved_options(state)[0], trainer.cfg.task))
+        saved = saved_options(state)[0]
+        of_head = {name: saved[name] for name in saved.keys() - _OF_NO_HEAD}
+        different = list(_different_options(of_head, trainer.cfg.task))
         name = min(name for name, _ in theirs.items() ^ ours.items())
         different.append(f"{name} was {_shown(theirs.get(name))} and is {_shown(ours.get(name))} now")
         raise ValueError(f"{path} is of a training with another head: {'; '.join(different)}.")
@@ -201,7 +217,7 @@ def _shown(shape: tuple[int, ...] | None) -> str:
 def _different_options(saved: Mapping[str, Any], given: Any) -> Iterator[str]:
     if not isinstance(given, Mapping):  # fairseq's older tasks have the options of everything
         return
-    for name in sorted(saved.keys() - _OF_NO_HEAD):
+    for name in sorted(saved):
         if isinstance(saved[name], str | int | float) and name in given and saved[name] != given[name]:
             option = "task" if name == "_name" else name.replace("_", "-")
             yield f"--{option} was {saved[name]} and is {given[name]} now"

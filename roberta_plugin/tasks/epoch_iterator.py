@@ -146,7 +146,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         elif seen and state_dict.get(EPOCH, now := self._made_of()) != now:
             logger.warning(
                 "The checkpoint was written in an epoch of {:,} blocks with seed {}, and this one has {:,} blocks and "
-                "seed {}: the data, their weights, --tokens-per-sample, --sample-break-mode or --seed have changed. "
+                "seed {}: the data, their weights or the options that make blocks of them have changed. "
                 "The rest of this epoch repeats some text and misses other. Later epochs are complete.".format(
                     *state_dict[EPOCH][:2], *now[:2]
                 )

@@ -24,7 +24,7 @@ from roberta_plugin.fairseq_workarounds.lost_ranks import VARIABLE
 from tests.campaign.corruption import launch
 from tests.campaign.outcome import Table
 from tests.campaign.subjects import OUTPUT, Subject, pretraining
-from tests.tiny_corpus import command, environment, run
+from tests.tiny_corpus import command, environment, run, train_command
 
 PATIENCE_S = 240.0
 
@@ -65,6 +65,18 @@ def read_only(inputs: Path, folder: Path) -> str:
         words = ["--train", str(inputs / "small.txt"), "--tokenizer", str(inputs / "tokenizer"), "--no-progress"]
         done = run([*command("roberta"), "binarize", *words, OUTPUT, str(target / "bin")])
         assert done.returncode == 2 and str(target) in done.stderr and "Traceback" not in done.stderr, done.stderr
+        for path in (target / "save", target):  # to be made, and there already
+            done = run(
+                [
+                    *train_command(inputs / "a", folder / "save"),
+                    "--max-update=1",
+                    "--total-num-update=1",
+                    "--save-dir",
+                    str(path),
+                ]
+            )
+            said = f"--save-dir {path}: {target} cannot be written to"
+            assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
         return "ok"
     finally:
         subprocess.run(["umount", str(target)], check=True)

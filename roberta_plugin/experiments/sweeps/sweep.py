@@ -230,6 +230,12 @@ def check_options(grid: Grid, *, is_written: bool = True) -> None:
             where = f"{locate(grid.path, str(error))}, " if is_written else ""
             raise ValueError(f"{where}cell {run.cell}: {error}") from error
         train_arguments.check_data(parsed)
+        validated = [] if parsed.disable_validation else parsed.valid_subset.split(",")
+        if grid.metric.log and grid.metric.log not in (*validated, "train", "train_inner"):
+            raise ValueError(
+                f"{grid.path}: metric, log: {grid.metric.log!r} is no split that cell {run.cell} is validated on "
+                f"({', '.join(validated) or 'none'}): name one of them, or train, or give valid-subset."
+            )
 
 
 def prepare(grid: Grid, root: Path) -> list[RunFolder]:

@@ -37,6 +37,11 @@ def test_shows_counts_blocks_and_lines(data_bin, capsys):
         assert f"  {mode} " in shown
 
 
+def test_a_tokenizer_that_is_not_there_is_refused(data_bin, tmp_path, capsys):
+    assert main(["inspect", str(data_bin), "--tokenizer", str(tmp_path / "nope")]) == 2
+    assert f"No tokenizer in {tmp_path / 'nope'}: looked for" in capsys.readouterr().err
+
+
 def test_damage_is_exit_code_one(data_bin, capsys):
     content = np.fromfile(data_bin / "train.bin", dtype=np.uint16)
     content[0] = 9999

@@ -43,6 +43,19 @@ def test_a_dry_run_refuses_what_a_training_would_refuse(grid, tmp_path):
         run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
 
 
+@pytest.mark.parametrize(("options", "splits"), [("", "valid"), (" disable-validation: true,", "none")])
+def test_a_metric_of_a_split_that_no_run_is_validated_on_is_refused_before_the_first_run(
+    grid, tmp_path, options, splits
+):
+    text = grid.read_text().replace("{data:", f"{{{options} data:")
+    grid.write_text(text.replace("log: valid", "log: nope"))
+    with pytest.raises(ValueError, match=rf"log: 'nope' is no split that cell lr-1 is validated on \({splits}\): name"):
+        run(str(grid), "--output-dir", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    grid.write_text(text.replace("log: valid", "log: train"))
+    assert run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run") == 0
+
+
 def test_a_user_dir_that_does_not_exist_is_refused_in_one_line(grid, tmp_path):
     grid.write_text(grid.read_text().replace("{data:", "{user-dir: robezta_plugin, data:"))
     with pytest.raises(ValueError, match=r"line 2, .*--user-dir robezta_plugin does not exist: correct"):
