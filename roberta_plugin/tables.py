@@ -60,7 +60,7 @@ class Row(NamedTuple):
     """Where it begins, counted from 1; in Parquet the number of the row."""
     values: Mapping[str, Any]
     inside: str = ""
-    """Of an object within a row, what leads to it, such as ", questions 2"."""
+    """What leads to an object within a row, such as ", questions 2"."""
 
     @property
     def where(self) -> str:
@@ -233,7 +233,7 @@ def scan_table(
 
 
 class TextLines:
-    """The lines of a text with their ends. A line that is not text is raised, and reading goes on after it."""
+    """The lines of a text with their ends. A line that is not text is raised, and reading continues after it."""
 
     def __init__(self, name: str, blocks: Iterator[bytes]) -> None:
         self.name, self.number = name, 0  # of the line that was read last
@@ -306,7 +306,7 @@ def _blocks_of_standard_input() -> Iterator[bytes]:
 
 
 def _each(items: Iterator[T]) -> Iterator[T | BadLineError]:
-    """The items of an iterator that goes on after errors, and the errors."""
+    """The items of an iterator that continues after errors, and the errors."""
     while True:
         try:
             yield next(items)
@@ -341,7 +341,7 @@ def _separated(path: Path, lines: TextLines, delimiter: str, quoting: Literal[0,
 
 
 class _Cells:
-    """The values of each row of CSV or TSV; a row that cannot be read is raised, and reading goes on after it."""
+    """The values of each row of CSV or TSV; a row that cannot be read is raised, and reading continues after it."""
 
     def __init__(self, lines: TextLines, delimiter: str, quoting: Literal[0, 3]) -> None:
         csv.field_size_limit(_LONGEST_FIELD)
@@ -404,6 +404,21 @@ def _parquet(path: Path, on_read: Callable[[int], None]) -> Iterator[Row]:
                     yield Row(path, number, values)
     except pyarrow.ArrowException as error:
         raise ValueError(f"{path} cannot be read as Parquet ({error}): it is damaged, or in another format.") from error
+
+
+def check_keys(value: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]:
+    """The value, if it is a JSON object with all these keys.
+
+    Raises:
+        ValueError: beginning with `where`, and naming what is missing.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where}: expected a JSON object with {', '.join(keys)}, found {short(value)}.")
+    missing = [key for key in keys if key not in value]
+    if missing:
+        needed = f": an entry needs {', '.join(keys)}" if len(keys) > 1 else ""
+        raise ValueError(f"{where} lacks {', '.join(missing)}{needed}. Add what is missing.")
+    return value
 
 
 def check_list(value: Any, name: str, where: str) -> list[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -107,6 +108,19 @@ def _log_loss(outputs: list[Mapping[str, Any]], *, unit: float, digits: int) -> 
     total = sum(output.get("loss", 0) for output in outputs)
     mean = total / sample_size / unit if sample_size else 0.0
     metrics.log_scalar("loss", mean, sample_size, round=digits)
+
+
+def log_quotient(name: str, above: float, below: float) -> None:
+    """Log 100 times the quotient of two sums, each over the whole log interval or validation, not rounded."""
+    metrics.log_scalar_sum(f"_{name}_above", above)
+    metrics.log_scalar_sum(f"_{name}_below", below)
+    metrics.log_derived(name, partial(quotient, name=name))
+
+
+def quotient(meters: Mapping[str, Any], name: str) -> float:
+    """What `log_quotient` logs as `name`, 0 if there is nothing to divide by."""
+    below = float(meters[f"_{name}_below"].sum)
+    return 100.0 * float(meters[f"_{name}_above"].sum) / below if below else 0.0
 
 
 class TensorSum(MetersDict._DerivedMeter):  # type: ignore[misc]

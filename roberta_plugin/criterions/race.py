@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from fairseq.criterions import register_criterion
-from fairseq.logging import metrics as fairseq_metrics
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
@@ -76,9 +74,7 @@ class RaceCriterion(FineTuningCriterion):
             num_counted = sum(output.get(f"num_counted{group}", 0) for output in outputs)
             if num_counted > 0:
                 num_correct = sum(output.get(f"num_correct{group}", 0) for output in outputs)
-                fairseq_metrics.log_scalar_sum(f"_num_counted{group}", num_counted)
-                fairseq_metrics.log_scalar_sum(f"_num_correct{group}", num_correct)
-                fairseq_metrics.log_derived(f"accuracy{group}", partial(_accuracy, group=group))
+                metrics.log_quotient(f"accuracy{group}", num_correct, num_counted)
 
 
 def chance(counts: Tensor) -> dict[str, Tensor]:
@@ -86,8 +82,3 @@ def chance(counts: Tensor) -> dict[str, Tensor]:
     share = 1.0 / counts
     sums = {"chance_loss": -share.log(), "chance_correct": share, "chance_variance": share * (1 - share)}
     return {name: values.sum() for name, values in sums.items()}
-
-
-def _accuracy(meters: Mapping[str, Any], group: str) -> float:
-    """Percent of correct answers, from the summed counts."""
-    return 100.0 * float(meters[f"_num_correct{group}"].sum) / float(meters[f"_num_counted{group}"].sum)

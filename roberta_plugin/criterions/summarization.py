@@ -9,7 +9,6 @@ Shapes: B documents in the batch, V sentences of all of them.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,25 +101,15 @@ class SummarizationCriterion(FineTuningCriterion):
         sums = {name: sum(float(output.get(name, 0)) for output in outputs) for name in names}
         if not sums["sample_size"]:
             return
-        _log_quotient("accuracy", "num_correct", "sample_size", sums)
+        metrics.log_quotient("accuracy", sums["num_correct"], sums["sample_size"])
         if not sums["num_documents"]:
             return
         for kind in FAST:
-            _log_quotient(kind, kind, "num_documents", sums)
-        fairseq_metrics.log_derived("rouge", lambda meters: sum(_quotient(meters, kind) for kind in FAST) / len(FAST))
-        _log_quotient("average_precision", "average_precision", "num_with_right", sums)
+            metrics.log_quotient(kind, sums[kind], sums["num_documents"])
+        fairseq_metrics.log_derived(
+            "rouge", lambda meters: sum(metrics.quotient(meters, kind) for kind in FAST) / len(FAST)
+        )
+        metrics.log_quotient("average_precision", sums["average_precision"], sums["num_with_right"])
         for name in _COUNTS:
             fairseq_metrics.log_scalar_sum(f"_{name}", sums[name])
         fairseq_metrics.log_derived("f1", lambda meters: f1_of_choice(*(meters[f"_{name}"].sum for name in _COUNTS)))
-
-
-def _log_quotient(name: str, above: str, below: str, sums: Mapping[str, float]) -> None:
-    """Log 100 times the quotient of two sums, each over the whole log interval."""
-    fairseq_metrics.log_scalar_sum(f"_{name}_above", sums[above])
-    fairseq_metrics.log_scalar_sum(f"_{name}_below", sums[below])
-    fairseq_metrics.log_derived(name, partial(_quotient, name=name))
-
-
-def _quotient(meters: Mapping[str, Any], name: str) -> float:
-    below = float(meters[f"_{name}_below"].sum)
-    return 100.0 * float(meters[f"_{name}_above"].sum) / below if below else 0.0

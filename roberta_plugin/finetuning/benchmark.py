@@ -124,7 +124,7 @@ class Benchmark(ABC):
     """A row of the table of benchmarks."""
 
     name: str
-    """Of the task, on the command line."""
+    """What the command line calls the task."""
     training: Training = field(default_factory=Training)
     selection: str = "accuracy"
     """The metric that selects the checkpoint, as named in the log."""
@@ -143,13 +143,9 @@ class Benchmark(ABC):
             FileNotFoundError: if `raw` does not hold them.
         """
 
-    def raw_files(self, raw: Path, options: Any) -> list[Path]:
-        """All official files that are prepared, split by split.
-
-        Raises:
-            FileNotFoundError: if `raw` does not hold them.
-        """
-        return [path for paths in self.files(raw, options).values() for path in paths]
+    def source_files(self, files: Mapping[str, list[Path]]) -> list[Path]:
+        """All official files that are read where these are the splits', split by split."""
+        return [path for paths in files.values() for path in paths]
 
     @abstractmethod
     def settings(self, *, max_length: int, options: Any) -> dict[str, Any]:
@@ -228,7 +224,7 @@ class Benchmark(ABC):
             tokenizer=tokenizer,
             vocabulary=vocabulary,
             settings=settings,
-            source=describe(self.raw_files(raw, options)),
+            source=describe(self.source_files(files)),
         ) as writer:
             for name, content in contents.items():
                 with writer.split(name) as split:

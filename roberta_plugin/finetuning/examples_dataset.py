@@ -80,7 +80,7 @@ class ExamplesDataset(BlockDataset):
 
     @cached_property
     def _room(self) -> NDArray[np.int32]:
-        """The same for all examples (N,)."""
+        """`lengths` of all examples (N,), without the bound of `most_counted`."""
         if len(self) == 0:
             return np.empty(0, dtype=np.int32)
         offsets, sizes = self.split.offsets, self.split.sequences.sizes

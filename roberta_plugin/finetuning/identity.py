@@ -17,7 +17,7 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 logger = logging.getLogger(__name__)
 
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
-EXAMPLES = "examples"  # beside "task": which examples, for a training that goes on with them
+EXAMPLES = "examples"  # beside "task": which examples, for a training that continues with them
 # Beside "task", in models that were made elsewhere:
 MADE_ANEW = "made_anew"  # names of heads that it lacked, and that know nothing
 MASK_KEEPS_SPACE = "mask_keeps_space"  # whether the space before <mask> is a token of its own
@@ -48,7 +48,7 @@ def of(prepared: Prepared) -> dict[str, Any]:
 
 
 def of_checkpoint(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as recorded in a checkpoint; empty for checkpoints of fairseq and of earlier versions."""
+    """What a checkpoint records of this; empty for checkpoints of fairseq and of earlier versions."""
     return dict((state.get("task_state") or {}).get(KEY) or {})
 
 
@@ -62,7 +62,7 @@ def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Pat
 
 
 def check_same_words(state: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: str) -> None:
-    """The same for data of any kind, of which `ours` is what our checkpoints record, and `data` the folder.
+    """Refuse data in the folder `data` with other words; `ours` is what our checkpoints would record of them.
 
     Raises:
         ValueError: naming both.

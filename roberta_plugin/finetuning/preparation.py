@@ -22,7 +22,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -176,7 +175,8 @@ def _different_files(prepared: Prepared, raw: Path | None, options: TaskOptions)
     known = prepared.content.get("source")
     if raw is None or not known:
         return
-    found: dict[str, Any] = describe(benchmark_of(prepared.task).raw_files(raw, options))
+    benchmark = benchmark_of(prepared.task)
+    found = describe(benchmark.source_files(benchmark.files(raw, options)))
     if found["sha256"] != known.get("sha256"):
         yield (
             f"it was made from other files ({known['files']} with {known['bytes']:,} bytes) than those of --raw "

@@ -57,7 +57,7 @@ class TextBenchmark(Benchmark):
     labels: tuple[str, ...] = ()
     """In the order of their ids, as the files spell them; empty: the label is a number."""
     limits: tuple[float, float] = (0.0, 0.0)
-    """Of the number."""
+    """Smallest and largest number."""
     metrics: tuple[str, ...] = ("accuracy",)
     """The official ones."""
 

@@ -29,7 +29,7 @@ class TextExample:
     label: float | None
     """The id of the label, or the number; None if it is not public."""
     group: Hashable = None
-    """The same in examples that belong together, such as the pairs of a question."""
+    """Equal in examples that belong together, such as the pairs of a question."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class HuggingFace:
     pipeline: str
     """Name of the task on the hub."""
     problem_type: str = ""
-    """Of ForSequenceClassification."""
+    """What ForSequenceClassification learns."""
     optional: tuple[str, ...] = ()
     """Modules of ours that their class lacks."""
     num_outputs: int | None = None

@@ -196,7 +196,7 @@ def ngrams(tokens: Sequence[str], order: int) -> Ngrams:
 
 
 def check_rouge() -> None:
-    """Refuse to go on without the package.
+    """Refuse to continue without the package.
 
     Raises:
         ValueError: naming the command that installs it.

@@ -158,7 +158,7 @@ def count_entities(
 def entities_by_sentence(
     gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
 ) -> NDArray[np.float64]:
-    """The same for each sentence with words (S, K, 3)."""
+    """`count_entities` of each sentence with words (S, K, 3)."""
     sentence: NDArray[np.int64] = np.maximum(np.cumsum(is_first) - 1, 0)  # (W,)
     shape = max(1, int(is_first.sum())), num_types
     counts = np.zeros((*shape, 3))

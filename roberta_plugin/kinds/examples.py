@@ -99,7 +99,7 @@ def check_ids(examples: Sequence[Example], column: str) -> None:
 
 
 def shared_sides(examples: Sequence[Example]) -> list[int]:
-    """Of pairs: how many examples share their first text with an example of another second text, and the reverse."""
+    """How many pairs share their first text with a pair that has another second text, and the reverse."""
     found = []
     for side in (0, 1):
         others: dict[str, set[str]] = {}

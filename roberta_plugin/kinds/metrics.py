@@ -131,7 +131,7 @@ def f1_of(right: Any, predicted: Any, present: Any) -> Any:
 
 
 def threshold_counts(probabilities: Numbers, answers: Numbers) -> Numbers:
-    """Of probabilities and answers (N, C): counts (M, 3, C) at each of `THRESHOLDS`, as `label_counts` has them."""
+    """Counts (M, 3, C) of probabilities and answers (N, C) at each of `THRESHOLDS`, as `label_counts` has them."""
     ones = np.ones(len(answers))
     return np.array([label_counts(answers, probabilities >= threshold, ones) for threshold in THRESHOLDS])
 

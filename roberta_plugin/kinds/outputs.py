@@ -33,7 +33,7 @@ class RawOutputs(NamedTuple):
     """
 
     logits: NDArray[np.float32] | None = None
-    """Of a classification head (S, C), or (N, C) where it reads windows; a regression's numbers (S, 1) or (N, 1)."""
+    """A classification head's (S, C), or (N, C) where it reads windows; a regression's numbers (S, 1) or (N, 1)."""
     start_logits: Sequence[NDArray[np.float32]] | None = None
     """That the answer starts at a token: (T_s,) for each sequence."""
     end_logits: Sequence[NDArray[np.float32]] | None = None
@@ -41,7 +41,7 @@ class RawOutputs(NamedTuple):
     answerable_logits: NDArray[np.float32] | None = None
     """That the sequence holds the answer (S,)."""
     token_logits: Sequence[NDArray[np.float32]] | None = None
-    """Of a token head: (T_s, C) for each sequence."""
+    """A token head's: (T_s, C) for each sequence."""
     sentence_logits: NDArray[np.float32] | None = None
     """That a sentence belongs to the summary: all sentences of all documents, in order."""
 

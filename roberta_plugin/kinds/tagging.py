@@ -397,7 +397,7 @@ class _Measured:
             self.entities = entities_by_sentence(right, found, is_first, num_types=len(self.types))  # (N, K, 3)
 
     def metrics(self, weights: Weights) -> dict[str, float]:
-        """Of entities `f1`, `precision` and `recall`; `accuracy` of the words' tags."""
+        """`f1`, `precision` and `recall` of the entities, and `accuracy` of the words' tags."""
         accuracy = {"accuracy": 100 * float(weights @ self.num_right / (weights @ self.num_words))}
         if self.types is None:
             return accuracy

@@ -29,7 +29,7 @@ class Sentences:
     def __init__(self, split: PreparedSplit) -> None:
         self.split = split
         self.positions = np.asarray(split.array("positions"), dtype=np.int64)
-        """Of the first token of each word in its window; 0 for a word without one (W,)."""
+        """Place of each word's first token in its window; 0 for a word without one (W,)."""
         self.offsets = np.asarray(split.array("sentences"), dtype=np.int64)
         """Sentence i has the words offsets[i] to offsets[i + 1] (S + 1,)."""
         self._first_word = np.append(np.asarray(split.columns["first_word"], dtype=np.int64), len(self))

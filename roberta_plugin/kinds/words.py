@@ -88,7 +88,7 @@ class Window(NamedTuple):
     words: range
     """The words of the text that belong to this window; those of all windows follow each other."""
     positions: NDArray[np.int32]
-    """Of the first token of each of these words; 0 for a word without one."""
+    """Place of the first token of each of these words; 0 for a word without one."""
     word_of_token: NDArray[np.int32]
     """The word of each token that has its best window here, IGNORED for all others (T,)."""
     is_first: NDArray[np.bool_]

@@ -239,19 +239,8 @@ def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
     recipe.save_dir.mkdir(parents=True, exist_ok=True)
     save_dir_lock.acquire(recipe.save_dir)
     logger.info(f"checkpoints in {recipe.save_dir}: {prepare_checkpoints(recipe.save_dir)}")
-    status.write_launch(
-        recipe.output_dir,
-        status.Launch(
-            job_id=None,
-            name=recipe.job_name,
-            num_gpus=recipe.num_gpus,
-            batch_sequences=recipe.batch_sequences,
-            batch_tokens=recipe.batch_tokens,
-            snapshot="none: torchrun",
-            arguments=arguments,
-            changes=changes,
-        ),
-    )
+    about = status.Launch.of(recipe, job_id=None, snapshot="none: torchrun", arguments=arguments, changes=changes)
+    status.write_launch(recipe.output_dir, about)
 
 
 def _log_to_stdout() -> None:

@@ -10,10 +10,11 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
+from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.restart import STATUS_FILE
 from roberta_plugin.signs_of_life import Slowest
 
@@ -32,6 +33,17 @@ class Launch:
     snapshot: str
     arguments: tuple[str, ...] = ()  # of fairseq-train
     changes: tuple[str, ...] = ()  # of settings since the run began, each accepted by --accept-changes
+
+    @classmethod
+    def of(cls, recipe: LaunchSettings, **more: Any) -> Launch:
+        """That of a recipe; `more` are the fields that it does not tell."""
+        return cls(
+            name=recipe.job_name,
+            num_gpus=recipe.num_gpus,
+            batch_sequences=recipe.batch_sequences,
+            batch_tokens=recipe.batch_tokens,
+            **more,
+        )
 
     def __post_init__(self) -> None:
         """Make tuples of the lists that JSON has."""

@@ -112,19 +112,8 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
     job = TrainingJob(recipe=without_secrets(recipe), arguments=arguments_with_code(arguments, folder=snapshot))
     with _calling_sbatch(recipe, folder=executor.folder):
         job_id = str(executor.submit(job).job_id)
-    status.write_launch(
-        recipe.output_dir,
-        status.Launch(
-            job_id=job_id,
-            name=recipe.job_name,
-            num_gpus=recipe.num_gpus,
-            batch_sequences=recipe.batch_sequences,
-            batch_tokens=recipe.batch_tokens,
-            snapshot=str(snapshot),
-            arguments=arguments,
-            changes=changes,
-        ),
-    )
+    about = status.Launch.of(recipe, job_id=job_id, snapshot=str(snapshot), arguments=arguments, changes=changes)
+    status.write_launch(recipe.output_dir, about)
     return dataclasses.replace(submission, job_id=job_id)
 
 

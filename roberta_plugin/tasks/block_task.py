@@ -192,7 +192,7 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
 
     @property
     def target_dictionary(self) -> Dictionary:
-        """The same dictionary: inputs and targets share one vocabulary."""
+        """That of the inputs: both share one vocabulary."""
         return self.dictionary
 
 

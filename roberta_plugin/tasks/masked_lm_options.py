@@ -125,7 +125,7 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         default=False,
         metadata={
             "help": "stop for a checkpoint only while the state is copied to the memory of rank 0's host (18 bytes per "
-            "parameter in bf16, 12 in fp32), and write it while the training goes on; one at a time. Unlike with "
+            "parameter in bf16, 12 in fp32), and write it while the training continues; one at a time. Unlike with "
             "--write-checkpoints-asynchronously, files appear complete and checked, checkpoint_last.pt and "
             "checkpoint_best.pt are made, old files are deleted last, and a failure ends the training"
         },

@@ -92,11 +92,16 @@ def median_speed(lines: Iterable[str]) -> int:
     return round(speeds[len(speeds) // 2]) if speeds else 0
 
 
-def last_lines(path: Path, number: int) -> list[str]:
-    """The last lines of a text file, which may be large or missing."""
+def lines_of(path: Path, *, start: int = 0, most: int | None = None) -> list[str]:
+    """The lines of a text file from byte `start` on, at most the last `most` bytes; none of a missing file."""
     if not path.is_file():
         return []
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - number * _BYTES_OF_A_LINE))
-        return file.read().decode(errors="replace").splitlines()[-number:]
+        file.seek(max(start, size - (size if most is None else most)))
+        return file.read().decode(errors="replace").splitlines()
+
+
+def last_lines(path: Path, number: int) -> list[str]:
+    """The last lines of a text file, which may be large or missing."""
+    return lines_of(path, most=number * _BYTES_OF_A_LINE)[-number:]

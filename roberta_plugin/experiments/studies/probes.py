@@ -89,7 +89,7 @@ def check_probes(study: Study, plans: Sequence[VariantPlan]) -> None:
             if not path.exists():
                 raise FileNotFoundError(f"{where}: {path} does not exist: {do}.")
         if isinstance(probe, TuningProbe):
-            benchmark_of(probe.task).raw_files(probe.raw, probe.source.task_options)
+            benchmark_of(probe.task).files(probe.raw, probe.source.task_options)
         if Vocabulary.load(folder / "dict.txt").sha256 != plans[0].dictionary:
             raise ValueError(f"{where}: {folder / 'dict.txt'} is not the dict.txt of the pretraining data: {remedy}.")
         for plan in plans:

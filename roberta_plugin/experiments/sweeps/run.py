@@ -35,7 +35,7 @@ from roberta_plugin.experiments.sweeps.grid import Grid, Metric, Run, finite
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
 from roberta_plugin.locks import holders, is_locked, try_lock
-from roberta_plugin.training.log import parse_line
+from roberta_plugin.training.log import lines_of, parse_line
 from roberta_plugin.training.process import STOP_PATIENCE_S, TrainingProcess, train_program
 
 OUTPUTS = "outputs"
@@ -165,13 +165,7 @@ class RunFolder:
 
     def log_lines(self, *, start: int = 0, most: int | None = None) -> list[str]:
         """The lines of log.txt from byte `start` on, at most the last `most` bytes; empty before there is a log."""
-        try:
-            with open(self.path / "log.txt", "rb") as log:
-                size = log.seek(0, os.SEEK_END)
-                log.seek(max(start, size - (size if most is None else most)))
-                return log.read().decode("utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            return []
+        return lines_of(self.path / "log.txt", start=start, most=most)
 
     def fail(self, reason: str) -> None:
         """Write failure.json for an attempt that never started fairseq-train."""

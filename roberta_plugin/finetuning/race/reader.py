@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from roberta_plugin.finetuning.raw_files import read_text
 from roberta_plugin.kinds.choices import LEVELS, NO_ANSWER, NO_LEVEL
-from roberta_plugin.tables import check_id, check_list, check_text, read_table, short, with_unique_ids
+from roberta_plugin.tables import check_id, check_keys, check_list, check_text, read_table, with_unique_ids
 
 _RACE_SPLITS = {"train": "train", "dev": "valid", "test": "test"}  # folder -> split of the prepared folder
 _PLAIN_SPLITS = ("train", "valid", "test")
@@ -103,7 +103,7 @@ def _objects(path: Path, *, one_per_line: bool) -> Iterator[tuple[str, Any]]:
 
 
 def _race_passage(content: Any, where: str, level: int) -> Passage:
-    _check_keys(content, _RACE_KEYS, where)
+    check_keys(content, _RACE_KEYS, where)
     texts, options, answers = (check_list(content[key], key, where) for key in ("questions", "options", "answers"))
     if not len(texts) == len(options) == len(answers):
         raise ValueError(
@@ -130,7 +130,7 @@ def _race_question(text: Any, options: Any, letter: Any, where: str) -> ChoiceQu
 
 
 def _plain_passage(content: Any, where: str, split: str) -> Passage:
-    _check_keys(content, (*_PLAIN_KEYS, *(["answer"] if split != "test" else [])), where)
+    check_keys(content, (*_PLAIN_KEYS, *(["answer"] if split != "test" else [])), where)
     options = _options(content["options"], where)
     answer = content.get("answer", NO_ANSWER)
     if "answer" in content and (type(answer) is not int or not 0 <= answer < len(options)):
@@ -141,14 +141,6 @@ def _plain_passage(content: Any, where: str, split: str) -> Passage:
     question = ChoiceQuestion(check_text(content["question"], "question", where, may_be_empty=True), options, answer)
     text = check_text(content["context"], "context", where)
     return Passage(check_id(content["id"], where), NO_LEVEL, text, (question,))
-
-
-def _check_keys(content: Any, keys: tuple[str, ...], where: str) -> None:
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{where}: expected a JSON object with {', '.join(keys)}, found {short(content)}.")
-    missing = [key for key in keys if key not in content]
-    if missing:
-        raise ValueError(f"{where} lacks {', '.join(missing)}: an entry needs {', '.join(keys)}. Add what is missing.")
 
 
 def _options(value: Any, where: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.kinds.passages import NO_PLACE, SquadAnswer, SquadFile, SquadQuestion, locate
-from roberta_plugin.tables import check_id, check_list, check_text, short
+from roberta_plugin.tables import check_id, check_keys, check_list, check_text
 
 _FILES = {
     "squad1": {"train": "train-v1.1.json", "valid": "dev-v1.1.json", "test": "test-v1.1.json"},
@@ -151,8 +151,4 @@ def _text(content: Any, key: str, where: str, *, may_be_empty: bool = False) -> 
 
 
 def _value(content: Any, key: str, where: str) -> Any:
-    if not isinstance(content, dict):
-        raise ValueError(f"{where}: expected a JSON object with {key}, found {short(content)}.")
-    if key not in content:
-        raise ValueError(f"{where} lacks {key}. Add what is missing; the official SQuAD files have it.")
-    return content[key]
+    return check_keys(content, (key,), where)[key]

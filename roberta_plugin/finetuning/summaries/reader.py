@@ -222,7 +222,7 @@ def _listed(lists: list[Path], stories: dict[str, Path]) -> list[Path]:
 
 
 def read_stories(files: list[Path]) -> Iterator[tuple[Path, str, list[str]]]:
-    """Of each story its file, the article and the highlights.
+    """File, article and highlights of each story.
 
     Raises:
         ValueError: naming the file and the byte, if it is not UTF-8.

@@ -74,11 +74,11 @@ class SuperGlueTask(TextBenchmark):
         names = {split: [name.format(size=size) for name in names] for split, names in self.names.items()}
         return {split: [path] for split, path in find_files(self.folder or self.name, raw, names).items()}
 
-    def raw_files(self, raw: Path, options: SuperGlueOptions) -> list[Path]:
-        """See `Benchmark.raw_files`: with the lists of answers."""
-        files = super().raw_files(raw, options)
-        lists = [listed for path in files if self.is_winogrande and (listed := answer_list(path)) is not None]
-        return files + lists
+    def source_files(self, files: Mapping[str, list[Path]]) -> list[Path]:
+        """See `Benchmark.source_files`: with the lists of answers."""
+        paths = super().source_files(files)
+        lists = [listed for path in paths if self.is_winogrande and (listed := answer_list(path)) is not None]
+        return paths + lists
 
     def settings(self, *, max_length: int, options: SuperGlueOptions) -> dict[str, Any]:
         """See `Benchmark.settings`."""

@@ -74,6 +74,6 @@ def read_multirc(row: Row, *, labelled: bool) -> Iterator[TextExample]:
 
 
 def multirc_texts(row: Row) -> tuple[str, str]:
-    """Of a record with one `paragraph`, `question` and `answer`."""
+    """The texts of a record with one `paragraph`, `question` and `answer`."""
     paragraph, question, answer = (row.text(name).strip() for name in ("paragraph", "question", "answer"))
     return paragraph, f"{question} {answer}"

@@ -39,5 +39,5 @@ class TaggingDataset(ExamplesDataset):
 
     @cached_property
     def _labels(self) -> NDArray[np.int16]:
-        """Of all tokens of the split."""
+        """Labels of all tokens of the split."""
         return self.split.array("token_labels")

@@ -54,7 +54,7 @@ class Sentence:
 
     path: Path
     line: int
-    """Of the first word, counted from 1."""
+    """Line of the first word, counted from 1."""
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     """As in the file; None if it has none."""
