@@ -35,7 +35,8 @@ class TableModel(torch.nn.Module):
 @pytest.fixture
 def criterion():
     arguments = {"features_only": True, "classification_head_name": HEAD}
-    task = SimpleNamespace(target_dictionary=None, head_arguments=arguments)
+    kind = SimpleNamespace(window_pooling=None)
+    task = SimpleNamespace(target_dictionary=None, head_arguments=arguments, kind=kind)
     task.outputs = partial(FineTuningTask.outputs, task)
     return RaceCriterion(task)
 
