@@ -146,18 +146,23 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The content of a checkpoint with our names of parameters and the options of our model.
 
     Raises:
-        ValueError: if it is of another model, or one that normalizes before its layers.
+        ValueError: if it is of another model, or its options contradict its parameters.
     """
     options = {**vars(model_arguments(state, path)), "_name": "fast_roberta"}
     del options["arch"]
     task, saved = saved_options(state)
-    if saved.get("encoder_normalize_before"):
-        raise ValueError(f"{path} normalizes before each layer (encoder_normalize_before), and RoBERTa after it.")
     content = {**state, "model": from_older_fairseq(state["model"])}
     try:
-        options = {**architecture(content), **options}
+        found = architecture(content)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    if bool(saved.get("encoder_normalize_before")) != bool(found.get("encoder_normalize_before")):
+        raise ValueError(
+            f"{path}: encoder_normalize_before is {saved.get('encoder_normalize_before')!r} in the options, and the "
+            "parameters of an encoder with it have a layer norm after the last layer: copy the file again."
+        )
+    options = {**found, **options}
+    options.pop("layernorm_embedding", None)  # fairseq's name for the opposite of ours
     known = {name: value for name, value in task.items() if isinstance(value, _KEPT_OF_TASK)}
     if known.get("_name") == "sentence_prediction":  # fairseq's; ours reads its models
         known["_name"] = "roberta_sentence_prediction"
@@ -265,6 +270,12 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
         )
     parameters = {name: value.half() if half else value for name, value in model.parameters.items()}
     options = {name: value for name, value in model.state["cfg"]["model"].items() if not name.startswith("_")}
+    if options.get("encoder_normalize_before") and layout == "2019":
+        raise ValueError(
+            f"{model.path} normalizes before its layers (encoder_normalize_before), which fairseq's RoBERTa of 2019 "
+            "could not: leave --layout 2019 out."
+        )
+    options["layernorm_embedding"] = not options.pop("no_layernorm_embedding", False)
     # Plain types only, which torch's safe loading reads. fairseq's hub overrides only options that are there.
     options |= {"_name": "roberta", "load_checkpoint_heads": False}
     task = {"_name": "masked_lm", "data": ".", "tokens_per_sample": options["max_positions"]}

@@ -32,6 +32,7 @@ from roberta_plugin.kinds.texts import TextLayout
 from roberta_plugin.models.checkpoints.building import architecture
 from roberta_plugin.models.checkpoints.names import (
     ALL_HEADS,
+    FINAL_NORM,
     POSITIONS,
     ROWS_BEFORE_POSITIONS,
     TOKENS,
@@ -41,7 +42,13 @@ from roberta_plugin.models.checkpoints.names import (
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
 
 # model_type -> begin of the names of its classes
-MODEL_TYPES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
+PRE_NORM = "roberta-prelayernorm"  # model_type of encoders that normalize before their sublayers
+MODEL_TYPES = {
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "camembert": "Camembert",
+    PRE_NORM: "RobertaPreLayerNorm",
+}
 ENCODER_ONLY = "Model"  # end of the name of the class without a head
 _SIZES = {
     "num_hidden_layers": "encoder_layers",
@@ -71,12 +78,20 @@ TRUNK = {
     "encoder.sentence_encoder.layers.{}.fc2":                   "roberta.encoder.layer.{}.output.dense",
     "encoder.sentence_encoder.layers.{}.final_layer_norm":      "roberta.encoder.layer.{}.output.LayerNorm",
 }
+# Of RobertaPreLayerNorm..., whose names begin with roberta_prelayernorm instead of roberta.
+PRE_NORM_TRUNK = {
+    **TRUNK,
+    "encoder.sentence_encoder.layers.{}.self_attn_layer_norm":  "roberta.encoder.layer.{}.attention.LayerNorm",
+    "encoder.sentence_encoder.layers.{}.final_layer_norm":      "roberta.encoder.layer.{}.intermediate.LayerNorm",
+    "encoder.sentence_encoder.layer_norm":                      "roberta.LayerNorm",
+}
 # fmt: on
 WORDS = "roberta.embeddings.word_embeddings.weight"
 TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 THEIR_POSITIONS = "roberta.embeddings.position_embeddings.weight"
 LM_WEIGHT, LM_BIAS = "encoder.lm_head.weight", "encoder.lm_head.bias"
 ORIGINAL = "huggingface"  # entry of a checkpoint: parameters that were merged on import
+_PRE_NORM_PREFIX = "roberta_prelayernorm"
 _WITHOUT_EFFECT = re.compile(r"roberta\.embeddings\.position_ids|roberta\.pooler\.dense\.(weight|bias)")
 
 
@@ -85,14 +100,15 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
 
     Args:
         model: the model to describe.
-        model_type: one of `MODEL_TYPES`.
+        model_type: that of its tokenizer.
         special_ids: bos_token_id, pad_token_id and eos_token_id.
 
     Raises:
         ValueError: if Hugging Face's classes cannot compute this model.
     """
     options, saved = architecture(model.state), saved_options(model.state)[1]
-    _check_expressible(model, options, saved)
+    _check_expressible(model, options)
+    model_type = PRE_NORM if FINAL_NORM in model.state["model"] else model_type
     kind, facts = model.head.kind, model.head.hugging_face
     config: dict[str, Any] = {
         "architectures": [MODEL_TYPES[model_type] + facts.suffix],
@@ -145,10 +161,10 @@ def remembered_layout(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return asdict(layout)
 
 
-def _check_expressible(model: PortableModel, options: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+def _check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None:
     kind, problems = model.head.kind, []
-    if saved.get("encoder_normalize_before"):
-        problems.append("it normalizes before each layer")
+    if "no_layernorm_embedding" in options:
+        problems.append("it has no layer norm after its embeddings")
     if kind == MASKED_LM and options["activation_fn"] != "gelu":
         problems.append(f"its masked-LM head has the activation {options['activation_fn']}, and theirs gelu")
     if kind not in (MASKED_LM, "tagging") and options["pooler_activation_fn"] != "tanh":
@@ -207,6 +223,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         **{ours: config[theirs] for theirs, ours in _SIZES.items()},
         **{ours: float(config.get(theirs) or 0.0) for theirs, ours in _DROPOUTS.items()},
         "activation_dropout": 0.0,
+        **({"encoder_normalize_before": True} if found == PRE_NORM else {}),
         "pooler_dropout": float(config.get("classifier_dropout") or 0.0),
         "activation_fn": activation,
         "layer_norm_eps": epsilon,
@@ -296,7 +313,8 @@ def to_hugging_face(
     Raises:
         ValueError: for a parameter without a counterpart in Hugging Face's model.
     """
-    table = {**TRUNK, **_head_table(head)}
+    normalizes_before = FINAL_NORM in state["model"]
+    table = {**(PRE_NORM_TRUNK if normalizes_before else TRUNK), **_head_table(head)}
     others = (*ALL_HEADS, "encoder.lm_head.")
     result: dict[str, Tensor] = {}
     for name, value in state["model"].items():
@@ -314,6 +332,8 @@ def to_hugging_face(
     original = state.get(ORIGINAL)
     if original and torch.equal(_added(original["positions"], original["token_types"]), state["model"][POSITIONS]):
         result[THEIR_POSITIONS], result[TOKEN_TYPES] = original["positions"], original["token_types"]
+    if normalizes_before:
+        return {re.sub(r"^roberta\.", f"{_PRE_NORM_PREFIX}.", name): value for name, value in result.items()}
     return result
 
 
@@ -330,7 +350,8 @@ def from_hugging_face(
     Raises:
         ValueError: for a parameter without a counterpart in our model, or if one is missing.
     """
-    back = {theirs: ours for ours, theirs in {**TRUNK, **_head_table(head)}.items()}
+    trunk = PRE_NORM_TRUNK if "roberta.LayerNorm.weight" in with_base_prefix(state) else TRUNK
+    back = {theirs: ours for ours, theirs in {**trunk, **_head_table(head)}.items()}
     result: dict[str, Tensor] = {}
     for name, value in with_base_prefix(state).items():
         if name in (TOKEN_TYPES, "lm_head.bias") or (_WITHOUT_EFFECT.fullmatch(name) and _module(name) not in back):
@@ -358,9 +379,9 @@ def from_hugging_face(
 
 def with_base_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Parameters of any of their classes with the prefix `roberta.`, which a bare RobertaModel leaves out."""
-    if not any(name.startswith("embeddings.") for name in state):
-        return dict(state)
-    return {f"roberta.{name}": value for name, value in state.items()}
+    if any(name.startswith("embeddings.") for name in state):
+        return {f"roberta.{name}": value for name, value in state.items()}
+    return {re.sub(rf"^{_PRE_NORM_PREFIX}\.", "roberta.", name): value for name, value in state.items()}
 
 
 def _added(positions: Tensor, token_types: Tensor) -> Tensor:

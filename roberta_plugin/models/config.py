@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Optional
@@ -57,6 +58,21 @@ class FastRobertaConfig(FairseqDataclass):
     )
     share_parts: SHARED_PARTS = field(  # type: ignore[valid-type]
         default="all", metadata={"help": "what --share-layers shares: whole layers, their attention, or their ffn"}
+    )
+    encoder_normalize_before: bool = field(
+        default=False,
+        metadata={"help": "layer norm before each sublayer and after the last layer, instead of after each sublayer"},
+    )
+    no_layernorm_embedding: bool = field(
+        default=False,
+        metadata={"help": "no layer norm after the embeddings; fairseq's roberta_prenorm is both options"},
+    )
+    init_std: str = field(
+        default="0.02",
+        metadata={
+            "help": "standard deviation of the initial matrices and embeddings, or width: 1/sqrt(--encoder-embed-dim), "
+            "which learns faster in small models. BERT and RoBERTa have 0.02"
+        },
     )
     layer_norm_eps: float = field(
         default=1e-5, metadata={"help": "added to the variance in layer norms; Hugging Face's own default is 1e-12"}
@@ -153,6 +169,7 @@ def check_config(cfg: FastRobertaConfig) -> None:
         value = getattr(cfg, name)
         if not 0.0 <= value < 1.0:
             raise ValueError(f"{_option(name)} must be at least 0 and below 1, got {value}.")
+    init_std(cfg)
     if not 0.0 < cfg.layer_norm_eps <= 1.0:
         raise ValueError(f"--layer-norm-eps must be above 0 and at most 1, got {cfg.layer_norm_eps}.")
     for name in ("activation_fn", "pooler_activation_fn"):
@@ -161,6 +178,27 @@ def check_config(cfg: FastRobertaConfig) -> None:
     num_groups(cfg.share_layers, cfg.encoder_layers)
     if str(cfg.share_parts) != "all" and cfg.share_layers == "none":
         raise ValueError(f"--share-parts {cfg.share_parts} shares nothing by itself: give --share-layers all, too.")
+
+
+def init_std(cfg: FastRobertaConfig) -> float:
+    """Standard deviation of the initial matrices and embeddings.
+
+    Raises:
+        ValueError: if --init-std is neither a number above 0 nor `width`.
+    """
+    text = str(cfg.init_std)
+    if text == "width":
+        return float(cfg.encoder_embed_dim**-0.5)
+    try:
+        std = float(text)
+    except ValueError:
+        std = math.nan
+    if not 0.0 < std <= 1.0:
+        raise ValueError(
+            f"--init-std must be a number above 0, at most 1, or the word width, for 1/sqrt(--encoder-embed-dim), got "
+            f"{text!r}."
+        )
+    return std
 
 
 def _option(name: str) -> str:

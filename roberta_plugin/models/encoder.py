@@ -1,4 +1,4 @@
-"""The Transformer encoder: embeddings, a stack of layers with the layer norm after each sublayer, and BERT's weights.
+"""The Transformer encoder: embeddings, a stack of layers with norms after or before each sublayer, and BERT's weights.
 
 Attribute names are fairseq's, so that state dicts agree.
 
@@ -25,14 +25,14 @@ from roberta_plugin.models.cpu.linear import Linear
 STANDARD_DEVIATION = 0.02  # BERT (Devlin et al. 2019), initializer_range of the released configurations
 
 
-def initialize(module: nn.Module) -> None:
-    """Draw the weights of one module, for `model.apply`: N(0, 0.02) for matrices, 0 for biases and for padding."""
+def initialize(module: nn.Module, *, std: float = STANDARD_DEVIATION) -> None:
+    """Draw the weights of one module, for `model.apply`: N(0, std) for matrices, 0 for biases and for padding."""
     if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=STANDARD_DEVIATION)
+        nn.init.normal_(module.weight, std=std)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=STANDARD_DEVIATION)
+        nn.init.normal_(module.weight, std=std)
         if module.padding_idx is not None:
             nn.init.zeros_(module.weight[module.padding_idx])
 
@@ -63,7 +63,10 @@ class LearnedPositions(nn.Embedding):
 
 
 class Layer(nn.Module):
-    """Self-attention and feed-forward, each followed by dropout, the residual and a layer norm."""
+    """Self-attention and feed-forward, each followed by dropout, the residual and a layer norm.
+
+    With `normalize_before`, the layer norm is that of the sublayer's input, and the residual stays as it is.
+    """
 
     def __init__(
         self,
@@ -77,8 +80,10 @@ class Layer(nn.Module):
         activation_dropout_prob: float,
         attention_backend: str,
         layer_norm_eps: float,
+        normalize_before: bool = False,
     ) -> None:
         super().__init__()
+        self.normalize_before = normalize_before
         self.self_attn = SelfAttention(
             dim, num_heads=num_heads, dropout_prob=attention_dropout_prob, backend=attention_backend
         )
@@ -97,11 +102,19 @@ class Layer(nn.Module):
         if self._compiled_call_impl is not None and not torch.compiler.is_compiling():
             report_eager()
         residual = x if queries is None else queries
-        attended = self.self_attn(x, is_padding=is_padding, sequences=sequences, queries=queries)
-        x = self.self_attn_layer_norm(residual + self.dropout(attended))
-        inner = self.activation_dropout(self.activation(self.fc1(x)))
-        x = self.final_layer_norm(x + self.dropout(self.fc2(inner)))
+        if self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+            queries = None if queries is None else self.self_attn_layer_norm(queries)
+        x = residual + self.dropout(self.self_attn(x, is_padding=is_padding, sequences=sequences, queries=queries))
+        if self.normalize_before:
+            return x + self.dropout(self._feed_forward(self.final_layer_norm(x)))  # type: ignore[no-any-return]
+        x = self.self_attn_layer_norm(x)
+        x = self.final_layer_norm(x + self.dropout(self._feed_forward(x)))
         return x
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.fc2(self.activation_dropout(self.activation(self.fc1(x))))
+        return result
 
 
 class SentenceEncoder(nn.Module):
@@ -122,7 +135,10 @@ class SentenceEncoder(nn.Module):
         checkpoint_activations: bool = False,
         num_segments: int = 0,
         layerdrop_prob: float = 0.0,
+        normalizes_embeddings: bool = True,
+        normalizes_features: bool = False,
     ) -> None:
+        """With `normalizes_features`, a last layer norm follows the layers, as those that normalize before need it."""
         super().__init__()
         self.pad_id = pad_id
         self.checkpoint_activations, self.layerdrop_prob = checkpoint_activations, layerdrop_prob
@@ -130,9 +146,10 @@ class SentenceEncoder(nn.Module):
         self.embed_positions = LearnedPositions(max_positions, dim, pad_id=pad_id)
         # As in BERT; the name is that of fairseq's first encoder.
         self.segment_embeddings = nn.Embedding(num_segments, dim) if num_segments else None
-        self.layernorm_embedding = nn.LayerNorm(dim, eps=layer_norm_eps)
+        self.layernorm_embedding = nn.LayerNorm(dim, eps=layer_norm_eps) if normalizes_embeddings else None
         self.dropout = Dropout(dropout_prob)
         self.layers = nn.ModuleList(layers)
+        self.layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps) if normalizes_features else None
         self.register_buffer("version", torch.tensor([3.0]))  # fairseq's encoder expects it in the state dict
 
     def forward(
@@ -168,7 +185,7 @@ class SentenceEncoder(nn.Module):
         x = self.embed_tokens(tokens) + embedded_positions  # (B, T) -> (B, T, D)
         if self.segment_embeddings is not None:
             x = x + (self.segment_embeddings.weight[0] if segments is None else self.segment_embeddings(segments))
-        x = self.dropout(self.layernorm_embedding(x))
+        x = self.dropout(x if self.layernorm_embedding is None else self.layernorm_embedding(x))
         if is_padding is not None:
             x = x.masked_fill(is_padding[..., None], 0.0)
         hidden, layers = [x], self._kept_layers()
@@ -181,6 +198,7 @@ class SentenceEncoder(nn.Module):
             queries = x.gather(1, wanted[..., None].expand(-1, -1, x.size(-1)))  # (B, T, D) -> (B, Q, D)
             sequences = None if sequences is None else sequences.for_predicted(predicted)
             x = self._run(layers[-1], x, is_padding, sequences, queries) if layers else queries
+        x = x if self.layer_norm is None else self.layer_norm(x)
         return x, hidden if keep_hidden else []
 
     def _kept_layers(self) -> list[nn.Module]:

@@ -25,13 +25,14 @@ class MaskedLMHead(nn.Module):
         vocab_size: int,
         weight: nn.Parameter | None,
         layer_norm_eps: float = 1e-5,
+        init_std: float = 0.02,
     ) -> None:
         """The output matrix is `weight` (V, D), the token embeddings, or without it a separate matrix."""
         super().__init__()
         self.dense = Linear(dim, dim)
         self.activation = activation
         self.layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
-        self.weight = nn.Parameter(torch.empty(vocab_size, dim).normal_(0.0, 0.02)) if weight is None else weight
+        self.weight = nn.Parameter(torch.empty(vocab_size, dim).normal_(0.0, init_std)) if weight is None else weight
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, features: Tensor, *, masked_tokens: Tensor | None = None) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ from roberta_plugin.models.checkpoints.names import (
     name_heads_as_in_model,
 )
 from roberta_plugin.models.compiling import compile_layers, num_graphs
-from roberta_plugin.models.config import ARCHITECTURES, FastRobertaConfig, read_config, set_size
+from roberta_plugin.models.config import ARCHITECTURES, FastRobertaConfig, init_std, read_config, set_size
 from roberta_plugin.models.encoder import initialize
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.heads import HEADS, pool_windows
@@ -77,7 +78,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         super().__init__(encoder)
         self.cfg = cfg
         self.heads = nn.ModuleDict()
-        self.apply(initialize)
+        self.apply(partial(initialize, std=init_std(cfg)))
         self._is_in_training = self._describes_attention = False
         self.register_forward_pre_hook(in_our_words, with_kwargs=True)
         self.register_state_dict_post_hook(name_heads_as_in_files)
@@ -283,7 +284,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if name in self.heads:
             logger.warning(f"the {self.heads[name].kind} head {name!r} is replaced by a new {kind} head, {sizes}")
         head = HEADS[kind](self.encoder, **sizes)
-        head.apply(initialize)
+        head.apply(partial(initialize, std=init_std(self.cfg)))
         self.heads[name] = head
 
     def register_classification_head(

@@ -13,7 +13,7 @@ from fairseq.models import FairseqEncoder
 from torch import Tensor, nn
 
 from roberta_plugin.models.attention.base import first_of_predicted, first_positions
-from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
+from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig, init_std
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
 from roberta_plugin.models.pretraining_heads import MaskedLMHead, NextSentenceHead
 from roberta_plugin.models.sharing import num_groups, share
@@ -41,6 +41,8 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             checkpoint_activations=cfg.checkpoint_activations,
             num_segments=num_segments,
             layerdrop_prob=cfg.encoder_layerdrop,
+            normalizes_embeddings=not cfg.no_layernorm_embedding,
+            normalizes_features=cfg.encoder_normalize_before,
         )
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
         self.lm_head = MaskedLMHead(
@@ -49,6 +51,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             vocab_size=len(dictionary),
             weight=embeddings,
             layer_norm_eps=cfg.layer_norm_eps,
+            init_std=init_std(cfg),
         )
         self.next_sentence_head = NextSentenceHead(dim) if predicts_next_sentence else None
 
@@ -56,9 +59,10 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         """The encoder's layers, some of which may be the same."""
         cfg = self.cfg
         groups = num_groups(cfg.share_layers, cfg.encoder_layers)
-        return share([self.new_layer() for _ in range(cfg.encoder_layers)], groups=groups, parts=str(cfg.share_parts))
+        layers = [self.new_layer(cfg.encoder_normalize_before) for _ in range(cfg.encoder_layers)]
+        return share(layers, groups=groups, parts=str(cfg.share_parts))
 
-    def new_layer(self) -> Layer:
+    def new_layer(self, normalize_before: bool = False) -> Layer:
         """A layer of the sizes and dropouts of this encoder."""
         cfg = self.cfg
         return Layer(
@@ -71,6 +75,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             activation_dropout_prob=cfg.activation_dropout,
             attention_backend=str(cfg.attention_backend),
             layer_norm_eps=cfg.layer_norm_eps,
+            normalize_before=normalize_before,
         )
 
     def forward(

@@ -12,6 +12,8 @@ keeps no masters there, and rounds its updates away: a change below 0.4 % of a b
 
 With --layer-lr-decay the learning rate falls from the heads to the embeddings, by this factor a layer (Clark et al.
 2020, section A.2). Fine-tuning tasks store each parameter's layer on it (`set_layer_depths`).
+
+With --no-decay-norms-and-biases only matrices and embeddings decay, as in BERT's code and in Hugging Face's trainer.
 """
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
@@ -46,6 +48,9 @@ class RobertaAdamWConfig(FairseqDataclass):
     adam_betas: Any = field(default="(0.9, 0.98)", metadata={"help": "decay rates of the two moments"})
     adam_eps: float = field(default=1e-6, metadata={"help": "epsilon in the denominator"})
     weight_decay: float = field(default=0.01, metadata={"help": "decoupled weight decay"})
+    no_decay_norms_and_biases: bool = field(
+        default=False, metadata={"help": "apply --weight-decay to matrices and embeddings only, as BERT does"}
+    )
     layer_lr_decay: float = field(
         default=1.0,
         metadata={
@@ -107,6 +112,26 @@ def layer_groups(params: Iterable[torch.nn.Parameter], decay: float) -> list[dic
     return [{"params": groups[above], "lr_scale": decay**above} for above in sorted(groups)]
 
 
+def without_decay(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The groups, each split into matrices and, without decay, norms and biases.
+
+    Raises:
+        ValueError: if all parameters are one flat vector, in which they cannot be told apart.
+    """
+    groups = list(groups)
+    if not any(parameter.dim() > 1 for group in groups for parameter in group["params"]):
+        raise ValueError(
+            "--no-decay-norms-and-biases finds no matrix: with --fp16 and with --ddp-backend fully_sharded, fairseq "
+            "joins all parameters. Give --fp16-no-flatten-grads or --bf16, and another backend, or leave it out."
+        )
+    parts = []
+    for group in groups:
+        matrices = [parameter for parameter in group["params"] if parameter.dim() > 1]
+        vectors = [parameter for parameter in group["params"] if parameter.dim() <= 1]
+        parts += [{**group, "params": matrices}, {**group, "params": vectors, "weight_decay": 0.0}]
+    return [part for part in parts if part["params"]]
+
+
 class _ScalingAdamW(torch.optim.AdamW):
     """AdamW that divides the gradients by a scale inside the fused step, which saves a pass over them."""
 
@@ -131,6 +156,7 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
         self._halves = params if any(parameter.dtype in master_weights.HALF for parameter in params) else []
         self._masters = [_master_of(half) for half in self._halves]
         groups = layer_groups(self._masters or params, cfg.layer_lr_decay)
+        groups = without_decay(groups) if cfg.no_decay_norms_and_biases else groups
         optimizer_class = _MasterAdamW if self._masters else _ScalingAdamW
         self._optimizer = optimizer_class(groups, fused=True, **self.optimizer_config)
         self._lr_scales = [group.setdefault("lr_scale", 1.0) for group in self.param_groups]
@@ -219,18 +245,17 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
         The settings stay those of this training's options, not the checkpoint's; --optimizer-overrides win.
 
         Raises:
-            ValueError: if one of the two was made with --layer-lr-decay and the other without.
+            ValueError: if one of the two was made with --layer-lr-decay or --no-decay-norms-and-biases and the other
+                without.
         """
         if len(state_dict["param_groups"]) != len(self.param_groups):
             raise ValueError(
                 f"The checkpoint's optimizer has {len(state_dict['param_groups'])} groups of parameters and this one "
-                f"{len(self.param_groups)}: --layer-lr-decay was 1 in one of the two trainings. Give it as before, or "
-                "--reset-optimizer."
+                f"{len(self.param_groups)}: --layer-lr-decay or --no-decay-norms-and-biases was given in one of the "
+                "two trainings only. Give them as before, or --reset-optimizer."
             )
-        settings = [
-            {**{name: value for name, value in self.optimizer_config.items() if name != "lr"}, "lr_scale": lr_scale}
-            for lr_scale in self._lr_scales
-        ]
+        names = ("betas", "eps", "weight_decay", "lr_scale")
+        settings = [{name: group[name] for name in names} for group in self.param_groups]
         _report_changes(state_dict["param_groups"], settings)
         super().load_state_dict(_for_fused_adamw(state_dict, settings), optimizer_overrides)
         if self._masters:

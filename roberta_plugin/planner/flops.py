@@ -33,6 +33,7 @@ class Shape:
     num_segments: int = 0
     num_attentions: int | None = None  # distinct ones; None: one a layer
     num_ffns: int | None = None
+    num_outer_norms: int = 1  # after the embeddings, and after the last layer of one that normalizes before
 
     @property
     def num_parameters(self) -> int:
@@ -41,7 +42,7 @@ class Shape:
         h, f = self.dim, self.ffn_dim
         norm = 2 * h
         positions = self.max_positions + _POSITION_OFFSET
-        embeddings = (self.vocab_size + positions + self.num_segments) * h + norm
+        embeddings = (self.vocab_size + positions + self.num_segments) * h + self.num_outer_norms * norm
         attentions = (self.num_attentions or self.num_layers) * (4 * (h * h + h) + norm)
         ffns = (self.num_ffns or self.num_layers) * ((h * f + f) + (f * h + h) + norm)
         head = h * h + h + norm + self.vocab_size

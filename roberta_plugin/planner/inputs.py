@@ -162,6 +162,9 @@ def shape_of(parsed: Namespace) -> Shape:
         num_attentions=groups if parts in ("all", "attention") else None,
         num_ffns=groups if parts in ("all", "ffn") else None,
         num_segments=2 if has_pairs and not parsed.no_segment_embeddings else 0,
+        num_outer_norms=1
+        + bool(getattr(parsed, "encoder_normalize_before", False))
+        - bool(getattr(parsed, "no_layernorm_embedding", False)),
     )
 
 

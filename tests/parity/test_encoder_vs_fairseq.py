@@ -14,8 +14,17 @@ TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
 LENGTHS = [(17, 9, 1, 13), (23,), (16, 16), (1, 1), (39, 40)]
 
 
-def pair(**changes):
-    theirs, ours = fairseq_model(**changes), our_model(seed=1, **changes)
+# fairseq's options of where the norms are -> ours
+AFTER: tuple[dict[str, bool], dict[str, bool]] = ({}, {})
+BEFORE = ({"encoder_normalize_before": True}, {"encoder_normalize_before": True})
+PRENORM = (  # its architecture roberta_prenorm
+    {"encoder_normalize_before": True, "layernorm_embedding": False},
+    {"encoder_normalize_before": True, "no_layernorm_embedding": True},
+)
+
+
+def pair(norms=AFTER, **changes):
+    theirs, ours = fairseq_model(**norms[0], **changes), our_model(seed=1, **norms[1], **changes)
     ours.load_state_dict(theirs.state_dict())
     return theirs, ours
 
@@ -28,7 +37,17 @@ def test_parameters_have_fairseqs_names_and_shapes():
 @pytest.mark.parametrize("backend", [name for name, backend in BACKENDS.items() if backend.serves_padded])
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_outputs_and_gradients_are_fairseqs(lengths, backend):
-    theirs, ours = pair(attention_backend=backend)
+    check_outputs_and_gradients(*pair(attention_backend=backend), lengths)
+
+
+@pytest.mark.parametrize("norms", [BEFORE, PRENORM], ids=["before", "roberta_prenorm"])
+def test_norms_before_the_sublayers_are_fairseqs(norms):
+    theirs, ours = pair(norms)
+    assert theirs.state_dict().keys() == ours.state_dict().keys()
+    check_outputs_and_gradients(theirs, ours, LENGTHS[0])
+
+
+def check_outputs_and_gradients(theirs, ours, lengths):
     tokens, masked, targets = make_batch(lengths)
     with torch.no_grad():
         expected, found = theirs(tokens)[0], ours(tokens)[0]

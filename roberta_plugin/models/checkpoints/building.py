@@ -27,6 +27,8 @@ from torch.overrides import TorchFunctionMode
 
 from roberta_plugin.models.checkpoints.fitting import SEGMENTS
 from roberta_plugin.models.checkpoints.names import (
+    EMBEDDING_NORM,
+    FINAL_NORM,
     POSITIONS,
     ROWS_BEFORE_POSITIONS,
     TOKENS,
@@ -62,6 +64,7 @@ _SWITCHES = (
     "untie_weights_roberta",
     "encoder_normalize_before",
     "layernorm_embedding",
+    "no_layernorm_embedding",
     "spectral_norm_classification_head",
 )
 _NAMES = ("activation_fn", "pooler_activation_fn")
@@ -128,7 +131,8 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
 def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     """Options of `fast_roberta` that describe the model of a checkpoint, of any year.
 
-    `layer_norm_eps`, `untie_weights_roberta` and the shared layers are there where they are not the defaults.
+    `layer_norm_eps`, `untie_weights_roberta`, the places of the norms and the shared layers are there if not the
+    defaults.
 
     Example: {"encoder_layers": 12, "encoder_embed_dim": 768, ..., "activation_fn": "gelu"}
 
@@ -164,7 +168,13 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(eps, float) or not 0.0 < eps <= 1.0:
         raise ValueError(f"layer_norm_eps of the checkpoint must be a number above 0, at most 1, got {eps!r}.")
     sharing = {name: _checked(Path("The checkpoint"), name, kept[name]) for name in _SHARING if kept.get(name)}
-    others = {"layer_norm_eps": eps, **sharing, "untie_weights_roberta": bool(kept.get("untie_weights_roberta"))}
+    others = {
+        "encoder_normalize_before": FINAL_NORM in parameters,
+        "no_layernorm_embedding": EMBEDDING_NORM not in parameters,
+        "layer_norm_eps": eps,
+        **sharing,
+        "untie_weights_roberta": bool(kept.get("untie_weights_roberta")),
+    }
     others = {name: value for name, value in others.items() if value != getattr(FastRobertaConfig, name)}
     return {**sizes, "encoder_attention_heads": num_heads, **activations, **others}
 

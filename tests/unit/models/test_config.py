@@ -58,6 +58,8 @@ def test_every_form_of_fairseqs_options_is_read(wrap):
             r"--encoder-embed-dim \(768\) must be a multiple of --encoder-attention-heads \(7\)",
         ),
         ("layer_norm_eps", 0.0, "--layer-norm-eps must be above 0 and at most 1, got 0.0"),
+        ("init_std", "widht", "--init-std must be a number above 0, at most 1, or the word width, .*, got 'widht'"),
+        ("init_std", 0.0, "--init-std must be a number above 0"),
         ("dropout", 1.0, "--dropout must be at least 0 and below 1, got 1.0"),
         ("attention_dropout", -0.1, "--attention-dropout must be at least 0 and below 1, got -0.1"),
         ("activation_fn", "swish", "--activation-fn must be one of .*'gelu'.*, got swish"),

@@ -9,7 +9,8 @@ from roberta_plugin.data.batches import pack
 from roberta_plugin.data.dynamic_masking import Masked
 from roberta_plugin.models.attention.registry import BACKENDS
 from roberta_plugin.models.encoder import LearnedPositions, initialize
-from tests.tiny_models import gathered, make_batch, our_model
+from roberta_plugin.models.roberta import FastRobertaModel
+from tests.tiny_models import TinyTask, gathered, make_batch, options, our_model
 
 
 def test_checkpointed_activations_give_the_same_gradients():
@@ -151,6 +152,22 @@ def test_positions_are_fairseqs_with_padding_on_either_side_and_without():
     told = torch.tensor([[0, 1, 2, 3], [0, 1, -1, -1], [-1, 0, 1, 2]])
     assert torch.equal(positions(tokens, positions=told), expected)
     assert torch.equal(positions(tokens[:1]).expand(1, -1, -1), expected[:1])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, 0.02), ({"init_std": "0.1"}, 0.1), ({"init_std": "width"}, 0.0625)]
+)
+def test_the_initial_spread_is_that_of_the_option_in_all_matrices_and_later_heads(given, expected):
+    torch.manual_seed(0)
+    sizes = {"encoder_layers": 1, "encoder_embed_dim": 256, "encoder_ffn_embed_dim": 512}
+    cfg = options(**sizes, untie_weights_roberta=True, **given)
+    model = FastRobertaModel.build_model(cfg, TinyTask(600))
+    model.register_head("mnli", "classification", num_classes=30)
+    matrices = {name: value for name, value in model.named_parameters() if value.dim() > 1}
+    assert {name.split(".")[0] for name in matrices} == {"encoder", "heads"} and len(matrices) == 12
+    for name, value in matrices.items():
+        assert float(value.detach().std()) == pytest.approx(expected, rel=0.04), name
+    assert not any(value.any() for name, value in model.named_parameters() if name.endswith("bias"))
 
 
 def test_matrices_are_normal_biases_and_padding_zero_and_norms_stay():

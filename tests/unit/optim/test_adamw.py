@@ -100,6 +100,31 @@ def test_betas_that_are_none_are_refused(value):
     assert not math.isclose(*parse_betas("(0.9,0.98)"))
 
 
+@pytest.mark.parametrize("layers", [{}, {"layer_lr_decay": 0.5}], ids=["plain", "by layer"])
+def test_norms_and_biases_do_not_decay_on_request(layers):
+    torch.manual_seed(9)
+    matrix, vector = torch.nn.Parameter(torch.randn(5, 3)), torch.nn.Parameter(torch.randn(5))
+    for parameter in (matrix, vector):
+        parameter.optim_overrides = {"layers_above": 0}
+    start, given = copy.deepcopy((matrix, vector)), {"weight_decay": 0.1, "no_decay_norms_and_biases": True, **layers}
+    optimizer = make(RobertaAdamW, RobertaAdamWConfig, [vector, matrix], **given)
+    for parameter in (matrix, vector):
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    assert torch.allclose(matrix, start[0] * (1 - 0.01 * 0.1))
+    assert torch.equal(vector, start[1])
+
+    run(optimizer, matrix, range(3))
+    again = make(RobertaAdamW, RobertaAdamWConfig, [vector, matrix], **given)
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert [group["weight_decay"] for group in again.param_groups] == [0.1, 0.0]
+    assert again.state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
+    with pytest.raises(ValueError, match="--no-decay-norms-and-biases was given in one of the two"):
+        make(RobertaAdamW, RobertaAdamWConfig, [vector, matrix]).load_state_dict(optimizer.state_dict())
+    with pytest.raises(ValueError, match="--no-decay-norms-and-biases finds no matrix"):
+        make(RobertaAdamW, RobertaAdamWConfig, [vector], **given)
+
+
 def layered(num=3):
     """Parameters that tell 0, 1, 2 ... layers above them, in an order of their own."""
     torch.manual_seed(9)

@@ -28,9 +28,19 @@ def shape_of(model, **changes):
     )
 
 
-def test_parameters_are_those_of_the_model():
-    model = FastRobertaModel.build_model(options(), TinyTask())
-    assert shape_of(model).num_parameters == sum(parameter.numel() for parameter in model.parameters())
+@pytest.mark.parametrize(
+    ("norms", "num_outer_norms"),
+    [
+        ({}, 1),
+        ({"encoder_normalize_before": True}, 2),
+        ({"encoder_normalize_before": True, "no_layernorm_embedding": True}, 1),
+    ],
+    ids=["after", "before", "roberta_prenorm"],
+)
+def test_parameters_are_those_of_the_model(norms, num_outer_norms):
+    model = FastRobertaModel.build_model(options(**norms), TinyTask())
+    shape = shape_of(model, num_outer_norms=num_outer_norms)
+    assert shape.num_parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_parameters_of_pairs_are_those_of_the_model():
