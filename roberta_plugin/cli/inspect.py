@@ -19,6 +19,7 @@ from roberta_plugin.data.corpus_statistics import (
     percentiles,
     save_histogram,
 )
+from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
@@ -51,9 +52,10 @@ class InspectSettings(Checked):
 def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta inspect` and add its options."""
     parser.description = (
-        "Counts documents and tokens, shows the blocks that each break mode makes and some decoded lines, and checks "
-        "sizes, offsets, ids and hashes. Exit code 1 if the files are damaged. Reads folders of `roberta binarize` and "
-        "fairseq-preprocess; for folders of `roberta prepare`, it shows examples and labels."
+        "Counts documents and tokens, shows what unigrams and bigrams of train reach on the other splits, the blocks "
+        "that each break mode makes and some decoded lines, and checks sizes, offsets, ids and hashes. Exit code 1 if "
+        "the files are damaged. Reads folders of `roberta binarize` and fairseq-preprocess; for folders of `roberta "
+        "prepare`, it shows examples and labels."
     )
     add_options(parser, InspectSettings)
 
@@ -78,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
             tokenizer = load_tokenizer(folder)
         except FileNotFoundError:
             why_none = "the folder has no tokenizer; name one with --tokenizer"
-    for split in settings.split or splits_in(folder, manifest):
+    splits = settings.split or splits_in(folder, manifest)
+    for split in sorted(splits, key=lambda name: name != "train"):  # the baselines of the others need it
         faults = find_faults(folder, split, vocabulary, manifest)
         print(f"\n{split}: {'sound' if not faults else 'NOT SOUND'}")
         for fault in faults:
@@ -91,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
         tokens = MmapTokens(folder / split)
         statistics[split] = count_split(tokens, vocabulary)
         show_counts(statistics[split], vocabulary)
+        if split != "train" and "train" in statistics and (found := baselines_of([folder / "train"], [folder / split])):
+            print(f"  counts of train reach: {found.described()}")
         show_blocks(tokens, settings.tokens_per_sample)
         if tokenizer is None:
             print(f"  no samples: {why_none}")

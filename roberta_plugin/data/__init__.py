@@ -36,5 +36,6 @@ A file that is part of a stage starts with the stage's name:
     text_inputs_files        names and pipes -> format of each input, and its content
 
 Used by several stages: `array_files` (arrays larger than memory) and `rounding`. `corpus_statistics` computes what
-`roberta inspect` shows and checks. A stage imports earlier stages only; only the *_dataset files import fairseq.
+`roberta inspect` shows and checks; `count_baselines` the losses of unigrams and bigrams, beside which losses are shown.
+A stage imports earlier stages only; only the *_dataset files import fairseq.
 """

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.blocks import BreakMode, count_items, cut_items
+from roberta_plugin.data.count_baselines import count_tokens
 from roberta_plugin.data.manifest import NAME, file_record, sha256_of_file
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ids
 from roberta_plugin.data.rounding import ceil_div
@@ -117,9 +118,7 @@ class BlockUse:
 
 def count_split(tokens: MmapTokens, vocabulary: Vocabulary) -> SplitStatistics:
     """Count items, documents and tokens of a split; all its ids must be in the vocabulary."""
-    id_counts = np.zeros(len(vocabulary), dtype=np.int64)
-    for start in range(0, tokens.num_tokens, _TOKENS_IN_WINDOW):
-        id_counts += np.bincount(tokens.tokens_on_disk[start : start + _TOKENS_IN_WINDOW], minlength=len(vocabulary))
+    id_counts = count_tokens(tokens, vocabulary)
     item_lengths = NO_LENGTHS
     for sizes in _windows(tokens):
         item_lengths = item_lengths.add(sizes)

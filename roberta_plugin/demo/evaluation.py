@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from roberta_plugin.data.blocks import make_blocks
+from roberta_plugin.data.count_baselines import count_tokens, unigram_probs
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -40,9 +40,7 @@ _WORD = re.compile(rf"(?<= )[a-z]{{{MIN_LETTERS},}}(?=[ ,.])")
 
 def unigram_log_probs(tokens: MmapTokens, vocabulary: Vocabulary) -> Tensor:
     """Natural logarithm of each token's share in a split (V,), smoothed, so that no token is impossible."""
-    counts = np.bincount(tokens.tokens, minlength=len(vocabulary)) + 1.0
-    counts[vocabulary.never_masked()] = 0.0
-    return torch.from_numpy(counts / counts.sum()).log()
+    return torch.from_numpy(unigram_probs(count_tokens(tokens, vocabulary), vocabulary)).log()
 
 
 @torch.no_grad()

@@ -180,9 +180,11 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
         is_stopped = partial(_is_stopped_before_update, cfg, trainer, epoch_itr)
         result = train_after_unfinished_update(fairseqs, cfg, trainer, task, epoch_itr, is_stopped)
         if not interruption.has_stopped:
-            _, is_done = result
+            losses, is_done = result
             if is_done or epoch_itr.next_epoch_idx > (cfg.optimization.max_epoch or math.inf):
                 interruption.end_training()
+                if losses[0] is not None and hasattr(task, "end_training"):  # not stopped by `roberta launch`
+                    task.end_training()
             return result
         if cfg.checkpoint.write_checkpoints_asynchronously:
             PathManager.async_close()

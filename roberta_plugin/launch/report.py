@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.data.count_baselines import LOSSES, standing
 from roberta_plugin.files import atomic_write
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.status import Launch, Status, read_launch, read_status
@@ -39,10 +40,10 @@ def write_report(output_dir: Path) -> Path:
 
 
 def curves_of(records: Iterable[Record]) -> dict[tuple[str, str], Curve]:
-    """The curves in the log by kind (train_inner, or a validation split) and value (loss, wps, mfu)."""
-    shown = {"loss", "ppl", "wps", "mfu"}
+    """The curves in the log by kind (train_inner, or a validation split) and value (loss, its baselines, wps, mfu)."""
+    shown = {"loss", "ppl", "wps", "mfu", *LOSSES}
     found = {key: curve for key, curve in curves(records).items() if key[0] != "train" and key[1] in shown}
-    return {key: curve for key, curve in found.items() if key[0] == TRAINING or key[1] in ("loss", "ppl")}
+    return {key: curve for key, curve in found.items() if key[0] == TRAINING or key[1] not in ("wps", "mfu")}
 
 
 def _records(output_dir: Path) -> list[Record]:
@@ -65,7 +66,7 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
             rows.append((unit, f"{sorted(curve.values)[len(curve.values) // 2]:,.5g}"))
         elif kind == TRAINING and name == "loss":
             rows.append(("training loss, last", f"{curve.values[-1]:.4f} at update {curve.updates[-1]:,}"))
-        elif kind != TRAINING:
+        elif kind != TRAINING and name not in LOSSES:
             best = min(range(len(curve.values)), key=lambda place: curve.values[place])
             text = f"{curve.values[-1]:.4f}, best {curve.values[best]:.4f} at update {curve.updates[best]:,}"
             rows.append((f"{kind} {name}, last", text))
@@ -78,6 +79,7 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
         lines += ["", f"![Loss and speed against updates]({PLOT})"]
     else:
         lines += ["", "The log has no numbers: they need `log_format: json`."]
+    lines += [line for sentence in standings(curves) for line in ("", f"{sentence}.")]
     if attempts:
         lines += ["", "## Attempts", "", "```", *attempts, "```"]
     if launch is not None and launch.changes:
@@ -85,6 +87,19 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
     if launch is not None and launch.arguments:
         lines += ["", "## Options of fairseq-train", "", "```", shlex.join(launch.arguments), "```"]
     return "\n".join(lines) + "\n"
+
+
+def standings(curves: Mapping[tuple[str, str], Curve]) -> list[str]:
+    """For each validation split with baselines, a sentence on where its last loss stands."""
+    return [
+        standing(
+            curves[kind, "loss"].values[-1],
+            {name: curves[kind, name].values[-1] for name in LOSSES},
+            what=f"On {kind}, the model",
+        )
+        for kind, name in curves
+        if name == "unigram_loss" and (kind, "loss") in curves
+    ]
 
 
 def _gpus(launch: Launch, status: Status | None) -> str:
@@ -98,12 +113,11 @@ def draw(
     file: Any,
     curves: Mapping[tuple[str, str], Curve],
     *,
-    baseline: tuple[str, float] | None = None,
     loss: str = "loss in the log",
 ) -> None:
-    """Losses above, tokens a second below, against updates.
+    """Losses above, with their baselines as horizontal lines; tokens a second below, against updates.
 
-    `baseline` is the label and loss of a horizontal line; `loss` says what the loss is, with its unit if it is known.
+    `loss` says what the loss is, with its unit if it is known.
     """
     with picture(file, width=7.5, height=6.0) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
@@ -112,16 +126,22 @@ def draw(
                 label = "training" if kind == TRAINING else kind
                 marker = None if kind == TRAINING else "o"
                 above.plot(curve.updates, curve.values, label=label, linewidth=1.0, marker=marker, markersize=3)
+            elif name in LOSSES:
+                draw_baseline(above, name, curve.values[-1], of=kind)
             elif name == "wps":
                 below.plot(curve.updates, curve.values, linewidth=0.8)
-        if baseline is not None:
-            above.axhline(baseline[1], color="#999999", linestyle="--", linewidth=1, label=baseline[0])
         above.set_ylabel(loss)
         above.legend(fontsize=8)
         below.set_ylabel("tokens/s")
         below.set_xlabel("updates")
         for axes in (above, below):
             axes.grid(alpha=0.3)
+
+
+def draw_baseline(axes: Any, name: str, loss: float, *, of: str) -> None:
+    """A horizontal line at what counts of the training text reach; `name` is one of LOSSES, `of` the split."""
+    style = dict(zip(LOSSES, ("--", ":"), strict=True))[name]
+    axes.axhline(loss, color="#777777", linestyle=style, linewidth=1, label=f"{LOSSES[name]} ({of})")
 
 
 def launched_run(output_dir: Path) -> Launch:

@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import register_task
 
 from roberta_plugin.data.bert_pairs import BertPairs, open_bert_pairs
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
+from roberta_plugin.data.count_baselines import CountBaselines, baselines_of, standing
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
@@ -70,6 +72,12 @@ class RobertaMaskedLMTask(BlockTask):
         # What a model of ours asks for.
         self.predicts_next_sentence = bool(cfg.next_sentence_prediction)
         self.num_segments = 2 if self.pair_format and not cfg.no_segment_embeddings else 0
+        self.baselines: dict[str, CountBaselines | None] = {}
+        """Of each validation split, on rank 0 once the training begins."""
+        self._prefixes: dict[str, list[str]] = {}  # of the files of each split that was loaded
+        self._train_split = ""
+        self._read_split = ""  # the split that was asked for last
+        self._last_losses: dict[str, float] = {}  # of validations
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
@@ -163,6 +171,9 @@ class RobertaMaskedLMTask(BlockTask):
         name, _ = split_and_corpus(split)
         corpora = turns[turn] if is_training else corpora_with(split, turns)
         prefixes = [split_prefixes(os.path.join(corpus.folder, name), combine=combine) for corpus in corpora]
+        self._prefixes[split] = [prefix for of_corpus in prefixes for prefix in of_corpus]
+        if is_training:
+            self._train_split = split
         files: list[list[Any]] = [[self.open(prefix) for prefix in of_corpus] for of_corpus in prefixes]
         sources = [source for of_corpus in files for source in of_corpus]
         sizes = [sum(map(num_blocks, of_corpus)) for of_corpus in files]
@@ -197,6 +208,41 @@ class RobertaMaskedLMTask(BlockTask):
             )
         dataset.update_sequences = getattr(self.cfg, "update_sequences", None) if is_training else None
         self.datasets[split] = dataset
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """See `BlockTask`; before the first epoch, rank 0 reads or computes the baselines and logs them."""
+        super().begin_epoch(epoch, model)
+        if getattr(self.cfg, "no_baselines", False) or distributed_utils.get_global_rank() > 0:
+            return
+        train = [
+            prefix
+            for folder in data_folders(self.cfg.data)
+            for prefix in split_prefixes(os.path.join(folder, self._train_split), combine=True)
+        ]
+        for split in self.datasets.keys() - {self._train_split} - self.baselines.keys():
+            self.baselines[split] = found = baselines_of(train, self._prefixes[split])
+            if found is not None:
+                logger.info(f"baselines on {split}: {found.described()}; counted in {found.num_counted:,} tokens")
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **options: Any) -> Any:
+        """See `BlockTask`; notes the split, which fairseq tells no task when it validates."""
+        self._read_split = next((split for split, own in self.datasets.items() if own is dataset), "")
+        return super().get_batch_iterator(dataset, *args, **options)
+
+    def post_validate(self, model: Any, stats: dict[str, Any], agg: Any) -> None:
+        """Add the baselines to the numbers of a validation, before fairseq logs them."""
+        found = self.baselines.get(self._read_split)
+        if found is not None and "loss" in stats:
+            stats.update({name: round(loss, 3) for name, loss in found.losses().items()})
+            self._last_losses[self._read_split] = float(stats["loss"])
+
+    def end_training(self) -> None:
+        """Say where the last validation stands beside the baselines."""
+        for split, loss in self._last_losses.items():
+            found = self.baselines[split]
+            assert found is not None
+            say = logger.info if loss < found.unigram else logger.warning
+            say(standing(loss, found.losses(), what=f"On {split}, the model"))
 
     def open(self, prefix: str) -> SplitFile | PairSource | BertPairs:
         """Open one .bin file, cut it into blocks or pairs, and log their number."""

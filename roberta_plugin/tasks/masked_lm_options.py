@@ -130,6 +130,13 @@ class RobertaMaskedLMConfig(FairseqDataclass):
             "checkpoint_best.pt are made, old files are deleted last, and a failure ends the training"
         },
     )
+    no_baselines: bool = field(
+        default=False,
+        metadata={
+            "help": "do not count the training text to log beside each validation what unigrams and bigrams would "
+            "reach (unigram_loss, bigram_loss); rank 0 counts once, about 10 million tokens a second"
+        },
+    )
     seed: int = II("common.seed")
     cpu: bool = II("common.cpu")
     fp16: bool = II("common.fp16")

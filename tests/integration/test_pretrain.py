@@ -99,7 +99,12 @@ def test_validation_reports_accuracy_and_fairseq_validate_agrees(tiny_data_bin, 
     assert done.returncode == 0, done.stderr[-3000:]
     during = logged(save_dir, "valid")[-1]
     assert 0 < float(during["valid_accuracy"]) < 100
-    assert list((tmp_path / "tensorboard" / "valid").glob("events*"))
+    assert float(during["valid_bigram_loss"]) < float(during["valid_unigram_loss"]) < float(during["valid_loss"])
+    log = done.stdout + done.stderr
+    assert log.count("baselines on valid: unigrams") == 1
+    assert log.count("On valid, the model has a loss of") == 1 and "learned nothing else yet" in log
+    (events,) = (tmp_path / "tensorboard" / "valid").glob("events*")
+    assert b"unigram_loss" in events.read_bytes() and b"bigram_loss" in events.read_bytes()
     assert "Please install" not in done.stdout + done.stderr
 
     validate = [*command("fairseq-validate"), str(tiny_data_bin), "--user-dir", str(REPOSITORY / "roberta_plugin")]

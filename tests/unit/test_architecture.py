@@ -109,6 +109,7 @@ STAGES = [
     "block_dataset",
     "masked_lm_dataset",
     "pair_dataset",
+    "count_baselines",
     "corpus_statistics",
 ]
 

@@ -28,6 +28,7 @@ import torch
 
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.data.block_tables import open_blocks
+from roberta_plugin.data.count_baselines import CountBaselines, baselines_of
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -108,6 +109,13 @@ def data_of(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> Path:
 def block_length(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> int:
     """Tokens of a block, <s> included: the same for all variants."""
     return probe.tokens_per_sample or min(int(plan.parsed.tokens_per_sample) for plan in plans)
+
+
+def baselines_for(probe: PerplexityProbe, plans: Sequence[VariantPlan], reference: str) -> CountBaselines | None:
+    """What counts of the reference variant's training text reach on the whole split of a probe."""
+    (plan,) = (plan for plan in plans if plan.variant.name == reference)
+    train = [folder / plan.parsed.train_subset for folder in plan.folders]
+    return baselines_of(train, [data_of(probe, plans) / probe.split])
 
 
 class HeldOut(NamedTuple):

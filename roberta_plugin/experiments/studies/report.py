@@ -13,11 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.data.count_baselines import LOSSES
 from roberta_plugin.experiments.studies.settings import Probe, Study, paper_row
 from roberta_plugin.experiments.studies.statistics import Comparison, Pair, compare, conclusions
 from roberta_plugin.experiments.sweeps.grid import VARIANT
 from roberta_plugin.experiments.sweeps.report import markdown_table
 from roberta_plugin.files import atomic_write
+from roberta_plugin.launch.report import draw_baseline
 from roberta_plugin.pictures import drawable, picture
 
 Results = Mapping[str, Any]
@@ -76,6 +78,41 @@ def scaled(results: Results, probe: Probe, study: Study) -> dict[str, list[float
     return {name: [probe.scaled(value) for value in seeds] for name, seeds in values.items() if seeds}
 
 
+def baselines_of(results: Results, probe: Probe) -> Mapping[str, float]:
+    """Losses in bits per token of counts of the training text, by the names of LOSSES; empty for other probes."""
+    found: Mapping[str, float] = results.get("baselines", {}).get(probe.name, {})
+    return found
+
+
+def standings(name: str, values: Mapping[str, Sequence[float]], losses: Mapping[str, float]) -> list[str]:
+    """Sentences on variants that know no more than counts of the training text.
+
+    Args:
+        name: of the probe.
+        values: bits per token by variant.
+        losses: as from `baselines_of`.
+    """
+    if not losses:
+        return []
+    unigram, bigram = (losses[each] for each in LOSSES)
+    medians = {variant: statistics.median(seeds) for variant, seeds in values.items()}
+    above = [variant for variant, loss in medians.items() if not loss < unigram]
+    between = [variant for variant, loss in medians.items() if bigram <= loss < unigram]
+    sentences = []
+    if above:
+        sentences.append(
+            f"Warning: {name}: {', '.join(above)}: not below {unigram:.2f} bits per token, what the frequencies of "
+            "tokens alone reach (unigrams). Differences from and between such models say nothing about what was "
+            "compared: give the study more updates or another recipe."
+        )
+    if between:
+        sentences.append(
+            f"{name}: {', '.join(between)}: better than the frequencies of tokens ({unigram:.2f} bits per token), and "
+            f"worse than a table of bigrams ({bigram:.2f})."
+        )
+    return sentences
+
+
 def as_markdown(study: Study, results: Results, comparisons: Mapping[str, Comparison]) -> str:
     """The report for people."""
     variants, num_seeds = results["variants"], len(results["seeds"])
@@ -90,19 +127,14 @@ def as_markdown(study: Study, results: Results, comparisons: Mapping[str, Compar
     ]
     if comparisons:
         parts.append("![values by variant](values.png)")
-        lines = [
-            f"- {line}"
-            for probe in study.probes
-            if probe.name in comparisons
-            for line in conclusions(
-                probe.name,
-                scaled(results, probe, study),
-                comparisons[probe.name],
-                reference=study.reference,
-                better=probe.better,
-                unit=probe.unit,
-            )
-        ]
+        lines = []
+        for probe in study.probes:
+            if probe.name in comparisons:
+                values, comparison = scaled(results, probe, study), comparisons[probe.name]
+                options = {"reference": study.reference, "better": probe.better, "unit": probe.unit}
+                lines += standings(probe.name, values, baselines_of(results, probe))
+                lines += conclusions(probe.name, values, comparison, **options)
+        lines = [f"- {line}" for line in lines]
         parts.append("## What exceeds the seeds' noise\n\n" + "\n".join(lines))
         parts.append(pair_table(study, comparisons))
     if _has_curves(results):
@@ -118,6 +150,7 @@ def result_table(study: Study, results: Results) -> str:
     """Variants by probes, each beside the paper's number, if the variant mirrors a row that has one."""
     papers = {variant.name: paper_row(variant.paper) for variant in study.variants}
     head, rows = ["variant"], [[variant.name] for variant in study.variants]
+    counts = [[f"{title} of the training text"] for title in LOSSES.values()]
     for probe in study.probes:
         by_seed = [one for seeds in results["values"].get(probe.name, {}).values() for one in seeds.values()]
         metric = "perplexity" if probe.better == "smaller" else next((one["metric"] for one in by_seed), "")
@@ -129,7 +162,10 @@ def result_table(study: Study, results: Results) -> str:
             row.append(show(values))
             if has_paper:
                 row.append(f"{papers[name][probe.column]:g}" if probe.column in papers[name] else "")
-    return markdown_table(head, rows)
+        for row, name in zip(counts, LOSSES, strict=True):
+            losses = baselines_of(results, probe)
+            row += [show([2 ** losses[name]]).split(" (")[0] if losses else "", *([""] if has_paper else [])]
+    return markdown_table(head, rows + counts if any(results.get("baselines", {}).values()) else rows)
 
 
 def show(values: Sequence[float]) -> str:
@@ -220,6 +256,8 @@ def draw_curves(file: Any, results: Results) -> None:
                 losses = [math.nan if value is None else value for value in each["values"]]
                 label = drawable(name) if place == 0 else None
                 axes.plot(tokens, losses, color=f"C{number}", alpha=0.8, linewidth=1.0, label=label)
+        for losses in results.get("baselines", {}).values():
+            _draw_baselines(axes, losses)
         axes.set_xlabel("training tokens")
         axes.set_ylabel("training loss (bits per masked token)")
         axes.grid(alpha=0.3)
@@ -233,6 +271,15 @@ def draw_values(file: Any, results: Results, study: Study) -> None:
     with picture(file, width=width * len(probes), height=4.2) as figure:
         for axes, probe in zip(figure.subplots(1, len(probes), squeeze=False)[0], probes, strict=True):
             _draw_probe(axes, probe, scaled(results, probe, study), study)
+            _draw_baselines(axes, baselines_of(results, probe))
+            by_label = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+            axes.legend(by_label.values(), by_label.keys(), fontsize=7)
+
+
+def _draw_baselines(axes: Any, losses: Mapping[str, float]) -> None:
+    """What counts of the training text reach on held-out text, as horizontal lines."""
+    for name, loss in losses.items():
+        draw_baseline(axes, name, loss, of="held-out")
 
 
 def _draw_probe(axes: Any, probe: Probe, values: Mapping[str, Sequence[float]], study: Study) -> None:
@@ -250,5 +297,3 @@ def _draw_probe(axes: Any, probe: Probe, values: Mapping[str, Sequence[float]], 
     axes.set_ylabel("held-out loss (bits per masked token)" if probe.better == "smaller" else "score (percent)")
     axes.set_title(f"{drawable(probe.name)} ({probe.better} is better)", fontsize=9)
     axes.grid(alpha=0.3, axis="y")
-    by_label = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    axes.legend(by_label.values(), by_label.keys(), fontsize=7)

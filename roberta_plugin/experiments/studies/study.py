@@ -36,6 +36,7 @@ from roberta_plugin.experiments.studies.plan import PlannedStudy, VariantPlan, c
 from roberta_plugin.experiments.studies.probes import (
     MODEL_AXIS,
     Model,
+    baselines_for,
     block_length,
     check_probes,
     data_of,
@@ -353,6 +354,11 @@ class Work:
             "budget": asdict(study.budget),
             "variants": {plan.variant.name: self._facts_of(plan) for plan in plans},
             "values": self.values,
+            "baselines": {
+                probe.name: found.losses()
+                for probe in study.probes
+                if isinstance(probe, PerplexityProbe) and (found := baselines_for(probe, plans, study.reference))
+            },
             "curves": {name: each._asdict() for name, each in curves.items()},
             "cost": {
                 "flops": self.costs.total,

@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,16 @@ def test_shows_counts_blocks_and_lines(data_bin, capsys):
 def test_a_tokenizer_that_is_not_there_is_refused(data_bin, tmp_path, capsys):
     assert main(["inspect", str(data_bin), "--tokenizer", str(tmp_path / "nope")]) == 2
     assert f"No tokenizer in {tmp_path / 'nope'}: looked for" in capsys.readouterr().err
+
+
+def test_counts_of_train_are_shown_for_the_other_splits(data_bin, capsys):
+    for end in ("bin", "idx"):
+        shutil.copy(data_bin / f"train.{end}", data_bin / f"dev.{end}")
+    assert main(["inspect", str(data_bin)]) == 0
+    train, dev = capsys.readouterr().out.split("\ndev: sound")
+    assert "counts of train reach: unigrams" in dev and "left bigrams" in dev and "unigrams" not in train
+    assert (data_bin / "baselines-dev.json").is_file()
+    assert main(["inspect", str(data_bin), "--split", "dev"]) == 0
 
 
 def test_damage_is_exit_code_one(data_bin, capsys):

@@ -30,7 +30,10 @@ def test_numbers_curves_attempts_and_settings(tmp_path):
     first, second = tmp_path / "logs" / "8_0_log.out", tmp_path / "logs" / "7_0_log.out"
     first.write_text("".join(record("train_inner", num_updates=n, loss=10 - n, wps=100 * n, mfu=40) for n in (1, 2, 3)))
     text = "rank 0 of world size 4\n" + record("train_inner", num_updates=3, loss=6.5, wps=1000, mfu=42)
-    text += "".join(record("valid", num_updates=n, loss=loss, ppl=2**loss) for n, loss in ((2, 5.0), (3, 6.0)))
+    counts = {"unigram_loss": 10.0, "bigram_loss": 5.5}
+    text += "".join(
+        record("valid", num_updates=n, loss=loss, ppl=2**loss, **counts) for n, loss in ((2, 5.0), (3, 6.0))
+    )
     second.write_text(
         text + record("train", num_updates=3, loss=99.0) + record("train_inner", num_updates=4, loss=6.0)[:-9]
     )
@@ -42,13 +45,15 @@ def test_numbers_curves_attempts_and_settings(tmp_path):
         "| tokens/s, median | 200 |",
         "| training loss, last | 6.5000 at update 3 |",
         "| valid loss, last | 6.0000, best 5.0000 at update 2 |",
+        "On valid, the model has a loss of 6.000 bits per token (ppl 64): better than the frequencies of tokens "
+        "(10.000), and worse than a table of bigrams (5.500, ppl 45.25).",
         "| restarts | 1 |",
         "- --lr 1 instead of 2",
         "data-bin --lr 1",
         "![Loss and speed against updates](report.png)",
     ):
         assert line in report.splitlines(), f"{line}:\n{report}"
-    assert "99.0" not in report
+    assert "99.0" not in report and "unigram_loss" not in report
     assert "the job restarts" in report
     assert (tmp_path / "report.png").read_bytes()[:4] == b"\x89PNG"
 

@@ -8,15 +8,18 @@ from argparse import Namespace
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
 
 from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
+from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.tokenizers import load_tokenizer
@@ -343,6 +346,57 @@ def test_checkpoints_remember_the_tokenizer_and_the_vocabulary(tmp_path):
             write_manifest(folder, {"tokenizer": tokenizer, "dict_sha256": digest}, {})
         task = RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(folder), seed=1))
         assert task.state_dict() == {"data": {"tokenizer": tokenizer, "vocabulary": task.vocabulary.sha256}}
+
+
+@pytest.fixture
+def model():
+    return SimpleNamespace(set_epoch=lambda epoch: None)
+
+
+def validated(task, split, loss):
+    """What fairseq logs of a validation."""
+    task.get_batch_iterator(task.dataset(split), max_sentences=2)
+    stats = {"loss": loss, "num_updates": 7}
+    task.post_validate(None, stats, None)
+    return stats
+
+
+def test_validations_have_the_baselines_of_their_split_and_the_end_says_where_they_stand(two_corpora, model, caplog):
+    large, small = two_corpora
+    for end in (".bin", ".idx"):
+        shutil.copy(small / f"train{end}", large / f"valid_other{end}")
+    task = make_task(f"{large},{small}", sample_break_mode="none")
+    for split in ("valid", "valid_other"):
+        load(task, split=split, combine=False)
+    load(task)
+    with caplog.at_level(logging.INFO):
+        for epoch in (1, 2):
+            task.begin_epoch(epoch, model)
+    assert caplog.text.count("baselines on valid:") == caplog.text.count("baselines on valid_other:") == 1
+    splits = {"valid": [large / "valid", small / "valid"], "valid_other": [large / "valid_other"]}
+    for split, held_out in splits.items():
+        found = baselines_of([large / "train", small / "train"], held_out)
+        assert task.baselines[split] == found
+        stats = validated(task, split, 3.0 if split == "valid" else 20.0)
+        assert stats["unigram_loss"] == round(found.unigram, 3) and stats["bigram_loss"] == round(found.bigram, 3)
+    task.get_batch_iterator(task.dataset("train"), max_sentences=2)
+    with caplog.at_level(logging.INFO):
+        task.end_training()
+    levels = {record.message.split(",")[0]: record.levelname for record in caplog.records[-2:]}
+    assert levels == {"On valid": "INFO", "On valid_other": "WARNING"}
+
+
+def test_no_baselines_where_not_wanted_and_none_but_on_the_first_rank(two_corpora, model, monkeypatch):
+    folder = two_corpora[0]
+    for rank, options in ((0, {"no_baselines": True}), (1, {})):
+        monkeypatch.setattr(distributed_utils, "get_global_rank", lambda rank=rank: rank)
+        task = make_task(folder, **options)
+        load(task, split="valid", combine=False)
+        load(task)
+        task.begin_epoch(1, model)
+        assert validated(task, "valid", 3.0) == {"loss": 3.0, "num_updates": 7}
+        task.end_training()
+    assert not list(folder.glob("baselines*"))
 
 
 class OnGpu:

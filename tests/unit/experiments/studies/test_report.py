@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from roberta_plugin.cli import main
-from roberta_plugin.experiments.studies.report import _draw_probe, pair_table, result_table, show
+from roberta_plugin.experiments.studies.report import _draw_probe, pair_table, result_table, show, standings
 from roberta_plugin.experiments.studies.settings import read_study
 from roberta_plugin.experiments.studies.statistics import compare
 from tests.conftest import REPOSITORY
@@ -46,6 +46,21 @@ def test_the_table_has_the_paper_s_number_of_the_mirrored_row_only(study):
     assert rows["| fixed"] == "| fixed | 25.0 (20.0 to 30.0), n = 2 | 90.5 (90.0 to 91.0), n = 2 | 92.5 |"
     assert rows["| own"] == "| own | - | 92.5 (92.5 to 92.5), n = 1 |  |"
     assert rows["| dynamic"].endswith("| 92.9 |")
+
+
+def test_variants_at_the_frequencies_of_tokens_are_named(study):
+    """In bits: dynamic 10.1, fixed 4.3 to 4.9, own 2."""
+    values = {"fixed": [4.3, 4.9], "own": [2.0], "dynamic": [10.1]}
+    losses = {"unigram_loss": 10.0, "bigram_loss": 4.5}
+    above, between = standings("ppl", values, losses)
+    assert above.startswith("Warning: ppl: dynamic: not below 10.00 bits per token")
+    assert between.startswith("ppl: fixed: better than the frequencies") and "bigrams (4.50)" in between
+    assert not standings("ppl", {"own": [2.0]}, losses) and not standings("ppl", values, {})
+    lines = result_table(study, {"values": VALUES, "baselines": {"held-out": losses}}).splitlines()
+    assert lines[-2:] == [
+        "| unigrams of the training text | 1,024.0 |  |  |",
+        "| left bigrams of the training text | 22.6 |  |  |",
+    ]
 
 
 def test_a_pair_that_goes_against_the_paper_is_said_to(study):

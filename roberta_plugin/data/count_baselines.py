@@ -1,0 +1,310 @@
+"""What counting the training text predicts of held-out text: the losses of unigrams and of left bigrams.
+
+A masked LM above the first has learned nothing beyond the frequencies of tokens; one above the second is worse than a
+table of pairs. Computed once per held-out split and kept beside it in baselines-SPLIT.json; shown by training,
+`roberta inspect` and the reports.
+
+Scored are the tokens that masking can choose, those that `Vocabulary.never_masked` does not name: masks choose all of
+them equally often, so the mean over all of them is what a masked LM's loss is compared with. With c() counted in the
+training text, v the id before w in the file (</s> at the beginning of a line), and S symbols that masking can choose:
+
+    unigram    p(w)     = (c(w) + 1) / (sum of c + S)
+    bigram     p(w | v) = (c(v, w) + a p(w)) / (c(v) + a)
+
+a is the power of sqrt(2) that is best on a twentieth of the training text, held out for this. Several corpora count as
+one text, whatever their weights in a mixture. Of more than 2^28 training tokens, evenly spread windows are counted, and
+of more than 2^21 held-out tokens such windows are scored. Of the pairs, only those are counted that occur in the tokens
+to be predicted: memory stays below 300 MB.
+
+Shapes: V ids, K different pairs v * V + w in ascending order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.mmap_tokens import MmapTokens, bad_id_error
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import read_json, sha256_of_json
+
+logger = logging.getLogger(__name__)
+
+_FORMAT = 1
+_WINDOW = 2**21  # tokens
+_MOST_COUNTED, _MOST_SCORED, _MOST_HELD_OUT = 2**28, 2**21, 2**20
+_HELD_OUT_SHARE = 20  # a twentieth
+_PSEUDO_COUNTS = 2.0 ** (np.arange(48, -9, -1) / 2)
+_SAMPLES, _SAMPLE = 64, 4096  # windows of a large file, and the tokens of one that identifies it
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountBaselines:
+    """The losses of counts on a held-out split, in bits per token that masking can choose."""
+
+    unigram: float
+    bigram: float
+    pseudo_counts: float
+    """a of the bigrams."""
+    num_scored: int
+    """Tokens that the losses are means over."""
+    num_counted: int
+    """Tokens of the training text that were counted."""
+    num_train: int
+    """Tokens of the training text."""
+
+    def losses(self) -> dict[str, float]:
+        """Loss by the name that logs and results give it."""
+        return dict(zip(LOSSES, (self.unigram, self.bigram), strict=True))
+
+    def described(self) -> str:
+        """As in `unigrams 10.187 bits per token (ppl 1,166), left bigrams 7.378 (ppl 166.3)`."""
+        return (
+            f"unigrams {self.unigram:.3f} bits per token (ppl {_shown(self.unigram)}), "
+            f"left bigrams {self.bigram:.3f} (ppl {_shown(self.bigram)})"
+        )
+
+
+LOSSES = {"unigram_loss": "unigrams", "bigram_loss": "left bigrams"}
+"""Names in logs and results -> names in pictures and tables."""
+
+
+def standing(loss: float, losses: Mapping[str, float], *, what: str) -> str:
+    """A sentence on where a masked LM's held-out loss stands.
+
+    Args:
+        loss: in bits per token.
+        losses: those of `CountBaselines.losses`.
+        what: the subject, as in "the model".
+    """
+    unigram, bigram = (losses[name] for name in LOSSES)
+    own = f"{what} has a loss of {loss:.3f} bits per token (ppl {_shown(loss)})"
+    if not loss < unigram:  # nan, too
+        return (
+            f"{own}, not below {unigram:.3f} (ppl {_shown(unigram)}), that of the frequencies of tokens: it has "
+            "learned nothing else yet. More updates, by smaller batches, or another learning rate may help"
+        )
+    if loss >= bigram:
+        return (
+            f"{own}: better than the frequencies of tokens ({unigram:.3f}), and worse than a table of bigrams "
+            f"({bigram:.3f}, ppl {_shown(bigram)})"
+        )
+    return f"{own}: better than a table of bigrams ({bigram:.3f}, ppl {_shown(bigram)})"
+
+
+def _shown(bits: float) -> str:
+    perplexity = 2.0 ** min(bits, 1000.0)
+    return f"{perplexity:,.4g}" if perplexity < 1000 else f"{perplexity:,.0f}"
+
+
+def count_tokens(tokens: MmapTokens, vocabulary: Vocabulary) -> NDArray[np.int64]:
+    """How often each id occurs (V,), for `unigram_probs`."""
+    counts = np.zeros(len(vocabulary), dtype=np.int64)
+    for start in range(0, tokens.num_tokens, _WINDOW):
+        counts += np.bincount(tokens.tokens_on_disk[start : start + _WINDOW], minlength=len(vocabulary))
+    return counts
+
+
+def unigram_probs(counts: NDArray[np.int64], vocabulary: Vocabulary) -> NDArray[np.float64]:
+    """Each id's share of the tokens that masking can choose (V,), with 1 added to each count; 0 for the others."""
+    smoothed = np.where(vocabulary.never_masked(), 0.0, counts + 1.0)
+    shares: NDArray[np.float64] = smoothed / smoothed.sum()
+    return shares
+
+
+def baselines_of(train: Sequence[str | Path], held_out: Sequence[str | Path]) -> CountBaselines | None:
+    """The baselines of a held-out split, from the file beside it, or computed and kept there.
+
+    A file of other data, or a damaged one, is replaced. A folder that cannot be written is a warning.
+
+    Args:
+        train: prefixes of the training text, PREFIX.bin and PREFIX.idx, all with the dict.txt of the first.
+        held_out: prefixes of the split.
+
+    Returns:
+        None if the split has no token that masking can choose.
+
+    Raises:
+        ValueError: if a token id is not in the vocabulary.
+    """
+    vocabulary = Vocabulary.load(Path(train[0]).parent / "dict.txt")
+    texts = {"train": [MmapTokens(prefix) for prefix in train], "held_out": [MmapTokens(each) for each in held_out]}
+    made_of: dict[str, Any] = {"format": _FORMAT, "vocabulary": vocabulary.sha256}
+    made_of |= {name: [_identity(tokens) for tokens in files] for name, files in texts.items()}
+    folder, split = Path(held_out[0]).absolute().parent, Path(held_out[0]).name
+    is_mixture = len(train) > 1 or Path(train[0]).absolute().parent != folder
+    path = folder / f"baselines-{split}{f'-{sha256_of_json(made_of)[:8]}' if is_mixture else ''}.json"
+    try:
+        kept = read_json(path, keys=("made_of", "baselines"), remedy="it is made again") or {}
+        if kept.get("made_of") == made_of:
+            return None if kept["baselines"] is None else CountBaselines(**_checked(kept["baselines"]))
+    except (ValueError, TypeError, OSError) as error:
+        logger.info(f"the kept baselines cannot be read: {error}")
+    found = count_baselines(texts["train"], texts["held_out"], vocabulary)
+    try:
+        with atomic_write(path, "w") as file:
+            json.dump({"made_of": made_of, "baselines": found and asdict(found)}, file, indent=1)
+    except OSError as error:
+        logger.warning(
+            f"The baselines of {split} cannot be kept in {folder} ({error.strerror or error}), so they are computed at "
+            "every start: make the folder writable, or train with --no-baselines."
+        )
+    return found
+
+
+def _checked(baselines: Any) -> dict[str, Any]:
+    if not isinstance(baselines, dict) or not all(
+        isinstance(value, int | float) and math.isfinite(value) for value in baselines.values()
+    ):
+        raise ValueError(f"{baselines!r:.60} are not numbers by name")
+    return baselines
+
+
+def _identity(tokens: MmapTokens) -> dict[str, Any]:
+    """Number of tokens and a hash of parts all over the file: the same for a copy, and quick for a large one."""
+    digest = hashlib.sha256()
+    last = max(0, tokens.num_tokens - _SAMPLE)
+    for start in dict.fromkeys(int(place) for place in np.linspace(0, last, _SAMPLES)):
+        digest.update(tokens.tokens_on_disk[start : start + _SAMPLE].tobytes())
+    return {"tokens": tokens.num_tokens, "sample": digest.hexdigest()[:16]}
+
+
+class _Window(NamedTuple):
+    """Positions [start, stop) of a file."""
+
+    tokens: MmapTokens
+    start: int
+    stop: int
+
+
+class _Pairs(NamedTuple):
+    """Pairs v * V + w (K,) in ascending order, without repetition, and how often each occurs (K,)."""
+
+    keys: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Counts of a text; (V,) but for the pairs."""
+
+    tokens: NDArray[np.int64]
+    """How often each id occurs that masking can choose."""
+    contexts: NDArray[np.int64]
+    """How often each id stands before such a token."""
+    pairs: _Pairs
+
+    def without(self, other: _Counts) -> _Counts:
+        """These counts less those of a part of the text, for the pairs that occur in the part."""
+        numbers = self.pairs.numbers[np.searchsorted(self.pairs.keys, other.pairs.keys)]
+        left = _Pairs(other.pairs.keys, numbers - other.pairs.numbers)
+        return _Counts(self.tokens - other.tokens, self.contexts - other.contexts, left)
+
+
+def count_baselines(
+    train: Sequence[MmapTokens], held_out: Sequence[MmapTokens], vocabulary: Vocabulary
+) -> CountBaselines | None:
+    """The losses of counts of `train` on `held_out`; None if that has no token that masking can choose.
+
+    Raises:
+        ValueError: if a token id is not in the vocabulary.
+    """
+    counted = _spread(train, _MOST_COUNTED)
+    most = _MOST_HELD_OUT // max(1, len(counted))
+    fitted_on = [
+        _Window(tokens, stop - min((stop - start) // _HELD_OUT_SHARE, most), stop) for tokens, start, stop in counted
+    ]
+    scored = _count(_spread(held_out, _MOST_SCORED), vocabulary)
+    if not len(scored.pairs.keys):
+        return None
+    fit = _count(fitted_on, vocabulary)
+    full = _count(counted, vocabulary, only=np.union1d(scored.pairs.keys, fit.pairs.keys))
+    rest = full.without(fit)
+    losses = [_loss(fit.pairs, rest, pseudo_counts, vocabulary) for pseudo_counts in _PSEUDO_COUNTS]
+    best = float(_PSEUDO_COUNTS[int(np.argmin(losses))])  # without such text the largest: the unigrams
+    return CountBaselines(
+        unigram=_loss(scored.pairs, full, math.inf, vocabulary),
+        bigram=_loss(scored.pairs, full, best, vocabulary),
+        pseudo_counts=best,
+        num_scored=int(scored.pairs.numbers.sum()),
+        num_counted=sum(stop - start for _, start, stop in counted),
+        num_train=sum(tokens.num_tokens for tokens in train),
+    )
+
+
+def _spread(files: Iterable[MmapTokens], most: int) -> list[_Window]:
+    """Windows of all tokens; of more than `most`, evenly spread windows with about that many."""
+    size = min(_WINDOW, max(1, most // _SAMPLES))
+    windows = [
+        _Window(tokens, start, min(start + size, tokens.num_tokens))
+        for tokens in files
+        for start in range(0, tokens.num_tokens, size)
+    ]
+    if len(windows) * size > most:
+        chosen = np.unique(np.linspace(0, len(windows) - 1, max(1, most // size)).astype(np.int64))
+        windows = [windows[place] for place in chosen]
+    return windows
+
+
+def _count(windows: Iterable[_Window], vocabulary: Vocabulary, *, only: NDArray[np.int64] | None = None) -> _Counts:
+    """Count tokens, contexts and pairs, or only those pairs that are `only` (K,), in ascending order."""
+    size, is_scored = len(vocabulary), ~vocabulary.never_masked()
+    tokens, contexts = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    parts = [_Pairs(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
+    numbers = np.zeros(0 if only is None else len(only), dtype=np.int64)
+    for window in windows:
+        left, right = _neighbours(window, vocabulary)
+        kept = is_scored[right]
+        left, right = left[kept], right[kept]
+        tokens += np.bincount(right, minlength=size)
+        contexts += np.bincount(left, minlength=size)
+        left *= size
+        left += right
+        left.sort()
+        first = np.flatnonzero(np.diff(left, prepend=-1))
+        found = _Pairs(left[first], np.diff(first, append=len(left)))
+        if only is None:
+            parts.append(found)
+        else:
+            at = np.minimum(np.searchsorted(only, found.keys), len(only) - 1)
+            is_known = only[at] == found.keys
+            numbers[at[is_known]] += found.numbers[is_known]
+    return _Counts(tokens, contexts, _merged(parts) if only is None else _Pairs(only, numbers))
+
+
+def _neighbours(window: _Window, vocabulary: Vocabulary) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The ids of a window (n,), and the id before each: </s> before the first of a file."""
+    tokens, start, stop = window
+    ids = tokens.tokens_on_disk[max(0, start - 1) : stop].astype(np.int64)
+    is_bad = (ids < 0) | (ids >= len(vocabulary))
+    if is_bad.any():
+        raise bad_id_error(tokens, max(0, start - 1) + int(np.argmax(is_bad)), len(vocabulary))
+    if start == 0:
+        ids = np.concatenate([[vocabulary.eos_id], ids])
+    return ids[:-1].copy(), ids[1:]
+
+
+def _merged(parts: Sequence[_Pairs]) -> _Pairs:
+    keys, where = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
+    numbers = np.bincount(where, np.concatenate([part.numbers for part in parts]), len(keys)).astype(np.int64)
+    return _Pairs(keys, numbers)
+
+
+def _loss(pairs: _Pairs, counts: _Counts, pseudo_counts: float, vocabulary: Vocabulary) -> float:
+    """Mean loss of the pairs in bits by counts that hold them all; with infinitely many pseudo-counts, of unigrams."""
+    before, token = np.divmod(pairs.keys, len(vocabulary))
+    probs = unigram_probs(counts.tokens, vocabulary)[token]
+    if math.isfinite(pseudo_counts):
+        at = np.searchsorted(counts.pairs.keys, pairs.keys)
+        probs = (counts.pairs.numbers[at] + pseudo_counts * probs) / (counts.contexts[before] + pseudo_counts)
+    return float(-(pairs.numbers * np.log2(probs)).sum() / max(1, pairs.numbers.sum()))

@@ -1,0 +1,188 @@
+"""Losses of counts beside plain loops over tokens, and what is kept beside the data."""
+
+import json
+import logging
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from roberta_plugin.data import count_baselines
+from roberta_plugin.data.count_baselines import baselines_of, standing
+from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.vocabulary import Row, Vocabulary
+from tests.tiny_corpus import write_data_bin
+
+EOS, UNK = 2, 3
+NEVER = {0, 1, EOS, UNK, 9, 12}  # the specials, madeupword0000 and <mask>
+SYMBOLS = ["a", "b", "c", "d", "e", "madeupword0000", "f", "g"]  # ids 4 to 11
+TEXT = {"train": 4000, "valid": 700, "valid1": 300, "test": 900}
+
+
+def write(prefix, lines):
+    prefix.parent.mkdir(exist_ok=True)
+    Vocabulary([Row(symbol, 1) for symbol in SYMBOLS]).save(prefix.parent / "dict.txt")
+    with MmapTokensWriter(prefix, np.uint16) as writer:
+        for line in lines:
+            writer.write(np.array([*line, EOS], dtype=np.uint16), np.array([len(line) + 1]))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Text in which tokens depend on those before them, with blank lines, <unk> and a filler word."""
+    rng = np.random.default_rng(0)
+    for split, num_tokens in TEXT.items():
+        ids = rng.choice([UNK, 4, 4, 4, 5, 5, 6, 7, 9, 10, 11], num_tokens)
+        follows = rng.random(num_tokens) < 0.4
+        ids[1:][follows[1:]] = 4 + (3 * ids[:-1][follows[1:]] + 1) % 5
+        write(tmp_path / "bin" / split, np.array_split(ids, 90) + [[]] * 9)
+    return tmp_path / "bin"
+
+
+def plain(train, held_out, window):
+    """Unigram and bigram losses by loops in float64: one pseudo-count after the other, one token after the other."""
+
+    def pairs(tokens):
+        return [(before, token) for before, token in zip([EOS, *tokens], tokens, strict=False) if token not in NEVER]
+
+    def held(place, size):  # the last twentieth of each window
+        length = min(window, size - place // window * window)
+        return place % window >= length - length // 20
+
+    def loss(scored, of, pseudo_counts):
+        tokens, contexts, both = Counter(w for _, w in of), Counter(v for v, _ in of), Counter(of)
+        total, num_symbols = len(of), len(SYMBOLS) + 5 - len(NEVER)
+        bits = 0.0
+        for before, token in scored:
+            prob = (tokens[token] + 1) / (total + num_symbols)
+            if pseudo_counts is not None:
+                prob = (both[before, token] + pseudo_counts * prob) / (contexts[before] + pseudo_counts)
+            bits -= math.log2(prob)
+        return bits / len(scored)
+
+    fit, rest = [], []
+    for place, pair in enumerate(zip([EOS, *train], train, strict=False)):
+        if pair[1] not in NEVER:
+            (fit if held(place, len(train)) else rest).append(pair)
+    best = min((2.0 ** (power / 2) for power in range(48, -9, -1)), key=lambda a: loss(fit, rest, a))
+    scored = pairs(held_out)
+    return loss(scored, pairs(train), None), loss(scored, pairs(train), best), best, len(scored), len(fit)
+
+
+@pytest.mark.parametrize("window", [2**21, 1000, 37])
+def test_losses_are_those_of_plain_loops(folder, window, monkeypatch):
+    monkeypatch.setattr(count_baselines, "_WINDOW", window)
+    train, valid = (MmapTokens(folder / split).tokens.tolist() for split in ("train", "valid"))
+    unigram, bigram, best, num_scored, num_fitted = plain(train, valid, window)
+    found = baselines_of([folder / "train"], [folder / "valid"])
+    assert (found.unigram, found.bigram) == pytest.approx((unigram, bigram), rel=1e-12)
+    assert (found.pseudo_counts, found.num_scored) == (best, num_scored)
+    assert num_fitted > 60 and bigram < unigram - 0.2 and num_scored < len(valid) - 99
+
+
+def test_several_files_are_one_text(folder, tmp_path):
+    """A mixture counts as its concatenation; valid1 belongs to valid where fairseq combines them."""
+    whole = tmp_path / "whole"
+    lines = {split: [MmapTokens(folder / split)[i][:-1] for i in range(99)] for split in TEXT}
+    write(whole / "train", [*lines["train"], *lines["test"]])
+    write(whole / "valid", [*lines["valid"], *lines["valid1"]])
+    parts = baselines_of([folder / "train", folder / "test"], [folder / "valid", folder / "valid1"])
+    joined = baselines_of([whole / "train"], [whole / "valid"])
+    assert parts.unigram == pytest.approx(joined.unigram, rel=1e-12)
+    assert (parts.num_scored, parts.num_train) == (joined.num_scored, joined.num_train)
+    names = sorted(path.name for path in folder.glob("baselines*"))
+    assert len(names) == 1 and names[0].startswith("baselines-valid-")
+    assert baselines_of([folder / "train"], [folder / "valid"]).num_train < parts.num_train
+    assert len(list(folder.glob("baselines*"))) == 2
+
+
+def test_of_a_large_text_windows_from_all_over_are_counted(folder, monkeypatch):
+    full = baselines_of([folder / "train"], [folder / "valid"])
+    (folder / "baselines-valid.json").unlink()
+    for name, value in (("_WINDOW", 50), ("_MOST_COUNTED", 2000), ("_MOST_SCORED", 400)):
+        monkeypatch.setattr(count_baselines, name, value)
+    part = baselines_of([folder / "train"], [folder / "valid"])
+    assert 1900 < part.num_counted <= 2000 < full.num_counted == part.num_train
+    assert 300 < part.num_scored < 400 < full.num_scored
+    assert part.bigram != full.bigram
+    assert (part.unigram, part.bigram) == pytest.approx((full.unigram, full.bigram), rel=0.1)
+    windows = count_baselines._spread([MmapTokens(folder / "train")], 2000)
+    assert windows[0].start == 0 and windows[-1].stop == MmapTokens(folder / "train").num_tokens
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    """How often the text was counted."""
+    calls = []
+    count = count_baselines.count_baselines
+    monkeypatch.setattr(count_baselines, "count_baselines", lambda *args: calls.append(args) or count(*args))
+    return calls
+
+
+def test_they_are_kept_until_the_data_change(folder, tmp_path, counting):
+    found = baselines_of([folder / "train"], [folder / "valid"])
+    assert baselines_of([str(folder / "train")], [folder / "valid"]) == found
+    copy = folder.rename(tmp_path / "moved")
+    assert baselines_of([copy / "train"], [copy / "valid"]) == found and len(counting) == 1
+    baselines_of([copy / "train"], [copy / "test"])
+    assert len(counting) == 2 and (copy / "baselines-test.json").is_file()
+    write(copy / "valid", [[4, 5, 6]] * 250)  # as many tokens
+    assert baselines_of([copy / "train"], [copy / "valid"]) != found and len(counting) == 3
+
+
+def test_a_damaged_file_is_made_again(folder, counting):
+    found = baselines_of([folder / "train"], [folder / "valid"])
+    path = folder / "baselines-valid.json"
+    good = path.read_text()
+    changed = [json.loads(good) for _ in range(3)]
+    changed[0]["baselines"]["unigram"] = math.nan
+    changed[1]["baselines"] = {"unigram": 1.0}
+    changed[2]["baselines"] = "none"
+    for damage in ("", good[:200], "[1]", "{}", *map(json.dumps, changed)):
+        path.write_text(damage)
+        assert baselines_of([folder / "train"], [folder / "valid"]) == found and path.read_text() == good, damage
+    assert len(counting) == 8
+
+
+def test_a_folder_that_cannot_be_written_is_one_warning(folder, caplog):
+    (folder / "baselines-valid.json").mkdir()
+    with caplog.at_level(logging.WARNING):
+        assert baselines_of([folder / "train"], [folder / "valid"]).unigram > 0
+    (warning,) = caplog.messages
+    assert "cannot be kept" in warning and "--no-baselines" in warning
+    assert not list(folder.glob(".*"))
+
+
+def test_text_without_a_token_to_predict_has_none_and_a_tiny_one_has_unigrams(folder, counting):
+    write(folder / "blank", [[], [UNK, UNK], []])
+    write(folder / "tiny", [[4]])
+    for _ in range(2):
+        assert baselines_of([folder / "train"], [folder / "blank"]) is None
+    assert len(counting) == 1
+    alone = baselines_of([folder / "tiny"], [folder / "valid"])
+    assert alone.bigram == pytest.approx(alone.unigram, abs=1e-6)
+    assert baselines_of([folder / "blank"], [folder / "valid"]).unigram == pytest.approx(math.log2(7))
+
+
+def test_an_id_beyond_the_vocabulary_is_named(folder):
+    write(folder / "train", [[4, 5], [13, 4]])
+    with pytest.raises(ValueError, match=r"token id 13 in item 1"):
+        baselines_of([folder / "train"], [folder / "valid"])
+
+
+def test_fairseqs_scan_for_validation_splits_ignores_the_file(tmp_path):
+    folder = write_data_bin(tmp_path / "data-bin")
+    baselines_of([folder / "train"], [folder / "valid"])
+    assert not [path for path in folder.iterdir() if path.name.startswith("valid") and "baselines" in path.name]
+
+
+def test_a_loss_is_placed_among_the_baselines():
+    losses = {"unigram_loss": 10.187, "bigram_loss": 7.378}
+    assert "learned nothing else yet" in standing(10.187, losses, what="the model")
+    assert "learned nothing else yet" in standing(math.nan, losses, what="the model")
+    assert standing(8.9129, losses, what="On valid, the model") == (
+        "On valid, the model has a loss of 8.913 bits per token (ppl 482): better than the frequencies of tokens "
+        "(10.187), and worse than a table of bigrams (7.378, ppl 166.3)"
+    )
+    assert standing(5.0, losses, what="it").endswith(": better than a table of bigrams (7.378, ppl 166.3)")
