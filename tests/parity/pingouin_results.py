@@ -39,7 +39,9 @@ def games_howell(by_name):
 
 def main():
     """Write the file anew."""
-    cases = [{"samples": by_name, "pairs": games_howell(by_name)} for by_name in (EXAMPLE, *map(samples, range(12)))]
+    cases = [
+        {"samples": by_name, "pairs": games_howell(by_name)} for by_name in (EXAMPLE, *map(samples, (1, 5, 7, 11)))
+    ]
     FILE.write_text("[\n" + ",\n".join(map(json.dumps, cases)) + "\n]\n", encoding="utf-8")
 
 
