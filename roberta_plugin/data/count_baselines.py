@@ -13,8 +13,8 @@ training text, v the id before w in the file (</s> at the beginning of a line), 
 
 a is the power of sqrt(2) that is best on a twentieth of the training text, held out for this. Several corpora count as
 one text, whatever their weights in a mixture. Of more than 2^28 training tokens, evenly spread windows are counted, and
-of more than 2^21 held-out tokens such windows are scored. Of the pairs, only those are counted that occur in the tokens
-to be predicted: memory stays below 300 MB.
+of more than 2^21 held-out tokens in all splits such windows are scored. Of the pairs, only those are counted that occur
+in the tokens to be predicted: memory stays below 300 MB.
 
 Shapes: V ids, K different pairs v * V + w in ascending order.
 """
@@ -45,6 +45,7 @@ _WINDOW = 2**21  # tokens
 _MOST_COUNTED, _MOST_SCORED, _MOST_HELD_OUT = 2**28, 2**21, 2**20
 _HELD_OUT_SHARE = 20  # a twentieth
 _PSEUDO_COUNTS = 2.0 ** (np.arange(48, -9, -1) / 2)
+_NOT_KEPT = object()
 _SAMPLES, _SAMPLE = 64, 4096  # windows of a large file, and the tokens of one that identifies it
 
 
@@ -122,44 +123,65 @@ def unigram_probs(counts: NDArray[np.int64], vocabulary: Vocabulary) -> NDArray[
     return shares
 
 
-def baselines_of(train: Sequence[str | Path], held_out: Sequence[str | Path]) -> CountBaselines | None:
-    """The baselines of a held-out split, from the file beside it, or computed and kept there.
+def baselines_of(
+    train: Sequence[str | Path], splits: Mapping[str, Sequence[str | Path]]
+) -> dict[str, CountBaselines | None]:
+    """The baselines of held-out splits, from the files beside them, or computed in one pass and kept there.
 
     A file of other data, or a damaged one, is replaced. A folder that cannot be written is a warning.
 
     Args:
         train: prefixes of the training text, PREFIX.bin and PREFIX.idx, all with the dict.txt of the first.
-        held_out: prefixes of the split.
+        splits: prefixes of each split.
 
     Returns:
-        None if the split has no token that masking can choose.
+        None for a split without a token that masking can choose.
 
     Raises:
         ValueError: if a token id is not in the vocabulary.
     """
     vocabulary = Vocabulary.load(Path(train[0]).parent / "dict.txt")
-    texts = {"train": [MmapTokens(prefix) for prefix in train], "held_out": [MmapTokens(each) for each in held_out]}
-    made_of: dict[str, Any] = {"format": _FORMAT, "vocabulary": vocabulary.sha256}
-    made_of |= {name: [_identity(tokens) for tokens in files] for name, files in texts.items()}
-    folder, split = Path(held_out[0]).absolute().parent, Path(held_out[0]).name
-    is_mixture = len(train) > 1 or Path(train[0]).absolute().parent != folder
-    path = folder / f"baselines-{split}{f'-{sha256_of_json(made_of)[:8]}' if is_mixture else ''}.json"
+    text = [MmapTokens(prefix) for prefix in train]
+    held_out = {split: [MmapTokens(prefix) for prefix in prefixes] for split, prefixes in splits.items()}
+    common = {"format": _FORMAT, "vocabulary": vocabulary.sha256, "train": [_identity(tokens) for tokens in text]}
+    made_of = {
+        split: common | {"held_out": [_identity(tokens) for tokens in files]} for split, files in held_out.items()
+    }
+    paths = {split: _path(train, prefixes, made_of[split]) for split, prefixes in splits.items()}
+    found = {split: kept for split, path in paths.items() if (kept := _kept(path, made_of[split])) is not _NOT_KEPT}
+    missing = {split: files for split, files in held_out.items() if split not in found}
+    computed = count_baselines(text, missing, vocabulary) if missing else {}
+    for split, baselines in computed.items():
+        _keep(paths[split], made_of[split], baselines)
+    return {split: (found | computed)[split] for split in splits}
+
+
+def _path(train: Sequence[str | Path], held_out: Sequence[str | Path], made_of: Mapping[str, Any]) -> Path:
+    """Beside the first file of the split; with a hash in the name if the text is not just the same folder's."""
+    prefix = Path(held_out[0]).absolute()
+    is_mixture = len(train) + len(held_out) > 2 or Path(train[0]).absolute().parent != prefix.parent
+    return prefix.with_name(f"baselines-{prefix.name}{f'-{sha256_of_json(made_of)[:8]}' if is_mixture else ''}.json")
+
+
+def _kept(path: Path, made_of: Mapping[str, Any]) -> Any:
     try:
         kept = read_json(path, keys=("made_of", "baselines"), remedy="it is made again") or {}
         if kept.get("made_of") == made_of:
             return None if kept["baselines"] is None else CountBaselines(**_checked(kept["baselines"]))
     except (ValueError, TypeError, OSError) as error:
         logger.info(f"the kept baselines cannot be read: {error}")
-    found = count_baselines(texts["train"], texts["held_out"], vocabulary)
+    return _NOT_KEPT
+
+
+def _keep(path: Path, made_of: Mapping[str, Any], baselines: CountBaselines | None) -> None:
     try:
         with atomic_write(path, "w") as file:
-            json.dump({"made_of": made_of, "baselines": found and asdict(found)}, file, indent=1)
+            json.dump({"made_of": made_of, "baselines": baselines and asdict(baselines)}, file, indent=1)
     except OSError as error:
         logger.warning(
-            f"The baselines of {split} cannot be kept in {folder} ({error.strerror or error}), so they are computed at "
-            "every start: make the folder writable, or train with --no-baselines."
+            f"{path} cannot be written ({error.strerror or error}), so the baselines are computed at every start: make "
+            "the folder writable, or train with --no-baselines."
         )
-    return found
 
 
 def _checked(baselines: Any) -> dict[str, Any]:
@@ -212,9 +234,9 @@ class _Counts:
 
 
 def count_baselines(
-    train: Sequence[MmapTokens], held_out: Sequence[MmapTokens], vocabulary: Vocabulary
-) -> CountBaselines | None:
-    """The losses of counts of `train` on `held_out`; None if that has no token that masking can choose.
+    train: Sequence[MmapTokens], splits: Mapping[str, Sequence[MmapTokens]], vocabulary: Vocabulary
+) -> dict[str, CountBaselines | None]:
+    """The losses of counts of `train` on each split; None for one without a token that masking can choose.
 
     Raises:
         ValueError: if a token id is not in the vocabulary.
@@ -224,22 +246,27 @@ def count_baselines(
     fitted_on = [
         _Window(tokens, stop - min((stop - start) // _HELD_OUT_SHARE, most), stop) for tokens, start, stop in counted
     ]
-    scored = _count(_spread(held_out, _MOST_SCORED), vocabulary)
-    if not len(scored.pairs.keys):
-        return None
     fit = _count(fitted_on, vocabulary)
-    full = _count(counted, vocabulary, only=np.union1d(scored.pairs.keys, fit.pairs.keys))
+    most = _MOST_SCORED // len(splits)
+    scored = {split: _count(_spread(files, most), vocabulary).pairs for split, files in splits.items()}
+    wanted = np.unique(np.concatenate([fit.pairs.keys, *(pairs.keys for pairs in scored.values())]))
+    full = _count(counted, vocabulary, only=wanted)
     rest = full.without(fit)
     losses = [_loss(fit.pairs, rest, pseudo_counts, vocabulary) for pseudo_counts in _PSEUDO_COUNTS]
     best = float(_PSEUDO_COUNTS[int(np.argmin(losses))])  # without such text the largest: the unigrams
-    return CountBaselines(
-        unigram=_loss(scored.pairs, full, math.inf, vocabulary),
-        bigram=_loss(scored.pairs, full, best, vocabulary),
-        pseudo_counts=best,
-        num_scored=int(scored.pairs.numbers.sum()),
-        num_counted=sum(stop - start for _, start, stop in counted),
-        num_train=sum(tokens.num_tokens for tokens in train),
-    )
+    return {
+        split: CountBaselines(
+            unigram=_loss(pairs, full, math.inf, vocabulary),
+            bigram=_loss(pairs, full, best, vocabulary),
+            pseudo_counts=best,
+            num_scored=int(pairs.numbers.sum()),
+            num_counted=sum(stop - start for _, start, stop in counted),
+            num_train=sum(tokens.num_tokens for tokens in train),
+        )
+        if len(pairs.keys)
+        else None
+        for split, pairs in scored.items()
+    }
 
 
 def _spread(files: Iterable[MmapTokens], most: int) -> list[_Window]:
@@ -250,7 +277,7 @@ def _spread(files: Iterable[MmapTokens], most: int) -> list[_Window]:
         for tokens in files
         for start in range(0, tokens.num_tokens, size)
     ]
-    if len(windows) * size > most:
+    if sum(stop - start for _, start, stop in windows) > most:
         chosen = np.unique(np.linspace(0, len(windows) - 1, max(1, most // size)).astype(np.int64))
         windows = [windows[place] for place in chosen]
     return windows
@@ -275,7 +302,7 @@ def _count(windows: Iterable[_Window], vocabulary: Vocabulary, *, only: NDArray[
         found = _Pairs(left[first], np.diff(first, append=len(left)))
         if only is None:
             parts.append(found)
-        else:
+        elif len(only):
             at = np.minimum(np.searchsorted(only, found.keys), len(only) - 1)
             is_known = only[at] == found.keys
             numbers[at[is_known]] += found.numbers[is_known]

@@ -219,8 +219,9 @@ class RobertaMaskedLMTask(BlockTask):
             for folder in data_folders(self.cfg.data)
             for prefix in split_prefixes(os.path.join(folder, self._train_split), combine=True)
         ]
-        for split in self.datasets.keys() - {self._train_split} - self.baselines.keys():
-            self.baselines[split] = found = baselines_of(train, self._prefixes[split])
+        new = [split for split in self.datasets if split not in (self._train_split, *self.baselines)]
+        for split, found in baselines_of(train, {split: self._prefixes[split] for split in new}).items():
+            self.baselines[split] = found
             if found is not None:
                 logger.info(f"baselines on {split}: {found.described()}; counted in {found.num_counted:,} tokens")
 

@@ -115,7 +115,7 @@ def baselines_for(probe: PerplexityProbe, plans: Sequence[VariantPlan], referenc
     """What counts of the reference variant's training text reach on the whole split of a probe."""
     (plan,) = (plan for plan in plans if plan.variant.name == reference)
     train = [folder / plan.parsed.train_subset for folder in plan.folders]
-    return baselines_of(train, [data_of(probe, plans) / probe.split])
+    return baselines_of(train, {"": [data_of(probe, plans) / probe.split]})[""]
 
 
 class HeldOut(NamedTuple):

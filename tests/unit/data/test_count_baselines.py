@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data import count_baselines
-from roberta_plugin.data.count_baselines import baselines_of, standing
+from roberta_plugin.data.count_baselines import standing
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from tests.tiny_corpus import write_data_bin
@@ -18,6 +18,11 @@ EOS, UNK = 2, 3
 NEVER = {0, 1, EOS, UNK, 9, 12}  # the specials, madeupword0000 and <mask>
 SYMBOLS = ["a", "b", "c", "d", "e", "madeupword0000", "f", "g"]  # ids 4 to 11
 TEXT = {"train": 4000, "valid": 700, "valid1": 300, "test": 900}
+
+
+def baselines_of(train, held_out):
+    """The baselines of one split."""
+    return count_baselines.baselines_of(train, {"it": held_out})["it"]
 
 
 def write(prefix, lines):
@@ -131,6 +136,17 @@ def test_they_are_kept_until_the_data_change(folder, tmp_path, counting):
     assert baselines_of([copy / "train"], [copy / "valid"]) != found and len(counting) == 3
 
 
+def test_splits_are_counted_together_and_only_what_is_not_kept(folder, counting, monkeypatch):
+    splits = {split: [folder / split] for split in ("test", "valid", "valid1")}
+    alone = {split: baselines_of([folder / "train"], splits[split]) for split in ("valid", "test")}
+    found = count_baselines.baselines_of([folder / "train"], splits)
+    assert list(found) == list(splits) and found["valid"] == alone["valid"] and found["test"] == alone["test"]
+    assert len(counting) == 3 and counting[-1][1].keys() == {"valid1"}
+    for path in folder.glob("baselines*"):
+        path.unlink()
+    assert count_baselines.baselines_of([folder / "train"], splits) == found and len(counting) == 4
+
+
 def test_a_damaged_file_is_made_again(folder, counting):
     found = baselines_of([folder / "train"], [folder / "valid"])
     path = folder / "baselines-valid.json"
@@ -150,7 +166,7 @@ def test_a_folder_that_cannot_be_written_is_one_warning(folder, caplog):
     with caplog.at_level(logging.WARNING):
         assert baselines_of([folder / "train"], [folder / "valid"]).unigram > 0
     (warning,) = caplog.messages
-    assert "cannot be kept" in warning and "--no-baselines" in warning
+    assert "cannot be written" in warning and "--no-baselines" in warning
     assert not list(folder.glob(".*"))
 
 

@@ -374,8 +374,7 @@ def test_validations_have_the_baselines_of_their_split_and_the_end_says_where_th
             task.begin_epoch(epoch, model)
     assert caplog.text.count("baselines on valid:") == caplog.text.count("baselines on valid_other:") == 1
     splits = {"valid": [large / "valid", small / "valid"], "valid_other": [large / "valid_other"]}
-    for split, held_out in splits.items():
-        found = baselines_of([large / "train", small / "train"], held_out)
+    for split, found in baselines_of([large / "train", small / "train"], splits).items():
         assert task.baselines[split] == found
         stats = validated(task, split, 3.0 if split == "valid" else 20.0)
         assert stats["unigram_loss"] == round(found.unigram, 3) and stats["bigram_loss"] == round(found.bigram, 3)
