@@ -94,12 +94,9 @@ def run(args: argparse.Namespace) -> int:
         tokens = MmapTokens(folder / split)
         statistics[split] = count_split(tokens, vocabulary)
         show_counts(statistics[split], vocabulary)
-        if (
-            split != "train"
-            and "train" in statistics
-            and (found := baselines_of([folder / "train"], {split: [folder / split]})[split])
-        ):
-            print(f"  counts of train reach: {found.described()}")
+        if split != "train" and "train" in statistics:
+            found = baselines_of([folder / "train"], {split: [folder / split]})[split]
+            print(f"  counts of train reach: {found.described() if found else 'nothing to predict'}")
         show_blocks(tokens, settings.tokens_per_sample)
         if tokenizer is None:
             print(f"  no samples: {why_none}")
