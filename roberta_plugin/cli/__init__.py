@@ -35,7 +35,7 @@ from roberta_plugin.files import NO_ROOM
 VERBS = {
     "doctor": "check the installation, and say how to fix what is wrong",
     "demo": "pretrain a small RoBERTa on the documentation inside your own Python, in minutes",
-    "tokenizer": "train a tokenizer, or show how it splits a text",
+    "tokenizer": "train a tokenizer, give a model another one, or show how it splits a text",
     "binarize": "convert text files into the binary files that fairseq-train reads",
     "inspect": "show and check the contents of a folder of binary files",
     "prepare": "turn official files of a task, or your own tables, into data for fine-tuning",

@@ -1,4 +1,4 @@
-"""`roberta tokenizer`: train a tokenizer, or show how it splits a text."""
+"""`roberta tokenizer`: train a tokenizer, give a model another one, or show how it splits a text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from roberta_plugin.cli.interrupts import call_in_child, terminated_like_interrupted
+from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary
 from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
@@ -16,8 +17,8 @@ from roberta_plugin.settings import add_options, from_arguments
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Describe `roberta tokenizer train` and `roberta tokenizer show`, and add their options."""
-    parser.description = "Trains a tokenizer, or shows how one splits a text."
+    """Describe `roberta tokenizer train`, `extend` and `show`, and add their options."""
+    parser.description = "Trains a tokenizer, gives a model another one, or shows how one splits a text."
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     train_parser = actions.add_parser(
         "train",
@@ -27,6 +28,14 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     add_options(train_parser, TokenizerSettings)
     add_options(train_parser, LineRules, skip=["keep_spaces", "split_sentences"])
+    extend = actions.add_parser(
+        "extend",
+        help="give a trained model new words, or another tokenizer",
+        description="Writes a trained model with further words, or with another tokenizer: symbols that it has keep "
+        "their embeddings, new ones begin with the mean of the pieces that they were before (Gee et al. 2022). The "
+        "folder is then the tokenizer of `roberta binarize` and the model of --finetune-from-model.",
+    )
+    add_options(extend, ExtendSettings)
     show = actions.add_parser(
         "show",
         help="show how a tokenizer splits a text",
@@ -37,9 +46,11 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, or show."""
+    """Train, extend, or show."""
     if args.action == "show":
         return show_tokens(args.folder, args.text)
+    if args.action == "extend":
+        return extend_model(from_arguments(ExtendSettings, vars(args)))
     settings = from_arguments(TokenizerSettings, vars(args), rules=from_arguments(LineRules, vars(args)))
     with terminated_like_interrupted():
         name, size = call_in_child(train, settings, on_wait=(lambda _: None) if settings.no_progress else Heartbeat())
@@ -50,6 +61,17 @@ def run(args: argparse.Namespace) -> int:
             "pairs occur often enough in the text. Give more text, or a smaller --vocab-size.",
             file=sys.stderr,
         )
+    return 0
+
+
+def extend_model(settings: ExtendSettings) -> int:
+    """Give a model another vocabulary, and say what its rows are."""
+    change = extend_vocabulary(settings)
+    print(
+        f"{change.folder}: {change.num_symbols:,} symbols, {change.num_kept:,} of them with their own row as before, "
+        f"{change.num_from_pieces:,} with the mean of their pieces"
+        + (f", {change.num_unknown:,} with the mean of all rows" if change.num_unknown else "")
+    )
     return 0
 
 

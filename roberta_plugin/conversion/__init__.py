@@ -5,6 +5,7 @@ pretrained               a file or folder of any format -> a model ready for use
 portable                 a model on its way between formats
 model_files              a path -> its format, checkpoint, dict.txt and tokenizer
 heads                    kinds of heads, and their counterparts
+vocabulary_change        a model, another tokenizer or new words     ->  a model for them
 number_scale             a regression's head -> rescaled to the labels
 
 fairseq_format           checkpoints of any year, archives           <-> portable

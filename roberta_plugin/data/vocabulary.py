@@ -105,6 +105,10 @@ class Vocabulary:
             raise ValueError(f"{path} is empty: copy it again, or name the folder with the dict.txt of the tokenizer.")
         return vocabulary
 
+    def extended(self, symbols: Iterable[str]) -> Vocabulary:
+        """This vocabulary with further symbols, which get the next ids; only <mask> is after them."""
+        return Vocabulary([*self._rows, *(Row(symbol, 0) for symbol in symbols)])
+
     @property
     def sha256(self) -> str:
         """A hash of the symbols in the order of their ids."""

@@ -4,6 +4,7 @@ base               the interface; tokens -> the characters that they cover
 byte_level_bpe     as in RoBERTa and GPT-2, with a fast engine
 sentencepiece      as in XLM-R
 character_bpe      on words, as in BERT
+extending          a tokenizer, new words -> a tokenizer with tokens for them
 training           text files -> a sample of them -> a tokenizer
 """
 

@@ -1,0 +1,167 @@
+"""A trained model with another vocabulary: old symbols keep their rows, new ones begin with the mean of their pieces.
+
+A row of a new symbol, in the embeddings and in the LM head's bias, is the mean of the rows of the pieces into which the
+old tokenizer splits its text: Fast Vocabulary Transfer (Gee et al. 2022, section 3). A symbol of which the old
+tokenizer knows nothing gets the mean of all rows of text.
+
+Shapes: V symbols before, W after, D model dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from roberta_plugin import __version__
+from roberta_plugin.settings import REQUIRED, setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from roberta_plugin.conversion.portable import PortableModel
+    from roberta_plugin.data.tokenizers.base import Tokenizer
+    from roberta_plugin.data.vocabulary import Vocabulary
+
+_REPLACEMENT = "\ufffd"  # what is no text, such as a part of a character
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendSettings:
+    """Settings of `extend_vocabulary`."""
+
+    checkpoint: Path = setting(REQUIRED, "the model: a checkpoint, its folder, or one of `roberta import`")
+    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier result")
+    add: tuple[str, ...] = setting((), "new words, each of which becomes one token", nargs="+", metavar="WORD")
+    words: Path | None = setting(None, "a text file with a new word a line", metavar="FILE")
+    tokenizer: Path | None = setting(
+        None, "instead of new words: the folder of a new tokenizer, from `roberta tokenizer train`"
+    )
+    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the model has none beside it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """How many symbols came from where."""
+
+    folder: Path
+    num_symbols: int
+    num_kept: int
+    num_from_pieces: int
+    num_unknown: int
+
+
+def extend_vocabulary(settings: ExtendSettings) -> Change:
+    """Write model.pt, dict.txt and the tokenizer of the model with another vocabulary.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if not exactly one way to a new vocabulary is given, or a word cannot be added.
+    """
+    from roberta_plugin.conversion.convert import check_output, output_folder
+    from roberta_plugin.conversion.fairseq_format import write_ours
+    from roberta_plugin.conversion.pretrained import read_any
+    from roberta_plugin.data.tokenizers import load_tokenizer
+    from roberta_plugin.data.tokenizers.extending import extended
+    from roberta_plugin.data.vocabulary import Vocabulary
+
+    words = [*settings.add, *(_lines(settings.words) if settings.words else ())]
+    if bool(words) == (settings.tokenizer is not None):
+        raise ValueError("Give either new words (--add WORD ... or --words FILE) or a new --tokenizer FOLDER.")
+    check_output(settings.output_dir, sources=(settings.checkpoint, settings.data, settings.tokenizer))
+    model = read_any(settings.checkpoint, data=settings.data)
+    if settings.tokenizer is not None:
+        tokenizer, vocabulary = load_tokenizer(settings.tokenizer), Vocabulary.load(settings.tokenizer / "dict.txt")
+    else:
+        tokenizer = extended(model.tokenizer, words)
+        vocabulary = model.vocabulary.extended(tokenizer.symbols[len(model.tokenizer.symbols) :])
+    changed, change = with_vocabulary(model, tokenizer, vocabulary)
+    record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
+    with output_folder(settings.output_dir, record) as folder:
+        write_ours(changed, folder)
+    return replace(change, folder=settings.output_dir)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError as error:
+        raise FileNotFoundError(f"--words {path} cannot be read ({error.strerror}): give a file of words.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--words {path} is not UTF-8 text: save it as UTF-8.") from error
+
+
+def with_vocabulary(model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabulary) -> tuple[PortableModel, Change]:
+    """The model for another tokenizer and its vocabulary, and how many of its symbols came from where."""
+    import torch
+
+    from roberta_plugin.finetuning import identity
+    from roberta_plugin.models.checkpoints.names import TOKENS
+
+    sources = row_sources(model, tokenizer, vocabulary)
+    text = [row for row, never in enumerate(model.vocabulary.never_masked()) if not never]
+    tied: dict[int, Tensor] = {}  # the LM head's matrix stays that of the embeddings
+    parameters = dict(model.parameters)
+    for name in (TOKENS, "encoder.lm_head.weight", "encoder.lm_head.bias"):
+        if name in parameters:
+            old = parameters[name]  # (V, D) or (V,)
+            if old.data_ptr() not in tied:
+                mean = old[text].float().mean(dim=0)
+                rows = [old[source.rows].float().mean(dim=0) if source.rows else mean for source in sources]
+                tied[old.data_ptr()] = torch.stack(rows).to(old.dtype)  # (V, D) -> (W, D)
+            parameters[name] = tied[old.data_ptr()]
+    task_state = dict(model.state.get("task_state") or {})
+    task_state[identity.KEY] = {
+        **(task_state.get(identity.KEY) or {}),
+        "tokenizer": tokenizer.description(),
+        "vocabulary": vocabulary.sha256,
+    }
+    state = {**model.state, "model": parameters, "task_state": task_state}
+    change = Change(
+        folder=model.path,
+        num_symbols=len(vocabulary),
+        num_kept=sum(source.is_kept for source in sources),
+        num_from_pieces=sum(bool(source.rows) and not source.is_kept for source in sources),
+        num_unknown=sum(not source.rows for source in sources),
+    )
+    return replace(model, state=state, tokenizer=tokenizer, vocabulary=vocabulary), change
+
+
+class RowSource(NamedTuple):
+    """The old rows whose mean a new row is: none for an unknown symbol, its own for a kept one."""
+
+    rows: list[int]
+    is_kept: bool = False
+
+
+def row_sources(model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabulary) -> list[RowSource]:
+    """Where each row (W) of the new vocabulary comes from."""
+    from roberta_plugin.data.tokenizers.extending import text_of
+    from roberta_plugin.data.vocabulary import MASK, SPECIALS
+
+    old, words = model.tokenizer, model.vocabulary
+    to_model, text_after, same_kind = (
+        words.tokenizer_to_model(old).tolist(),
+        text_of(tokenizer),
+        old.name == tokenizer.name,
+    )
+    new_pieces, back = getattr(tokenizer, "pieces", tokenizer.symbols), vocabulary.model_to_tokenizer(tokenizer)
+    # Of byte-level BPE, symbols are only numbers, and a piece may be a part of a character, which is no text.
+    names = getattr(old, "pieces", old.symbols) if same_kind else map(text_of(old), range(len(old.symbols)))
+    known = {name: number for name, number in zip(names, to_model, strict=True) if number != words.unk_id}
+    sources = []
+    for symbol, index in zip(vocabulary.symbols, back.tolist(), strict=True):
+        if index < 0:  # a special symbol, or a madeupword
+            row = words.index(symbol)
+            is_kept = row != words.unk_id or symbol in (*SPECIALS, MASK)
+            sources.append(RowSource([row] if is_kept else [], is_kept))
+            continue
+        name = new_pieces[index] if same_kind else text_after(index)
+        if name in known:
+            sources.append(RowSource([known[name]], is_kept=True))
+        elif _REPLACEMENT in text_after(index):  # bytes
+            sources.append(RowSource([known[piece] for piece in name if piece in known]))
+        else:
+            ids = old.encode(text_after(index))
+            sources.append(RowSource([to_model[each] for each in ids if to_model[each] != words.unk_id]))
+    return sources

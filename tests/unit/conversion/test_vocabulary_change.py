@@ -1,0 +1,111 @@
+"""New words and new tokenizers for a trained model: which rows stay, what the others are, and what is refused."""
+
+import pytest
+import torch
+
+from roberta_plugin.cli import main
+from roberta_plugin.conversion.pretrained import open_pretrained, read_any
+from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.models.checkpoints.names import TOKENS
+from tests.tiny_checkpoints import state_of
+from tests.tiny_tokenizers import train_tokenizer
+
+TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all. Good or bad, so it is."
+KINDS = {"byte_level_bpe": 300, "sentencepiece": 60, "character_bpe": 70}
+WORDS = ("zebuq", "wiggly")
+LM_BIAS = "encoder.lm_head.bias"
+
+
+def write_model(folder, kind):
+    (folder / "text.txt").write_text("\n".join(f"{TEXT} {number}" for number in range(300)))
+    train_tokenizer(kind, [folder / "text.txt"], vocab_size=KINDS[kind], folder=folder / "ours")
+    torch.save(state_of(folder / "ours"), folder / "ours" / "model.pt")
+    return folder / "ours"
+
+
+@pytest.fixture(params=KINDS)
+def ours(request, tmp_path):
+    return write_model(tmp_path, request.param)
+
+
+def rows_of(model, texts):
+    """Model ids of each text."""
+    to_model = model.vocabulary.tokenizer_to_model(model.tokenizer)
+    return [to_model[model.tokenizer.encode(text)].tolist() for text in texts]
+
+
+def test_new_words_become_tokens_with_the_mean_of_their_pieces(ours, tmp_path, capsys):
+    arguments = ["--checkpoint", str(ours), "--add", WORDS[0], "--output-dir", str(tmp_path / "new")]
+    (tmp_path / "words.txt").write_text(f"{WORDS[1]}\n\n")
+    assert main(["tokenizer", "extend", *arguments, "--words", str(tmp_path / "words.txt")]) == 0
+    assert "with the mean of their pieces" in capsys.readouterr().out
+    before, after = read_any(ours), read_any(tmp_path / "new")
+    for word in WORDS:
+        (old,), (new,) = (rows_of(model, [f"a {word}"]) for model in (before, after))
+        shared = len(rows_of(before, ["a"])[0])
+        pieces = old[shared:]
+        assert len(pieces) > 1 and len(new) == shared + 1, word
+        for name in (TOKENS, LM_BIAS):
+            expected = before.parameters[name][pieces].mean(dim=0)
+            torch.testing.assert_close(after.parameters[name][new[-1]], expected)
+    for symbol in before.vocabulary.symbols:
+        old, new = before.vocabulary.index(symbol), after.vocabulary.index(symbol)
+        for name in (TOKENS, LM_BIAS, "encoder.lm_head.weight"):
+            assert torch.equal(after.parameters[name][new], before.parameters[name][old])
+    assert after.vocabulary.mask_id == len(after.vocabulary) - 1
+
+    text = "the dog and the fox"
+    assert after.tokenizer.encode(text) == before.tokenizer.encode(text)
+    models = [open_pretrained(path) for path in (ours, tmp_path / "new")]
+    ids = torch.tensor([[0, *rows_of(before, [text])[0], 2]])
+    features = [model.model(ids, features_only=True)[0] for model in models]
+    assert torch.equal(*features)
+
+
+@pytest.mark.parametrize("before", KINDS)
+@pytest.mark.parametrize("after", KINDS)
+def test_another_tokenizer_keeps_the_rows_of_common_pieces(before, after, tmp_path):
+    ours = write_model(tmp_path, before)
+    (tmp_path / "other.txt").write_text("\n".join(f"Der Hund ist the quick fox \u00e9t\u00e9 {n}" for n in range(300)))
+    train_tokenizer(after, [tmp_path / "other.txt"], vocab_size=290, folder=tmp_path / "tokenizer")
+    settings = ExtendSettings(checkpoint=ours, tokenizer=tmp_path / "tokenizer", output_dir=tmp_path / "new")
+    change = extend_vocabulary(settings)
+    old, new = read_any(ours), read_any(tmp_path / "new")
+    assert change.num_symbols == len(new.vocabulary) == len(Vocabulary.load(tmp_path / "tokenizer" / "dict.txt"))
+    assert change.num_kept > 5 and change.num_kept + change.num_from_pieces + change.num_unknown == change.num_symbols
+    (fox_before, fox_after) = (rows_of(model, ["a quick fox"])[0] for model in (old, new))
+    if before == after and len(fox_before) == len(fox_after):
+        assert torch.equal(old.parameters[TOKENS][fox_before], new.parameters[TOKENS][fox_after])
+    for name in (TOKENS, LM_BIAS):
+        assert torch.isfinite(new.parameters[name]).all()
+    mask = (model.parameters[TOKENS][model.vocabulary.mask_id] for model in (old, new))
+    assert torch.equal(*mask)
+    assert load_tokenizer(tmp_path / "new").name == after
+    assert open_pretrained(tmp_path / "new").model(torch.tensor([[0, *fox_after, 2]]))[0].size(-1) == len(
+        new.vocabulary
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["a"], r"'a' is one token of the tokenizer already: leave it out"),
+        (["zebuq", "zebuq"], r"'zebuq' is given twice"),
+        (["two words"], r"'two words' is several words"),
+        ([" fox"], r"' fox' is empty, or has white space"),
+        ([], r"Give either new words \(--add WORD \.\.\. or --words FILE\) or a new --tokenizer"),
+    ],
+)
+def test_words_that_cannot_be_added_are_refused(ours, tmp_path, words, named):
+    with pytest.raises(ValueError, match=named):
+        extend_vocabulary(ExtendSettings(checkpoint=ours, add=tuple(words), output_dir=tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "character_bpe"])
+def test_unknown_characters_need_a_new_tokenizer(tmp_path, kind):
+    ours = write_model(tmp_path, kind)
+    with pytest.raises(ValueError, match=r"'\u03b1\u03b2' has characters that the tokenizer does not know"):
+        extend_vocabulary(ExtendSettings(checkpoint=ours, add=("\u03b1\u03b2",), output_dir=tmp_path / "new"))
