@@ -167,6 +167,23 @@ def test_many_languages_train_as_written(tmp_path):
     assert all(f"valid on 'valid{name}' subset | loss" in printed for name in ("", "@en", "@sw"))
 
 
+def test_another_domain_and_another_vocabulary_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    for name in ("news.txt", "news.valid.txt"):
+        (folder / name).write_text("the haemoglobin of a copy returns\n\n" * 60)
+    page = "examples/README.pretraining.md"
+    (domain,), (vocabulary,) = blocks(page, "domain"), blocks(page, "vocabulary")
+    short = {"--tokens-per-sample 128 --batch-size 16 --update-freq 16": "--tokens-per-sample 128 --batch-size 4 --cpu"}
+    short |= {"--total-num-update 10000 --max-update 10000": "--total-num-update 900 --max-update 2"}
+    for written, run in short.items():
+        assert written in domain
+        domain = domain.replace(written, run)
+    printed = shell(shorter(domain), folder)
+    assert all(f"valid on 'valid@{name}' subset | loss" in printed for name in ("news", "tour"))
+    printed = shell(vocabulary, folder)
+    assert "' haemoglobin'" in printed, "the new word is not one token"
+
+
 def test_conversions_run_as_written(after_the_tour, monkeypatch):
     folder, _ = after_the_tour
     monkeypatch.chdir(folder)  # data-bin/tour, which the checkpoint names
