@@ -95,7 +95,7 @@ class StudyOutcome:
 def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     """Do what is left of a study, and write its report; with `report_only`, write the report of what is there.
 
-    A folder with results.json alone, as in examples/studies/results, gets its report from that.
+    A folder with results.json alone gets its report from that.
 
     Args:
         settings: what to do.
