@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import NamedTuple
 
-from roberta_plugin.machine import num_cores
+from roberta_plugin.machine import num_cores, processor_words
 
 PROJECT = "roberta_plugin"
 FAIRSEQ_FLAVOURS = {
@@ -91,6 +91,7 @@ def examine() -> Iterator[Finding]:
     for what, check in (
         ("fairseq", check_fairseq),
         ("device", check_device),
+        ("precisions", check_precisions),
         ("fused loss", check_fused_loss),
         ("registered names", check_registry),
         ("commands", check_commands),
@@ -236,6 +237,16 @@ def check_device() -> Finding:
         )
     names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
     return Finding("device", f"{torch.cuda.device_count()} x {', '.join(sorted(names))}; {cores} cores")
+
+
+def check_precisions() -> Finding:
+    """The values of `--precision` that answers on this processor can have, and its instructions for them."""
+    import torch
+
+    precision = importlib.import_module(f"{PROJECT}.models.precision")  # after fairseq, and quietly
+    names = precision.available(torch.device("cpu"))
+    flags = sorted(processor_words("flags") & {*precision.BF16_FLAGS, *precision.INT8_FLAGS})
+    return Finding("precisions", f"answers on the CPU in {', '.join(names)} ({', '.join(flags) or 'no VNNI, no AMX'})")
 
 
 def check_fused_loss() -> Finding:

@@ -35,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
     with terminated_like_interrupted():
         result = predict(settings)
     if result.output is not None:
-        print(f"{result.num_answers:,} answers ({result.task_kind}) in {result.seconds:.1f} s: {result.output}")
+        what = result.task_kind if settings.precision == "fp32" else f"{result.task_kind}, {settings.precision}"
+        print(f"{result.num_answers:,} answers ({what}) in {result.seconds:.1f} s: {result.output}")
     if result.num_truncated:
         print(f"{result.num_truncated:,} records were cut to the model's length: 'truncated'.", file=sys.stderr)
     if result.num_errors:

@@ -211,6 +211,7 @@ def _outputs(prepared: Prepared, settings: EvaluateSettings, *, split: str) -> I
                 part,
                 max_tokens=settings.max_tokens,
                 device=usable_device(settings.device),
+                precision=settings.precision,
                 show_progress=settings.show_progress,
             )
             if folder:

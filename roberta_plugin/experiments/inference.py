@@ -23,6 +23,7 @@ from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.kinds.outputs import Collected, RawOutputs
 from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
 from roberta_plugin.models.checkpoints.names import ALL_HEADS, saved_options
+from roberta_plugin.models.precision import set_precision
 from roberta_plugin.progress import terminal_bar
 
 _FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the same inputs and heads
@@ -111,6 +112,7 @@ def run_model(
     *,
     max_tokens: int = 16384,
     device: str | torch.device = "cpu",
+    precision: str = "fp32",
     show_progress: bool = False,
 ) -> RawOutputs:
     """Run a fine-tuned model over a split.
@@ -121,6 +123,7 @@ def run_model(
         split: a split of the folder that was given to `load_model`.
         max_tokens: most positions of a batch, padding included; an example that takes more has one of its own.
         device: where to compute.
+        precision: of the products, see `models/precision.py`; the model is changed.
         show_progress: whether to show a bar, if stderr is a terminal.
     """
     dataset = task.inputs_class(
@@ -131,6 +134,7 @@ def run_model(
     batches = dataset.batches(1, max_tokens=max_tokens)
     collected = Collected(split, task.kind.outputs, pools_windows=task.kind.window_pooling is not None)
     model = model.to(device)
+    set_precision(model, precision, torch.device(device))
     for addresses in terminal_bar(batches, split.name, unit="batch") if show_progress else batches:
         batch = dataset.__getitems__(addresses)
         on_device = utils.apply_to_sample(lambda tensor: tensor.to(device), batch)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings
+from roberta_plugin.machine import Precision
 from roberta_plugin.settings import REQUIRED, check_values, parse_pairs, setting
 from roberta_plugin.training.resources import Resources, read_resources
 
@@ -132,6 +133,7 @@ class EvaluateSettings:
     """Options of the scoring (`finetuning/options.py`); None: the paper's values."""
     max_tokens: int = setting(16384, "most positions of a batch, padding included")
     device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
+    precision: Precision = setting("fp32", "of products: bf16 and int8 are faster where the processor has them")
     show_progress: bool = setting(False, "show no progress bar", flag="--no-progress", action="store_false")
     """A program has to ask for progress bars, the command shows them unless told otherwise."""
     selection: str | None = None

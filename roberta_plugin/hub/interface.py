@@ -37,8 +37,10 @@ from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
 from roberta_plugin.kinds import ScoreMethod, phrases
 from roberta_plugin.kinds.texts import TextLayout, inputs_of
 from roberta_plugin.kinds.words import split_words, word_spans
+from roberta_plugin.machine import Precision
 from roberta_plugin.models.checkpoints.building import ModelOnlyTask, build_model
 from roberta_plugin.models.heads import SpanLogits
+from roberta_plugin.models.precision import check_precision, set_precision
 
 Path_ = str | os.PathLike[str]
 
@@ -62,8 +64,10 @@ class RobertaHub(HubCore):
         *,
         data_name_or_path: Path_ | None = None,
         bpe: str | None = None,
+        precision: Precision = "fp32",
+        device: str | torch.device = "cpu",
     ) -> RobertaHub:
-        """Load a checkpoint for use, in evaluation mode, on the CPU, with all of its heads.
+        """Load a checkpoint for use, in evaluation mode, with all of its heads.
 
         No code of the file runs: see `models/checkpoints/building.py`.
 
@@ -76,12 +80,17 @@ class RobertaHub(HubCore):
             tokenizer: folder with the tokenizer's files; by default that of dict.txt, or of the checkpoint.
             data_name_or_path: fairseq's name of `data`; one that begins with "." is relative to `folder`.
             bpe: fairseq's name of the kind of tokenizer, such as "gpt2"; only compared with the one that is found.
+            precision: of the products; with another one than fp32 the model is for answers on this device alone,
+                without derivatives (`models/precision.py`).
+            device: where to compute.
 
         Raises:
             FileNotFoundError: if the checkpoint, dict.txt or the tokenizer's files are not there.
-            ValueError: if the checkpoint is damaged, or its model is not one of ours or of fairseq's roberta.
+            ValueError: if the checkpoint is damaged, its model is not one of ours or of fairseq's roberta, or the
+                device lacks the precision.
         """
         register()
+        check_precision(precision, torch.device(device))
         if data_name_or_path is not None:
             if data is not None:
                 raise ValueError("data and data_name_or_path are two names of the same argument: give one.")
@@ -98,6 +107,7 @@ class RobertaHub(HubCore):
             trained_on = training_data(found.state, found.dictionary)
             num_updates = training_facts(found.state).get("updates", 0)
         check_bpe(bpe, found.tokenizer)
+        set_precision(model.to(device), precision, torch.device(device))
         hub = cls(model, tokenizer=found.tokenizer, vocabulary=found.vocabulary, trained_on=trained_on).eval()
         hub.num_updates = num_updates
         return hub

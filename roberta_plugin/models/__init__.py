@@ -12,7 +12,8 @@ linear_cross_entropy   features, labels           -> loss, without holding all l
 compiling              torch.compile of the layers, with enough graphs
 sharing                layers with the same parameters
 checkpoints/           state dicts of other layouts, heads and options
-cpu/                   faster training steps on a CPU
+precision              a trained model for answers alone, in fp32, bf16 or int8
+cpu/                   faster training steps, and faster answers, on a CPU
 flops                  FLOPs of a training step, peak FLOP/s of GPUs
 """
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from roberta_plugin.models.cpu.linear import Linear, linear
+from roberta_plugin.models.cpu.products import Product, applied
 from roberta_plugin.models.linear_cross_entropy import summed_cross_entropy
 
 
@@ -34,11 +35,16 @@ class MaskedLMHead(nn.Module):
         self.layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
         self.weight = nn.Parameter(torch.empty(vocab_size, dim).normal_(0.0, init_std)) if weight is None else weight
         self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.products: tuple[Product, Product] | None = None
+        """What multiplies by `dense` and by the output matrix, where answers have another precision than fp32."""
 
     def forward(self, features: Tensor, *, masked_tokens: Tensor | None = None) -> Tensor:
         """(B, T, D) -> logits (B, T, V), or (M, V) for the positions where `masked_tokens` (B, T) is set."""
         if masked_tokens is not None:
             features = features[masked_tokens]  # (B, T, D) -> (M, D)
+        if self.products is not None:
+            dense, vocabulary = self.products
+            return applied(vocabulary, self.layer_norm(self.activation(applied(dense, features)).float())).float()
         return linear(self._transform(features), self.weight, self.bias)
 
     def loss(self, features: Tensor, labels: Tensor, *, pad_id: int) -> Tensor:

@@ -24,9 +24,15 @@ def open_kind(settings: PredictSettings) -> Kind:
     device = usable_device(settings.device)
     wanted = settings.task_kind or ("score" if settings.score else None)
     kind = None if wanted is None else kind_class(TASK_KINDS[wanted])  # imported before the model
-    hub = RobertaHub.from_pretrained(settings.model, data=settings.data, tokenizer=settings.tokenizer)
+    hub = RobertaHub.from_pretrained(
+        settings.model,
+        data=settings.data,
+        tokenizer=settings.tokenizer,
+        precision=settings.precision,
+        device=device,
+    )
     kind = kind or kind_class(kind_of_model(hub))
-    return kind.answering(hub.to(device), settings, _official(str(hub.trained_on.get("task"))))
+    return kind.answering(hub, settings, _official(str(hub.trained_on.get("task"))))
 
 
 def _official(task: str) -> Official:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from roberta_plugin.kinds import TASK_KINDS, ScoreMethod
+from roberta_plugin.machine import Precision
 from roberta_plugin.settings import REQUIRED, check_values, setting
 from roberta_plugin.tables import Format
 
@@ -90,6 +91,7 @@ class PredictSettings:
         None, "most positions of a batch, padding included (2048 on a CPU, 32768 on a GPU)", smallest=1
     )
     device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
+    precision: Precision = setting("fp32", "of products: bf16 and int8 are faster where the processor has them")
     on_error: OnError = setting(
         "stop", "at a bad line: stop, or skip it: write an entry with its number and the error, and continue"
     )

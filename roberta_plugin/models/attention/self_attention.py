@@ -27,6 +27,14 @@ class SelfAttention(nn.Module):
         self.out_proj = Linear(dim, dim)
         self.joins_projections = True
 
+    def join(self) -> None:
+        """Lay the projections' parameters side by side in memory, so that answers need no copies of them."""
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        for name in ("weight", "bias"):
+            parts = [getattr(projection, name) for projection in projections]
+            for part, place in zip(parts, torch.cat([part.data for part in parts]).split(len(parts[0])), strict=True):
+                part.data = place
+
     def make_plain(self) -> None:
         """Use the steps that every runtime has, for export: in a graph, joining the matrices would be a step of it."""
         self.backend, self.joins_projections = "eager", False
@@ -68,9 +76,22 @@ class SelfAttention(nn.Module):
         if not self.joins_projections:
             apart = (projection(x).unflatten(-1, (self.num_heads, -1)) for projection in projections)
             return tuple(part.transpose(1, 2) for part in apart)
-        weight = torch.cat([projection.weight for projection in projections])  # (nD, D)
-        bias = torch.cat([projection.bias for projection in projections])
+        weight = side_by_side([projection.weight for projection in projections])  # (nD, D)
+        bias = side_by_side([projection.bias for projection in projections])
         joined = projections[0].product(x, weight, bias)  # (B, T, D) -> (B, T, nD)
         heads = joined.unflatten(-1, (len(projections), self.num_heads, -1))  # -> (B, T, n, H, K)
         # Unbound before the axes are swapped: the backward pass then joins the gradients without another copy.
         return tuple(part.transpose(1, 2) for part in heads.unbind(2))  # -> n x (B, H, T, K)
+
+
+def side_by_side(parts: list[Tensor]) -> Tensor:
+    """The rows of several tensors as one: without a copy if they lie so in memory, and nobody asks for derivatives."""
+    first, end = parts[0], parts[0].storage_offset()
+    if torch.is_grad_enabled():
+        return torch.cat(parts)
+    for part in parts:
+        is_next = part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        if not (is_next and part.storage_offset() == end and part.is_contiguous()):
+            return torch.cat(parts)
+        end += part.numel()
+    return first.as_strided((sum(map(len, parts)), *first.shape[1:]), first.stride())

@@ -15,12 +15,13 @@ Shapes: M rows, K inputs, N outputs.
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from roberta_plugin.machine import processor_words
 
 
 @cache
@@ -41,22 +42,13 @@ def has_fast_bf16() -> bool:
     """Whether this processor multiplies bf16 faster than fp32."""
     capability = torch.backends.cpu.get_capabilities() if hasattr(torch.backends.cpu, "get_capabilities") else {}
     found = capability.get("avx512_bf16", False) or capability.get("amx_bf16", False)
-    return has_onednn() and bool(found or _words("flags") & {"avx512_bf16", "amx_bf16"})
+    return has_onednn() and bool(found or processor_words("flags") & {"avx512_bf16", "amx_bf16"})
 
 
 @cache
 def has_fast_mkl() -> bool:
     """Whether MKL, which torch uses by itself, is faster than oneDNN in fp32: on Intel's processors."""
-    return torch.backends.mkl.is_available() and "GenuineIntel" in _words("vendor_id")
-
-
-def _words(key: str) -> set[str]:
-    """Linux's description of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    return next((set(line.split()) for line in lines if line.startswith(key)), set())
+    return torch.backends.mkl.is_available() and "GenuineIntel" in processor_words("vendor_id")
 
 
 def rounds() -> bool:
