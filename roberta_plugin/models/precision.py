@@ -21,7 +21,7 @@ from roberta_plugin.machine import Precision, processor_words
 from roberta_plugin.models.attention.base import Sequences
 from roberta_plugin.models.attention.registry import BACKENDS
 from roberta_plugin.models.cpu.linear import has_fast_bf16, has_onednn
-from roberta_plugin.models.cpu.products import Bf16Product, Int8Product, MakeProduct, Product, applied, joined
+from roberta_plugin.models.cpu.products import Bf16Product, Int8Product, MakeProduct, Product, joined
 from roberta_plugin.models.encoder import Layer
 
 BF16_FLAGS = ("avx512_bf16", "amx_bf16")
@@ -106,7 +106,7 @@ class LowPrecisionLayer(nn.Module):
     def __init__(self, layer: Layer, make: MakeProduct) -> None:
         """Take the weights and the norms of a layer in fp32."""
         super().__init__()
-        own = layer.self_attn
+        own, self.make = layer.self_attn, make
         self.num_heads, self.activation = own.num_heads, layer.activation
         self.is_gelu = layer.activation is nn.functional.gelu
         self.q: Product = joined(make, own.q_proj)
@@ -120,14 +120,17 @@ class LowPrecisionLayer(nn.Module):
         self, x: Tensor, is_padding: Tensor | None, sequences: Sequences | None, queries: Tensor | None = None
     ) -> Tensor:
         """See `Layer.forward`."""
-        residual = x if queries is None else queries
-        q = applied(self.q, residual).bfloat16().unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, Q, K)
-        k, v = applied(self.kv, x).bfloat16().unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        attended = attend(q, k, v, is_padding=is_padding, sequences=sequences)
-        x = self.self_attn_layer_norm(residual + applied(self.out, attended.transpose(1, 2).flatten(2)))
-        inner = applied(self.fc1, x, is_gelu=self.is_gelu)
-        inner = inner if self.is_gelu else self.activation(inner)
-        x = self.final_layer_norm(x + applied(self.fc2, inner))
+        read, residual = self.make.read, x if queries is None else queries
+        of_x = read(x)
+        q = self.q(of_x if queries is None else read(queries)).bfloat16().view(*residual.shape[:2], self.num_heads, -1)
+        kv = self.kv(of_x).bfloat16().view(*x.shape[:2], 2, self.num_heads, -1)
+        k, v = kv.permute(2, 0, 3, 1, 4)  # (B, T, 2, H, K) -> 2 x (B, H, T, K)
+        attended = attend(q.transpose(1, 2), k, v, is_padding=is_padding, sequences=sequences)
+        attended = self.out(read(attended.transpose(1, 2).flatten(2), is_free=True))  # (B, H, Q, K) -> (B * Q, D)
+        x = self.self_attn_layer_norm(residual + attended.view_as(residual))
+        inner = self.fc1(read(x), is_gelu=self.is_gelu)
+        inner = self.fc2(read(inner if self.is_gelu else self.activation(inner), is_free=True))
+        x = self.final_layer_norm(x + inner.view_as(x))
         return x
 
 

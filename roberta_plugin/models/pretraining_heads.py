@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from roberta_plugin.models.cpu.linear import Linear, linear
-from roberta_plugin.models.cpu.products import Product, applied
+from roberta_plugin.models.cpu.products import Product
 from roberta_plugin.models.linear_cross_entropy import summed_cross_entropy
 
 
@@ -44,7 +44,8 @@ class MaskedLMHead(nn.Module):
             features = features[masked_tokens]  # (B, T, D) -> (M, D)
         if self.products is not None:
             dense, vocabulary = self.products
-            return applied(vocabulary, self.layer_norm(self.activation(applied(dense, features)).float())).float()
+            hidden = self.layer_norm(self.activation(dense(dense.read(features))).float())
+            return vocabulary(vocabulary.read(hidden)).float().view(*features.shape[:-1], -1)  # type: ignore[no-any-return]
         return linear(self._transform(features), self.weight, self.bias)
 
     def loss(self, features: Tensor, labels: Tensor, *, pad_id: int) -> Tensor:

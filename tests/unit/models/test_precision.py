@@ -85,7 +85,7 @@ def test_an_int8_product_is_exact_in_its_integers():
     x_scale = x.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
     sums = (x / x_scale).round().double() @ (weight / w_scale).round().double().t()
     expected = (sums * x_scale.double() * w_scale.double().t() + bias).float()
-    assert torch.allclose(Int8Product(weight, bias)(x), expected, rtol=1e-5, atol=1e-5)
+    assert torch.allclose(Int8Product(weight, bias)(Int8Product.read(x)), expected, rtol=1e-5, atol=1e-5)
     assert (expected - (x @ weight.t() + bias)).abs()[[0, 1, 4, 5]].max() < 0.3
 
 
@@ -94,7 +94,7 @@ def test_a_bf16_product_rounds_its_factors_and_its_result():
     generator = torch.Generator().manual_seed(0)
     weight, x, bias = torch.randn(24, 40, generator=generator), torch.randn(6, 40, generator=generator), torch.zeros(24)
     expected = x.bfloat16().double() @ weight.bfloat16().double().t()
-    assert torch.allclose(Bf16Product(weight, bias)(x).double(), expected, rtol=2**-8, atol=1e-6)
+    assert torch.allclose(Bf16Product(weight, bias)(x.bfloat16()).double(), expected, rtol=2**-8, atol=1e-6)
 
 
 def test_fp32_keeps_its_bits_and_copies_no_weights(model):
