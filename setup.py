@@ -15,6 +15,7 @@ TEST = [
     "pytest-xdist>=3.5",
     "hypothesis>=6",
     "transformers>=4.48",
+    "peft>=0.17",
     "scikit-learn>=1.4",
     *ONNX,
     *PARQUET,

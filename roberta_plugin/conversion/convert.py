@@ -25,7 +25,7 @@ from roberta_plugin.settings import REQUIRED, check_values, setting
 if TYPE_CHECKING:
     from roberta_plugin.conversion.portable import PortableModel
 
-Format = Literal["huggingface", "fairseq", "onnx"]
+Format = Literal["huggingface", "fairseq", "onnx", "peft"]
 Layout = Literal["today", "2019"]
 RECORD = "conversion.json"
 
@@ -83,6 +83,9 @@ class ImportSettings:
     )
     output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier import")
     data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the source has none")
+    adapter: Path | None = setting(
+        None, "folder of a low-rank adapter in peft's format, to add to the source's weights"
+    )
     labels: tuple[str, ...] | None = setting(
         None, "names of the classes, if the source has none", nargs="+", metavar="NAME"
     )
@@ -120,6 +123,10 @@ def export_model(settings: ExportSettings) -> Converted:
             write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
         elif settings.to == "fairseq":
             write_fairseq(model, folder, layout=settings.layout, half=settings.half)
+        elif settings.to == "peft":
+            from roberta_plugin.conversion.peft_adapter import write_adapter
+
+            write_adapter(model, folder)
         else:
             from roberta_plugin.conversion.onnx_model import write_onnx
 
@@ -143,7 +150,7 @@ def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
             "express: use --to huggingface, whose folder `roberta predict` reads, or fine-tune with --long-texts "
             "head+tail."
         )
-    program = {"huggingface": "transformers", "fairseq": "fairseq", "onnx": "ONNX Runtime"}[to]
+    program = {"huggingface": "transformers", "fairseq": "fairseq", "onnx": "ONNX Runtime", "peft": "peft"}[to]
     note = f"Of texts longer than {layout.max_length} tokens, the model reads {layout.long_texts}"
     remembers = ", as `roberta predict` does with this folder" if to == "huggingface" else ""
     return [f"{note}{remembers}. {program} does not: cut them before."]
@@ -159,8 +166,13 @@ def import_model(settings: ImportSettings) -> Converted:
     from roberta_plugin.conversion.fairseq_format import write_ours
     from roberta_plugin.conversion.pretrained import read_any
 
-    check_output(settings.output_dir, sources=(settings.source, settings.data))
-    model = _labelled(read_any(settings.source, data=settings.data), settings.labels)
+    check_output(settings.output_dir, sources=(settings.source, settings.data, settings.adapter))
+    model = read_any(settings.source, data=settings.data)
+    if settings.adapter is not None:
+        from roberta_plugin.conversion.peft_adapter import with_adapter
+
+        model = with_adapter(model, settings.adapter)
+    model = _labelled(model, settings.labels)
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:
         write_ours(model, folder)

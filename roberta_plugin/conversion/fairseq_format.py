@@ -46,6 +46,7 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
+from roberta_plugin.models.adapters import merge
 from roberta_plugin.models.checkpoints.building import architecture, model_arguments
 from roberta_plugin.models.checkpoints.names import (
     CLASSIFICATION,
@@ -59,6 +60,7 @@ from roberta_plugin.models.checkpoints.names import (
 )
 
 MODEL = "model.pt"
+ADAPTERS = "adapters"  # entry of a portable model: what was added to its weights, by `adapters.merge`
 NOTE = "NOTE"
 FAIRSEQS_EPSILON = 1e-5  # of layer norms
 _TAKEN = {MODEL, "dict.txt", NOTE, *(name for files, _ in KINDS for name in files)}
@@ -152,6 +154,7 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     del options["arch"]
     task, saved = saved_options(state)
     content = {**state, "model": from_older_fairseq(state["model"])}
+    adapters = merge(content["model"])
     try:
         found = architecture(content)
     except ValueError as error:
@@ -172,6 +175,7 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "model": content["model"],
         "task_state": dict(state.get("task_state") or {}),
         **{name: state[name] for name in ("huggingface",) if name in state},
+        **({ADAPTERS: adapters} if adapters else {}),
     }
 
 
@@ -292,6 +296,7 @@ def write_ours(model: PortableModel, folder: Path) -> None:
     task = {**model.state["cfg"]["task"], "data": "."}
     options = dict(model.state["cfg"]["model"])
     content = {**model.state, "args": None, "cfg": _config(task, options)}
+    content.pop(ADAPTERS, None)  # they are part of the weights
     save_state(folder / MODEL, content)
     _write_words(model, folder)
 

@@ -10,6 +10,7 @@ tokenizer.json ...                     see `huggingface_tokenizers`
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -227,11 +228,13 @@ def read_weights(folder: Path, *, file: Path | None = None) -> dict[str, Tensor]
     """
     parameters: dict[str, Tensor] = {}
     for path in [file] if file else _weight_files(folder):
-        parameters |= _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+        parameters |= read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
     return parameters
 
 
-def write_weights(folder: Path, parameters: Mapping[str, Tensor], *, max_shard_bytes: int) -> None:
+def write_weights(
+    folder: Path, parameters: Mapping[str, Tensor], *, max_shard_bytes: int = sys.maxsize, name: str = WEIGHTS
+) -> None:
     """Write parameters as safetensors; more than `max_shard_bytes` become several files and an index."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -239,7 +242,7 @@ def write_weights(folder: Path, parameters: Mapping[str, Tensor], *, max_shard_b
     shards = list(_shards(parameters, max_shard_bytes))
     where: dict[str, str] = {}
     for number, names in enumerate(shards, start=1):
-        name = WEIGHTS if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
+        name = name if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
         written: set[int] = set()  # safetensors refuses shared memory, as that of shared layers
         content = {}
         for key in names:
@@ -304,7 +307,12 @@ def _indexed_files(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a file.
+
+    Raises:
+        ValueError: if it is damaged.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:

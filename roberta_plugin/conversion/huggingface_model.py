@@ -322,7 +322,7 @@ def to_hugging_face(
         if name == VERSION or (name.startswith(others) and not is_own):
             continue
         reordered = value if order is None or name not in (TOKENS, LM_WEIGHT, LM_BIAS) else value[torch.tensor(order)]
-        result[_translate(name, table)] = reordered
+        result[translate(name, table)] = reordered
     if head.kind == MASKED_LM:
         result["lm_head.bias"] = result["lm_head.decoder.bias"].clone()  # safetensors refuses shared memory
         if is_tied:
@@ -356,7 +356,7 @@ def from_hugging_face(
     for name, value in with_base_prefix(state).items():
         if name in (TOKEN_TYPES, "lm_head.bias") or (_WITHOUT_EFFECT.fullmatch(name) and _module(name) not in back):
             continue
-        result[_translate(name, back)] = value
+        result[translate(name, back)] = value
     if TOKENS not in result or POSITIONS not in result:
         raise ValueError("The embeddings are missing: the state dict is of another kind of model.")
     if head.kind == MASKED_LM:
@@ -402,7 +402,12 @@ def _module(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _translate(name: str, table: Mapping[str, str]) -> str:
+def translate(name: str, table: Mapping[str, str]) -> str:
+    """The name of a parameter by a table of modules, such as `TRUNK`.
+
+    Raises:
+        ValueError: if the table lacks it.
+    """
     module, _, leaf = name.rpartition(".")
     key = module
     number = re.search(r"\.layers?\.(\d+)\.", module)

@@ -34,7 +34,7 @@ def card(model: PortableModel, *, to: str, license_name: str) -> str:
     head = model.head
     metadata = {
         "license": license_name,
-        "library_name": {"huggingface": "transformers", "fairseq": "fairseq"}.get(to, "onnx"),
+        "library_name": {"huggingface": "transformers", "fairseq": "fairseq", "peft": "peft"}.get(to, "onnx"),
         "pipeline_tag": head.hugging_face.pipeline,
         "tags": ["roberta", head.kind.replace("_", "-")],
     }
@@ -92,6 +92,14 @@ def _usage(model: PortableModel, to: str) -> str:
             "`tokenizer.json` makes them."
         )
     facts = model.head.hugging_face
+    if to == "peft":
+        name = f"AutoModel{facts.suffix}"
+        return (
+            "A low-rank adapter and a head, for the model that it was trained on:\n\n```python\nfrom peft import "
+            f"PeftModel\nfrom transformers import {name}\n\n"
+            f'base = {name}.from_pretrained("THAT MODEL", num_labels={model.head.num_outputs})\n'
+            'model = PeftModel.from_pretrained(base, "FOLDER")\n```'
+        )
     if facts.arguments is not None:
         call = f'pipe = pipeline("{facts.pipeline}", "FOLDER"{facts.arguments})'
         return f"```python\nfrom transformers import pipeline\n\n{call}\n```"

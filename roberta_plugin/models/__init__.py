@@ -11,6 +11,7 @@ heads                  features                   -> logits of classes, tags, sp
 linear_cross_entropy   features, labels           -> loss, without holding all logits
 compiling              torch.compile of the layers, with enough graphs
 sharing                layers with the same parameters
+adapters               light fine-tuning: frozen layers, low-rank adapters
 checkpoints/           state dicts of other layouts, heads and options
 precision              a trained model for answers alone, in fp32, bf16 or int8
 cpu/                   faster training steps, and faster answers, on a CPU

@@ -19,6 +19,7 @@ import torch
 from fairseq.models import FairseqEncoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
+from roberta_plugin.models.adapters import reconcile_adapters
 from roberta_plugin.models.attention.base import first_of_predicted
 from roberta_plugin.models.attention.registry import describe_choice
 from roberta_plugin.models.attention.torch_flash import MAX_DIM, is_exact
@@ -309,6 +310,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         state_dict.clear()
         state_dict.update(renamed)
         check_sizes(self, state_dict)
+        reconcile_adapters(self, state_dict)
         check_shared(self, state_dict, option=f"--share-layers {self.cfg.share_layers}")
         reconcile_pairs(self, state_dict)
         reconcile_heads(self, state_dict)

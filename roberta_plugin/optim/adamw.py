@@ -246,13 +246,21 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
 
         Raises:
             ValueError: if one of the two was made with --layer-lr-decay or --no-decay-norms-and-biases and the other
-                without.
+                without, or other parameters are trained.
         """
         if len(state_dict["param_groups"]) != len(self.param_groups):
             raise ValueError(
                 f"The checkpoint's optimizer has {len(state_dict['param_groups'])} groups of parameters and this one "
                 f"{len(self.param_groups)}: --layer-lr-decay or --no-decay-norms-and-biases was given in one of the "
                 "two trainings only. Give them as before, or --reset-optimizer."
+            )
+        theirs, ours = (
+            sum(len(group["params"]) for group in groups) for groups in (state_dict["param_groups"], self.param_groups)
+        )
+        if theirs != ours:
+            raise ValueError(
+                f"The checkpoint's optimizer has {theirs} matrices and vectors, and this one {ours}: other parts of "
+                "the model were trained. Give --freeze-layers and --lora-rank as before, or --reset-optimizer."
             )
         names = ("betas", "eps", "weight_decay", "lr_scale")
         settings = [{name: group[name] for name in names} for group in self.param_groups]

@@ -6,6 +6,7 @@ The steps from official files to batches are drawn in `roberta_plugin/finetuning
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.models.adapters import TARGETS, add_adapters, freeze_layers
 from roberta_plugin.optim.adamw import set_layer_depths
 from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
 
@@ -43,6 +45,23 @@ class FineTuningConfig(FairseqDataclass):
         metadata={
             "help": "lay the sequences of a batch end to end instead of padding them; attention stays within a sequence"
         },
+    )
+    freeze_layers: int = field(
+        default=0, metadata={"help": "do not train the embeddings and this many of the lower layers"}
+    )
+    lora_rank: int = field(
+        default=0,
+        metadata={
+            "help": "train low-rank adapters (LoRA) of this rank and the heads, instead of the encoder's weights; 8 is "
+            "usual, with learning rates of 1e-4 to 1e-3. 0: no adapters"
+        },
+    )
+    lora_alpha: float = field(
+        default=8.0, metadata={"help": "what the adapters add is multiplied by this, and divided by the rank"}
+    )
+    lora_targets: str = field(
+        default="q_proj,v_proj",
+        metadata={"help": f"linear layers with adapters, separated by commas: {', '.join(TARGETS)}"},
     )
     seed: int = II("common.seed")
     update_freq: list[int] = II("optimization.update_freq")
@@ -88,6 +107,7 @@ class FineTuningTask(BlockTask):
             raise ValueError(f"--pad-to-multiple must be 1 or more, got {cfg.pad_to_multiple}.")
         if cfg.pack_sequences and not kind.can_pack:
             raise ValueError(f"--pack-sequences does not go with --task {cls.name}: leave it out.")
+        check_light_training(cfg)
         longest = prepared.settings["max_length"]
         if longest > cfg.max_positions:
             raise ValueError(
@@ -149,13 +169,28 @@ class FineTuningTask(BlockTask):
             model.register_head(name, kind, **self.head_sizes)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the model with the task's heads.
+        """Build the model with the task's heads; to be trained, with frozen layers and adapters.
 
         Raises:
             ValueError: if the model cannot have them.
         """
         model = super().build_model(cfg, from_checkpoint)
         self.register_heads(model)
+        if not from_checkpoint and self.cfg.freeze_layers:
+            freeze_layers(model, self.cfg.freeze_layers)
+        if not from_checkpoint and self.cfg.lora_rank:
+            if not hasattr(model, "register_head"):
+                raise ValueError(
+                    f"{type(model).__name__} has no adapters: leave --lora-rank out, or use --arch fast_roberta_base "
+                    "(or another size of fast_roberta), which loads checkpoints of fairseq's roberta as well."
+                )
+            add_adapters(
+                model,
+                rank=self.cfg.lora_rank,
+                alpha=self.cfg.lora_alpha,
+                targets=self.cfg.lora_targets.split(","),
+                first_layer=self.cfg.freeze_layers,
+            )
         set_layer_depths(model)
         return model
 
@@ -220,3 +255,22 @@ class FineTuningTask(BlockTask):
     def max_positions(self) -> int:
         """Positions of the model; it takes their number from here where it has no option of its own."""
         return int(self.cfg.max_positions)
+
+
+def check_light_training(cfg: FineTuningConfig) -> None:
+    """Refuse values of --freeze-layers and --lora-* that cannot be.
+
+    Raises:
+        ValueError: naming the option and the value.
+    """
+    for name in ("freeze_layers", "lora_rank"):
+        if getattr(cfg, name) < 0:
+            raise ValueError(f"--{name.replace('_', '-')} must be 0 or more, got {getattr(cfg, name)}.")
+    if not 0.0 < cfg.lora_alpha < math.inf:
+        raise ValueError(f"--lora-alpha must lie above 0, got {cfg.lora_alpha}.")
+    for target in cfg.lora_targets.split(","):
+        if target not in TARGETS:
+            raise ValueError(
+                f"--lora-targets {cfg.lora_targets}: there is no linear layer {target!r}. Give some of "
+                f"{', '.join(TARGETS)}, with commas between them."
+            )

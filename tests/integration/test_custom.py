@@ -250,6 +250,46 @@ def test_long_texts_are_learned_in_windows_and_predicted_alike_by_model_and_expo
 
 
 @pytest.mark.slow
+def test_a_training_of_adapters_resumes_in_the_same_bits(work, tmp_path):
+    settings = PrepareSettings(
+        task="custom",
+        raw=work,
+        tokenizer=work / "tokenizer",
+        output_dir=tmp_path / "data",
+        max_length=64,
+        options=CustomOptions(train="classification.csv"),
+    )
+    prepare(settings)
+    name = "roberta_sentence_prediction"
+    words = [
+        *command("fairseq-train"),
+        str(tmp_path / "data"),
+        "--user-dir",
+        str(REPOSITORY / "roberta_plugin"),
+        "--cpu",
+    ]
+    words += ["--task", name, "--criterion", name, "--optimizer", "roberta_adamw", "--lr", "1e-3", *SIZES]
+    words += ["--batch-size", "16", "--disable-validation", "--lora-rank", "4", "--lora-targets", "q_proj,fc2"]
+    words += ["--finetune-from-model", str(work / "pretrained" / "checkpoint_last.pt")]
+    states = []
+    for folder, parts in (("whole", ("6",)), ("parts", ("3", "6"))):
+        for updates in parts:
+            done = run([*words, "--save-dir", str(tmp_path / folder), "--max-update", updates])
+            assert done.returncode == 0, done.stderr[-3000:]
+        states.append(torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=False))
+    whole, parts = states
+    assert all(torch.equal(value, parts["model"][name]) for name, value in whole["model"].items())
+    start = torch.load(work / "pretrained" / "checkpoint_last.pt", weights_only=False)["model"]
+    kept = [name for name in start if name.startswith("encoder.sentence_encoder.")]
+    assert all(torch.equal(start[name], whole["model"][name]) for name in kept)
+    assert any(value.any() for name, value in whole["model"].items() if name.endswith("lora_B"))
+    moments = [state["last_optimizer_state"]["state"] for state in states]
+    assert sum(each["exp_avg"].numel() for each in moments[0].values()) < 0.3 * sum(
+        start[name].numel() for name in kept
+    )
+
+
+@pytest.mark.slow
 def test_folds_give_mean_and_spread_for_several_labels(work):
     options = ("--kind", "multi-label", "--train", str(work / "multi-label.csv"))
     done = finetune(work, "folds", *options, "--folds", "2", "--quick", "--epochs", "25")

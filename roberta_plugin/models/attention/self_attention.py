@@ -73,7 +73,7 @@ class SelfAttention(nn.Module):
 
     def _project(self, x: Tensor, *projections: Linear) -> tuple[Tensor, ...]:
         """(B, T, D) -> one (B, H, T, K) per projection: separate matrices on disk, one matmul at run time."""
-        if not self.joins_projections:
+        if not self.joins_projections or any(projection.adapter is not None for projection in projections):
             apart = (projection(x).unflatten(-1, (self.num_heads, -1)) for projection in projections)
             return tuple(part.transpose(1, 2) for part in apart)
         weight = side_by_side([projection.weight for projection in projections])  # (nD, D)

@@ -108,10 +108,12 @@ class Linear(nn.Linear):
     def __init__(self, in_features: int, out_features: int, *, keeps_bf16: bool = False) -> None:
         super().__init__(in_features, out_features)
         self.keeps_bf16 = keeps_bf16
+        self.adapter: nn.Module | None = None  # see `models/adapters.py`
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., K) -> (..., N)."""
-        return self.product(input, self.weight, self.bias)
+        output = self.product(input, self.weight, self.bias)
+        return output if self.adapter is None else output + self.adapter(input).to(output.dtype)
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """`forward` with other parameters, such as those of several layers joined."""
@@ -122,11 +124,12 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, keeps_bf16: bool) -> Tensor:
         ctx.x_dtype = x.dtype
+        is_frozen = not ctx.needs_input_grad[1]  # then the input is not needed
         if not rounds():
-            ctx.save_for_backward(x, weight)
+            ctx.save_for_backward(None if is_frozen else x, weight)
             return plain_linear(x, weight, bias)
         x, weight = x.bfloat16(), weight.bfloat16()
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(None if is_frozen else x, weight)
         if keeps_bf16:
             return onednn_linear(x, weight, None if bias is None else bias.bfloat16())
         product = plain_linear(x, weight).float()
@@ -139,7 +142,7 @@ class _Linear(torch.autograd.Function):
         (gradient,) = gradients
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
         bias_grad = gradient.sum(dim=0).float() if needs_bias else None
-        gradient = gradient.to(x.dtype)
+        gradient = gradient.to(weight.dtype)
         return (
             plain_linear(gradient, weight.t()).to(ctx.x_dtype) if needs_x else None,
             plain_linear(gradient.t(), x.t()).float() if needs_weight else None,

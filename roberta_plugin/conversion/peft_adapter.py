@@ -1,0 +1,156 @@
+"""Low-rank adapters <-> peft's format: adapter_config.json and adapter_model.safetensors.
+
+The second file has the two matrices of each adapter (`models/adapters.py`), by the names of Hugging Face's modules, and
+the head as a whole, which peft calls a module to save. The model below, without which neither is of use, is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from roberta_plugin.conversion.fairseq_format import ADAPTERS
+from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
+from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
+from roberta_plugin.conversion.huggingface_model import TRUNK, to_hugging_face, translate
+from roberta_plugin.conversion.portable import PortableModel, task_state
+from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import read_json
+from roberta_plugin.models.adapters import merge
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+_TASKS = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "QuestionAnswering": "QUESTION_ANS"}
+# What changes the sum of weight and adapter, and the only value that is read.
+_PLAIN = {
+    "peft_type": "LORA",
+    "use_dora": False,
+    "fan_in_fan_out": False,
+    "bias": "none",
+    "rank_pattern": {},
+    "alpha_pattern": {},
+}
+_ADVICE = "Copy the file again."
+
+
+def write_adapter(model: PortableModel, folder: Path) -> None:
+    """Write the adapters and the head of a model into an existing folder.
+
+    Raises:
+        ValueError: if it has none.
+    """
+    adapters: dict[str, Tensor] = model.state.get(ADAPTERS) or {}
+    if not adapters or model.head.kind == MASKED_LM:
+        raise ValueError(
+            f"{model.path} has no adapters with a head: fine-tune it with --set lora-rank=8, or use --to huggingface."
+        )
+    heads = to_hugging_face(model.state, model.head)
+    parameters = {f"{_PREFIX}{name}": value for name, value in heads.items() if not name.startswith("roberta.")}
+    modules = []
+    for name in adapters:
+        layer, _, part = name.partition(".adapter.")
+        if part != "scale":
+            modules.append(translate(f"{layer}.weight", TRUNK).removesuffix(".weight"))
+            parameters[f"{_PREFIX}{modules[-1]}.{part}.weight"] = adapters[name]
+    rank = next(len(value) for name, value in adapters.items() if name.endswith("lora_A"))
+    scale = next(float(value) for name, value in adapters.items() if name.endswith("scale"))
+    config = {
+        **_PLAIN,
+        "task_type": _TASKS.get(model.head.hugging_face.suffix.removeprefix("For")),
+        "base_model_name_or_path": None,
+        "r": rank,
+        "lora_alpha": round(rank * scale, 4),
+        "lora_dropout": 0.0,
+        "target_modules": sorted(set(modules)),
+        "modules_to_save": sorted({name.removeprefix(_PREFIX).partition(".")[0] for name in parameters} - {"roberta"}),
+        "inference_mode": True,
+    }
+    write_weights(folder, parameters, name=WEIGHTS)
+    with atomic_write(folder / CONFIG, "w") as file:
+        json.dump(config, file, indent=2)
+
+
+def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
+    """A model with the adapters of a folder added to its weights, and with its head, if there is one.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if the adapters are of another form or another model.
+    """
+    path = folder / WEIGHTS
+    config = read_json(folder / CONFIG, keys=["r", "lora_alpha"], remedy="copy the file again")
+    if config is None or not path.is_file():
+        missing = CONFIG if config is None else WEIGHTS
+        raise FileNotFoundError(f"--adapter {folder} has no {missing}: name the folder that peft has written.")
+    for name, value in _PLAIN.items():
+        if (config.get(name) or value) != value:
+            raise ValueError(
+                f"{folder / CONFIG}: {name} is {config[name]!r}, and only {value!r} is read: merge it with peft, and "
+                "import the merged model."
+            )
+    scale = _scale_of(config, folder / CONFIG)
+    parameters, head = dict(model.parameters), {}
+    back = {theirs: ours for ours, theirs in TRUNK.items()}
+    for name, value in read_safetensors(path).items():
+        inner = name.removeprefix(_PREFIX)
+        layer, is_adapter, part = inner.partition(".lora_")
+        if not is_adapter:
+            head[inner] = value
+            continue
+        try:
+            own = translate(f"{layer}.weight", back).removesuffix(".weight")
+            axis = {"A.weight": 1, "B.weight": 0}[part]
+            fits = value.dim() == 2 and value.size(axis) == parameters[f"{own}.weight"].size(axis)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{path}: the model has no place for {name}: it is for another one.") from error
+        if not fits or value.size(1 - axis) != config["r"]:
+            raise ValueError(f"{path}: {name} has the shape {tuple(value.shape)}: it is for another model.")
+        parameters |= {f"{own}.adapter.lora_{part[0]}": value, f"{own}.adapter.scale": value.new_tensor(scale)}
+    try:
+        if not merge(parameters):
+            raise ValueError("it has no adapters")
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{path} is not complete ({error}). {_ADVICE}") from error
+    model = replace(model, state={**model.state, "model": parameters})
+    return _with_head(model, head, path) if head else model
+
+
+def _scale_of(config: Mapping[str, Any], path: Path) -> float:
+    rank, alpha = config["r"], config["lora_alpha"]
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
+        raise ValueError(f"{path}: r and lora_alpha must be numbers, got {rank!r} and {alpha!r}. {_ADVICE}")
+    return float(alpha / (rank**0.5 if config.get("use_rslora") else rank))
+
+
+def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) -> PortableModel:
+    """The model with the head of an adapter as its own."""
+    out = weights.get("classifier.out_proj.weight", weights.get("classifier.weight"))
+    if out is None:
+        raise ValueError(
+            f"{path} has {', '.join(sorted(weights))}, and only heads for labels, numbers and tags are read: merge it "
+            "with peft, and import the merged model."
+        )
+    kind = "tagging" if "classifier.weight" in weights else "classification" if len(out) > 1 else "regression"
+    head = Head(kind=kind, name=formats()[kind].default_head_name, num_outputs=len(out))
+    table = {theirs: f"{head.module}.{ours}" for ours, theirs in head.hugging_face.names.items()}
+    parameters = {**model.parameters, **{translate(name, table): value for name, value in weights.items()}}
+    positions = int(model.state["cfg"]["model"]["max_positions"])
+    task = {"_name": head.facts.task, "max_positions": positions, "classification_head_name": head.name}
+    settings = {"max_length": positions, **head.hugging_face.settings, "labels": []}
+    trained = task_state(
+        task=head.hugging_face.task,
+        settings=settings,
+        is_inferred=True,
+        made_anew=(),
+        mask_keeps_space=model.mask_keeps_space,
+        tokenizer=model.tokenizer,
+        vocabulary=model.vocabulary,
+    )
+    config = {**model.state["cfg"], "task": task}
+    state = {**model.state, "cfg": config, "model": parameters, "task_state": trained}
+    return replace(model, state=state, head=head, labels=())

@@ -1,0 +1,118 @@
+"""Adapters compute what peft computes with the same files, in both directions."""
+
+import json
+
+import pytest
+import torch
+
+from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.models.adapters import TARGETS, add_adapters
+from tests.tiny_predictors import CLASSES, write_predictor
+
+peft = pytest.importorskip("peft")
+transformers = pytest.importorskip("transformers")
+TEXTS = ["good bad good", "bad", "a good thing is not so bad, is it"]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A base model, the same as a folder of Hugging Face, and the same with adapters and a head."""
+    folder = tmp_path_factory.mktemp("adapters")
+    write_predictor(folder / "base", "fill_mask")
+    export_model(ExportSettings(checkpoint=folder / "base", to="huggingface", output_dir=folder / "theirs"))
+    write_predictor(folder / "tuned", "single")
+    state = torch.load(folder / "tuned" / "model.pt", weights_only=False)
+    state["model"] |= torch.load(folder / "base" / "model.pt", weights_only=False)["model"]
+    torch.save(state, folder / "tuned" / "model.pt")
+    model = RobertaHub.from_pretrained(folder / "tuned").model
+    torch.manual_seed(3)
+    add_adapters(model, rank=3, alpha=5.0, targets=TARGETS, first_layer=1)
+    for name, parameter in model.named_parameters():
+        if name.endswith("lora_B"):
+            torch.nn.init.normal_(parameter, std=0.3)
+    torch.save({**state, "model": model.state_dict()}, folder / "tuned" / "model.pt")
+    model.eval()
+    return folder, model
+
+
+def inputs_of(folder):
+    tokens = [RobertaHub.from_pretrained(folder).encode(text) for text in TEXTS]
+    return torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=1)
+
+
+def outputs_of(model, tokens):
+    with torch.no_grad():
+        return model(input_ids=tokens, attention_mask=tokens.ne(1).long()).logits
+
+
+def test_peft_reads_what_we_export(work):
+    folder, model = work
+    export_model(ExportSettings(checkpoint=folder / "tuned", to="peft", output_dir=folder / "adapter"))
+    config = json.loads((folder / "adapter" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["task_type"]) == (3, 5.0, "SEQ_CLS")
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "theirs", num_labels=2)
+    theirs = peft.PeftModel.from_pretrained(base, folder / "adapter").eval()
+    tokens = inputs_of(folder / "base")
+    with torch.no_grad():
+        ours = model(tokens, head=CLASSES)[0]
+    torch.testing.assert_close(outputs_of(theirs, tokens), ours, atol=2e-6, rtol=1e-5)
+    without = outputs_of(theirs.get_base_model(), tokens)
+    merged = RobertaHub.from_pretrained(folder / "tuned")
+    torch.testing.assert_close(merged.predict(CLASSES, tokens, return_logits=True), ours, atol=2e-6, rtol=1e-5)
+    with theirs.disable_adapter():
+        without = outputs_of(theirs, tokens)
+    assert (without - ours).abs().max() > 1e-3, "the adapters matter"
+    sizes = [
+        (folder / name).stat().st_size for name in ("adapter/adapter_model.safetensors", "theirs/model.safetensors")
+    ]
+    assert sizes[0] < 0.7 * sizes[1]
+    export_model(ExportSettings(checkpoint=folder / "tuned", to="huggingface", output_dir=folder / "merged"))
+    whole = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "merged").eval()
+    torch.testing.assert_close(outputs_of(whole, tokens), ours, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_scaled_by_root", [False, True])
+def test_we_read_what_peft_saves(work, tmp_path, is_scaled_by_root):
+    folder, _ = work
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "theirs", num_labels=3)
+    targets = ["query", "attention.output.dense", "intermediate.dense"]
+    config = peft.LoraConfig(
+        task_type="SEQ_CLS", r=4, lora_alpha=6, target_modules=targets, use_rslora=is_scaled_by_root
+    )
+    theirs = peft.get_peft_model(base, config).eval()
+    torch.manual_seed(4)
+    for name, parameter in theirs.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    theirs.save_pretrained(tmp_path / "adapter")
+    for source in ("theirs", "base"):
+        words = {"source": folder / source, "adapter": tmp_path / "adapter", "output_dir": tmp_path / source}
+        import_model(ImportSettings(**words, labels=("a", "b", "c")))
+        tokens = inputs_of(folder / "base")
+        hub = RobertaHub.from_pretrained(tmp_path / source)
+        found = hub.predict(CLASSES, tokens, return_logits=True)
+        torch.testing.assert_close(found, outputs_of(theirs, tokens), atol=2e-6, rtol=1e-5)
+        assert hub.labels == ["a", "b", "c"]
+
+
+def test_adapters_of_another_form_or_model_are_refused(work, tmp_path):
+    folder, _ = work
+    with pytest.raises(ValueError, match="has no adapters with a head: fine-tune it with --set lora-rank=8"):
+        export_model(ExportSettings(checkpoint=folder / "base", to="peft", output_dir=tmp_path / "none"))
+    export_model(ExportSettings(checkpoint=folder / "tuned", to="peft", output_dir=tmp_path / "adapter"))
+    path = tmp_path / "adapter" / "adapter_config.json"
+    content = json.loads(path.read_text())
+    settings = ImportSettings(source=folder / "base", adapter=tmp_path / "adapter", output_dir=tmp_path / "out")
+    for change, message in (
+        ({"use_dora": True}, "use_dora is True"),
+        ({"r": 5}, "it is for another model"),
+        ({"lora_alpha": "much"}, "r and lora_alpha must be numbers"),
+    ):
+        path.write_text(json.dumps(content | change))
+        with pytest.raises(ValueError, match=message):
+            import_model(settings)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no adapter_config\.json"):
+        import_model(settings)
+    assert not (tmp_path / "out").exists()
