@@ -17,7 +17,7 @@ from torch import Tensor
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
 from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
 from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
-from roberta_plugin.conversion.huggingface_model import TRUNK, to_hugging_face, translate
+from roberta_plugin.conversion.huggingface_model import TRUNK, to_hugging_face, translate, with_base_prefix
 from roberta_plugin.conversion.portable import PortableModel, task_state
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json
@@ -49,13 +49,16 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
         raise ValueError(
             f"{model.path} has no adapters with a head: fine-tune it with --set lora-rank=8, or use --to huggingface."
         )
-    heads = to_hugging_face(model.state, model.head)
-    parameters = {f"{_PREFIX}{name}": value for name, value in heads.items() if not name.startswith("roberta.")}
+    theirs = to_hugging_face(model.state, model.head)
+    trunk = next(name for name in theirs if name.endswith(".word_embeddings.weight")).partition(".")[0]
+    parameters = {f"{_PREFIX}{name}": value for name, value in theirs.items() if not name.startswith(f"{trunk}.")}
+    heads = {name.removeprefix(_PREFIX).partition(".")[0] for name in parameters}
     modules = []
     for name in adapters:
         layer, _, part = name.partition(".adapter.")
         if part != "scale":
-            modules.append(translate(f"{layer}.weight", TRUNK).removesuffix(".weight"))
+            inner = translate(f"{layer}.weight", TRUNK).removeprefix("roberta.").removesuffix(".weight")
+            modules.append(f"{trunk}.{inner}")
             parameters[f"{_PREFIX}{modules[-1]}.{part}.weight"] = adapters[name]
     rank = next(len(value) for name, value in adapters.items() if name.endswith("lora_A"))
     scale = next(float(value) for name, value in adapters.items() if name.endswith("scale"))
@@ -67,7 +70,7 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
         "lora_alpha": round(rank * scale, 4),
         "lora_dropout": 0.0,
         "target_modules": sorted(set(modules)),
-        "modules_to_save": sorted({name.removeprefix(_PREFIX).partition(".")[0] for name in parameters} - {"roberta"}),
+        "modules_to_save": sorted(heads),
         "inference_mode": True,
     }
     write_weights(folder, parameters, name=WEIGHTS)
@@ -96,11 +99,11 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     scale = _scale_of(config, folder / CONFIG)
     parameters, head = dict(model.parameters), {}
     back = {theirs: ours for ours, theirs in TRUNK.items()}
-    for name, value in read_safetensors(path).items():
-        inner = name.removeprefix(_PREFIX)
-        layer, is_adapter, part = inner.partition(".lora_")
+    found = {name.removeprefix(_PREFIX): value for name, value in read_safetensors(path).items()}
+    for name, value in with_base_prefix(found).items():
+        layer, is_adapter, part = name.partition(".lora_")
         if not is_adapter:
-            head[inner] = value
+            head[name] = value
             continue
         try:
             own = translate(f"{layer}.weight", back).removesuffix(".weight")

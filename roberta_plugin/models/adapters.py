@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2")
 _ENCODER = "encoder.sentence_encoder."
+_FINAL_NORM = "encoder.sentence_encoder.layer_norm."  # of encoders that normalize before their sublayers
 _LAYER = re.compile(r"encoder\.sentence_encoder\.layers\.(\d+)\.")
 _ADAPTER = ".adapter."
 _PARTS = ("lora_A", "lora_B", "scale")
@@ -125,6 +126,7 @@ def _is_alike(ours: Tensor, theirs: Tensor) -> bool:
 
 
 def _layer_of(name: str) -> int | None:
-    """The number of the encoder's layer that a parameter belongs to; -1 for embeddings, None for heads."""
-    found = _LAYER.match(name)
-    return int(found[1]) if found else -1 if name.startswith(_ENCODER) else None
+    """The number of the encoder's layer that a parameter belongs to; -1 for embeddings, None for what is above."""
+    if found := _LAYER.match(name):
+        return int(found[1])
+    return -1 if name.startswith(_ENCODER) and not name.startswith(_FINAL_NORM) else None

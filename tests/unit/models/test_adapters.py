@@ -90,6 +90,16 @@ def test_more_layers_than_there_are_and_shared_ones_are_refused():
     freeze_layers(our_model(share_layers="all"), 3)
 
 
+def test_the_last_norm_of_an_encoder_that_normalizes_before_is_trained():
+    model = our_model(encoder_normalize_before=True)
+    freeze_layers(model, 3)
+    encoder = model.encoder.sentence_encoder
+    assert {name for name, value in encoder.named_parameters() if value.requires_grad} == {
+        "layer_norm.weight",
+        "layer_norm.bias",
+    }
+
+
 def test_an_adapter_adds_its_product_and_begins_without_effect():
     plain, new, model = with_head(our_model()), adapted(is_new=True), adapted()
     assert torch.equal(logits_of(new), logits_of(adapted(is_new=True, rank=7)))
