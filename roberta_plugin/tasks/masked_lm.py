@@ -212,14 +212,15 @@ class RobertaMaskedLMTask(BlockTask):
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """See `BlockTask`; before the first epoch, rank 0 reads or computes the baselines and logs them."""
         super().begin_epoch(epoch, model)
-        if getattr(self.cfg, "no_baselines", False) or distributed_utils.get_global_rank() > 0:
+        new = [split for split in self._prefixes if split not in (self._train_split, *self.baselines)]
+        is_wanted = bool(self._train_split) and not getattr(self.cfg, "no_baselines", False)
+        if not new or not is_wanted or distributed_utils.get_global_rank() > 0:
             return
         train = [
             prefix
             for folder in data_folders(self.cfg.data)
             for prefix in split_prefixes(os.path.join(folder, self._train_split), combine=True)
         ]
-        new = [split for split in self.datasets if split not in (self._train_split, *self.baselines)]
         for split, found in baselines_of(train, {split: self._prefixes[split] for split in new}).items():
             self.baselines[split] = found
             if found is not None:
