@@ -1,8 +1,8 @@
 """Commands in forks of one process that has imported fairseq: that import takes longer than a tiny training.
 
 The plugin is not imported in that process, so each fairseq-train loads it by --user-dir, as a command of its own does.
-Each leads a session of its own, and may be killed with all that it has started. Programs in Python for which the import
-of fairseq matters (`run_python`) are forks of another process, which has imported the packages that fairseq imports.
+Each leads a session of its own, and may be killed with all that it has started. Programs in Python (`run_python`) are
+such forks too; where their own import of fairseq matters, of another process, which has imported fairseq's packages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def start(command):
     if child:
         return child
     os.setsid()
-    for descriptor, name in enumerate((os.devnull, command["stdout"], command["stderr"])):
+    for descriptor, name in enumerate((command["stdin"], command["stdout"], command["stderr"])):
         os.dup2(os.open(name, os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     os.chdir(command["cwd"])
     os.environ.clear()
@@ -118,18 +118,22 @@ class ForkedTrainings:
         environment: Mapping[str, str] | Sequence[Mapping[str, str]],
         log: Path | Sequence[Path] | None = None,
         fork_of: str = "fairseq",
+        stdin: str = "",
     ) -> None:
         """Start the commands.
 
         Args:
-            commands: each fairseq-train or roberta and its arguments; or python, -c, a program and its arguments.
+            commands: each fairseq-train or roberta and its arguments; or python, -c, a program and its
+                arguments.
             cwd: their current folder.
             environment: variables of all, or of each; those that torch reads when it is imported are the first call's.
             log: file that the output of all, or of each, is appended to; None: `wait` returns it.
             fork_of: kind of the process that forks, in `IMPORTS`.
+            stdin: what all read from their standard input.
         """
         self.commands = commands
         self._folder = tempfile.TemporaryDirectory()
+        (Path(self._folder.name) / "stdin").write_text(stdin)
         self._events = Path(self._folder.name) / "events"
         self._logs = [log] * len(commands) if log is None or isinstance(log, Path) else list(log)
         environments = [environment] * len(commands) if isinstance(environment, Mapping) else list(environment)
@@ -138,6 +142,7 @@ class ForkedTrainings:
             files = {name: str(self._output(number, name)) for name in ("stdout", "stderr")}
             for path in files.values():
                 Path(path).touch()
+            files["stdin"] = f"{self._folder.name}/stdin"
             variables = dict(environments[number])
             group.append({**files, "cwd": str(cwd), "environment": variables, "words": [str(word) for word in words]})
         server = _running(fork_of, cwd, environments[0])
@@ -217,18 +222,23 @@ class ForkedProcess:
 
 
 def run_forked(
-    arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout: float
+    arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout: float, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a fairseq-train or roberta to its end; see `ForkedTrainings`."""
-    return ForkedTrainings([arguments], cwd=cwd, environment=environment).wait(timeout)[0]
+    """Run one command to its end; see `ForkedTrainings`."""
+    return ForkedTrainings([arguments], cwd=cwd, environment=environment, stdin=stdin).wait(timeout)[0]
 
 
 def run_python(
-    program: str, *arguments: str, cwd: Path, environment: Mapping[str, str], timeout: float = 200
+    program: str,
+    *arguments: str,
+    cwd: Path,
+    environment: Mapping[str, str],
+    timeout: float = 200,
+    fork_of: str = "packages",
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -c` with a program that imports fairseq itself to its end."""
+    """Run `python -c` to its end; by default it imports fairseq itself."""
     command = ["python", "-c", program, *arguments]
-    return ForkedTrainings([command], cwd=cwd, environment=environment, fork_of="packages").wait(timeout)[0]
+    return ForkedTrainings([command], cwd=cwd, environment=environment, fork_of=fork_of).wait(timeout)[0]
 
 
 def _happens(event: Callable[[], bool], timeout: float) -> bool:

@@ -106,7 +106,10 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training_and_the_next_star
 
 
 def test_a_run_of_fairseqs_own_model_criterion_and_adam_goes_on_with_ours(tiny_data_bin, tmp_path):
-    """In fp32, by --restore-file, without --reset-optimizer: moments and updates go on, options count from here on."""
+    """In fp32, by --restore-file, without --reset-optimizer: moments and updates go on, options count from here on.
+
+    And what `roberta binarize` leaves is a data-bin for fairseq's task and model without us.
+    """
     options = (*LAST_ONLY, "--max-positions", "64")
     theirs = train_command(tiny_data_bin, tmp_path / "theirs", *options, "--max-update", "4")
     for option, name in (("--task", "masked_lm"), ("--criterion", "masked_lm"), ("--arch", "roberta_base")):

@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tarfile
 from itertools import islice
 from pathlib import Path
@@ -24,6 +23,7 @@ from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.hub import RobertaHub
 from tests.conftest import REPOSITORY
+from tests.forked_training import run_python
 from tests.real_data import unpack
 from tests.shell import shell
 from tests.tiny_benchmarks import write_tokenizer
@@ -77,10 +77,8 @@ def blocks(page: str, name: str, language: str = "bash") -> list[str]:
 
 
 def python(script: str, folder: Path) -> str:
-    """Run a program in a Python of its own, as a reader does; return what it printed to stdout."""
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, env=environment(), capture_output=True, text=True, timeout=300
-    )
+    """Run a program in a process of its own, as a reader does; return what it printed to stdout."""
+    done = run_python(script, cwd=folder, environment=environment())
     assert done.returncode == 0, f"{script}\n{done.stderr[-3000:]}"
     return done.stdout
 

@@ -178,19 +178,6 @@ def test_fairseqs_own_tasks_drive_our_model(tiny_data_bin, tmp_path, task):
     assert len(logged(save_dir, "valid")) == 1
 
 
-def test_fairseqs_own_task_and_model_train_on_our_data(tiny_data_bin, tmp_path):
-    """What the writer of `roberta binarize` leaves is a data-bin for fairseq without us."""
-    save_dir = tmp_path / "checkpoints"
-    arguments = train_command(tiny_data_bin, save_dir, "--max-update", "6", "--total-num-update", "6", "--no-save")
-    for option, name in (("--task", "masked_lm"), ("--criterion", "masked_lm"), ("--arch", "roberta_base")):
-        arguments[arguments.index(option) + 1] = name
-    user_dir = arguments.index("--user-dir")
-    del arguments[user_dir : user_dir + 2]
-    done = run(arguments)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert len(logged(save_dir, "train_inner")) == 6
-
-
 def test_shards_take_turns_by_epoch(tiny_data_bin, tmp_path):
     other = write_data_bin(tmp_path / "other", num_documents=30, seed=7)
     save_dir = tmp_path / "checkpoints"
@@ -257,18 +244,3 @@ def test_a_fault_in_a_users_own_task_has_its_traceback_and_a_refusal_of_ours_one
     assert (len(done.stderr.splitlines()) == 1) == is_short, done.stderr
     assert ("own_plugin" in done.stderr) != is_short
     assert done.stderr.splitlines()[-1].startswith("ValueError: ")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--tokens-per-sample", "128", "--max-positions", "64"), "--tokens-per-sample (128) exceeds the model's 64"),
-        (("--max-tokens", "40"), "--max-tokens (40) is smaller than --tokens-per-sample (64)"),
-    ],
-)
-def test_impossible_options_are_refused_by_name(tiny_data_bin, tmp_path, options, message):
-    done = run(
-        train_command(tiny_data_bin, tmp_path / "checkpoints", "--max-update", "2", "--total-num-update", "2", *options)
-    )
-    assert done.returncode != 0
-    assert message in done.stderr

@@ -118,7 +118,7 @@ print(seen)
 @pytest.mark.parametrize(("extra", "expected"), [([], "[(True, False)]"), (["--tpu"], "[(True, True)]")])
 def test_bf16_is_no_tpu_unless_asked_for(tiny_data_bin, extra, expected):
     code = BF16.replace("EXTRA", repr(extra)).replace("DATA", repr(str(tiny_data_bin)))
-    done = run_python(code, cwd=REPOSITORY, environment=environment())
+    done = run_python(code, cwd=REPOSITORY, environment=environment(), fork_of="fairseq")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == expected
 
@@ -147,7 +147,7 @@ if __name__ == "__main__":
 
 
 def test_a_checkpoint_reaches_the_other_ranks(tmp_path):
-    done = run_python(BROADCAST, str(tmp_path / "meet"), cwd=tmp_path, environment=environment())
+    done = run_python(BROADCAST, str(tmp_path / "meet"), cwd=tmp_path, environment=environment(), fork_of="fairseq")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "both"
 
@@ -200,7 +200,7 @@ train.cli_main()
 )
 def test_help_has_the_options_of_what_was_chosen(extra, expected):
     code = HELP.replace("EXTRA", repr(extra))
-    done = run_python(code, cwd=REPOSITORY, environment=environment())
+    done = run_python(code, cwd=REPOSITORY, environment=environment(), fork_of="fairseq")
     assert done.returncode == 0, done.stderr
     for option in expected:
         assert option in done.stdout

@@ -48,18 +48,21 @@ os.symlink({str(REPOSITORY / "roberta_plugin")!r}, os.path.join(folder, "other_n
 """ + USER_DIR.replace(repr(str(REPOSITORY / "roberta_plugin")), 'os.path.join(folder, "other_name")')
 
 REGISTER = "\nimport roberta_plugin\nroberta_plugin.register()\n"
-ORDERS = {
-    "plain import and register": REGISTER,
+FAIRSEQ_FIRST = {  # also `from fairseq import utils` imports all of it
     "fairseq first": "import fairseq.tasks, fairseq.models, fairseq.criterions\nimport roberta_plugin",
-    "plugin first": "import roberta_plugin\nimport fairseq.tasks, fairseq.models, fairseq.criterions" + REGISTER,
     "user-dir alone": USER_DIR,
-    "plain import, then user-dir, then register": "import roberta_plugin\n" + USER_DIR + REGISTER,
     "user-dir, then plain import": USER_DIR + "\nimport roberta_plugin",
     "user-dir, then register twice": USER_DIR + 2 * REGISTER,
     "user-dir, a link of another name": LINK,
+}
+PLUGIN_FIRST = {
+    "plain import and register": REGISTER,
+    "plugin first": "import roberta_plugin\nimport fairseq.tasks, fairseq.models, fairseq.criterions" + REGISTER,
+    "plain import, then user-dir, then register": "import roberta_plugin\n" + USER_DIR + REGISTER,
     "plain import, then such a link": "import roberta_plugin\n" + LINK,
     "the hub's module": "import roberta_plugin.hub" + REGISTER,
 }
+ORDERS = {**FAIRSEQ_FIRST, **PLUGIN_FIRST}
 
 
 def run(*arguments, folder=REPOSITORY):
@@ -70,7 +73,8 @@ def run(*arguments, folder=REPOSITORY):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_name_is_ours(order):
-    done = run_python(ORDERS[order] + CHECK, cwd=REPOSITORY, environment=environment())
+    fork_of = "fairseq" if order in FAIRSEQ_FIRST else "packages"
+    done = run_python(ORDERS[order] + CHECK, cwd=REPOSITORY, environment=environment(), fork_of=fork_of)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip().endswith("all ours")
 

@@ -1,8 +1,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from argparse import Namespace
 
 import pytest
@@ -10,7 +8,8 @@ import pytest
 from roberta_plugin.cli import doctor
 from roberta_plugin.cli.doctor import Finding
 from tests.conftest import REPOSITORY
-from tests.tiny_corpus import environment
+from tests.forked_training import run_forked
+from tests.tiny_corpus import command, environment
 
 
 def test_an_old_python_has_a_remedy_and_a_supported_one_has_none():
@@ -88,13 +87,7 @@ def test_transformers_that_cannot_be_imported_is_a_fault_and_the_torchaudio_behi
     (tmp_path / "torchaudio-2.11.0.dist-info").mkdir()
     (tmp_path / "torchaudio-2.11.0.dist-info" / "METADATA").write_text("Name: torchaudio\nVersion: 2.11.0\n")
     setting = {**environment(), "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"}
-    done = subprocess.run(
-        [sys.executable, "-m", "roberta_plugin.cli", "doctor", "--json"],
-        env=setting,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_forked([*command("roberta"), "doctor", "--json"], cwd=REPOSITORY, environment=setting, timeout=200)
     assert done.returncode == 1, done.stdout
     found = {finding["what"]: finding for finding in json.loads(done.stdout)["findings"] if finding["remedy"]}
     assert "2.11.0 with torch" in found["torchaudio"]["found"]
@@ -124,6 +117,6 @@ def test_all_registered_names_are_checked(monkeypatch):
         assert set(re.findall(rf'^@register_{kind}\("(\w+)"', sources, re.MULTILINE)) == set(doctor.REGISTERED[kind])
     finding = doctor.check_registry()
     assert finding.remedy == ""
-    assert "all 17" in finding.found
+    assert "all 18" in finding.found
     monkeypatch.setitem(TASK_REGISTRY, "squad2", dict)
     assert doctor.check_registry().found == "not registered by this plugin: task squad2"
