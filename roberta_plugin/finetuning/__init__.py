@@ -34,6 +34,7 @@ For all of them:
     options             the options of each task, as dataclasses with help texts
     glue  squad  race  tagging  summaries
                         rows, readers
+    xnli                trained in one language, tested in fifteen
     superglue           SuperGLUE, WinoGrande and CommonsenseQA
     custom              your own tables
 

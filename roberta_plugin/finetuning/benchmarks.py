@@ -17,6 +17,7 @@ from roberta_plugin.finetuning.options import (
     SuperGlueOptions,
     TaggingOptions,
     TaskOptions,
+    XnliOptions,
 )
 from roberta_plugin.kinds import kind_class
 from roberta_plugin.settings import flag, from_arguments
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Folder] = {
     "glue": Folder(
         "", ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"), GlueOptions
     ),
+    "xnli": Folder("classification", ("XNLI",), XnliOptions),
     "squad": Folder("question_answering", ("squad1", "squad2"), SquadOptions),
     "race": Folder("multiple_choice", ("race", "multiple_choice"), RaceOptions),
     "tagging": Folder("tagging", ("conll2003", "wnut17", "tagging"), TaggingOptions),

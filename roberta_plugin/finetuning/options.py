@@ -66,6 +66,18 @@ class GlueOptions(TaskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class XnliOptions(TaskOptions):
+    """Options of XNLI."""
+
+    language: str | None = option(
+        None,
+        "language of the training text and of the development set that chooses checkpoints (en)",
+        stage="prepare",
+        choices=("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SquadOptions(FileOptions):
     """Options of squad1 and squad2."""
 

@@ -47,7 +47,10 @@ def read_rows(glue_task: GlueTask, source: SplitSource, path: Path) -> list[Text
     for number, line in lines[0 if source.header else 1 :]:
         place = f"{path}, line {number}"
         try:
-            row = columns.row(line.split("\t"), place=place, index=len(rows))
+            values = line.split("\t")
+            if not columns.is_wanted(values):
+                continue
+            row = columns.row(values, place=place, index=len(rows))
         except _BrokenRowError:
             if not (glue_task.leaves_out_broken_rows and source.labelled):
                 raise
@@ -66,7 +69,8 @@ def read_rows(glue_task: GlueTask, source: SplitSource, path: Path) -> list[Text
             f"and {len(rows):,} are not; the official file has about twenty broken ones. Fetch it again."
         )
     if not rows:
-        raise ValueError(f"{path} has no rows: the file is empty or holds a header only. Fetch it again.")
+        only = "".join(f" with {name} {value}" for name, value in source.only.items())
+        raise ValueError(f"{path} has no rows{only}: the file is empty, cut off or of other rows. Fetch it again.")
     if num_broken:
         logger.warning(f"{path}: {num_broken} broken rows are left out, {len(rows):,} rows are kept")
     return rows
@@ -91,7 +95,7 @@ class _Columns:
         self.glue_task, self.source, self.num_columns = glue_task, source, len(header)
         label = (source.label or glue_task.label,) if source.labelled else ()
         sentences = source.sentences or glue_task.sentences
-        missing = [name for name in (*sentences, *label) if name not in header]
+        missing = [name for name in (*sentences, *label, *source.only) if name not in header]
         if missing:
             raise ValueError(
                 f"{path}, line 1: there is no column {', '.join(map(repr, missing))}; found "
@@ -100,7 +104,13 @@ class _Columns:
             )
         self.sentences = [header.index(name) for name in sentences]
         self.label = header.index(label[0]) if label else None
+        self.only = [(header.index(name), value) for name, value in source.only.items()]
         self.id = next((header.index(name) for name in _ID_COLUMNS if name in header), None)
+
+    def is_wanted(self, values: list[str]) -> bool:
+        """Whether a line is of the split; a broken one is, to be told."""
+        is_whole = len(values) == self.num_columns
+        return not is_whole or all(values[column] == value for column, value in self.only)
 
     def row(self, values: list[str], *, place: str, index: int) -> TextExample:
         """The row of one line, the `index`-th of the file."""
@@ -118,6 +128,7 @@ class _Columns:
         return TextExample(row_id, sentences, label, group)
 
     def _label(self, text: str, place: str) -> float:
+        text = self.source.renamed_labels.get(text, text)
         if self.glue_task.labels:
             if text in self.glue_task.labels:
                 return self.glue_task.labels.index(text)

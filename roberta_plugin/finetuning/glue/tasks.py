@@ -6,8 +6,8 @@ Columns are named as in the headers of the official files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ class SplitSource:
     header: tuple[str, ...] = ()  # names of the columns, for a file without a header line
     sentences: tuple[str, ...] = ()  # columns, if they differ from those of the task
     label: str = ""  # the same
+    renamed_labels: Mapping[str, str] = field(default_factory=dict)  # as the file spells them -> as the task does
+    only: Mapping[str, str] = field(default_factory=dict)  # column -> value: the file's other rows are of other splits
     submission: str = ""  # the leaderboard's name of the file of predictions, without .tsv
     num_rows: int = 0  # predictions that the leaderboard expects
 

@@ -39,6 +39,8 @@ def find_files(task: str, raw: Path, named: Mapping[str, str] | None = None) -> 
     if files:
         return files
     found = {split: raw / name for split, name in _FILES[task].items() if (raw / name).is_file()}
+    if task == "squad1":  # XQuAD (Artetxe et al. 2020): the questions of 240 passages in other languages
+        found |= {f"test_{path.name.split('.')[1]}": path for path in sorted(raw.glob("xquad.*.json"))}
     if not found:
         raise FileNotFoundError(
             f"{raw} holds no data for {task}: looked for {', '.join(_FILES[task].values())}. Name the folder that has "

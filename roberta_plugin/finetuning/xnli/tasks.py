@@ -1,0 +1,82 @@
+"""XNLI's official files as a row of benchmarks: MultiNLI in one language, and a test split for each language.
+
+    multinli.train.en.tsv   premise  hypo  label, `contradictory` for contradiction (XNLI-MT 1.0)   train
+    xnli.dev.tsv            language  gold_label  ...  sentence1  sentence2  ...  (XNLI 1.0)        valid, of --language
+    xnli.test.tsv           the same                                                                test_ar ... test_zh
+
+The checkpoint is chosen by the development set of the language that is trained on, so that the others are zero-shot
+("cross-lingual transfer" of XLM-R, Conneau et al. 2020, section 5.2 and table 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.finetuning.glue.reader import read_rows
+from roberta_plugin.finetuning.glue.tasks import GlueTask, SplitSource
+from roberta_plugin.finetuning.options import XnliOptions
+from roberta_plugin.finetuning.raw_files import find_files
+from roberta_plugin.finetuning.text_examples import TextExample
+
+LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
+# XLM-R large, trained in English only, on the test sets (Conneau et al. 2020, table 1).
+XLMR = dict(
+    zip(
+        ("en", "fr", "es", "de", "el", "bg", "ru", "tr", "ar", "vi", "th", "zh", "hi", "sw", "ur"),
+        (89.1, 84.1, 85.1, 83.9, 82.9, 84.0, 81.2, 79.6, 79.8, 80.8, 78.1, 80.2, 76.9, 73.9, 73.8),
+        strict=True,
+    )
+)
+_TRAINING_LABELS = {"contradictory": "contradiction"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class XnliTask(GlueTask):
+    """The task."""
+
+    def files(self, raw: Path, options: XnliOptions) -> dict[str, list[Path]]:
+        """See `Benchmark.files`; `raw` holds the files themselves or the folders of the two official archives."""
+        training = f"multinli.train.{options.language or 'en'}.tsv"
+        names = {
+            "train": [f"{folder}{training}" for folder in ("", "XNLI-MT-1.0/multinli/", "multinli/")],
+            **{split: [f"{folder}xnli.{file}.tsv" for folder in ("", "XNLI-1.0/")] for split, file in _EVALUATED},
+        }
+        found = find_files(self.name, raw, names)
+        tests = {f"test_{language}": [found["test"]] for language in LANGUAGES} if "test" in found else {}
+        return {"train": [found["train"]], "valid": [found["valid"]], **tests}
+
+    def settings(self, *, max_length: int, options: XnliOptions) -> dict[str, Any]:
+        """See `Benchmark.settings`."""
+        return {**super().settings(max_length=max_length, options=options), "language": options.language or "en"}
+
+    def read_split(self, split: str, paths: list[Path], options: XnliOptions) -> list[TextExample]:
+        """See `Benchmark.read_split`."""
+        (path,) = paths
+        language = split.removeprefix("test_") if split.startswith("test_") else options.language or "en"
+        (source,) = (source for source in self.sources if source.split == split.partition("_")[0])
+        return read_rows(self, replace(source, only={} if split == "train" else {"language": language}), path)
+
+
+_EVALUATED = (("valid", "dev"), ("test", "test"))
+TASKS = {
+    "XNLI": XnliTask(
+        name="XNLI",
+        sentences=("sentence1", "sentence2"),
+        label="gold_label",
+        labels=("contradiction", "neutral", "entailment"),
+        sources=(
+            SplitSource(
+                split="train",
+                files=("multinli.train.en.tsv",),
+                sentences=("premise", "hypo"),
+                label="label",
+                renamed_labels=_TRAINING_LABELS,
+            ),
+            SplitSource(split="valid", files=("xnli.dev.tsv",)),
+            SplitSource(split="test", files=("xnli.test.tsv",)),
+        ),
+        paper={f"test_{language}": {"XLM-R large": {"accuracy": number}} for language, number in XLMR.items()},
+    )
+}
