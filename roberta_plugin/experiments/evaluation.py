@@ -39,7 +39,7 @@ from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
 
 PREFIX = "evaluation_"
-_TUNED = ("null_threshold", "threshold")  # metrics that are options too
+_TUNED = ("null_threshold", "threshold", "temperature")  # metrics that are options too
 _LEAD = "lead_"  # in the names of the metrics of summaries
 _REMEDY = (
     "It is of no use as it is: try a higher learning rate (--only lr=...), more --epochs, or a model that was "
@@ -100,8 +100,8 @@ class Evaluation:
 def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     """Evaluate checkpoints on several splits, the development set first.
 
-    A threshold that is tuned on the development set, as for "no answer" in SQuAD 2.0 and for several labels, is applied
-    to the other splits, unless the options give one.
+    A threshold or a temperature that is found on the development set, as for "no answer" in SQuAD 2.0 and for several
+    labels, is applied to the other splits, unless the options give one.
 
     Raises:
         FileNotFoundError: if a checkpoint does not exist and its outputs are not stored.

@@ -26,6 +26,7 @@ from roberta_plugin.training.log import Curve, curve
 
 REPORT = "report.md"
 LEARNING_CURVE = "learning_curve.png"
+RELIABILITY = "reliability_{}.png"
 _MOST_LABELS = 40  # in a plot with readable numbers
 _OF_A_TYPE = ("f1_", "precision_", "recall_")  # of entities: three rows each
 
@@ -68,7 +69,7 @@ def rows_of(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
     for evaluation in evaluations:
         paper = benchmark_of(evaluation.task).paper.get(evaluation.split, {})
         for metric, median in evaluation.median.items():
-            if metric.endswith(("thresh", "threshold")):  # a threshold is not a metric
+            if metric.endswith(("thresh", "threshold", "temperature")):  # no metrics
                 continue
             values = [member["metrics"][metric] for member in evaluation.members]
             yield MetricRow(
@@ -142,6 +143,9 @@ def write_details(evaluations: Sequence[Evaluation], folder: Path, *, table: str
         if confusion and len(confusion["labels"]) <= _MOST_LABELS:
             with atomic_write(folder / _plot_name(evaluation)) as file:
                 plot_confusion(confusion["labels"], np.array(confusion["counts"]), file, title=evaluation.split)
+        if calibration := evaluation.details.get("calibration"):
+            with atomic_write(folder / RELIABILITY.format(evaluation.split)) as file:
+                plot_reliability(calibration, file, title=evaluation.split)
     parts = [f"# {detailed[0].task}: {Path(*Path(detailed[0].data).parts[-2:])}", table.rstrip()]
     if (folder / LEARNING_CURVE).is_file():
         parts.append(f"![loss and metric by update]({LEARNING_CURVE})")
@@ -159,6 +163,9 @@ def _section(evaluation: Evaluation, *, has_plot: bool) -> Iterator[str]:
     yield _metrics(evaluation)
     if "threshold" in evaluation.ensemble:
         yield f"Threshold: a probability of {evaluation.ensemble['threshold']:g}."
+    if calibration := details.get("calibration"):
+        yield _calibration(evaluation, calibration)
+        yield f"![accuracy by probability]({RELIABILITY.format(evaluation.split)})"
     if details.get("classes"):
         rows = [
             [row["label"], *(_percent(row[name]) for name in ("precision", "recall", "f1")), f"{row['support']:,}"]
@@ -167,6 +174,26 @@ def _section(evaluation: Evaluation, *, has_plot: bool) -> Iterator[str]:
         yield markdown_table(["label", "precision", "recall", "F1", "examples"], rows)
     if details.get("confusion") and has_plot:
         yield f"![right and predicted labels]({_plot_name(evaluation)})"
+    if details.get("hardest"):
+        yield "The highest losses, of wrong labels or hard texts:"
+        rows = [
+            [*(str(row[name]) for name in ("id", "line", "text", "label", "prediction")), f"{row['loss']:.4g}"]
+            for row in details["hardest"]
+        ]
+        yield markdown_table(["id", "line", "text", "label", "predicted", "loss"], rows)
+
+
+def _calibration(evaluation: Evaluation, calibration: Mapping[str, Any]) -> str:
+    """The expected calibration error, and with a temperature what it does."""
+    before, after = calibration["before"], calibration.get("after")
+    sentence = f"Expected calibration error {before['ece']:.1f} %, loss {before['loss']:.4f} nats"
+    if after is None:
+        return f"{sentence}; `--calibrate` would fit a temperature."
+    return (
+        f"{sentence}; with the temperature {calibration['temperature']:.3g}, which the probabilities above and in the "
+        f"predictions have, {after['ece']:.1f} % and {after['loss']:.4f} nats."
+        + (" It was fitted on these examples." if evaluation.split == "valid" else "")
+    )
 
 
 def _metrics(evaluation: Evaluation) -> str:
@@ -217,6 +244,26 @@ def plot_confusion(labels: Sequence[str], counts: Any, file: Any, *, title: str)
         axes.set_xlabel("predicted (examples)")
         axes.set_ylabel("right (examples)")
         axes.set_title(title, fontsize=9)
+
+
+def plot_reliability(calibration: Mapping[str, Any], file: Any, *, title: str) -> None:
+    """Draw how often the predicted label is right, by its probability, as a PNG; the area of a dot is its examples."""
+    with picture(file, width=4.2, height=4.0) as figure:
+        axes = figure.add_subplot()
+        axes.plot([0, 100], [0, 100], color="grey", linewidth=1, linestyle="--")
+        for name, label in (("before", "as trained"), ("after", "with the temperature")):
+            if found := calibration.get(name):
+                sure, right, number = (
+                    [each[key] for each in found["bins"]] for key in ("probability", "accuracy", "examples")
+                )
+                sizes = [12 + 200 * each / sum(number) for each in number]
+                axes.plot(sure, right, linewidth=1)
+                axes.scatter(sure, right, sizes, label=f"{label}: error {found['ece']:.1f} %", alpha=0.7)
+        axes.set_xlabel("probability of the predicted label (percent)")
+        axes.set_ylabel("how often it is right (percent)")
+        axes.set_title(title, fontsize=9)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7)
 
 
 def write_learning_curve(runs: Sequence[RunFolder], metric: Metric, folder: Path, *, is_regression: bool) -> None:

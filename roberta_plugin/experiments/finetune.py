@@ -8,8 +8,9 @@ Calling it again with the same settings resumes where it stopped. `cross_validat
     table --hash of the text--> K prepared folders, each with another Kth as development set
     each of them --finetune--> OUTPUT_DIR/fold-K-of-N/{data,runs,results}; their metrics --> OUTPUT_DIR/folds.md, .json
 
-Each fold chooses its cell of the grid by the metric that is reported, which flatters it a little; with one cell, as by
-`--quick`, there is no choice.
+Each fold chooses its checkpoint, its cell of the grid and its thresholds by the rows that it is judged by, which
+flatters it. With --valid-share, a share of the other parts chooses all of that, and the fold, the split `held_out`,
+only judges.
 
 Example:
     from roberta_plugin.experiments.finetune import FinetuneSettings, finetune
@@ -39,8 +40,18 @@ from roberta_plugin.experiments.sweeps.report import write_report as write_sweep
 from roberta_plugin.experiments.sweeps.run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, keep_best, not_best
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.benchmarks import selectable
+from roberta_plugin.finetuning.custom.tasks import HELD_OUT
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
+
+_HONEST = (
+    "held_out is each fold, which chose nothing: its mean is honest. valid is a share of the other rows, which chose "
+    "checkpoint, cell of the grid, threshold and temperature."
+)
+_FLATTERED = (
+    "Each fold also chose its checkpoint, cell of the grid, threshold and temperature, which flatters the mean; with "
+    "--valid-share 0.1, other rows choose them."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +225,8 @@ def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: 
     table = ""
     if all(fold.evaluations for fold in folds):
         rows = rows_of_folds([fold.evaluations for fold in folds])
-        table = folds_as_markdown(rows)
+        is_honest = any(row["split"] == HELD_OUT for row in rows)
+        table = f"{folds_as_markdown(rows)}\n{_HONEST if is_honest else _FLATTERED}\n"
         for name, text in (("folds.md", table), ("folds.json", json.dumps(rows, indent=2) + "\n")):
             with atomic_write(settings.output_dir / name, "w") as file:
                 file.write(text)
@@ -271,7 +283,7 @@ def folds_as_markdown(rows: Sequence[dict[str, float | str]]) -> str:
     for row in rows:
         metric = str(row["metric"])
         mean, deviation, smallest, largest = (
-            f"{row[name]:.2f}" if "threshold" in metric else shown(metric, float(row[name]))
+            f"{row[name]:.2f}" if metric.endswith(("threshold", "temperature")) else shown(metric, float(row[name]))
             for name in ("mean", "deviation", "smallest", "largest")
         )
         cells.append([str(row["split"]), metric, mean, deviation, f"{smallest} to {largest}", str(row["folds"])])

@@ -187,6 +187,7 @@ def _grid_content(
             f"The paper starts {settings.task} from its {recipe.starts_from} model: to do the same, give --model the "
             f"output folder of `roberta finetune {recipe.starts_from}`."
         )
+    benchmark_of(settings.task).check_scoring(prepared, settings.task_options)
     options = train_options(settings)
     if "label-smoothing" in options:
         kind_of(prepared).check_smoothing()

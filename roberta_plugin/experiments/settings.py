@@ -245,10 +245,8 @@ class FinetuneSettings(RunSettings, DataSettings):
         options = self.options
         if not isinstance(options, CustomOptions):
             raise ValueError(f"--folds goes with custom: {self.task} has an official development set.")
-        if options.valid or options.valid_share or options.fold:
-            raise ValueError(
-                "--folds cuts the development sets from --train: leave --valid, --valid-share and --fold out."
-            )
+        if options.valid or options.fold:
+            raise ValueError("--folds cuts the development sets from --train: leave --valid and --fold out.")
         if self.data is not None:
             raise ValueError("--folds prepares one folder for each fold: leave --data out, and give --train.")
 

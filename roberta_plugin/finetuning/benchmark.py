@@ -300,10 +300,19 @@ class Benchmark(ABC):
             JSON values, of which `experiments/evaluation_report.py` shows: `num_examples`; `intervals`, metric -> the
             ends of its confidence interval; `not_measured`, metrics that the split cannot tell; `baseline`, metric ->
             what a constant answer gets; `classes`, a row per label with `label`, `precision`, `recall` and `f1`, which
-            are None if no example has the label, and `support`; `confusion`, `labels` and `counts`. Empty for a
-            split without labels.
+            are None if no example has the label, and `support`; `confusion`, `labels` and `counts`; `calibration`,
+            the `temperature` and, `before` and `after` it, what `kinds/calibration.reliability` finds; `hardest`, the
+            examples with the highest loss. Empty for a split without labels.
         """
         return {}
+
+    def check_scoring(self, prepared: Prepared, options: Any) -> None:
+        """Refuse options of the scoring that do not fit the data; called before anything is trained.
+
+        Raises:
+            ValueError: naming the option and the remedy.
+        """
+        return None
 
     def prediction_files(self, split: str) -> Sequence[str]:
         """Names of the prediction files of a split, relative to the `folder` of `score`."""

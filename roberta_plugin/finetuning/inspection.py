@@ -174,15 +174,28 @@ def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> I
             yield f"{name}: {', '.join(f'{label} {count:,}' for label, count in counts)}"
         else:
             yield f"{name}: {_values(values, labels if name == 'label' else [])}"
+    chosen = np.linspace(0, len(split) - 1, num_samples).astype(int).tolist()
+    for index in chosen:
+        for text in shown_texts(prepared, split, [index], every=True):
+            yield f"example {index}: {text}"
+
+
+def shown_texts(
+    prepared: Prepared, split: PreparedSplit, examples: Sequence[int], *, most: int = 200, every: bool = False
+) -> list[str]:
+    """The texts of the first sequence of some examples, or of every one, as the model reads them, shortened."""
     back = prepared.vocabulary.model_to_tokenizer(prepared.tokenizer)
     eos_id = prepared.vocabulary.eos_id
-    for index in np.linspace(0, len(split) - 1, num_samples).astype(int).tolist():
-        for number in range(split.offsets[index], split.offsets[index + 1]):
-            ids = sequences[number]
+    found = []
+    for index in examples:
+        first = split.offsets[index]
+        for number in range(first, split.offsets[index + 1] if every else first + 1):
+            ids = split.sequences[number]
             parts = [back[part] for part in np.split(ids, np.flatnonzero(ids == eos_id))]
             texts = [prepared.tokenizer.decode([int(token) for token in part if token >= 0]) for part in parts]
             shown = " | ".join(text for text in texts if text)
-            yield f"example {index}: {shown if len(shown) <= 200 else shown[:200] + '...'}"
+            found.append(shown if len(shown) <= most else shown[:most] + "...")
+    return found
 
 
 def _values(values: NDArray[np.generic], labels: Sequence[str]) -> str:

@@ -348,7 +348,7 @@ class CustomOptions(FileOptions):
     valid_share: float | None = option(
         None,
         "without --valid: share of the texts of each label in --train that is cut off as development set, by a hash of "
-        "the text (0.1)",
+        "the text (0.1); with --fold or --folds: of the other parts, which then chooses all, and the fold only judges",
         stage="prepare",
         smallest=0.001,
         largest=0.999,
@@ -393,11 +393,28 @@ class CustomOptions(FileOptions):
     threshold: float | None = option(
         None,
         "multi-label: probability from 0 to 1 from which a label is predicted; question-answering: probability of no "
-        "answer above which none is given (default: the threshold with the best F1 on the development set)",
+        "answer above which none is given (default: the threshold with the best F1 on the development set); "
+        "classification: of two labels, probability from which the second is predicted (default: the more probable)",
         stage="score",
         smallest=0.0,
         largest=1.0,
         metavar="P",
+    )
+    tune_threshold: str | None = option(
+        None,
+        "classification: instead of --threshold, the one with the best value of this metric on the development set; f1 "
+        "is that of the second label",
+        stage="score",
+        choices=("f1", "macro_f1", "mcc", "accuracy", "acc_and_f1"),
+    )
+    calibrate: bool = option(
+        False,
+        "classification: divide the logits by the temperature with the smallest loss on the development set, in "
+        "predictions too",
+        stage="score",
+    )
+    temperature: float | None = option(
+        None, "classification: divide the logits by this number", stage="score", above=0.0, metavar="T"
     )
 
     def __post_init__(self) -> None:
@@ -421,12 +438,13 @@ class CustomOptions(FileOptions):
         of_kinds = {
             "choices_columns": ("multiple-choice",),
             "label_separator": ("multi-label",),
-            "threshold": ("multi-label", "question-answering"),
+            "threshold": ("classification", "pair", "multi-label", "question-answering"),
+            **dict.fromkeys(("tune_threshold", "calibrate", "temperature"), ("classification", "pair")),
             "labels": ("classification", "pair", "multi-label", "multiple-choice", "tagging"),
             "long_texts": ("classification", "pair", "multi-label", "regression"),
         }
         for name, kinds in of_kinds.items():
-            if self.kind is not None and getattr(self, name) is not None and kind not in kinds:
+            if self.kind is not None and getattr(self, name) not in (None, False) and kind not in kinds:
                 raise ValueError(f"--{name.replace('_', '-')} goes with --kind {' or '.join(kinds)}, not {kind}.")
         if self.class_weights not in (None, ("none",)) and kind not in ("classification", "pair", "multi-label"):
             raise ValueError(f"--class-weights goes with labels, and --kind {kind} has none of its own.")
@@ -451,10 +469,11 @@ class CustomOptions(FileOptions):
             raise ValueError(
                 "--group-column says how --train is cut, and --valid that it is not. Leave one of them out."
             )
-        cut_by = [name for name in ("valid", "valid_share", "fold") if getattr(self, name) is not None]
-        if len(cut_by) > 1:
-            named = " and ".join(f"--{name.replace('_', '-')}" for name in cut_by)
-            raise ValueError(f"{named} both say what the development set is: give one of them.")
+        for name in ("valid_share", "fold"):
+            if self.valid is not None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"--valid and --{name.replace('_', '-')} both say what the development set is: give one of them."
+                )
 
     def part(self) -> tuple[int, int]:
         """Which part is the development set, and of how many.

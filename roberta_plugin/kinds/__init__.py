@@ -24,6 +24,7 @@ What the classes are made of:
     outputs             a model's raw outputs for a split
     averaging           logits of several models   -> mean probabilities
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations; per class, at thresholds
+    calibration         probabilities              -> temperature, expected calibration error
     examples            rows                       -> examples; what is odd about them
     labels              examples                   -> labels in order, their weights
     texts               texts and pairs            -> model inputs
@@ -73,7 +74,7 @@ class Entry(NamedTuple):
 KINDS: dict[str, Entry] = {
     "fill_mask": Entry("FillMask", "text"),
     "score": Entry("TextScore", "text", options=("score", "per_token")),
-    "classification": Entry("Classification", "text [text_pair]", is_own=True),
+    "classification": Entry("Classification", "text [text_pair]", options=("threshold", "temperature"), is_own=True),
     "multi_label": Entry("MultiLabel", "text [text_pair]", options=("threshold",), is_own=True),
     "regression": Entry("Regression", "text [text_pair]", is_own=True),
     "pair_ranking": Entry("PairRanking", "text [text_pair]", task_kind="regression"),

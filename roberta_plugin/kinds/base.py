@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -187,12 +188,15 @@ class Kind(ABC):
         Raises:
             ValueError: if the model cannot give such answers.
         """
-        goes_with = {option: kind for kind, entry in KINDS.items() for option in entry.options}
+        goes_with: dict[str, list[str]] = {}
+        for kind, entry in KINDS.items():
+            for option in entry.options:
+                goes_with.setdefault(option, []).append(kind)
         if cls.head in ("", "masked_lm"):
-            goes_with["head"] = "kinds that are fine-tuned"
-        for name, kind in goes_with.items():
-            if getattr(options, name) not in (None, False) and kind != cls.name:
-                raise ValueError(f"--{name.replace('_', '-')} goes with {kind}, and this is {cls.name}.")
+            goes_with["head"] = ["kinds that are fine-tuned"]
+        for name, kinds in goes_with.items():
+            if getattr(options, name) not in (None, False) and cls.name not in kinds:
+                raise ValueError(f"--{name.replace('_', '-')} goes with {' and '.join(kinds)}, and this is {cls.name}.")
         if options.text_pair_column is not None and len(cls.fields) == 1:
             raise ValueError(f"--text-pair-column goes with models of two texts, and this one is for {cls.name}.")
         made = cls(hub.trained_on.get("settings", {}), task_name=str(hub.trained_on.get("task")))
@@ -292,19 +296,35 @@ class Kind(ABC):
         return names if len(names) == number else [form.format(label) for label in range(number)]
 
     def chosen_threshold(self) -> float:
-        """The threshold that is given, or that of the development set if the model is the output folder of `roberta
-        finetune`, or 0.5.
+        """The threshold (`chosen`), or 0.5.
+
+        Raises:
+            ValueError: as `chosen`.
+        """
+        found = self.chosen(self.threshold)
+        return DEFAULT_THRESHOLD if found is None else found
+
+    def chosen(self, option: str) -> float | None:
+        """The threshold or temperature that is given, or that `roberta finetune` has found, if the model is its output
+        folder: on the development set, for the run that answers.
 
         Raises:
             ValueError: if the file that has it is damaged.
         """
-        given: float | None = getattr(self.options, self.threshold)
+        given: float | None = getattr(self.options, option)
         if given is not None or not self.options.model.is_dir():
-            return DEFAULT_THRESHOLD if given is None else given
-        path = self.options.model / "results" / "evaluation_valid.json"
-        remedy = f"give --{self.threshold.replace('_', '-')}"
-        metrics = (read_json(path, keys=["ensemble"], remedy=remedy) or {}).get("ensemble", {})
-        return float(next((metrics[name] for name in THRESHOLDS if name in metrics), DEFAULT_THRESHOLD))
+            return given
+        remedy = f"give --{option.replace('_', '-')}"
+        folder: Path = self.options.model
+        found = read_json(folder / "results" / "evaluation_valid.json", keys=["ensemble"], remedy=remedy) or {}
+        runs = (read_json(folder / "runs" / "report.json", keys=["ensemble"], remedy=remedy) or {}).get("ensemble")
+        best = Path(runs[0]["run"]).parts if runs else ()
+        members = [
+            each["metrics"] for each in found.get("members", ()) if Path(each["checkpoint"]).parts[-4:-2] == best
+        ]
+        metrics = next(iter(members), found.get("ensemble", {}))
+        names = THRESHOLDS if option in THRESHOLDS else (option,)
+        return next((float(metrics[name]) for name in names if name in metrics), None)
 
     def check_one_output(self) -> None:
         """Refuse a head with several outputs.

@@ -20,10 +20,11 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.averaging import class_probabilities
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
+from roberta_plugin.kinds.calibration import fitted_temperature, losses, reliability, tempered
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.labels import balanced_weights, found_labels, given_weights, number_of
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
+from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
 from roberta_plugin.tables import Row
 
 
@@ -34,6 +35,8 @@ class Classification(TextKind, TableKind):
     description = "chooses a class for a text or a pair of texts"
     loss = "classification"
     has_labels = can_smooth = True
+    threshold = "threshold"
+    scoring = ("threshold", "tune_threshold", "temperature", "calibrate")
     hugging_face = HuggingFace(
         **SEQUENCE_CLASSIFICATION, problem_type="single_label_classification", settings={"kind": "classification"}
     )
@@ -71,16 +74,19 @@ class Classification(TextKind, TableKind):
         """See `Kind.decide`: the most probable label."""
         return np.asarray(class_probabilities(logits_of(members)).argmax(axis=1))
 
+    def open(self) -> None:
+        """See `Kind.open`."""
+        super().open()
+        self.temperature, self.limit = self.chosen("temperature"), self.chosen("threshold")
+        if self.limit is not None:
+            check_two(self.known_labels(self.hub.num_classes(self.head_name)), "threshold")
+
     def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
         """See `TextKind.decode`: the most probable label; probabilities of members are averaged."""
         probabilities = class_probabilities(logits_of(members))  # (N, C)
-        labels = self.known_labels(probabilities.shape[1])
-        answers = []
-        for row in probabilities.tolist():
-            best = max(range(len(row)), key=row.__getitem__)
-            shown = dict(zip(labels, map(rounded, row), strict=True))
-            answers.append({"label": labels[best], "probability": rounded(row[best]), "probabilities": shown})
-        return answers
+        if self.temperature is not None:
+            probabilities = tempered(probabilities, self.temperature)
+        return _entries(probabilities, self.known_labels(probabilities.shape[1]), self.limit)
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> str:
         """See `TableKind.read_target`: the label as text."""
@@ -106,26 +112,115 @@ class Classification(TextKind, TableKind):
         """See `TableKind.columns`."""
         return {"label": number_of(example.target, self.labels, example)}
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
-        """See `TableKind.judged`."""
-        labels = self.labels
-        answers = split.columns.get("label")
+    def check_scoring(self, options: Any, valid: PreparedSplit) -> None:
+        """See `TableKind.check_scoring`: thresholds go with two labels, and are found where there are both."""
+        super().check_scoring(options, valid)
+        present = np.unique(np.asarray(valid.columns["label"])) if "label" in valid.columns else ()
+        for name in options.given("score"):
+            if name in ("threshold", "tune_threshold"):
+                check_two(self.labels, name)
+            if name in ("tune_threshold", "calibrate") and len(present) < len(self.labels) and len(present) < 2:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} needs a development set with examples of several labels, and all of "
+                    f"{valid.folder} have the same. Leave it out, or give a larger development set."
+                )
+
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
+        """See `TableKind.judged`: the most probable label, or of two the one that a threshold decides for.
+
+        Raises:
+            ValueError: if a threshold or a temperature is to be found on another split than the development set.
+        """
+        labels, answers = self.labels, split.columns.get("label")
+        right = None if answers is None else np.asarray(answers)
+        raw = probabilities = class_probabilities(logits_of(members))  # (N, C)
+        temperature, threshold = options.temperature, options.threshold
+        if options.calibrate and temperature is None:
+            temperature = fitted_temperature(raw, _of_development(split, right, "temperature"))
+        if temperature is not None:
+            probabilities = tempered(raw, temperature)
+        if options.tune_threshold and threshold is None:
+            check_two(labels, "tune_threshold")
+            known = _of_development(split, right, "threshold")
+            threshold = metrics.tuned_threshold(probabilities[:, 1], known, options.tune_threshold)
 
         def entries() -> Iterator[dict[str, Any]]:
-            for index, (id_, found) in enumerate(zip(ids_of(split), self.decode(members), strict=True)):
+            for index, (id_, found) in enumerate(
+                zip(ids_of(split), _entries(probabilities, labels, threshold), strict=True)
+            ):
                 entry = {"id": id_, "prediction": found.pop("label"), "probability": found.pop("probability")}
-                yield {**entry, **({} if answers is None else {"label": labels[int(answers[index])]}), **found}
+                yield {**entry, **({} if right is None else {"label": labels[int(right[index])]}), **found}
 
-        if answers is None:
-            return Outcome(entries=entries, num_examples=len(split))
-        right, predictions = np.asarray(answers), self.decide(members, split)
+        given = {"entries": entries, "num_examples": len(split), "threshold": threshold, "temperature": temperature}
+        if right is None:
+            return Outcome(**given)
+        known, predictions = right, _decided(probabilities, threshold)
         counts = metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
+        scores = _scores(raw) if len(labels) == 2 else None
+
+        def measure(weights: Weights) -> dict[str, float]:
+            found = metrics.of_classes(known, predictions, weights, num_classes=len(labels))
+            of_scores = {} if scores is None else metrics.OF_SCORES
+            return found | {name: 100 * function(known, scores, weights) for name, function in of_scores.items()}
+
         return Outcome(
-            entries=entries,
-            num_examples=len(split),
-            measure=lambda weights: metrics.of_classes(right, predictions, weights, num_classes=len(labels)),
+            **given,
+            measure=measure,
+            losses=losses(probabilities, right),
             tables={
                 "classes": metrics.class_table(counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1), labels),
                 "confusion": {"labels": labels, "counts": counts.astype(int).tolist()},
+                "calibration": {
+                    "temperature": temperature,
+                    "before": reliability(raw, right),
+                    **({} if temperature is None else {"after": reliability(probabilities, right)}),
+                },
             },
         )
+
+
+def check_two(labels: Sequence[str], option: str) -> None:
+    """Refuse an option of the threshold between two labels, if there are more.
+
+    Raises:
+        ValueError: naming the option and the labels.
+    """
+    if len(labels) != 2:
+        raise ValueError(
+            f"--{option.replace('_', '-')} goes with two labels, and there are {len(labels)}: "
+            f"{', '.join(labels[:10])}. Leave it out: the most probable label is predicted."
+        )
+
+
+def _of_development(split: PreparedSplit, right: Any, what: str) -> Any:
+    """The right answers, if the split is one to choose by."""
+    if right is None or split.name != "valid":
+        raise ValueError(
+            f"The {what} is found on the development set, not on the split {split.name}: evaluate `valid` too, or give "
+            f"--{what}."
+        )
+    return right
+
+
+def _decided(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
+    """The number of the label of each example (N,)."""
+    if threshold is None:
+        return np.asarray(probabilities.argmax(axis=1))
+    return np.asarray(probabilities[:, 1] >= threshold, dtype=np.int64)
+
+
+def _entries(
+    probabilities: NDArray[np.float64], labels: Sequence[str], threshold: float | None
+) -> list[dict[str, Any]]:
+    """The label of each example, its probability, and those of all labels."""
+    answers = []
+    for row, best in zip(probabilities.tolist(), _decided(probabilities, threshold).tolist(), strict=True):
+        shown = dict(zip(labels, map(rounded, row), strict=True))
+        answers.append({"label": labels[best], "probability": rounded(row[best]), "probabilities": shown})
+    return answers
+
+
+def _scores(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The log-odds of the second label (N,), finer than its probability where that is about 1."""
+    logs = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    return np.asarray(logs[:, 1] - logs[:, 0])

@@ -138,7 +138,27 @@ def threshold_counts(probabilities: Numbers, answers: Numbers) -> Numbers:
 
 def best_threshold(counts: Numbers) -> float:
     """The threshold with the best micro-F1, from counts (M, 3, C); of equal ones the one that is nearest to 0.5."""
-    values = micro_f1(counts)
+    return _with_the_best(micro_f1(counts))
+
+
+def tuned_threshold(probabilities: Numbers, answers: Numbers, metric: str) -> float:
+    """The threshold with the best metric of `OF_COUNTS`, as `best_threshold` chooses.
+
+    Args:
+        probabilities: of class 1 (N,).
+        answers: 0 or 1 (N,).
+        metric: its name.
+    """
+    counts = threshold_counts(probabilities[:, None], answers[:, None].astype(np.bool_))[:, :, 0]  # (M, 3)
+    of_metric = OF_COUNTS[metric]
+    tables = (
+        np.array([[len(answers) - predicted - present + right, predicted - right], [present - right, right]])
+        for right, predicted, present in counts
+    )
+    return _with_the_best(np.array([of_metric(table) for table in tables]))
+
+
+def _with_the_best(values: Numbers) -> float:
     best = np.flatnonzero(values >= values.max() - 1e-12)
     return float(THRESHOLDS[best[np.abs(THRESHOLDS[best] - 0.5).argmin()]])
 

@@ -43,6 +43,7 @@ class MultiLabel(TextKind, TableKind):
         settings={"kind": "multi_label"},
     )
     threshold = "threshold"
+    scoring = ("threshold",)
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
@@ -127,13 +128,13 @@ class MultiLabel(TextKind, TableKind):
             present[number_of(label, self.labels, example)] = 1
         return {"labels": present}
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
         """See `TableKind.judged`: the labels above the threshold.
 
         Raises:
             ValueError: if no threshold is given, and the split has no right answers to find it by.
         """
-        labels, probabilities = self.labels, label_probabilities(members)
+        labels, probabilities, threshold = self.labels, label_probabilities(members), options.threshold
         answers = split.columns.get("labels")
         right = None if answers is None else np.asarray(answers, dtype=bool)
         if threshold is None:
@@ -162,7 +163,14 @@ class MultiLabel(TextKind, TableKind):
             measure=lambda weights: metrics.of_labels(known, predictions, weights),
             tables={"classes": metrics.class_table(*counts, labels)},
             threshold=threshold,
+            losses=np.logaddexp(0, np.where(right, -1, 1) * _log_odds(probabilities)).mean(axis=1),
         )
+
+
+def _log_odds(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    smallest = np.finfo(np.float64).tiny
+    odds: NDArray[np.float64] = np.log(np.maximum(probabilities, smallest))
+    return odds - np.log(np.maximum(1 - probabilities, smallest))
 
 
 def label_probabilities(members: Sequence[RawOutputs]) -> NDArray[np.float64]:

@@ -221,7 +221,7 @@ class MultipleChoice(TableKind):
             found.append(marked(content, is_cut=is_cut))
         return found
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
         """See `TableKind.judged`: the most probable option; probabilities of members are averaged."""
         offsets = np.asarray(split.offsets)
         probabilities = option_probabilities(members, offsets)  # (S,)
@@ -242,10 +242,11 @@ class MultipleChoice(TableKind):
             entries=entries,
             num_examples=len(split),
             measure=lambda weights: metrics.of_choices(is_right, weights),
+            losses=-np.log(np.maximum(probabilities[offsets[:-1] + np.asarray(right)], np.finfo(np.float64).tiny)),
         )
 
     def baseline(
-        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, threshold: float | None
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, options: Any
     ) -> dict[str, float]:
         """See `TableKind.baseline`: a guess."""
         return {"accuracy": 100 * float((1 / np.diff(split.offsets)).mean())}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +84,7 @@ class QuestionAnswering(TableKind):
     fields = ("context", "question")
     can_pack = False
     threshold = "null_threshold"
+    scoring = ("threshold",)
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
@@ -254,13 +255,13 @@ class QuestionAnswering(TableKind):
             entry["no_answer_probability"] = rounded(null)
         return {**entry, "candidates": candidates}
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
         """See `TableKind.judged`: the best span, or no answer if its probability is above the threshold.
 
         Raises:
             ValueError: if no threshold is given, and the split has no right answers to find it by.
         """
-        questions = Questions(split, _RULES)
+        questions, threshold = Questions(split, _RULES), options.threshold
         decoded = decode(questions, members, n_best=1)
         best = [found.candidates[0].text if found.candidates else "" for found in decoded]
         null = [found.null_probability for found in decoded]
@@ -293,10 +294,10 @@ class QuestionAnswering(TableKind):
         )
 
     def baseline(
-        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, threshold: float | None
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, options: Any
     ) -> dict[str, float]:
         """See `TableKind.baseline`: no answer to any question, whatever the threshold is."""
-        return super().baseline(split, outputs, train, 0.0)
+        return super().baseline(split, outputs, train, replace(options, threshold=0.0))
 
 
 class _QuestionsInMemory(Questions):

@@ -117,7 +117,7 @@ class Regression(TextKind, TableKind):
         """See `TableKind.columns`."""
         return {"label": float(example.target)}
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
         """See `TableKind.judged`."""
         predictions = self.decide(members, split)
         answers = split.columns.get("label")
@@ -134,4 +134,5 @@ class Regression(TextKind, TableKind):
             entries=entries,
             num_examples=len(split),
             measure=lambda weights: metrics.of_numbers(right, predictions, weights),
+            losses=(predictions - right) ** 2,
         )

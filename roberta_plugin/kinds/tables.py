@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +26,21 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
+from roberta_plugin.kinds import OWN, kind_class
 from roberta_plugin.kinds.base import Kind
 from roberta_plugin.kinds.examples import Example, is_missing
+from roberta_plugin.kinds.metrics import OF_SCORES
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.texts import TextLayout, sentence_inputs
 from roberta_plugin.tables import Row, check_text, format_of, read_table
 
+Options = Any
+"""A `CustomOptions` of `finetuning/options.py`, whose room is above this one."""
 Weights = NDArray[Any]
 Measure = Callable[[Weights], dict[str, float]]
 """How often each example counts (N,) -> metrics in percent; all ones give the metrics themselves."""
 
-OF_ALL_LABELS = ("macro_f1", "mcc")  # metrics to which every label contributes, however rare it is
+OF_ALL_LABELS = ("macro_f1", "mcc", *OF_SCORES)  # metrics to which every label contributes, however rare it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,10 @@ class Outcome:
     """For the report: `classes`, one row per label; `confusion`, counts by right and predicted label; `errors`."""
     threshold: float | None = None
     """The probability from which a label was predicted; None where there is no threshold."""
+    temperature: float | None = None
+    """What the logits were divided by; None: nothing."""
+    losses: NDArray[Any] | None = None
+    """The loss of each example (N,), by the probabilities or numbers in the entries; None: it has none of its own."""
     not_measured: tuple[str, ...] = ()
     """Metrics that the split cannot tell."""
 
@@ -77,6 +85,9 @@ class Outcome:
 
 class TableKind(Kind):
     """A kind of tables of your own."""
+
+    scoring: ClassVar[tuple[str, ...]] = ()
+    """Options of the scoring that it has."""
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
@@ -202,8 +213,19 @@ class TableKind(Kind):
             split.add(inputs, **({} if example.target is None else self.columns(example)))
             split.record({"id": example.id, "line": example.line})
 
+    def check_scoring(self, options: Options, valid: PreparedSplit) -> None:
+        """Refuse options of the scoring that this kind or the development set does not go with.
+
+        Raises:
+            ValueError: naming the option and the remedy.
+        """
+        for name in options.given("score"):
+            if name not in self.scoring:
+                kinds = " and ".join(each for each in OWN if name in cast(type[TableKind], kind_class(each)).scoring)
+                raise ValueError(f"--{name.replace('_', '-')} goes with {kinds}, and this is {self.name}.")
+
     @abstractmethod
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Options) -> Outcome:
         """Predictions and metrics, without the baseline; the members of an ensemble are averaged.
 
         Raises:
@@ -216,24 +238,25 @@ class TableKind(Kind):
         members: Sequence[RawOutputs],
         *,
         train: PreparedSplit,
-        threshold: float | None = None,
+        options: Options,
     ) -> Outcome:
         """Predictions and metrics beside those of the constant answer, which the training set gives.
 
         Raises:
             ValueError: as `judged`.
         """
-        found = self.judged(split, members, threshold)
+        found = self.judged(split, members, options)
         if found.measure is None:
             return found
-        return replace(found, baseline=self.baseline(split, members[0], train, found.threshold))
+        decided = replace(options, threshold=found.threshold, tune_threshold=None, calibrate=False)
+        return replace(found, baseline=self.baseline(split, members[0], train, decided))
 
     def baseline(
-        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, threshold: float | None
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, options: Options
     ) -> dict[str, float]:
         """The metrics of the constant answer on a labelled split."""
         constant = self.constant(outputs, train)
-        judged = None if constant is None else self.judged(split, [constant], threshold)
+        judged = None if constant is None else self.judged(split, [constant], options)
         if judged is None or judged.measure is None:
             return {}
         return judged.measure(np.ones(judged.num_examples))

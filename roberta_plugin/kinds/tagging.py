@@ -359,7 +359,7 @@ class Tagging(TableKind):
         ]
         return entry
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
         """See `TableKind.judged`: the most probable tag of each word; probabilities of members are averaged."""
         sentences, labels = Sentences(split), self.labels
         found = sentences.decided(members, labels)  # (W,)

@@ -72,10 +72,18 @@ class PredictSettings:
     valid_sequences: bool = setting(False, "tags: the most probable sequence among those that are valid")
     threshold: float | None = setting(
         None,
-        "multi_label: probability from which a label is given (default: as --null-threshold)",
+        "multi_label: probability from which a label is given; classification: of two labels, that from which the "
+        "second is given (default: as --null-threshold; classification: the more probable label)",
         metavar="P",
         smallest=0,
         largest=1,
+    )
+    temperature: float | None = setting(
+        None,
+        "classification: what the logits are divided by (default: what `roberta finetune --calibrate` found on the "
+        "development set, if MODEL is its output folder; else 1)",
+        metavar="T",
+        above=0,
     )
     num_sentences: int | None = setting(None, "sentences of a summary (3)", smallest=1)
     length_share: float | None = setting(

@@ -93,6 +93,7 @@ def tuned(work):
     write_json_lines(work / "test.jsonl", opinions(50, seed=5))
     options = ("--train", str(work / "classification.csv"), "--test", str(work / "test.jsonl"))
     options += ("--quick", "--epochs", "20", "--class-weights", "balanced", "--select", "loss")
+    options += ("--calibrate", "--tune-threshold", "mcc")
     done = finetune(work, "tuned", *options, start=run_on_terminal)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert re.search(r"\| custom \| valid \| macro_f1 \|", done.stdout)
@@ -187,6 +188,9 @@ def test_predictions_name_the_labels_and_are_those_of_the_evaluation(tuned, work
     found = [answer["label"] for answer in answers]
     lines = (tuned / "results" / "test.predictions.jsonl").read_text().splitlines()
     assert found == [json.loads(line)["prediction"] for line in lines]
+    assert json.loads((tuned / "results" / "evaluation_valid.json").read_text())["ensemble"].keys() > {"temperature"}
+    for answer, line in zip(answers, lines, strict=True):  # with the temperature
+        assert answer["probability"] == pytest.approx(json.loads(line)["probability"], abs=1e-4)
     assert set(found) == {"pos", "neg"}
 
 
@@ -292,13 +296,13 @@ def test_a_training_of_adapters_resumes_in_the_same_bits(work, tmp_path):
 @pytest.mark.slow
 def test_folds_give_mean_and_spread_for_several_labels(work):
     options = ("--kind", "multi-label", "--train", str(work / "multi-label.csv"))
-    done = finetune(work, "folds", *options, "--folds", "2", "--quick", "--epochs", "25")
+    done = finetune(work, "folds", *options, "--folds", "2", "--valid-share", "0.2", "--quick", "--epochs", "25")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     rows = json.loads((work / "folds" / "folds.json").read_text())
-    (f1,) = [row for row in rows if row["metric"] == "micro_f1"]
+    (f1,) = [row for row in rows if (row["split"], row["metric"]) == ("held_out", "micro_f1")]
     assert f1["folds"] == 2 and f1["mean"] > 90
     values = [
-        json.loads((work / "folds" / f"fold-{number}-of-2/results/evaluation_valid.json").read_text())["median"]
+        json.loads((work / "folds" / f"fold-{number}-of-2/results/evaluation_held_out.json").read_text())["median"]
         for number in (1, 2)
     ]
     assert f1["mean"] == pytest.approx(np.mean([each["micro_f1"] for each in values]))
@@ -306,10 +310,10 @@ def test_folds_give_mean_and_spread_for_several_labels(work):
     ids = [
         json.loads(line)["id"]
         for number in (1, 2)
-        for line in (work / "folds" / f"fold-{number}-of-2/results/valid.predictions.jsonl").read_text().splitlines()
+        for line in (work / "folds" / f"fold-{number}-of-2/results/held_out.predictions.jsonl").read_text().splitlines()
     ]
     assert sorted(map(int, ids)) == list(range(2, 302)), "each row is predicted once"
-    assert "| valid | micro_f1 |" in done.stdout
+    assert "| held_out | micro_f1 |" in done.stdout and "its mean is honest" in done.stdout
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ Shapes: N examples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -32,7 +33,8 @@ def intervals(
         drawn = rng.integers(num_examples, size=num_examples)
         weights = np.bincount(drawn, minlength=num_examples).astype(np.float64)
         for name, value in measure(weights).items():
-            found.setdefault(name, []).append(value)
+            if not math.isnan(value):  # a sample without an example of a label
+                found.setdefault(name, []).append(value)
     tail = 50 * (1 - COVERAGE)
     return {
         name: (float(np.percentile(values, tail)), float(np.percentile(values, 100 - tail)))

@@ -30,7 +30,7 @@ import numpy as np
 from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training, as_json
 from roberta_plugin.finetuning.custom.bootstrap import intervals
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
-from roberta_plugin.finetuning.inspection import labels_without_examples
+from roberta_plugin.finetuning.inspection import labels_without_examples, shown_texts
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
@@ -51,9 +51,12 @@ from roberta_plugin.kinds.tables import Outcome, TableKind
 logger = logging.getLogger(__name__)
 
 VALID_SHARE = 0.1
+NUM_HARDEST = 20  # examples with the highest loss that a report lists
+_MOST_CHARACTERS = 120  # of their texts
 _COLUMNS = ("text_column", "text_pair_column", "label_column", "id_column", "group_column")
 _RECORDED = (*_COLUMNS, "delimiter", "label_separator", "fold")
-_SPLITS = ("train", "valid", "test")
+HELD_OUT = "held_out"  # a fold that judges what an inner development set has chosen
+_SPLITS = ("train", "valid", HELD_OUT, "test")
 SIZES: tuple[tuple[float, Training], ...] = (  # below this number of examples
     (1_000, Training(batches=(16,), epochs=20)),
     (10_000, Training(num_seeds=3)),
@@ -91,14 +94,14 @@ class OwnTables(Benchmark):
         name = str(options.kind).replace("-", "_")
         name = "classification" if name == "pair" else name
         plain = {item: getattr(options, item) for item in _RECORDED}
-        is_cut = options.valid is None and options.fold is None
+        share = options.valid_share if options.fold else options.valid_share or VALID_SHARE
         found: dict[str, Any] = {
             **plain,
             "kind": name,
             "max_length": max_length,
             "text_column": options.text_column or "text",
             "label_column": list(options.label_column or ("label",)),
-            "valid_share": (options.valid_share or VALID_SHARE) if is_cut else None,
+            "valid_share": None if options.valid else share,
             "class_weights": weights_of(options.class_weights or ("none",)),
             **({"labels": list(options.labels)} if options.labels else {}),
         }
@@ -150,7 +153,8 @@ class OwnTables(Benchmark):
         if outcome.measure is None:
             return Judged({}, files)
         metrics = outcome.measure(np.ones(outcome.num_examples))
-        return Judged(metrics if outcome.threshold is None else {**metrics, "threshold": outcome.threshold}, files)
+        found = {name: getattr(outcome, name) for name in ("threshold", "temperature")}
+        return Judged(metrics | {name: value for name, value in found.items() if value is not None}, files)
 
     def details(
         self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: CustomOptions
@@ -165,18 +169,38 @@ class OwnTables(Benchmark):
             "not_measured": list(outcome.not_measured),
             "baseline": dict(outcome.baseline),
             **outcome.tables,
+            "hardest": _hardest(prepared, prepared.split(split), outcome),
         }
+
+    def check_scoring(self, prepared: Prepared, options: CustomOptions) -> None:
+        """See `Benchmark.check_scoring`."""
+        table_kind(prepared.settings).check_scoring(options, prepared.split("valid"))
 
     def _outcome(
         self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: CustomOptions
     ) -> Outcome:
         kind = table_kind(prepared.settings)
-        if options.threshold is not None and not kind.threshold:
-            raise ValueError(
-                f"--threshold goes with multi-label and question-answering, and {prepared.folder} is for {kind.name}."
-            )
-        outcome = kind.outcome(part, members, train=prepared.split("train"), threshold=options.threshold)
+        kind.check_scoring(options, part)
+        outcome = kind.outcome(part, members, train=prepared.split("train"), options=options)
         return outcome.without_metrics_of_all_labels() if labels_without_examples(prepared, part) else outcome
+
+
+def _hardest(prepared: Prepared, split: PreparedSplit, outcome: Outcome) -> list[dict[str, Any]]:
+    """The examples with the highest loss, the highest first: their id, line, text, label, prediction and loss."""
+    if outcome.losses is None:
+        return []
+    order = np.argsort(-outcome.losses, kind="stable")[:NUM_HARDEST].tolist()
+    texts = shown_texts(prepared, split, order, most=_MOST_CHARACTERS)
+    chosen = set(order)
+    rows = {
+        index: {"id": record["id"], "line": record["line"], "label": entry["label"], "prediction": entry["prediction"]}
+        for index, (record, entry) in enumerate(zip(split.records(), outcome.entries(), strict=True))
+        if index in chosen
+    }
+    return [
+        {**rows[index], "text": text, "loss": float(outcome.losses[index])}
+        for index, text in zip(order, texts, strict=True)
+    ]
 
 
 def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
@@ -208,25 +232,34 @@ def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
 
 
 def _cut(table: Sequence[Example], kind: TableKind, options: CustomOptions) -> dict[str, list[Example]]:
-    """Training and development set out of one table, cut by groups, if there are any, else by texts."""
+    """Training and development set out of one table, cut by groups, if there are any, else by texts.
+
+    A fold with a share is held out, and the share of the rest is the development set.
+    """
     table = _grouped(table, kind)
 
     def key(example: Example) -> Sequence[str]:
         return (example.group,) if example.group else kind.split_key(example)
 
+    grouped = ""
+    if any(example.group for example in table):
+        grouped = (
+            f" The rows form {len({key(example) for example in table}):,} groups: another --group-column has more."
+        )
+    parts: dict[str, list[Example]] = {}
+    train = table
     if options.fold is not None:
         number, total = options.part()
         chosen = cut_fold(table, number=number, total=total, key=key, labels=kind.split_labels)
         remedy = f"There are too few different texts for {total} folds: give a smaller number."
-    else:
-        chosen = cut_share(table, share=options.valid_share or VALID_SHARE, key=key, labels=kind.split_labels)
+        name = HELD_OUT if options.valid_share else "valid"
+        train, parts[name] = divided(table, chosen, remedy=remedy + grouped)
+    if "valid" not in parts:
+        share = options.valid_share or VALID_SHARE
+        chosen = cut_share(train, share=share, key=key, labels=kind.split_labels)
         remedy = "Give another --valid-share, or a table for --valid."
-    if any(example.group for example in table):
-        remedy += (
-            f" The rows form {len({key(example) for example in table}):,} groups: another --group-column has more."
-        )
-    train, valid = divided(table, chosen, remedy=remedy)
-    return {"train": train, "valid": valid}
+        train, parts["valid"] = divided(train, chosen, remedy=remedy + grouped)
+    return {"train": list(train), **parts}
 
 
 def _grouped(table: Sequence[Example], kind: TableKind) -> Sequence[Example]:

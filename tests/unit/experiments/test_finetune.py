@@ -81,8 +81,8 @@ def test_each_fold_has_its_part_and_its_folder(settings):
         ({"task": "RTE", "options": None}, {}, "--folds goes with custom: RTE has"),
         ({"folds": 1}, {}, "--folds must be 2 or more, got 1"),
         ({"data": Path("data")}, {}, "leave --data out"),
-        ({}, {"valid": "dev.csv"}, "leave --valid, --valid-share and --fold out"),
-        ({}, {"fold": "1/3"}, "leave --valid, --valid-share and --fold out"),
+        ({}, {"valid": "dev.csv"}, "leave --valid and --fold out"),
+        ({}, {"fold": "1/3"}, "leave --valid and --fold out"),
     ],
 )
 def test_what_does_not_go_with_folds_is_refused(settings, changes, options, message):

@@ -411,9 +411,34 @@ def test_the_threshold_for_no_answer_is_the_one_of_the_development_set_or_the_gi
         answers(folder, asked)
 
 
-def test_thresholds_of_other_kinds_are_refused(models):
-    with pytest.raises(ValueError, match="--threshold goes with multi_label, and this is classif"):
+def test_a_label_is_given_at_the_threshold_and_temperature_of_the_run_that_answers(models, tmp_path):
+    (plain,) = answers(models["single"], ["good"])
+    names, shares = zip(*plain["probabilities"].items(), strict=True)
+    assert len(names) == 2
+    folder = tmp_path / "tuned"
+    shutil.copytree(models["single"], folder)
+    (folder / "results").mkdir()
+    (folder / "runs").mkdir()
+    (folder / "runs" / "report.json").write_text(json.dumps({"ensemble": [{"run": "lr-1/seed-2", "checkpoint": "x"}]}))
+    members = [
+        {"checkpoint": f"moved/runs/lr-1/seed-{seed}/checkpoints/checkpoint_best.pt", "metrics": metrics}
+        for seed, metrics in ((1, {}), (2, {"temperature": 0.1, "threshold": 0.99}))
+    ]
+    (folder / "results" / "evaluation_valid.json").write_text(json.dumps({"ensemble": {}, "members": members}))
+    powers = [share**10 for share in shares]  # divided by 0.1
+    (tuned,) = answers(folder, ["good"])
+    assert list(tuned["probabilities"].values()) == pytest.approx([each / sum(powers) for each in powers], rel=1e-3)
+    assert tuned["label"] == names[powers[1] / sum(powers) >= 0.99]
+    for limit, label in ((0.0, names[1]), (1.0, names[0])):
+        (given,) = answers(folder, ["good"], threshold=limit, temperature=1.0)
+        assert given == {**plain, "label": label, "probability": plain["probabilities"][label]}
+    with pytest.raises(ValueError, match="--threshold goes with two labels, and there are 3: "):
         answers(models["classification"], PAIRS[:1], threshold=0.4)
+
+
+def test_thresholds_of_other_kinds_are_refused(models):
+    with pytest.raises(ValueError, match="--threshold goes with classification and multi_label, and this is regr"):
+        answers(models["regression"], PAIRS[:1], threshold=0.4)
     with pytest.raises(ValueError, match="--null-threshold goes with question_answering"):
         answers(models["regression"], PAIRS[:1], null_threshold=0.4)
 

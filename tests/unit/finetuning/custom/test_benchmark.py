@@ -1,10 +1,12 @@
 """Outputs of models become metrics, details and files, for every kind."""
 
 import json
+import re
 from itertools import chain
 
 import numpy as np
 import pytest
+import sklearn.metrics as sk
 
 from roberta_plugin.experiments.evaluation import EvaluateSettings
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
@@ -119,7 +121,7 @@ def test_the_threshold_is_the_given_one_or_the_best(prepare_table):
     assert given["threshold"] == 0.5 > tuned["threshold"]
     assert tuned["micro_f1"] > given["micro_f1"]
     other = prepare_table(output="other")
-    with pytest.raises(ValueError, match="--threshold goes with multi-label and"):
+    with pytest.raises(ValueError, match="--threshold goes with two labels, and there are 3"):
         benchmark_of("custom").score(other, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
 
 
@@ -196,3 +198,111 @@ def test_the_recipe_goes_to_the_task_of_the_kind(prepare_table):
     assert (recipe.train["task"], recipe.metric["value"]) == ("roberta_tagging", "f1")
     weighted = benchmark_of("custom").recipe(prepare_table(class_weights="balanced", output="weighted"))
     assert weighted.metric["value"] == "macro_f1"
+
+
+def two_labels(prepare_table, **options):
+    rows = [row for row in rows_of("classification", 300) if row["label"] != "none"]
+    return prepare_table(rows=rows, **{"valid_share": 0.4, **options})
+
+
+def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(prepare_table, tmp_path):
+    prepared = two_labels(prepare_table, fold="1/3")
+    assert prepared.splits == ("train", "valid", "held_out")
+    outputs = {split: logits_for(prepared, split, noise=3.0) for split in ("valid", "held_out")}
+    for split, raw in outputs.items():
+        write_outputs(tmp_path / "outputs", raw, prepared.split(split))
+    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "output_dir": tmp_path / "results"}
+    options = CustomOptions(tune_threshold="macro_f1", calibrate=True)
+    valid, held_out = evaluate_splits(EvaluateSettings(**settings, options=options, stored=[tmp_path / "outputs"]))
+
+    def odds(split):
+        return np.diff(outputs[split].logits.astype(np.float64))[:, 0] / valid.ensemble["temperature"]
+
+    right = np.asarray(prepared.split("valid").columns["label"])
+    f1s = [
+        sk.f1_score(right, 1 / (1 + np.exp(-odds("valid"))) >= limit, average="macro")
+        for limit in np.arange(1, 100) / 100
+    ]
+    assert valid.ensemble["macro_f1"] == pytest.approx(100 * max(f1s))
+    assert f1s[round(100 * valid.ensemble["threshold"]) - 1] == pytest.approx(max(f1s))
+    assert valid.ensemble["temperature"] > 1.2, "the noise is too sure of itself"
+    assert {name: held_out.ensemble[name] for name in ("threshold", "temperature")} == {
+        name: valid.ensemble[name] for name in ("threshold", "temperature")
+    }
+    right = np.asarray(prepared.split("held_out").columns["label"])
+    found = 1 / (1 + np.exp(-odds("held_out")))
+    assert held_out.ensemble["roc_auc"] == pytest.approx(100 * sk.roc_auc_score(right, found))
+    assert held_out.ensemble["average_precision"] == pytest.approx(100 * sk.average_precision_score(right, found))
+    assert held_out.ensemble["accuracy"] == pytest.approx(
+        100 * sk.accuracy_score(right, found >= valid.ensemble["threshold"])
+    )
+    assert held_out.details["baseline"]["roc_auc"] == 50
+    calibration = held_out.details["calibration"]
+    assert calibration["after"]["loss"] == pytest.approx(sk.log_loss(right, found))
+    assert calibration["after"]["loss"] < calibration["before"]["loss"]
+
+    hardest = held_out.details["hardest"]
+    losses = -np.log(np.where(right == 1, found, 1 - found))
+    assert [each["loss"] for each in hardest] == pytest.approx(np.sort(losses)[::-1][: len(hardest)])
+    lines = (tmp_path / "results" / "held_out.predictions.jsonl").read_text().splitlines()
+    written = {entry["id"]: entry for entry in map(json.loads, lines)}
+    rows = (tmp_path / "my.csv").read_text().splitlines()
+    for each in hardest:
+        assert f"{each['text']},{each['label']}" == rows[each["line"] - 1]
+        assert each["prediction"] == written[each["id"]]["prediction"]
+    write_report([valid, held_out], tmp_path / "results")
+    report = (tmp_path / "results" / "report.md").read_text()
+    assert "| id | line | text | label | predicted | loss |" in report
+    assert re.search(r"Expected calibration error [\d.]+ %.* with the temperature [\d.]+", report)
+    assert (tmp_path / "results" / "reliability_held_out.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (
+            "classification",
+            {"tune_threshold": "f1"},
+            "--tune-threshold goes with two labels, and there are 3: neg, none",
+        ),
+        ("classification", {"threshold": 0.3}, "--threshold goes with two labels"),
+        ("multi-label", {"calibrate": True}, "--calibrate goes with classification, and this is multi_label"),
+        (
+            "regression",
+            {"threshold": 0.5},
+            "--threshold goes with classification and multi_label and question_answering",
+        ),
+    ],
+)
+def test_options_of_the_scoring_that_do_not_fit_are_named_before_a_training(prepare_table, kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        benchmark_of("custom").check_scoring(prepare_table(kind), CustomOptions(**options))
+
+
+def test_a_development_set_of_one_label_chooses_neither_threshold_nor_temperature(prepare_table, tmp_path):
+    write_csv(tmp_path / "dev.csv", [{"text": f"so bad {n}", "label": "neg"} for n in range(9)])
+    prepared = two_labels(prepare_table, valid="dev.csv", valid_share=None)
+    for options, name in (({"tune_threshold": "f1"}, "--tune-threshold"), ({"calibrate": True}, "--calibrate")):
+        with pytest.raises(ValueError, match=f"{name} needs a development set with examples of several labels"):
+            benchmark_of("custom").check_scoring(prepared, CustomOptions(**options))
+    outputs = [logits_for(prepared, "valid", noise=1)]
+    assert "roc_auc" not in benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=NONE)
+    with pytest.raises(ValueError, match="The temperature is found on the development set, not on the split train"):
+        benchmark_of("custom").score(
+            prepared,
+            "train",
+            [logits_for(prepared, "train", noise=1)],
+            folder=None,
+            options=CustomOptions(calibrate=True),
+        )
+
+
+def test_folds_with_a_share_hold_each_row_out_once(prepare_table):
+    ids = []
+    for number in range(1, 4):
+        prepared = two_labels(prepare_table, fold=f"{number}/3", valid_share=0.2, output=f"fold-{number}")
+        parts = [{record["id"] for record in prepared.split(name).records()} for name in prepared.splits]
+        assert len(set.union(*parts)) == sum(map(len, parts)), "no row is in two splits"
+        assert len(parts[1]) == pytest.approx(0.2 * (len(parts[0]) + len(parts[1])), rel=0.3)
+        ids += parts[2]
+    assert len(ids) == len(set(ids)) == sum(map(len, parts))
