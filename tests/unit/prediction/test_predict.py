@@ -427,7 +427,7 @@ def test_a_label_is_given_at_the_threshold_and_temperature_of_the_run_that_answe
     (folder / "results" / "evaluation_valid.json").write_text(json.dumps({"ensemble": {}, "members": members}))
     powers = [share**10 for share in shares]  # divided by 0.1
     (tuned,) = answers(folder, ["good"])
-    assert list(tuned["probabilities"].values()) == pytest.approx([each / sum(powers) for each in powers], rel=1e-3)
+    assert list(tuned["probabilities"].values()) == pytest.approx([each / sum(powers) for each in powers], abs=1e-5)
     assert tuned["label"] == names[powers[1] / sum(powers) >= 0.99]
     for limit, label in ((0.0, names[1]), (1.0, names[0])):
         (given,) = answers(folder, ["good"], threshold=limit, temperature=1.0)
