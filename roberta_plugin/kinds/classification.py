@@ -78,7 +78,7 @@ class Classification(TextKind, TableKind):
         """See `Kind.open`."""
         super().open()
         self.temperature, self.limit = self.chosen("temperature"), self.chosen("threshold")
-        if self.limit is not None:
+        if self.options.threshold is not None:
             check_two(self.known_labels(self.hub.num_classes(self.head_name)), "threshold")
 
     def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
@@ -112,17 +112,17 @@ class Classification(TextKind, TableKind):
         """See `TableKind.columns`."""
         return {"label": number_of(example.target, self.labels, example)}
 
-    def check_scoring(self, options: Any, valid: PreparedSplit) -> None:
+    def check_scoring(self, options: Any, split: PreparedSplit) -> None:
         """See `TableKind.check_scoring`: thresholds go with two labels, and are found where there are both."""
-        super().check_scoring(options, valid)
-        present = np.unique(np.asarray(valid.columns["label"])) if "label" in valid.columns else ()
+        super().check_scoring(options, split)
+        has_one_label = split.name == "valid" and len(np.unique(np.asarray(split.columns["label"]))) < 2
         for name in options.given("score"):
             if name in ("threshold", "tune_threshold"):
                 check_two(self.labels, name)
-            if name in ("tune_threshold", "calibrate") and len(present) < len(self.labels) and len(present) < 2:
+            if name in ("tune_threshold", "calibrate") and has_one_label:
                 raise ValueError(
                     f"--{name.replace('_', '-')} needs a development set with examples of several labels, and all of "
-                    f"{valid.folder} have the same. Leave it out, or give a larger development set."
+                    f"{split.folder} have the same. Leave it out, or give a larger development set."
                 )
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:

@@ -213,8 +213,8 @@ class TableKind(Kind):
             split.add(inputs, **({} if example.target is None else self.columns(example)))
             split.record({"id": example.id, "line": example.line})
 
-    def check_scoring(self, options: Options, valid: PreparedSplit) -> None:
-        """Refuse options of the scoring that this kind or the development set does not go with.
+    def check_scoring(self, options: Options, split: PreparedSplit) -> None:
+        """Refuse options of the scoring that this kind does not have, or for which the development set is too small.
 
         Raises:
             ValueError: naming the option and the remedy.

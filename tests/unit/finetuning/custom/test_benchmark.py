@@ -206,14 +206,16 @@ def two_labels(prepare_table, **options):
 
 
 def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(prepare_table, tmp_path):
-    prepared = two_labels(prepare_table, fold="1/3")
-    assert prepared.splits == ("train", "valid", "held_out")
+    write_csv(tmp_path / "new.csv", [{"text": f"so good {n}"} for n in range(9)])
+    prepared = two_labels(prepare_table, fold="1/3", test="new.csv")
+    assert prepared.splits == ("train", "valid", "held_out", "test")
     outputs = {split: logits_for(prepared, split, noise=3.0) for split in ("valid", "held_out")}
+    outputs["test"] = RawOutputs(logits=np.eye(2, dtype=np.float32)[[0] * 9])
     for split, raw in outputs.items():
         write_outputs(tmp_path / "outputs", raw, prepared.split(split))
     settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "output_dir": tmp_path / "results"}
     options = CustomOptions(tune_threshold="macro_f1", calibrate=True)
-    valid, held_out = evaluate_splits(EvaluateSettings(**settings, options=options, stored=[tmp_path / "outputs"]))
+    valid, held_out, _ = evaluate_splits(EvaluateSettings(**settings, options=options, stored=[tmp_path / "outputs"]))
 
     def odds(split):
         return np.diff(outputs[split].logits.astype(np.float64))[:, 0] / valid.ensemble["temperature"]
