@@ -78,8 +78,8 @@ def classifier_of(transformers: Any, hub: RobertaHub, head: str, *, labels: list
     return model
 
 
-def random_hub(folder: Any, *, size: str, heads: dict[str, int]) -> RobertaHub:
-    """A model of ours with random weights and the vocabulary in a folder."""
+def random_hub(folder: Any, *, size: str, heads: dict[str, int], **changes: int) -> RobertaHub:
+    """A model of ours with random weights and the vocabulary in a folder; `changes` are options of the model."""
     from roberta_plugin.conversion.pretrained import fairseq_dictionary
     from roberta_plugin.data.tokenizers import load_tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
@@ -90,7 +90,7 @@ def random_hub(folder: Any, *, size: str, heads: dict[str, int]) -> RobertaHub:
 
     torch.manual_seed(0)
     vocabulary = Vocabulary.load(folder / "dict.txt")
-    args = Namespace(max_positions=512)
+    args = Namespace(max_positions=512, **changes)
     set_size(args, size)
     model = FastRobertaModel.build_model(args, ModelOnlyTask(fairseq_dictionary(vocabulary), 512))
     for head, num_classes in heads.items():

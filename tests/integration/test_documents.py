@@ -29,6 +29,7 @@ from tests.shell import shell
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_corpus import environment, write_data_bin
+from tests.tiny_minimal_pairs import write_blimp, write_zorro
 from tests.tiny_superglue import write_task
 from tests.tiny_tagging import write_raw
 
@@ -148,6 +149,21 @@ def test_the_snippets_for_python_run_as_written(after_the_tour):
     assert [len(json.loads(line)["masks"]) for line in shown.splitlines() if line.startswith("{")] == [1, 2]
     assert json.loads((folder / "answers.jsonl").read_text())["id"] == 1
     assert np.load(folder / "vectors.npy").shape == (2, 128)
+    scores = [json.loads(line) for line in (folder / "scores.jsonl").read_text().splitlines()]
+    assert [score["score"] for score in scores] == pytest.approx(
+        [sum(score["log_probs"]) for score in scores], abs=1e-4
+    )
+
+
+def test_grammar_is_evaluated_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    write_blimp(folder / "grammar")
+    write_zorro(folder / "grammar")
+    (script,) = blocks("examples/README.pretraining.md", "grammar")
+    printed = shell(script, folder)
+    assert "BLiMP, 201 pairs" in printed and "Zorro, 69 pairs" in printed and "| GPT-2 |" in printed
+    models = json.loads((folder / "results" / "zorro" / "results.json").read_text())["models"]
+    assert [model["num_updates"] for model in models] == [6, 6]
 
 
 def test_many_languages_train_as_written(tmp_path):

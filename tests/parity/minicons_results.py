@@ -1,7 +1,7 @@
 """What minicons 0.3.39 says about sentences, kept in a file because it needs pandas, accelerate and pillow.
 
 A small model of random weights is exported to Hugging Face's format, as `roberta export` does, and minicons opens that.
-Written by: pip install minicons==0.3.39 && python -m tests.parity.minicons_results
+Written by: pip install minicons==0.3.39 "transformers<5" && python -m tests.parity.minicons_results
 """
 
 from __future__ import annotations

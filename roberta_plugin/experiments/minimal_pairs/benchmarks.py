@@ -163,8 +163,14 @@ def published_zorro(folder: Path, benchmark: PairBenchmark) -> dict[str, Numbers
     for name in benchmark.categories:
         path = found / f"{name}{benchmark.ending}"
         if path.is_file():
-            scores = np.array([-float(line.rsplit(maxsplit=1)[-1]) for line in text_lines(path)])  # of cross-entropies
-            right[name] = percent_right(scores[1::2], scores[::2])
+            try:
+                scores = np.array([-float(line.split()[-1]) for line in text_lines(path)])  # of cross-entropies
+                right[name] = percent_right(scores[1::2], scores[::2])
+            except (ValueError, IndexError) as error:
+                raise ValueError(
+                    f"{path} must have a sentence and its score on each line, two lines a pair ({error}): fetch it "
+                    f"again, or remove the folder {found}."
+                ) from error
     return {"roberta-base": benchmark.summarized(right)} if right else {}
 
 

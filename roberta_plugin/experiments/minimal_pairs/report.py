@@ -20,7 +20,7 @@ _MOST_COLUMNS = 4  # of models; of more, the tables have the first and the last
 
 
 def write_report(results: PairResults, folder: Path) -> str:
-    """Write results.md and results.json, and of several checkpoints of a run curve.png and curve.json.
+    """Write results.md and results.json, and of several checkpoints of one folder curve.png and curve.json.
 
     Returns:
         The table of the categories, and below it what is odd.
@@ -30,7 +30,7 @@ def write_report(results: PairResults, folder: Path) -> str:
     text = f"{_head(results)}\n\n{table}\n" + (f"\n{remarks}" if remarks else "")
     curve = [model for model in results.models if model.num_updates]
     parts = [f"# {BENCHMARKS[results.benchmark].title}", text.rstrip()]
-    if len({model.num_updates for model in curve}) > 1:
+    if len({model.num_updates for model in curve}) > 1 and len({Path(model.name).parent for model in curve}) == 1:
         write_curve(results, curve, folder)
         parts.append(f"![pairs right by update]({CURVE}.png)")
     parts += ["## Paradigms", _table(results, list(BENCHMARKS[results.benchmark].categories))]

@@ -114,6 +114,21 @@ def test_masks_have_the_answers_of_the_hub(models):
             assert [each["probability"] for each in best] == pytest.approx([w.probability for w in wanted], abs=1e-5)
 
 
+@pytest.mark.parametrize("method", ["pll", "pll-word-l2r", "unmasked"])
+def test_scores_are_those_of_the_hub_and_long_texts_are_refused(models, method):
+    texts = ["a good thing", "x" * 50, "bad"]
+    found = answers(models["fill_mask"], texts, score=method, per_token=True, on_error="skip")
+    assert "52 tokens, and 40 is the most" in found[1]["error"]
+    for answer, score in zip(
+        found[::2], RobertaHub.from_pretrained(models["fill_mask"]).score(texts[::2], method), strict=True
+    ):
+        assert answer["score"] == pytest.approx(score.score, abs=1e-5) and answer["tokens"] == score.tokens
+        assert answer["log_probs"] == pytest.approx(score.log_probs, abs=1e-5)
+    assert answers(models["fill_mask"], texts[:1], task_kind="score")[0].keys() == {"score", "num_tokens"}
+    with pytest.raises(ValueError, match="--score goes with score, and this is embedding"):
+        answers(models["fill_mask"], texts, score=method, task_kind="embedding")
+
+
 def test_the_option_with_the_highest_score_is_the_answer(models):
     hub = RobertaHub.from_pretrained(models["multiple_choice"])
     question = {"context": "a  good thing", "question": "It is _ .", "options": ["bad", "good", "good bad"]}

@@ -32,6 +32,14 @@ def test_published_numbers_are_means_over_paradigms(tmp_path):
     assert [zorro["roberta-base"][name] for name in ("all", "irregular-verb")] == pytest.approx([100 / 3] * 2)
 
 
+@pytest.mark.parametrize("content", ["a 0.1\nb no\n", "a 0.1\nb 0.2\nc 0.3\n", "\n\n"])
+def test_damaged_published_scores_are_named(content, tmp_path):
+    folder = write_zorro(tmp_path)
+    (tmp_path / "zorro_roberta_base" / "irregular-verb.txt").write_text(content)
+    with pytest.raises(ValueError, match="irregular-verb.txt must have a sentence and its score"):
+        BENCHMARKS["zorro"].published_numbers(folder)
+
+
 def test_the_published_scores_and_numbers_of_the_official_files_are_found_again(shared_data, tmp_path):
     folder = unpack(shared_data, "grammar", tmp_path) / "grammar"
     zorro = BENCHMARKS["zorro"].published_numbers(folder / "zorro")["roberta-base"]
