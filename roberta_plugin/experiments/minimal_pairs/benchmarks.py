@@ -165,7 +165,8 @@ def published_zorro(folder: Path, benchmark: PairBenchmark) -> dict[str, Numbers
         if path.is_file():
             try:
                 scores = np.array([-float(line.split()[-1]) for line in text_lines(path)])  # of cross-entropies
-                right[name] = percent_right(scores[1::2], scores[::2])
+                bad, good = scores.reshape(-1, 2).T
+                right[name] = percent_right(good, bad)
             except (ValueError, IndexError) as error:
                 raise ValueError(
                     f"{path} must have a sentence and its score on each line, two lines a pair ({error}): fetch it "

@@ -36,7 +36,7 @@ def test_published_numbers_are_means_over_paradigms(tmp_path):
 def test_damaged_published_scores_are_named(content, tmp_path):
     folder = write_zorro(tmp_path)
     (tmp_path / "zorro_roberta_base" / "irregular-verb.txt").write_text(content)
-    with pytest.raises(ValueError, match="irregular-verb.txt must have a sentence and its score"):
+    with pytest.raises(ValueError, match=r"irregular-verb\.txt must have a sentence and its score"):
         BENCHMARKS["zorro"].published_numbers(folder)
 
 
