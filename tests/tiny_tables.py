@@ -90,6 +90,13 @@ def _tagging(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         yield {"tokens": words, "tags": tags}
 
 
+def _embedding(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """A text of few different bytes, and the same bytes in another order."""
+    while True:
+        words = [str(word) for word in rng.choice(list("cdfhjklmnpqrvxyz"), 3, replace=False)] * 3
+        yield {"text": _text(rng, *words), "pair": _text(rng, *words)}
+
+
 _ROWS = {
     "classification": _classification,
     "multi-label": _multi_label,
@@ -98,4 +105,5 @@ _ROWS = {
     "multiple-choice": _multiple_choice,
     "question-answering": _question_answering,
     "tagging": _tagging,
+    "embedding": _embedding,
 }

@@ -6,12 +6,14 @@ squad2                spans and answerability
 race                  multiple choice
 tagging               a tag per word
 summarization         sentences to choose
+embedding             vectors of texts that belong together
 choices               logits of competing sequences -> one row per example
 metrics               sums from all workers -> the figures of the log
 base                  what those of fine-tuning share
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
+from roberta_plugin.criterions import embedding as embedding
 from roberta_plugin.criterions import masked_lm as masked_lm
 from roberta_plugin.criterions import race as race
 from roberta_plugin.criterions import sentence_prediction as sentence_prediction

@@ -30,6 +30,7 @@ the end, and empty ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ from numpy.typing import NDArray
 from roberta_plugin.data.dynamic_masking import Masked
 from roberta_plugin.data.mmap_tokens import MmapTokens, bad_id_error
 from roberta_plugin.data.rounding import round_up
+
+SIMILAR = 0.9  # of the longest sequence of a batch; shorter ones begin another batch
 
 
 def pad_width(longest: int, *, multiple: int) -> int:
@@ -78,6 +81,32 @@ def check_batch(
         is_bad = (part >= vocab_size) | (part < 0)
         if is_bad.any():
             raise bad_id_error(source, start + int(np.argmax(is_bad)), vocab_size)
+
+
+def cut_by_length(
+    lengths: Sequence[int], *, max_tokens: int, enough: int, max_sequences: int | None = None
+) -> Iterator[list[int]]:
+    """Numbers of the sequences of each batch: the longest first, at most `max_tokens` positions with padding, and at
+    most `max_sequences`.
+
+    A batch that has `enough` positions takes no sequence that is shorter than SIMILAR of its longest. A sequence that
+    is longer than `max_tokens` gets its own batch. The longest come first, so that a lack of memory shows at once.
+
+    Example:
+        list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=18))  ->  [[1, 3], [0, 2]]
+        list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=9))  ->  [[1], [3, 0], [2]]
+    """
+    order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist()
+    batch: list[int] = []
+    for number in order:
+        longest = lengths[batch[0]] if batch else 0
+        is_full = (len(batch) + 1) * longest > max_tokens or len(batch) == max_sequences
+        if batch and (is_full or (len(batch) * longest >= enough and lengths[number] < SIMILAR * longest)):
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
 
 
 PREDICTED_MULTIPLE = 128

@@ -289,7 +289,8 @@ def findings(
     worse = [name for name in _deciding(selection, metrics, baseline) if not _is_better(name, metrics, baseline)]
     if worse and len(stuck) < len(answers):
         numbers = ", ".join(f"{name} {shown(name, metrics[name])} and {shown(name, baseline[name])}" for name in worse)
-        sentences.append(f"{split}: the model is no better than the baseline, a constant answer ({numbers}). {_REMEDY}")
+        baseline_name = kind_of(prepared).baseline_name
+        sentences.append(f"{split}: the model is no better than the baseline, {baseline_name} ({numbers}). {_REMEDY}")
     return sentences
 
 

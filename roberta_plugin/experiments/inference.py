@@ -45,8 +45,10 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     state = on_scale_of_training(load_state(path), prepared.settings)
     options, _ = saved_options(state)
     trained_on = options.get("_name")
-    wanted = kind_of(prepared).task
-    if trained_on != wanted and (trained_on, wanted) != (_FAIRSEQS, _OURS):
+    kind = kind_of(prepared)
+    wanted = kind.task
+    is_untuned = not kind.head and not identity.of_checkpoint(state).get("task")  # which has vectors, too
+    if trained_on != wanted and (trained_on, wanted) != (_FAIRSEQS, _OURS) and not is_untuned:
         raise ValueError(
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
             "checkpoint that was fine-tuned on data of this kind."

@@ -11,10 +11,11 @@ Before training, by `roberta prepare TASK`:
     prepared_writer     the prepared folder: writer
     preparation         PrepareSettings               -> a prepared folder; refuses one with other settings
 
-In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2, race, roberta_tagging or
-roberta_summarization:
+In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2, race, roberta_tagging,
+roberta_summarization or roberta_embedding:
 
     examples_dataset    a split                       -> batches of examples of similar length
+    embedding_dataset   ... in parts of similar length, for vectors
     identity            a prepared folder             -> what a checkpoint remembers of its data
 
 At any time, by `roberta inspect`:

@@ -28,6 +28,7 @@ _FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read
 _COLUMNS = ("id_column", "group_column", "delimiter", "label_separator")  # how tables were read
 _LONG_TEXTS = ("long_texts", "window_stride", "max_windows", "window_pooling")
 _MAY_DIFFER = (*_LENGTHS, *_LONG_TEXTS, *_FORMS, *_FIELDS, *_COLUMNS)
+_OF_VECTORS = ("kind", "pooling", "normalize")  # alone must not differ where vectors are compared
 # The same head for other texts:
 _SAME_HEAD = {
     **{"multiple_choice": "race", "conll2003": "tagging", "wnut17": "tagging"},
@@ -103,7 +104,8 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     if trained.get(IS_INFERRED):
         settings = {name: value for name, value in settings.items() if name in trained["settings"]}
     different = list(_differences(trained["settings"], settings))
-    if any(name not in _MAY_DIFFER for name, _ in different):
+    is_of_vectors = settings.get("kind") == "embedding"
+    if any(name in _OF_VECTORS if is_of_vectors else name not in _MAY_DIFFER for name, _ in different):
         raise ValueError(
             f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says: "
             f"{'; '.join(words for _, words in different)}. Prepare the data in the same way."

@@ -303,14 +303,16 @@ class CustomOptions(FileOptions):
     )
     text_pair_column: str | None = option(
         None,
-        "column of a second text; with multiple-choice and question-answering, of the question",
+        "column of a second text; with multiple-choice and question-answering, of the question; with embedding, of the "
+        "text that is near",
         stage="prepare",
         metavar="COLUMN",
     )
     label_column: tuple[str, ...] | None = option(
         None,
         "column of the label or number (label); with multi-label, of a list of labels, or one column of 0 and 1 for "
-        "each label; with question-answering, of the answer (answer); with tagging, of the tags (tags)",
+        "each label; with question-answering, of the answer (answer); with tagging, of the tags (tags); with "
+        "embedding, of a pair's score",
         stage="prepare",
         metavar="COLUMN",
         nargs="+",
@@ -322,6 +324,34 @@ class CustomOptions(FileOptions):
         metavar="COLUMN",
         nargs="+",
     )
+    negative_column: tuple[str, ...] | None = option(
+        None,
+        "embedding: columns of texts that are wrong for the text of --text-column",
+        stage="prepare",
+        metavar="COLUMN",
+        nargs="+",
+    )
+    embedding_loss: str | None = option(
+        None,
+        "embedding: what is learned (simcse from texts, multiple-negatives-ranking from pairs and wrong texts, "
+        "cosine-similarity from pairs with a --label-column)",
+        stage="prepare",
+        choices=("multiple-negatives-ranking", "triplet", "cosine-similarity", "simcse"),
+    )
+    score_range: tuple[float, ...] | None = option(
+        None,
+        "embedding: lowest and highest score of --label-column (0 1)",
+        stage="prepare",
+        metavar="NUMBER",
+        nargs=2,
+    )
+    pooling: str | None = option(
+        None,
+        "embedding: the mean of all tokens, the features of <s>, or the largest values (mean)",
+        stage="prepare",
+        choices=("mean", "first", "max"),
+    )
+    normalize: bool = option(False, "embedding: give vectors the length 1", stage="prepare")
     id_column: str | None = option(
         None, "column of the ids in the prediction files (default: the line number)", stage="prepare", metavar="COLUMN"
     )
@@ -425,7 +455,7 @@ class CustomOptions(FileOptions):
         Raises:
             ValueError: naming the option, the bad value and what would be right.
         """
-        for name in ("label_column", "choices_columns", "labels"):
+        for name in ("label_column", "choices_columns", "labels", "negative_column"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, tuple(map(str, value)) or None)
@@ -436,6 +466,9 @@ class CustomOptions(FileOptions):
         super().__post_init__()
         kind = self.kind or "classification"
         of_kinds = {
+            **dict.fromkeys(
+                ("negative_column", "embedding_loss", "score_range", "pooling", "normalize"), ("embedding",)
+            ),
             "choices_columns": ("multiple-choice",),
             "label_separator": ("multi-label",),
             "threshold": ("classification", "pair", "multi-label", "question-answering"),
@@ -459,7 +492,12 @@ class CustomOptions(FileOptions):
             raise ValueError(f"--delimiter must be one character, got {self.delimiter!r}.")
         if len(self.label_column or ()) > 1 and kind != "multi-label":
             raise ValueError(f"--label-column takes one column with --kind {kind}; several go with multi-label.")
-        for name in ("labels", "label_column", "choices_columns"):
+        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
+            raise ValueError(
+                f"--score-range {self.score_range[0]:g} {self.score_range[1]:g}: give the lowest score first, then the "
+                "highest."
+            )
+        for name in ("labels", "label_column", "choices_columns", "negative_column"):
             values = getattr(self, name) or ()
             if len(set(values)) != len(values):
                 raise ValueError(f"--{name.replace('_', '-')} {' '.join(values)}: one of them occurs twice.")

@@ -7,14 +7,16 @@ positions, K answers for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from roberta_plugin.conversion.heads import MASKED_LM
+from roberta_plugin.data.batches import cut_by_length
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
@@ -25,8 +27,7 @@ from roberta_plugin.hub.texts import TextCodec
 from roberta_plugin.kinds import ScoreMethod
 from roberta_plugin.kinds.sentences import Windows, by_document, padded_layout, segments_of
 from roberta_plugin.models.heads import SpanLogits, pool_windows
-
-Pooling = Literal["mean", "first"]
+from roberta_plugin.models.pooling import Pooling, check_pooling, pool
 
 
 class HubCore(nn.Module):
@@ -223,7 +224,7 @@ class HubCore(nn.Module):
         sizes = [sum(map(len, windows.sequences)) for windows in texts]
         most = max_tokens or running.limits_of(self.device)[0]
         found: dict[int, NDArray[np.float32]] = {}
-        for numbers in running.cut_by_length(sizes, max_tokens=most, enough=most):
+        for numbers in cut_by_length(sizes, max_tokens=most, enough=most):
             chosen = [texts[number] for number in numbers]
             found.update(zip(numbers, self._sentence_logits(chosen, head), strict=True))
         return [found[number] for number in range(len(texts))]
@@ -296,10 +297,18 @@ class HubCore(nn.Module):
         """How acceptable each sequence `<s> a </s>` (T,) is to the model; see `hub/scoring.py`."""
         return scoring.score_sequences(self, sequences, method, max_tokens=max_tokens)
 
-    def pooled(self, sequences: Sequence[NDArray[Any]], pooling: Pooling, *, max_tokens: int | None = None) -> Tensor:
+    def pooled(
+        self,
+        sequences: Sequence[NDArray[Any]],
+        pooling: Pooling,
+        *,
+        normalize: bool = False,
+        max_tokens: int | None = None,
+    ) -> Tensor:
         """One vector for each sequence (N, D), in fp32 on the CPU; see `RobertaHub.embed`."""
-        vectors = self.run(sequences, pooler(self.model, pooling), max_tokens=max_tokens)
-        return torch.stack(vectors) if vectors else torch.empty(0, self.dim)
+        rows = self.run(sequences, pooler(self.model, pooling), max_tokens=max_tokens)
+        vectors = torch.stack(rows) if rows else torch.empty(0, self.dim)
+        return F.normalize(vectors, dim=-1) if normalize else vectors
 
     def features(
         self, sequences: Sequence[NDArray[Any]], *, all_layers: bool = False, max_tokens: int | None = None
@@ -323,19 +332,17 @@ def pooler(model: nn.Module, pooling: Pooling) -> Callable[[Batch], list[Tensor]
     Raises:
         ValueError: for an unknown way of pooling.
     """
-    if pooling not in ("mean", "first"):
-        raise ValueError(f'pooling must be "mean" or "first", got {pooling!r}.')
+    check_pooling(pooling)
 
     def first(batch: Batch) -> list[Tensor]:
         return list(running.first_features(model, batch).float().cpu())
 
-    def mean(batch: Batch) -> list[Tensor]:
+    def of_all(batch: Batch) -> list[Tensor]:
         lengths = torch.tensor(batch.lengths, device=batch.tokens.device)
         is_token = torch.arange(batch.tokens.size(1), device=batch.tokens.device) < lengths[:, None]  # (B, T)
-        sums = running.features(model, batch).float().masked_fill(~is_token[..., None], 0.0).sum(dim=1)
-        return list((sums / lengths[:, None]).cpu())  # (B, D)
+        return list(pool(running.features(model, batch).float(), is_token, pooling).cpu())  # (B, D)
 
-    return mean if pooling == "mean" else first
+    return first if pooling == "first" else of_all
 
 
 def _each_row(model: nn.Module) -> Callable[[Batch], list[Tensor]]:

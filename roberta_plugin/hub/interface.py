@@ -31,7 +31,7 @@ from roberta_plugin.conversion.pretrained import fairseq_dictionary, open_pretra
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.hub import running
-from roberta_plugin.hub.core import HubCore, Pooling
+from roberta_plugin.hub.core import HubCore
 from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
 from roberta_plugin.kinds import ScoreMethod, phrases
@@ -40,6 +40,7 @@ from roberta_plugin.kinds.words import split_words, word_spans
 from roberta_plugin.machine import Precision
 from roberta_plugin.models.checkpoints.building import ModelOnlyTask, build_model
 from roberta_plugin.models.heads import SpanLogits
+from roberta_plugin.models.pooling import Pooling
 from roberta_plugin.models.precision import check_precision, set_precision
 
 Path_ = str | os.PathLike[str]
@@ -175,21 +176,29 @@ class RobertaHub(HubCore):
         return self.features(self._sequences(tokens), all_layers=return_all_hiddens, max_tokens=max_tokens)
 
     def embed(
-        self, texts: Text | Sequence[Text], pooling: Pooling = "mean", *, max_tokens: int | None = None
+        self,
+        texts: Text | Sequence[Text],
+        pooling: Pooling | None = None,
+        *,
+        normalize: bool = False,
+        max_tokens: int | None = None,
     ) -> Tensor:
         """Texts or pairs -> one vector each (N, D), in fp32 on the CPU.
 
         Args:
             texts: one text, or a list.
-            pooling: "mean" of the last layer over all tokens of the sequence, <s> and </s> included; or "first", the
-                last layer at <s>.
+            pooling: "mean" of the last layer over all tokens of the sequence, <s> and </s> included; "first", the
+                last layer at <s>; "max", the largest values over all tokens; None: as in training, or the mean.
+            normalize: give vectors the length 1, also if they had another one in training.
             max_tokens: most positions of a batch, padding included; None: what suits the device.
 
         Raises:
             ValueError: for another `pooling`, or if a text has too many tokens for the model.
         """
         sequences = self._sequences([texts] if isinstance(texts, str) else texts)
-        return self.pooled(sequences, pooling, max_tokens=max_tokens)
+        trained: Any = self.trained_on.get("settings", {})
+        pooling, normalize = pooling or trained.get("pooling", "mean"), normalize or bool(trained.get("normalize"))
+        return self.pooled(sequences, pooling, normalize=normalize, max_tokens=max_tokens)
 
     def extract_features_aligned_to_words(
         self,

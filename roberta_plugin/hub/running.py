@@ -20,13 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from roberta_plugin.data.batches import cut_by_length
+
 Result = TypeVar("Result")
 # Positions of a batch, padding included: most, and how many are enough for full speed. On 2 cores of a CPU, base took
 # as long for a position with 512 as with 2,048, and more with 128 and with 4,096. On a GPU: an estimate.
 TOKENS_ON_CPU, TOKENS_ON_GPU = 2048, 32768
 ENOUGH_ON_CPU, ENOUGH_ON_GPU = 512, 4096
 POSITIONS_AT_ONCE = 512  # of the vocabulary's scores, which may need gigabytes
-SIMILAR = 0.9  # of the longest sequence of a batch; shorter ones begin another batch
 
 
 class Batch(NamedTuple):
@@ -48,29 +49,6 @@ class Batch(NamedTuple):
 def limits_of(device: torch.device) -> tuple[int, int]:
     """Positions of a batch on this device: the most, and how many are enough for full speed."""
     return (TOKENS_ON_CPU, ENOUGH_ON_CPU) if device.type == "cpu" else (TOKENS_ON_GPU, ENOUGH_ON_GPU)
-
-
-def cut_by_length(lengths: Sequence[int], *, max_tokens: int, enough: int) -> Iterator[list[int]]:
-    """Numbers of the sequences of each batch: the longest first, at most `max_tokens` positions with padding.
-
-    A batch that has `enough` positions takes no sequence that is shorter than SIMILAR of its longest. A sequence that
-    is longer than `max_tokens` gets its own batch. The longest come first, so that a lack of memory shows at once.
-
-    Example:
-        list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=18))  ->  [[1, 3], [0, 2]]
-        list(cut_by_length([3, 9, 2, 8], max_tokens=18, enough=9))  ->  [[1], [3, 0], [2]]
-    """
-    order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist()
-    batch: list[int] = []
-    for number in order:
-        longest = lengths[batch[0]] if batch else 0
-        is_full = (len(batch) + 1) * longest > max_tokens
-        if batch and (is_full or (len(batch) * longest >= enough and lengths[number] < SIMILAR * longest)):
-            yield batch
-            batch = []
-        batch.append(number)
-    if batch:
-        yield batch
 
 
 def pad(sequences: Sequence[NDArray[Any]], *, pad_id: int) -> Tensor:

@@ -14,7 +14,7 @@ of its own a function of a criterion.
     question_answering  question, context          -> a span of the context
     tagging             a text or its words        -> a tag for each word, and entities
     summary             a text                     -> the sentences that sum it up
-    embedding           a text                     -> a vector
+    embedding           a text                     -> a vector, near those of texts that mean the same
 
 What the classes are made of:
 
@@ -28,6 +28,7 @@ What the classes are made of:
     examples            rows                       -> examples; what is odd about them
     labels              examples                   -> labels in order, their weights
     texts               texts and pairs            -> model inputs
+    similarity          vectors                    -> cosines beside scores; ranks of the right texts
     noun_phrases        a text                     -> its noun phrases
     phrases             phrases for a pronoun      -> model inputs; which one wins
     choices             context, question, option  -> `<s> context </s> </s> question+option </s>`
@@ -83,7 +84,7 @@ KINDS: dict[str, Entry] = {
     "question_answering": Entry("QuestionAnswering", "question context", options=("null_threshold",), is_own=True),
     "tagging": Entry("Tagging", "text or words", options=("valid_sequences",), is_own=True),
     "summary": Entry("Summary", "text", options=("num_sentences", "length_share", "no_trigram_blocking")),
-    "embedding": Entry("Embedding", "text [text_pair]"),
+    "embedding": Entry("Embedding", "text [text_pair]", is_own=True),
 }
 LONG_TEXTS = ("head", "tail", "head+tail", "windows")  # what is read of a text that is too long
 POOLINGS = ("mean", "max")  # of windows

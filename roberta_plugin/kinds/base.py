@@ -113,6 +113,8 @@ class Kind(ABC):
     """None: Hugging Face has no class for it."""
     fields: ClassVar[tuple[str, ...]] = ("text",)
     """Fields of a record that --text-column and --text-pair-column stand for."""
+    baseline_name: ClassVar[str] = "a constant answer"
+    """What its baseline is, in words."""
     threshold: ClassVar[str] = ""
     """Name of the option that is its threshold; empty if it has none."""
 

@@ -5,7 +5,8 @@
 With them, medians and ensembles need no weights afterwards. Logits of QQP's 390,965 test pairs take 3 MB a run, those
 of SQuAD 2.0's development set about 40 MB.
 
-Shapes: S sequences of a split or a batch, T positions, T_s tokens of sequence s, C classes, V sentences of a batch.
+Shapes: S sequences of a split or a batch, T positions, T_s tokens of sequence s, C classes, V sentences of a batch;
+D model dimension.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class RawOutputs(NamedTuple):
     """A token head's: (T_s, C) for each sequence."""
     sentence_logits: NDArray[np.float32] | None = None
     """That a sentence belongs to the summary: all sentences of all documents, in order."""
+    vectors: NDArray[np.float32] | None = None
+    """Of each sequence (S, D)."""
 
 
 PER_TOKEN = ("start_logits", "end_logits", "token_logits")  # a list, of each sequence (T_s, ...)

@@ -8,6 +8,7 @@ encoder                ids (B, T)                 -> features (B, T, D); BERT's 
 attention/             self-attention and its interchangeable backends
 pretraining_heads      features                   -> logits of the vocabulary, and of next sentences
 heads                  features                   -> logits of classes, tags, spans or sentences: fine-tuning
+pooling                features                   -> a vector for each text
 linear_cross_entropy   features, labels           -> loss, without holding all logits
 compiling              torch.compile of the layers, with enough graphs
 sharing                layers with the same parameters

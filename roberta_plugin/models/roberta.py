@@ -117,6 +117,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         return_all_hiddens: bool = False,
         masked_tokens: Tensor | None = None,
         predicted: Mapping[str, Any] | None = None,
+        pooled: Mapping[str, Any] | None = None,
         has_padding: bool | None = None,
         packing: Mapping[str, Any] | None = None,
         segments: Tensor | None = None,
@@ -131,6 +132,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             features_only    features (B, T, D)
             masked_tokens    logits of these positions only (M, V)
             predicted        the loss ()
+            pooled           a vector for each text (B, D)
 
         With a head for next-sentence prediction, the loss and the logits come with "next_sentence_logits" (B, 2) in the
         second result; then the first entry of `predicted` for each block must be its <s>.
@@ -147,6 +149,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             predicted: {"positions" (B, Q), "labels" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,),
                 "max_seqlen"}: the loss is the summed cross-entropy of the labels that are not <pad>, in nats and fp32.
                 With a sentence head: the sentences that it scores, as `kinds/sentences.py` describes them.
+            pooled: see `RobertaEncoder.vectors`; takes no other layout.
             has_padding: whether a row is padded; None looks at the tokens, which costs a device-to-host sync.
             packing: {"positions" (1, T), "cu_seqlens" (S + 1,), "max_seqlen"}: the row holds S sequences end to end.
             segments: 0 for the first text of a pair and 1 for the second (B, T); None: all 0.
@@ -161,7 +164,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         chosen: Any = None if head is None else self._head(head)
         reads = None if chosen is None else chosen.reads
         asked = {"head": head is not None, "features_only": features_only, "masked_tokens": masked_tokens is not None}
-        asked["predicted"] = predicted is not None and reads != "sentences"
+        asked |= {"predicted": predicted is not None and reads != "sentences", "pooled": pooled is not None}
         if sum(asked.values()) > 1:
             names = " and ".join(name for name, is_given in asked.items() if is_given)
             raise ValueError(f"{names} ask for different results of the same call: give one of them.")
@@ -171,6 +174,8 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             raise ValueError("return_all_hiddens needs all positions, and predicted gives some: leave one out.")
         if windows is not None and (reads != "first" or return_all_hiddens):
             raise ValueError("Windows go with a classification head, and without return_all_hiddens: leave one out.")
+        if pooled is not None:
+            return self.encoder.vectors(src_tokens, pooled), {"inner_states": None}
         layout = {"has_padding": has_padding, "packing": packing, "segments": segments}
         if reads == "sentences":
             vectors = self.encoder.sentence_features(src_tokens, predicted, **layout)

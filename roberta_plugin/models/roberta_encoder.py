@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from fairseq.models import FairseqEncoder
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from roberta_plugin.models.attention.base import first_of_predicted, first_positions
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig, init_std
 from roberta_plugin.models.encoder import Layer, SentenceEncoder
+from roberta_plugin.models.pooling import pool
 from roberta_plugin.models.pretraining_heads import MaskedLMHead, NextSentenceHead
 from roberta_plugin.models.sharing import num_groups, share
 
@@ -143,6 +145,37 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             positions = {"positions": predicted["positions"][rows]}
             parts.append(self.sentence_encoder(src_tokens[rows], predicted=positions, **own)[0])
         return torch.cat(parts)
+
+    def vectors(self, src_tokens: Tensor, pooled: Mapping[str, Any]) -> Tensor:
+        """A vector for each text (B, D), computed in parts of texts of similar length.
+
+        With "recomputes", a part's activations are computed a second time in the backward pass, with the same random
+        numbers: the gradients are those of the whole batch, in the memory of one part (gradient caching, Gao et al.
+        2021, arXiv 2101.06983).
+
+        Args:
+            src_tokens: ids (B, T).
+            pooled: {"pooling": see `pool`, "order" (B,): rows from the longest to the shortest, "parts": of each part
+                in this order its end, its longest row and whether it is padded; "recomputes"}.
+        """
+        rows, found, start = src_tokens[pooled["order"]], [], 0
+        for stop, width, has_padding in pooled["parts"]:
+            inputs = (rows[start:stop, :width], has_padding, pooled["pooling"])
+            if pooled["recomputes"] and torch.is_grad_enabled():
+                found.append(checkpoint(self._vectors, *inputs, use_reentrant=False))
+            else:
+                found.append(self._vectors(*inputs))
+            start = stop
+        ordered = torch.cat(found)
+        return torch.empty_like(ordered).index_copy(0, pooled["order"], ordered)
+
+    def _vectors(self, tokens: Tensor, has_padding: bool, pooling: str) -> Tensor:
+        if pooling == "first":
+            positions = {"positions": tokens.new_zeros(len(tokens), 1)}
+            first: Tensor = self.sentence_encoder(tokens, has_padding=has_padding, predicted=positions)[0]
+            return first[:, 0]  # (B, 1, D) -> (B, D)
+        features = self.sentence_encoder(tokens, has_padding=has_padding)[0]
+        return pool(features, tokens.ne(self.sentence_encoder.pad_id), pooling)
 
     def max_positions(self) -> int:
         """The most tokens in a block."""

@@ -60,7 +60,12 @@ class PredictSettings:
     tokenizer: Path | None = setting(None, "folder with the tokenizer's files, if it is not that of the model")
     head: str | None = setting(None, "name of the head, if the model has several")
     top_k: int = setting(5, "tokens for each mask, candidates for each question", smallest=1)
-    pooling: Literal["mean", "first"] = setting("mean", "embeddings: the mean over all tokens, or the features of <s>")
+    pooling: Literal["mean", "first", "max"] | None = setting(
+        None,
+        "embeddings: the mean over all tokens, the features of <s>, or the largest values (default: as in training, "
+        "or mean)",
+    )
+    normalize: bool = setting(False, "embeddings: give vectors the length 1, if they have not in training")
     null_threshold: float | None = setting(
         None,
         "question_answering: probability of no answer above which none is given (default: the one that `roberta "

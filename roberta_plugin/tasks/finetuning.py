@@ -152,7 +152,7 @@ class FineTuningTask(BlockTask):
         return self.kind.head_sizes()
 
     def register_heads(self, model: Any) -> None:
-        """Add the head of the task's kind to a new model; the masked-LM head is there.
+        """Add the head of the task's kind to a new model, if it has one; the masked-LM head is there.
 
         Raises:
             ValueError: if the model cannot have one; it names an architecture that can.
@@ -160,7 +160,7 @@ class FineTuningTask(BlockTask):
         name, kind = self.cfg.classification_head_name, self.kind.head
         if kind == "classification":
             model.register_classification_head(name, **self.head_sizes)
-        elif kind != "masked_lm":
+        elif kind not in ("", "masked_lm"):
             if not hasattr(model, "register_head"):
                 raise ValueError(
                     f"{type(model).__name__} has no {kind} heads: use --arch fast_roberta_base (or another size of "

@@ -5,6 +5,7 @@ squad2                        spans of a passage
 race                          multiple choice
 roberta_tagging               a tag for each word
 roberta_summarization         sentences to keep
+roberta_embedding             vectors of texts
 """
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
@@ -16,18 +17,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
+from numpy.typing import NDArray
 from omegaconf import II
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.finetuning.embedding_dataset import EmbeddingDataset
 from roberta_plugin.finetuning.examples_dataset import WindowsDataset
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.race.degenerate_run import DEFAULT_PATIENCE, DegenerateRunWatch, Sums
 from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
 from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
+from roberta_plugin.kinds.embedding import Embedding
 from roberta_plugin.models.checkpoints.fitting import SEGMENTS
 from roberta_plugin.tasks.finetuning import FineTuningConfig, FineTuningTask
 
@@ -294,3 +300,112 @@ class SummarizationTask(FineTuningTask):
         """Logits of the sentences of a batch (V,)."""
         head = self.cfg.classification_head_name
         return model(**sample["net_input"], head=head, predicted=sample["sentences"])[0]
+
+
+@dataclass
+class RobertaEmbeddingConfig(FineTuningConfig):
+    """Options of the task."""
+
+    mini_batch_size: int = field(
+        default=0,
+        metadata={
+            "help": "sequences that are in memory at a time in training; activations are computed twice, and the "
+            "gradients are those of the whole batch. 0: all at once"
+        },
+    )
+
+
+@register_task("roberta_embedding", dataclass=RobertaEmbeddingConfig)
+class RobertaEmbeddingTask(FineTuningTask):
+    """Gives vectors to texts, as the prepared folder says."""
+
+    cfg: RobertaEmbeddingConfig
+    name = "roberta_embedding"
+    dataset_class = inputs_class = EmbeddingDataset
+    is_dummy = False
+    """Whether the batch of this step only keeps a rank busy that has run out of batches."""
+
+    def __init__(self, cfg: RobertaEmbeddingConfig, *arguments: Any) -> None:
+        super().__init__(cfg, *arguments)
+        assert isinstance(self.kind, Embedding)
+        self.kind: Embedding = self.kind
+        self._collected: dict[str, CollectedVectors] = {}
+
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """See `BlockTask`."""
+        super().check_options(cfg)
+        if cfg.mini_batch_size < 0:
+            raise ValueError(
+                f"--mini-batch-size must be a number of sequences, or 0 for all at once, got {cfg.mini_batch_size}."
+            )
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model.
+
+        Raises:
+            ValueError: if it gives no vectors.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if not hasattr(model, "head_kinds"):
+            raise ValueError(
+                f"{type(model).__name__} gives no vectors of texts: use --arch fast_roberta_base (or another size of "
+                "fast_roberta), which loads checkpoints of fairseq's roberta as well."
+            )
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """See `FineTuningTask`."""
+        super().load_dataset(split, epoch, combine, **kwargs)
+        if split == "train":
+            self.datasets[split].mini_batch_size = self.cfg.mini_batch_size or None
+
+    def train_step(
+        self,
+        sample: Any,
+        model: Any,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
+        **options: Any,
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """See `BlockTask`."""
+        self.is_dummy = ignore_grad
+        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **options)
+
+    def begin_valid_epoch(self, epoch: int, model: Any) -> None:
+        """Forget the vectors of an earlier validation, which may have been incomplete."""
+        self._collected.clear()
+
+    def collected(self, split: str, shape: tuple[int, int]) -> "CollectedVectors":
+        """The vectors (K, D) of the examples of a split that this validation has seen."""
+        if split not in self._collected or self._collected[split].is_complete:
+            self._collected[split] = CollectedVectors((len(self.prepared.split(split)), *shape))
+        return self._collected[split]
+
+    def outputs(self, model: Any, sample: Mapping[str, Any]) -> Tensor:
+        """The vectors of the S sequences of a batch (S, D)."""
+        inputs = dict(sample["net_input"])
+        recomputes = model.training and self.cfg.mini_batch_size > 0
+        pooled = {**inputs.pop("pooled"), "pooling": self.kind.pooling, "recomputes": recomputes}
+        vectors: Tensor = model(inputs["src_tokens"], pooled=pooled)[0]
+        return F.normalize(vectors, dim=-1) if self.kind.normalizes else vectors
+
+
+class CollectedVectors:
+    """Vectors of the examples of a split, from batches in any order, of which some may come twice."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        self.vectors = np.zeros(shape, dtype=np.float32)  # (N, K, D)
+        self._is_there = np.zeros(shape[0], dtype=np.bool_)
+
+    def add(self, ids: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
+        """Keep vectors (B, K, D) of the examples `ids` (B,)."""
+        self.vectors[ids] = vectors
+        self._is_there[ids] = True
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all are there."""
+        return bool(self._is_there.all())

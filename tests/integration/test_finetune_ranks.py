@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -106,3 +107,37 @@ def test_a_run_that_was_stopped_ends_with_the_bits_of_an_undisturbed_one_and_ran
     one, two = (validations(tmp_path / f"{ranks}")[-1] for ranks in (1, 2))
     for name in set(names) & one.keys():
         assert float(two[name]) == pytest.approx(float(one[name]), abs=2e-3, rel=2e-3), name
+
+
+def test_negatives_of_all_ranks_train_the_weights_of_one_rank_with_the_whole_batch(tmp_path):
+    """34 pairs in updates of 8, so that the last one leaves a rank without examples."""
+    rows = tiny_tables.rows_of("embedding", 50)
+    tables = {"train": rows[:34], "valid": rows[34:]}
+    for name, part in tables.items():
+        tiny_tables.write_csv(tmp_path / f"{name}.csv", part)
+    options = options_for(
+        "custom",
+        {"kind": "embedding", "text_pair_column": "pair", **{name: str(tmp_path / f"{name}.csv") for name in tables}},
+    )
+    where = {"raw": tmp_path, "tokenizer": write_tokenizer(tmp_path / "tokenizer"), "output_dir": tmp_path / "data"}
+    prepared = prepare(PrepareSettings(task="custom", options=options, max_length=64, **where))
+    found, updates = {}, {}
+    for ranks, size in ((1, "8"), (2, "4")):
+        save_dir = tmp_path / f"{ranks}"
+        shape = ("--batch-size", size, "--max-epoch", "2", "--mini-batch-size", "3")
+        arguments = train_command(prepared, save_dir, *shape)
+        arguments = [word for word in arguments if word != "--bf16"]
+        arguments += ["--dropout", "0", "--attention-dropout", "0"]
+        run_ranks(arguments, ranks)
+        found[ranks] = torch.load(save_dir / "checkpoint_last.pt", weights_only=False)["model"], validations(save_dir)
+        updates[ranks] = [
+            [float(record[name]) for name in ("loss", "gnorm", "bsz")] for record in logged(save_dir, "train_inner")
+        ]
+    assert len(updates[1]) == 10 and updates[1][0][1] > 0.1
+    np.testing.assert_allclose(updates[2], updates[1], rtol=1e-3)
+    (one, its_log), (two, other_log) = found.values()
+    for name, value in one.items():
+        if "lm_head" not in name:  # without a gradient, which legacy_ddp replaces by zeros, it does not decay
+            torch.testing.assert_close(two[name], value, rtol=1e-4, atol=2e-6)
+    for name in ("valid_mrr", "valid_recall@1", "valid_recall@5"):
+        assert [record[name] for record in its_log] == [record[name] for record in other_log]

@@ -13,7 +13,8 @@ The paper tunes on GLUE with learning rates of 1e-5, 2e-5 and 3e-5, batches of 1
     below 100,000    {1,2,3}e-5        32       5       3      9
     from 100,000 on  {1,3}e-5          32       3       3      6
 
-The rest is as in Table 10: warm-up 6 %, linear decay, weight decay 0.1.
+The rest is as in Table 10: warm-up 6 %, linear decay, weight decay 0.1. Embeddings from in-batch negatives have batches
+of 64 and learning rates of {1,3,5}e-5, from the grid of Gao et al. 2021 (arXiv 2104.08821, appendix A).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import table_kind
+from roberta_plugin.kinds.embedding import IN_BATCH
 from roberta_plugin.kinds.examples import (
     Example,
     check_ids,
@@ -138,7 +140,9 @@ class OwnTables(Benchmark):
     def training_of(self, prepared: Prepared) -> Training:
         """See `Benchmark.training_of`: by the size of the data."""
         num_examples = len(prepared.split("train"))
-        return next(training for below, training in SIZES if num_examples < below)
+        found = next(training for below, training in SIZES if num_examples < below)
+        has_rivals = prepared.settings.get("embedding_loss") in IN_BATCH
+        return replace(found, lrs=("1e-5", "3e-5", "5e-5"), batches=(64,)) if has_rivals else found
 
     def selection_of(self, prepared: Prepared) -> str:
         """See `Benchmark.selection_of`."""

@@ -274,20 +274,24 @@ def test_a_token_head_gives_probabilities_for_each_token(heads_hub):
     del hub.model.heads["tags"]
 
 
-def test_embeddings_are_means_or_first_features(heads_hub):
+def test_embeddings_are_means_first_features_or_maxima(heads_hub):
     hub = heads_hub
     features = hub.extract_features(PIECES)
     torch.testing.assert_close(hub.embed(PIECES), torch.stack([each.mean(dim=0) for each in features]))
     torch.testing.assert_close(
         hub.embed(PIECES, pooling="first"), torch.stack([each[0] for each in features]), atol=1e-5, rtol=1e-4
     )
+    largest = torch.stack([each.amax(dim=0) for each in features])
+    torch.testing.assert_close(hub.embed(PIECES, pooling="max"), largest, atol=1e-5, rtol=1e-4)
+    lengths = hub.embed(PIECES, normalize=True).norm(dim=1)
+    torch.testing.assert_close(lengths, torch.ones(len(PIECES)))
     assert hub.embed("good").shape == (1, 24)
     assert hub.embed([]).shape == (0, 24)
     hub = copy.deepcopy(hub)
     hub.register_classification_head("task", num_classes=3)
     assert hub.predict("task", []).shape == (0, 3)
-    with pytest.raises(ValueError, match='pooling must be "mean" or "first", got \'max\''):
-        hub.embed(PIECES, pooling="max")
+    with pytest.raises(ValueError, match="pooling must be 'mean', 'first' or 'max', got 'last'"):
+        hub.embed(PIECES, pooling="last")
 
 
 def test_gradients_flow_through_ids_and_features_of_texts_can_be_trained_on(heads_hub):

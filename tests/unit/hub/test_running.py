@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from roberta_plugin.data.batches import cut_by_length
 from roberta_plugin.hub import running
-from roberta_plugin.hub.running import Batch, cut_by_length, map_batches, pad
+from roberta_plugin.hub.running import Batch, map_batches, pad
 from tests.fake_cuda import Watch, fake_cuda, moved
 from tests.tiny_models import make_batch, our_model
 

@@ -28,7 +28,7 @@ def prepare_table(tmp_path, tokenizer) -> Callable[..., Prepared]:
         is_flat = all(isinstance(value, str | int | float) for row in rows for value in row.values())
         write = write_csv if is_flat and all(row.keys() == rows[0].keys() for row in rows) else write_json_lines
         path = write(tmp_path / ("my.csv" if write is write_csv else "my.jsonl"), rows)
-        if kind == "pair":
+        if kind in ("pair", "embedding") and "pair" in rows[0]:
             options.setdefault("text_pair_column", "pair")
         return prepare(
             PrepareSettings(

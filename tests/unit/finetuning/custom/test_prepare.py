@@ -33,7 +33,7 @@ def test_every_kind_is_prepared_is_sound_and_is_known_again(prepare_table, tmp_p
     options = CustomOptions(
         kind=kind,
         train="my.jsonl" if kind in LISTS else "my.csv",
-        text_pair_column="pair" if kind == "pair" else None,
+        text_pair_column="pair" if kind in ("pair", "embedding") else None,
     )
     check_same(prepared, DataSettings(task="custom", raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options))
     check_same(prepared, DataSettings(task="custom"))

@@ -1,0 +1,129 @@
+"""Losses, gradients and metrics of vectors beside sentence-transformers' and scikit-learn's."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from roberta_plugin.criterions.embedding import RobertaEmbeddingCriterion
+from roberta_plugin.kinds import similarity
+from tests.hugging_face import import_transformers
+
+import_transformers()
+pytest.importorskip("sentence_transformers")
+from sentence_transformers.sentence_transformer import losses  # noqa: E402
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator  # noqa: E402
+from sentence_transformers.sentence_transformer.losses.triplet import TripletDistanceMetric  # noqa: E402
+
+NUM_EXAMPLES, DIM = 7, 6
+
+
+def our_loss(name, vectors, columns=None, **options):
+    settings = {"embedding_loss": name}
+    task = SimpleNamespace(
+        target_dictionary=None,
+        kind=SimpleNamespace(settings=settings),
+        outputs=lambda model, sample: vectors.flatten(0, 1),
+    )
+    criterion = RobertaEmbeddingCriterion(task, **options)
+    texts = torch.arange(vectors.shape[0] * vectors.shape[1]).view(vectors.shape[:2])
+    sample = {"nsentences": len(vectors), "columns": {"texts": texts, **(columns or {})}}
+    loss, size, _ = criterion.loss(torch.nn.Identity().train(), sample)
+    return loss / size
+
+
+@pytest.mark.parametrize(
+    ("name", "num_texts", "theirs", "options"),
+    [
+        ("multiple-negatives-ranking", 2, lambda: losses.MultipleNegativesRankingLoss(None), {}),
+        ("multiple-negatives-ranking", 4, lambda: losses.MultipleNegativesRankingLoss(None, scale=7.0), {"scale": 7.0}),
+        ("simcse", 2, lambda: losses.MultipleNegativesRankingLoss(None, scale=20.0), {}),
+        ("triplet", 3, lambda: losses.TripletLoss(None), {}),
+        *(
+            (
+                "triplet",
+                3,
+                lambda name=name: losses.TripletLoss(
+                    None, getattr(TripletDistanceMetric, name.upper()), triplet_margin=0.4
+                ),
+                {"distance_metric": name, "triplet_margin": 0.4},
+            )
+            for name in ("euclidean", "cosine", "manhattan")
+        ),
+        ("cosine-similarity", 2, lambda: losses.CosineSimilarityLoss(None), {}),
+    ],
+)
+def test_loss_and_gradient_are_theirs_in_float64(name, num_texts, theirs, options):
+    generator = torch.Generator().manual_seed(num_texts)
+    start = torch.randn(NUM_EXAMPLES, num_texts, DIM, generator=generator, dtype=torch.float64)
+    scores = torch.rand(NUM_EXAMPLES, generator=generator, dtype=torch.float64)
+    ours, other = start.clone().requires_grad_(), start.clone().requires_grad_()
+    found = our_loss(name, ours, {"label": scores}, **options)
+    labels = scores if name == "cosine-similarity" else torch.empty(0)
+    expected = theirs().compute_loss_from_embeddings([other[:, place] for place in range(num_texts)], labels)
+    # theirs are rounded to fp32 where they compare with scores
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    (gradient,), (wanted,) = torch.autograd.grad(found, ours), torch.autograd.grad(expected, other)
+    assert wanted.abs().sum() > 0
+    torch.testing.assert_close(gradient, wanted, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("num_texts", [2, 3])
+def test_retrieval_has_their_reciprocal_rank_and_recall(num_texts):
+    rng = np.random.default_rng(num_texts)
+    num_rows = 40
+    vectors = similarity.unit(rng.normal(size=(num_rows * num_texts, 5)))
+    texts = np.arange(num_rows * num_texts).reshape(num_rows, num_texts)
+    ranks, best = similarity.ranks([vectors], texts)
+    ours = similarity.of_ranks(ranks)(np.ones(num_rows))
+
+    class Lookup:
+        similarity_fn_name, similarity, model_card_data = "cosine", None, SimpleNamespace(set_evaluation_metrics=print)
+
+    queries = {str(row): str(texts[row, 0]) for row in range(num_rows)}
+    corpus = {str(text): str(text) for text in texts[:, 1:].ravel()}
+    relevant = {str(row): {str(texts[row, 1])} for row in range(num_rows)}
+    evaluator = InformationRetrievalEvaluator(
+        queries,
+        corpus,
+        relevant,
+        mrr_at_k=[len(corpus)],
+        precision_recall_at_k=list(similarity.CUTS),
+        map_at_k=[1],
+        ndcg_at_k=[1],
+        accuracy_at_k=[1],
+        show_progress_bar=False,
+        write_csv=False,
+    )
+    evaluator.embed_inputs = lambda model, sentences, **how: torch.from_numpy(
+        vectors[[int(text) for text in sentences]]
+    )
+    from sentence_transformers.util import cos_sim
+
+    evaluator.score_functions = {"cosine": cos_sim}
+    evaluator.score_function_names = ["cosine"]
+    theirs = evaluator.compute_metrices(Lookup())["cosine"]
+    assert ours["mrr"] == pytest.approx(100 * theirs["mrr@k"][len(corpus)])
+    for cut in similarity.CUTS:
+        assert ours[f"recall@{cut}"] == pytest.approx(100 * theirs["recall@k"][cut])
+    assert 0 < ours["mrr"] < 60
+    near = vectors[texts[:, 0]] @ vectors[texts[:, 1:].ravel()].T
+    assert best.tolist() == texts[:, 1:].ravel()[near.argmax(axis=1)].tolist()
+
+
+def test_the_baseline_is_tf_idf_of_scikit_learn():
+    rng = np.random.default_rng(1)
+    sequences = [rng.integers(0, 30, rng.integers(1, 12)) for _ in range(25)]
+    known, judged = sequences[:15], sequences[15:]
+    theirs = TfidfVectorizer(
+        analyzer=lambda ids: [str(number) for number in ids], vocabulary=[str(n) for n in range(30)]
+    )
+    theirs.fit(known)
+    expected = theirs.transform(judged).toarray()
+    found = similarity.tf_idf(judged, known=known, num_ids=30)
+    np.testing.assert_allclose(found.toarray(), expected, atol=1e-12)
+    rows = np.arange(10)
+    near = similarity.cosines([found], rows, rows[::-1])
+    np.testing.assert_allclose(near, (expected * expected[::-1]).sum(axis=1), atol=1e-12)
