@@ -18,12 +18,13 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory):
+@pytest.fixture(scope="module", params=["fast_roberta", "roberta_base"])
+def hub(tmp_path_factory, request):
+    """A model of ours, and one of fairseq's."""
     folder = tmp_path_factory.mktemp("scoring")
     (folder / "text.txt").write_text(TEXT)
     train_tokenizer("byte_level_bpe", [folder / "text.txt"], vocab_size=300, folder=folder)
-    torch.save(state_of(folder), folder / "model.pt")
+    torch.save(state_of(folder, arch=request.param), folder / "model.pt")
     return RobertaHub.from_pretrained(folder).double()
 
 
