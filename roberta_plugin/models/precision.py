@@ -107,7 +107,7 @@ class LowPrecisionLayer(nn.Module):
         """Take the weights and the norms of a layer in fp32."""
         super().__init__()
         own, self.make = layer.self_attn, make
-        self.num_heads, self.activation = own.num_heads, layer.activation
+        self.num_heads, self.activation, self.normalize_before = own.num_heads, layer.activation, layer.normalize_before
         self.is_gelu = layer.activation is nn.functional.gelu
         self.q: Product = joined(make, own.q_proj)
         self.kv: Product = joined(make, own.k_proj, own.v_proj)
@@ -120,18 +120,34 @@ class LowPrecisionLayer(nn.Module):
         self, x: Tensor, is_padding: Tensor | None, sequences: Sequences | None, queries: Tensor | None = None
     ) -> Tensor:
         """See `Layer.forward`."""
-        read, residual = self.make.read, x if queries is None else queries
+        residual = x if queries is None else queries
+        if self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+            queries = None if queries is None else self.self_attn_layer_norm(queries)
+        x = residual + self._attend(x, x if queries is None else queries, is_padding, sequences)
+        if self.normalize_before:
+            return x + self._feed_forward(self.final_layer_norm(x))
+        x = self.self_attn_layer_norm(x)
+        x = self.final_layer_norm(x + self._feed_forward(x))
+        return x
+
+    def _attend(self, x: Tensor, queries: Tensor, is_padding: Tensor | None, sequences: Sequences | None) -> Tensor:
+        """`queries` (B, Q, D) attend to x (B, T, D) -> (B, Q, D)."""
+        read = self.make.read
         of_x = read(x)
-        q = self.q(of_x if queries is None else read(queries)).bfloat16().view(*residual.shape[:2], self.num_heads, -1)
+        q = self.q(of_x if queries is x else read(queries)).bfloat16().view(*queries.shape[:2], self.num_heads, -1)
         kv = self.kv(of_x).bfloat16().view(*x.shape[:2], 2, self.num_heads, -1)
         k, v = kv.permute(2, 0, 3, 1, 4)  # (B, T, 2, H, K) -> 2 x (B, H, T, K)
         attended = attend(q.transpose(1, 2), k, v, is_padding=is_padding, sequences=sequences)
-        attended = self.out(read(attended.transpose(1, 2).flatten(2), is_free=True))  # (B, H, Q, K) -> (B * Q, D)
-        x = self.self_attn_layer_norm(residual + attended.view_as(residual))
+        result: Tensor = self.out(read(attended.transpose(1, 2).flatten(2), is_free=True))  # (B, H, Q, K) -> (B * Q, D)
+        return result.view_as(queries)
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        read = self.make.read
         inner = self.fc1(read(x), is_gelu=self.is_gelu)
-        inner = self.fc2(read(inner if self.is_gelu else self.activation(inner), is_free=True))
-        x = self.final_layer_norm(x + inner.view_as(x))
-        return x
+        inner = inner if self.is_gelu else self.activation(inner)
+        result: Tensor = self.fc2(read(inner, is_free=True))
+        return result.view_as(x)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, *, is_padding: Tensor | None, sequences: Sequences | None) -> Tensor:

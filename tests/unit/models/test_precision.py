@@ -25,9 +25,9 @@ def tokens_of(*lengths: int) -> torch.Tensor:
     return tokens
 
 
-@pytest.fixture
-def model():
-    made = our_model()
+@pytest.fixture(params=[False, True], ids=["norm-after", "norm-before"])
+def model(request):
+    made = our_model(encoder_normalize_before=request.param)
     made.register_classification_head("task", num_classes=3)
     return made.eval()
 
