@@ -131,10 +131,9 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         `in_parts`: padded rows go through the encoder in parts of `POSITIONS_AT_ONCE`, so that a document of any length
         has room.
         """
-        num_rows = len(src_tokens)
-        if in_parts and layout.get("packing") is None:
-            num_rows = max(1, POSITIONS_AT_ONCE // src_tokens.size(1))
-        if num_rows >= len(src_tokens):
+        in_parts = in_parts and layout.get("packing") is None
+        num_rows = max(1, POSITIONS_AT_ONCE // src_tokens.size(1)) if in_parts else 0
+        if not in_parts or num_rows >= len(src_tokens):  # `len` first would fix B in an exported graph
             features: Tensor = self.sentence_encoder(src_tokens, predicted=predicted, **layout)[0]
             return features
         segments = layout.pop("segments", None)
