@@ -14,5 +14,6 @@ huggingface_model        config.json, names of parameters            <-> options
 huggingface_tokenizers   tokenizer.json and its like                 <-> tokenizers, ids of symbols
 peft_adapter             low-rank adapters of a model                <-> a folder of peft
 onnx_model               portable                                    ->  model.onnx
+onnx_runner              such a folder                               ->  a model for the hub
 model_card               README.md of an export
 """

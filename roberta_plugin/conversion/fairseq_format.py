@@ -286,7 +286,7 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     named = as_of_2019(parameters) if layout == "2019" else parameters
     state = {"args": None, "cfg": _config(task, options), "model": named}
     save_state(folder / MODEL, state)
-    _write_words(model, folder)
+    write_words(model, folder)
     with atomic_write(folder / NOTE, "w") as file:
         file.write(_note(model))
 
@@ -298,7 +298,7 @@ def write_ours(model: PortableModel, folder: Path) -> None:
     content = {**model.state, "args": None, "cfg": _config(task, options)}
     content.pop(ADAPTERS, None)  # they are part of the weights
     save_state(folder / MODEL, content)
-    _write_words(model, folder)
+    write_words(model, folder)
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
@@ -344,7 +344,8 @@ def _config(task: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, An
     return {"task": dict(task), "model": dict(options), "bpe": None, "common": {"seed": 1}}
 
 
-def _write_words(model: PortableModel, folder: Path) -> None:
+def write_words(model: PortableModel, folder: Path) -> None:
+    """Write dict.txt and the tokenizer's files into a folder."""
     model.vocabulary.save(folder / "dict.txt")
     model.tokenizer.save(folder)
     if isinstance(model.tokenizer, ByteLevelBpe):  # fairseq finds these two by itself, with bpe="hf_byte_bpe"

@@ -26,9 +26,10 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints.names import saved_options
 
-SourceKind = Literal["checkpoint", "fairseq", "huggingface"]
+SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
 CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
 CONFIG, WEIGHTS, OLD_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"  # of Hugging Face
+ONNX_MODEL, INT8_MODEL, ONNX_FACTS = "model.onnx", "model.int8.onnx", "roberta.json"
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 # fairseq's --bpe -> `Tokenizer.name`
 _BPE = {"gpt2": "byte_level_bpe", "sentencepiece": "sentencepiece", "fastbpe": "character_bpe"}
@@ -41,11 +42,14 @@ _SECONDS = 30.0  # without an answer
 
 
 def format_of(path: Path) -> SourceKind | None:
-    """The form of a model's file or folder: a checkpoint, an archive of fairseq, Hugging Face's; None if unknown."""
+    """The form of a model's file or folder: a checkpoint, an archive of fairseq, Hugging Face's, an export to ONNX;
+    None if unknown."""
     if path.is_file() and path.name.endswith(_ARCHIVES):
         return "fairseq"
     if is_checkpoint(path):
         return "checkpoint"
+    if path.is_dir() and any((path / name).is_file() for name in (ONNX_MODEL, INT8_MODEL, ONNX_FACTS)):
+        return "onnx"
     is_weights = path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS)
     return "huggingface" if is_weights or (path / CONFIG).is_file() else None
 

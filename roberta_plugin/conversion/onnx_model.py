@@ -29,10 +29,11 @@ from torch import Tensor, nn
 
 from roberta_plugin.conversion.heads import MASKED_LM
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
+from roberta_plugin.conversion.model_files import INT8_MODEL, ONNX_MODEL
+from roberta_plugin.conversion.onnx_runner import write_facts
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.extras import require
 
-MODEL, INT8_MODEL = "model.onnx", "model.int8.onnx"
 _OPSET = 18
 _MAX_LINES = 64
 _MASKED = 7  # every seventh token of a line is masked to measure 8-bit weights
@@ -82,7 +83,7 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
         torch.onnx.export(
             graph,
             (ids, torch.ones_like(ids)),
-            folder / MODEL,
+            folder / ONNX_MODEL,
             input_names=["input_ids", "attention_mask"],
             output_names=list(model.head.facts.onnx_outputs),
             dynamic_shapes=(sizes, sizes),
@@ -90,9 +91,10 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
             dynamo=True,
             external_data=sum(value.nbytes for value in model.parameters.values()) > 1 << 30,
         )
-    _strip(folder / MODEL)
+    _strip(folder / ONNX_MODEL)
     model_type = model_type_of(model)
     write_tokenizer(model, folder, model_type=model_type, max_length=length)
+    write_facts(model, folder)
     return [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
 
 
@@ -113,9 +115,9 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
 
     batches = list(_sample_batches(model, sample))
     with _quiet():
-        quantize_dynamic(folder / MODEL, folder / INT8_MODEL, weight_type=QuantType.QInt8)
-    full, small = (_run(folder / name, [ids for ids, _ in batches]) for name in (MODEL, INT8_MODEL))  # N lists
-    sizes = [sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6 for name in (MODEL, INT8_MODEL)]
+        quantize_dynamic(folder / ONNX_MODEL, folder / INT8_MODEL, weight_type=QuantType.QInt8, per_channel=True)
+    full, small = (_run(folder / name, [ids for ids, _ in batches]) for name in (ONNX_MODEL, INT8_MODEL))  # N lists
+    sizes = [sum(path.stat().st_size for path in folder.glob(f"{name}*")) / 1e6 for name in (ONNX_MODEL, INT8_MODEL)]
     what = f"8-bit weights: {sizes[1]:.1f} MB instead of {sizes[0]:.1f} MB; on {len(batches)} lines of {sample}"
     if model.head.kind == MASKED_LM:
         losses = [

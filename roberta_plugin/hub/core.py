@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from roberta_plugin.conversion.heads import MASKED_LM
+from roberta_plugin.conversion.onnx_runner import OnnxModel
 from roberta_plugin.data.batches import cut_by_length
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -59,7 +60,7 @@ class HubCore(nn.Module):
     @property
     def device(self) -> torch.device:
         """The device of the parameters and of results."""
-        return next(self.model.parameters()).device
+        return next(self.model.parameters(), torch.empty(0)).device
 
     @property
     def max_positions(self) -> int:
@@ -323,6 +324,8 @@ class HubCore(nn.Module):
     @property
     def dim(self) -> int:
         """D."""
+        if isinstance(self.model, OnnxModel):
+            return self.model.dim
         return int(self.model.encoder.sentence_encoder.embed_tokens.embedding_dim)  # type: ignore[union-attr, arg-type]
 
 

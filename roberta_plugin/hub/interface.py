@@ -27,6 +27,7 @@ from torch import Tensor
 from roberta_plugin import register
 from roberta_plugin.conversion.fairseq_format import read_files, training_facts
 from roberta_plugin.conversion.model_files import check_bpe, format_of, training_data
+from roberta_plugin.conversion.onnx_runner import read_onnx
 from roberta_plugin.conversion.pretrained import fairseq_dictionary, open_pretrained
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
@@ -74,7 +75,8 @@ class RobertaHub(HubCore):
 
         Args:
             folder: the folder of the checkpoint, the output folder of `roberta finetune`, or the checkpoint itself; a
-                folder of Hugging Face, or an archive of fairseq (.tar.gz).
+                folder of Hugging Face, an archive of fairseq (.tar.gz), or an export to ONNX, which answers by its own
+                head, on the CPU.
             checkpoint_file: its name; by default the first of checkpoint_best.pt, checkpoint_last.pt and model.pt.
             data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default that of
                 the checkpoint if it has one, else the folder that the checkpoint was trained on.
@@ -91,13 +93,18 @@ class RobertaHub(HubCore):
                 device lacks the precision.
         """
         register()
+        path = Path(folder)
+        if checkpoint_file is None and format_of(path) == "onnx":
+            graph = read_onnx(path, precision=precision)
+            return cls(
+                graph.model, tokenizer=graph.tokenizer, vocabulary=graph.vocabulary, trained_on=graph.trained_on
+            ).eval()
         check_precision(precision, torch.device(device))
         if data_name_or_path is not None:
             if data is not None:
                 raise ValueError("data and data_name_or_path are two names of the same argument: give one.")
             is_relative = str(data_name_or_path).startswith(".")
             data = Path(folder, data_name_or_path) if is_relative else data_name_or_path
-        path = Path(folder)
         if checkpoint_file is None and format_of(path) in ("fairseq", "huggingface"):
             words = data if data is not None else tokenizer
             found: Any = open_pretrained(path, data=None if words is None else Path(words))

@@ -157,6 +157,9 @@ def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]
         batch: the sequences.
         positions: ascending positions of each row, M in all; a row may have none.
     """
+    if hasattr(model, "position_logits"):  # a graph, which has no features
+        yield from model.position_logits(batch.tokens, positions)
+        return
     device, counts = batch.tokens.device, [len(row) for row in positions]
     places = torch.zeros(len(counts), max(1, *counts), dtype=torch.int64)  # (B, Q)
     is_wanted = torch.zeros_like(places, dtype=torch.bool)

@@ -1,165 +1,337 @@
-"""Predictions beside Hugging Face's pipelines, on one CPU: masks, features, classes; and opening a base model.
+"""Answers on a CPU by every engine there is: ours in each precision beside Hugging Face, ONNX Runtime and others.
 
-    python -m tests.benchmarks.bench_inference [--write] [--sentences 200] [--rounds 3]
+    python -m tests.benchmarks.bench_inference --cache FOLDER [--write] [--sections latency features ...] [--engines ...]
 
-A base model with random weights, the same on both sides, and GPT-2's BPE. The sentences have 5 to 60 words of English
-prose. Ours gets the list of texts; Hugging Face's pipeline gets it with its best batch size, which is found first on
-a quarter of the texts; it runs in torch's inference mode with its own default attention. Both turn texts into answers,
-tokenizing included; features are tensors on both sides. Opening is a process of its own, after the imports: ours with the
-optimizer's state in the file, as fairseq-train leaves it.
+A base model with random weights, and its first 6 layers; GPT-2's BPE; sentences of 5 to 60 words of English prose, or of
+300 words. Each engine is a process of its own (`inference_engines`), all are open at once and answer in turn, and each has
+its best batch size, found on a quarter of the texts: positions of a batch (512, 2,048), or texts of one (1, 8) for Hugging
+Face's pipelines, which pad them as they come. Seconds are wall time of tokenizing and computing, the least of the rounds.
+Engines with the encoder alone answer features. Sections that are in the cache are not measured again. SST-2's accuracy
+needs a fine-tuned checkpoint and its prepared folder (--checkpoint, --data).
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
+import importlib.util
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from roberta_plugin.hub import RobertaHub
+from roberta_plugin.machine import processor_words
+from roberta_plugin.models.cpu.linear import plain_linear
+from roberta_plugin.models.cpu.products import Bf16Product, Int8Product
+from roberta_plugin.models.precision import BF16_FLAGS, INT8_FLAGS, available
 from tests.benchmarks.report import Report, machine
-from tests.conftest import REPOSITORY, SHARED_DATA
-from tests.hugging_face import import_transformers
-from tests.hugging_face_pipelines import classifier_of, masked_lm_of, random_hub, tokenizer_of
+from tests.conftest import REPOSITORY
 
-LABELS = ["contradiction", "neutral", "entailment"]
-BATCH_SIZES = (1, 4, 8, 32)
-OPEN = """
-import sys, time
-from roberta_plugin.hub import RobertaHub
-import roberta_plugin
-roberta_plugin.register()
-started, cpu = time.perf_counter(), time.process_time()
-RobertaHub.from_pretrained(sys.argv[1])
-print(time.perf_counter() - started, time.process_time() - cpu)
-"""
+PIPELINE = "pipeline-fp32"  # the baseline
+ENGINES = (
+    *(f"ours-{precision}" for precision in ("fp32", "bf16", "int8")),
+    PIPELINE,
+    "pipeline-bf16",
+    *(f"onnxruntime-{precision}" for precision in ("fp32", "int8")),
+    *(f"ctranslate2-{precision}" for precision in ("fp32", "bf16", "int8")),
+    *(f"openvino-{precision}" for precision in ("fp32", "bf16")),
+)
+SHAPES = ((768, 2304), (768, 768), (768, 3072), (3072, 768))  # K, N of a base layer
+PARAMETERS = 12 * sum(k * n for k, n in SHAPES)
 
 
-def sentences(number: int) -> list[str]:
-    """Texts of 5 to 60 words, cut from prose in a fixed random order."""
-    words = " ".join(path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("*.md"))).split()
+class Section(NamedTuple):
+    """One table."""
+
+    task: str
+    num_layers: int
+    num_threads: int
+    num_texts: int
+    words: tuple[int, int] = (5, 60)
+    is_latency: bool = False
+
+
+SECTIONS = {
+    "latency": Section("features", 12, 1, 32, is_latency=True),
+    "latency2": Section("features", 12, 2, 32, is_latency=True),
+    "features2": Section("features", 12, 2, 96),
+    "features1": Section("features", 12, 1, 48),
+    "classes": Section("classes", 12, 2, 64),
+    "masks": Section("masks", 12, 2, 64),
+    "tags": Section("tags", 12, 2, 64),
+    "long": Section("features", 12, 2, 12, words=(300, 300)),
+    "six": Section("features", 6, 2, 96),
+}
+
+
+def sentences(number: int, *, words: tuple[int, int] = (5, 60)) -> list[str]:
+    """Texts of that many words, cut from prose in a fixed random order; most of them are short."""
+    least, most = words
+    prose = " ".join(path.read_text(encoding="utf-8") for path in sorted(REPOSITORY.glob("*.md"))).split()
     rng = np.random.default_rng(1)
-    lengths = np.minimum(60, 5 + rng.geometric(1 / 16, number))
-    starts = rng.integers(0, len(words) - 60, number)
-    return [" ".join(words[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
+    lengths = np.minimum(most, least + rng.geometric(1 / 16, number))
+    starts = rng.integers(0, len(prose) - most, number)
+    return [" ".join(prose[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
 
 
-def seconds_of(function: Callable[[], Any]) -> float:
-    """CPU time of one call, of all threads; on a quiet machine, wall time times threads."""
-    gc.collect()
-    started = time.process_time()
-    function()
-    return time.process_time() - started
+class Engine:
+    """The process of an engine."""
+
+    def __init__(self, name: str, section: Section, folder: Path) -> None:
+        self.name = name
+        own = (name, str(section.num_layers), str(section.num_threads), str(folder))
+        environment = {**os.environ, "OMP_NUM_THREADS": str(section.num_threads), "TOKENIZERS_PARALLELISM": "false"}
+        with open(folder / f"{name}.log", "a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "tests.benchmarks.inference_engines", *own],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+            )
+        self._read()
+
+    def ask(self, task: str, texts: list[str], batch: int, *, answers: bool = False) -> dict[str, Any]:
+        """The engine's reply."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"task": task, "texts": texts, "batch": batch, "answers": answers}) + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended: see its log")
+        return json.loads(line)  # type: ignore[no-any-return]
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Batch sizes to try."""
+        return (1, 8) if self.name.startswith("pipeline") else (512, 2048)
 
 
-def tasks_of(hub: RobertaHub, texts: list[str]) -> dict[str, tuple[Any, dict[str, Any], list[str], Callable[..., Any]]]:
-    """Task -> Hugging Face's pipeline and its options, the texts, and our call."""
-    transformers = import_transformers()
-    transformers.logging.set_verbosity_error()
-    masked = [f"{text} <mask>." for text in texts]
-    masked_lm = masked_lm_of(transformers, hub)
-    models = {
-        "fill-mask": (masked_lm, masked, {}),
-        "feature-extraction": (masked_lm.roberta, texts, {"return_tensors": True}),
-        "text-classification": (classifier_of(transformers, hub, "task", labels=LABELS), texts, {"top_k": None}),
-    }
-    ours: dict[str, Callable[..., Any]] = {
-        "fill-mask": hub.fill_mask,
-        "feature-extraction": hub.extract_features,
-        "text-classification": lambda inputs: hub.predict("task", inputs).tolist(),
-    }
-    tokenizer = tokenizer_of(transformers, hub)
-    tasks = {}
-    for task, (model, inputs, options) in models.items():
-        pipeline = transformers.pipeline(task, model=model, tokenizer=tokenizer, device="cpu")
-        tasks[task] = pipeline, options, inputs, ours[task]
-    return tasks
+@contextmanager
+def opened(names: list[str], section: Section, folder: Path) -> Iterator[dict[str, Engine]]:
+    """The engines that this machine has; another one's reason is printed."""
+    with ExitStack() as stack:
+        engines = {}
+        for name in names:
+            try:
+                engines[name] = Engine(name, section, folder)
+                stack.callback(engines[name].close)
+            except (RuntimeError, BrokenPipeError) as error:
+                print(f"not measured: {error}", file=sys.stderr)
+        yield engines
 
 
-def best_batch_size(pipeline: Any, options: dict[str, Any], texts: list[str]) -> tuple[int, str]:
-    """The batch size with which the pipeline needs the least time, and what each one needed."""
-    list(pipeline(texts[:8], batch_size=8, **options))  # the first call makes what later ones have
-    seconds = {
-        size: seconds_of(lambda size=size: list(pipeline(texts, batch_size=size, **options)))  # type: ignore[misc]
-        for size in BATCH_SIZES
-    }
-    said = ", ".join(f"{size}: {value:.1f} s" for size, value in seconds.items())
-    return min(seconds, key=seconds.__getitem__), f"{len(texts)} sentences by the pipeline's batch size: {said}."
+def measure(section: Section, names: list[str], folder: Path, *, rounds: int) -> dict[str, dict[str, Any]]:
+    """Engine -> batch size, seconds of each round (or of each text), memory, and how its answers differ."""
+    texts = sentences(section.num_texts, words=section.words)
+    if section.task != "features":
+        names = [name for name in names if name.startswith(("ours", "pipeline"))]
+    found: dict[str, dict[str, Any]] = {}
+    answers: dict[str, Any] = {}
+    with opened(names, section, folder) as engines:
+        for name, engine in engines.items():
+            few = texts[: max(8, len(texts) // 4)]
+            engine.ask(section.task, few[:4], engine.batches[0])
+            sizes = engine.batches[:1] if section.is_latency else engine.batches
+            tried = {size: engine.ask(section.task, few, size)["seconds"] for size in sizes}
+            found[name] = {"batch": min(tried, key=tried.__getitem__), "seconds": []}
+        for number in range(1 if section.is_latency else rounds):
+            for name, engine in engines.items():
+                size = found[name]["batch"]
+                if section.is_latency:
+                    found[name]["seconds"] = [engine.ask(section.task, [text], size)["seconds"] for text in texts]
+                    continue
+                reply = engine.ask(section.task, texts, size, answers=number == 0)
+                found[name]["seconds"].append(reply["seconds"])
+                found[name]["megabytes"] = reply["megabytes"]
+                answers.setdefault(name, reply["answers"])
+    for name, own in answers.items():
+        found[name]["differs"] = difference(section.task, own, answers.get("ours-fp32"))
+    return found
 
 
-def write_checkpoint(hub: RobertaHub, folder: Path, data: Path) -> None:
-    """The model as fairseq-train saves it, Adam's state included."""
-    state = hub.model.state_dict()
-    moments = {
-        number: {"exp_avg": torch.zeros_like(value), "exp_avg_sq": torch.zeros_like(value), "step": 1}
-        for number, value in enumerate(hub.model.parameters())
-    }
-    cfg = {"task": {"_name": "roberta_masked_lm", "data": str(data)}, "model": {"_name": "fast_roberta_base"}}
-    cfg["model"] |= vars(Namespace(encoder_layers=12, encoder_embed_dim=768, encoder_ffn_embed_dim=3072))
-    cfg["model"]["encoder_attention_heads"] = 12
-    torch.save(
-        {"model": state, "cfg": cfg, "args": None, "last_optimizer_state": {"state": moments}}, folder / "model.pt"
-    )
+def difference(task: str, answers: list[Any], expected: list[Any] | None) -> str:
+    """How answers differ from ours in fp32."""
+    if expected is None or (
+        task == "tags" and isinstance(answers[0], list) and answers[0] and isinstance(answers[0][0], dict)
+    ):
+        return ""
+    if task == "features":
+        return f"{np.sqrt(np.mean((np.array(answers) - np.array(expected)) ** 2)):.4f} RMS"
+    if task == "tags":
+        pairs = [pair for one, other in zip(answers, expected, strict=True) for pair in zip(one, other, strict=True)]
+    else:
+        pairs = list(zip(answers, expected, strict=True))
+    return f"{np.mean([a != b for a, b in pairs]):.1%}"
+
+
+def rows_of(section: Section, found: dict[str, dict[str, Any]]) -> list[str]:
+    """The table of a section."""
+    precisions = {name: name.rpartition("-")[2] for name in found}
+    if section.is_latency:
+        lines = ["| engine | median ms | 99 % ms |", "| --- " * 3 + "|"]
+        for name, own in found.items():
+            ms = np.array(own["seconds"]) * 1000
+            lines.append(f"| {name} | {np.median(ms):.1f} | {np.percentile(ms, 99):.1f} |")
+        return lines
+    speeds = {name: section.num_texts / min(own["seconds"]) for name, own in found.items()}
+    lines = [
+        f"| engine | texts/s | x {PIPELINE} | x the best other in this precision | batch | MB | differs from ours in fp32 |"
+    ]
+    lines += ["| --- " * 7 + "|"]
+    for name, own in found.items():
+        others = [v for n, v in speeds.items() if precisions[n] == precisions[name] and not n.startswith("ours")]
+        beside = f"{speeds[name] / max(others):.2f}" if name.startswith("ours") and others else ""
+        times = f"{speeds[name] / speeds[PIPELINE]:.2f}" if PIPELINE in speeds else ""
+        lines.append(
+            f"| {name} | {speeds[name]:.1f} | {times} | {beside} | {own['batch']} | {own['megabytes']:,.0f} | "
+            f"{own['differs']} |"
+        )
+    return lines
+
+
+def limits(num_threads: int, rows: int = 1024) -> dict[str, float]:
+    """GFLOP/s of plain products of a base layer's shapes, by precision: the most that an answer can reach."""
+    torch.set_num_threads(num_threads)
+    made: dict[str, float] = {}
+    with torch.inference_mode():
+        for precision in available(torch.device("cpu")):
+            seconds = 0.0
+            for inputs, outputs in SHAPES:
+                weight, bias, x = torch.randn(outputs, inputs), torch.zeros(outputs), torch.randn(rows, inputs)
+                call: Callable[[], Any] = partial(plain_linear, x, weight, bias)
+                if precision == "bf16":
+                    call = partial(Bf16Product(weight, bias), x.bfloat16())
+                elif precision == "int8":
+                    call = partial(Int8Product(weight, bias), Int8Product.read(x))
+                seconds += min(_seconds(call) for _ in range(7))
+            made[precision] = 2 * rows * sum(k * n for k, n in SHAPES) / seconds / 1e9
+    return made
+
+
+def _seconds(call: Any) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def accuracy(checkpoint: Path, data: Path) -> dict[str, dict[str, float]]:
+    """Precision -> accuracy on the development set, and the share of labels that differ from those of fp32."""
+    from roberta_plugin.experiments.inference import load_model, run_model
+    from roberta_plugin.finetuning.prepared import Prepared
+
+    prepared = Prepared.open(data)
+    split = prepared.split("valid")
+    right = np.asarray(split.columns["label"])
+    found: dict[str, dict[str, float]] = {}
+    first = None
+    for precision in available(torch.device("cpu")):
+        model, task = load_model(checkpoint, prepared)
+        labels = run_model(model, task, split, precision=precision).logits.argmax(axis=1)
+        first = labels if first is None else first
+        found[precision] = {
+            "accuracy": 100 * float((labels == right).mean()),
+            "differ": float((labels != first).mean()),
+        }
+    return found
 
 
 def main() -> None:
-    """Measure, print and, on demand, write the report."""
+    """Measure what the cache lacks, print and, on demand, write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the report to results/")
-    parser.add_argument("--sentences", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--size", default="base", help="of the model")
+    parser.add_argument("--sections", nargs="*", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--cache", type=Path, help="folder of converted models and of finished sections")
+    parser.add_argument("--hardware", default="cpu2", help="in the name of the report")
+    parser.add_argument("--checkpoint", type=Path, help="fine-tuned on SST-2")
+    parser.add_argument("--data", type=Path, help="prepared folder of SST-2")
     arguments = parser.parse_args()
-    data = SHARED_DATA / "gpt2_bpe"
-    hub = random_hub(data, size=arguments.size, heads={"task": len(LABELS)})
-    texts = sentences(arguments.sentences)
-    hardware = f"{machine()}; {torch.get_num_threads()} threads of torch"
-    report = Report("inference_cpu2", "Inference beside Hugging Face's pipelines", __doc__ or "", hardware)
-    tokens = sum(len(ids) for ids in hub.encode(texts))
-    report.text(f"{len(texts):,} sentences, {tokens:,} tokens with <s> and </s>. Seconds are CPU time of all threads.")
-    report.text(f"Load average at the start: {os.getloadavg()[0]:.1f}.")
-    for task, (pipeline, options, inputs, ours) in tasks_of(hub, texts).items():
-        size, said = best_batch_size(pipeline, options, inputs[: max(8, len(inputs) // 4)])
-        best = f"pipeline, batches of {size}"
-        sides: dict[str, Callable[[], Any]] = {
-            "ours": lambda ours=ours, inputs=inputs: ours(inputs),  # type: ignore[misc]
-            best: lambda p=pipeline, o=options, i=inputs, s=size: list(p(i, batch_size=s, **o)),  # type: ignore[misc]
-        }
-        seconds: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(arguments.rounds):
-            for name, side in sides.items():
-                seconds[name].append(seconds_of(side))
-        report.text(f"{task}: {said}")
-        report.table(task, seconds, baseline=best, amount=len(texts), unit="sentences")
-    if arguments.size == "base":
-        with tempfile.TemporaryDirectory() as folder:
-            write_checkpoint(hub, Path(folder), data)
-            num_bytes = (Path(folder) / "model.pt").stat().st_size
-            call = [sys.executable, "-c", OPEN, folder]
-            times = [
-                [
-                    float(value)
-                    for value in subprocess.run(call, capture_output=True, text=True, check=True).stdout.split()[-2:]
-                ]
-                for _ in range(arguments.rounds + 1)
-            ][1:]  # the first one fills the page cache
-        wall, cpu = np.median(times, axis=0)
-        report.text(
-            f"Opening a base model after the imports, a file of {num_bytes / 1e9:.2f} GB in the page cache: {wall:.2f} s, of "
-            f"which {cpu:.2f} s CPU time (median of {len(times)})."
-        )
-    report.text(f"Load average at the end: {os.getloadavg()[0]:.1f}.")
+    folder = arguments.cache or Path(tempfile.mkdtemp())
+    folder.mkdir(parents=True, exist_ok=True)
+    packages = {"onnxruntime": "onnxruntime", "ctranslate2": "ctranslate2", "openvino": "openvino"}
+    there = [
+        name
+        for name in arguments.engines
+        if name.partition("-")[0] not in packages or importlib.util.find_spec(packages[name.partition("-")[0]])
+    ]
+    there = [n for n in there if not n.startswith("ours") or n.removeprefix("ours-") in available(torch.device("cpu"))]
+    flags = ", ".join(sorted(processor_words("flags") & {*BF16_FLAGS, *INT8_FLAGS}))
+    report = Report(
+        f"inference_{arguments.hardware}", "Answers on a CPU", __doc__ or "", f"{machine()}; {flags or 'no VNNI'}"
+    )
+    for name in arguments.sections:
+        section, path = SECTIONS[name], folder / f"{name}.json"
+        if not path.is_file():
+            load = os.getloadavg()[0]
+            found = measure(section, there, folder, rounds=arguments.rounds)
+            path.write_text(json.dumps({"found": found, "load": load}))
+        content = json.loads(path.read_text())
+        size = "base" if section.num_layers == 12 else f"{section.num_layers} layers of base"
+        what = f"{size}, {section.task}, {section.num_threads} thread{'s' * (section.num_threads > 1)}"
+        what += f", {section.num_texts} texts of {section.words[0]} to {section.words[1]} words"
+        report.lines += [f"## {'Latency of one sentence: ' * section.is_latency}{what}", ""]
+        report.lines += [
+            *rows_of(section, content["found"]),
+            "",
+            f"Load average at its start: {content['load']:.1f}.",
+            "",
+        ]
+    limit_path = folder / "limits.json"
+    if not limit_path.is_file():
+        limit_path.write_text(json.dumps({str(threads): limits(threads) for threads in (1, 2)}))
+    report.lines += ["## GFLOP/s: plain products of the same shapes, and what features reach", ""]
+    report.lines += ["| threads | precision | plain products | features | share |", "| --- " * 5 + "|"]
+    tokens = _num_tokens(folder)
+    for threads, of_precision in json.loads(limit_path.read_text()).items():
+        path = folder / f"features{threads}.json"
+        found = json.loads(path.read_text())["found"] if path.is_file() else {}
+        for precision, limit in of_precision.items():
+            own = found.get(f"ours-{precision}")
+            reached = 2 * PARAMETERS * tokens[f"features{threads}"] / min(own["seconds"]) / 1e9 if own else 0.0
+            shown = f"{reached:.0f} | {reached / limit:.0%}" if own else " | "
+            report.lines.append(f"| {threads} | {precision} | {limit:.0f} | {shown} |")
+    report.lines.append("")
+    if arguments.checkpoint is not None and arguments.data is not None:
+        report.lines += ["## SST-2, development set", "", "| precision | accuracy | labels that differ from fp32 |"]
+        report.lines += ["| --- " * 3 + "|"]
+        for precision, values in accuracy(arguments.checkpoint, arguments.data).items():
+            report.lines.append(f"| {precision} | {values['accuracy']:.2f} | {values['differ']:.2%} |")
+        report.lines.append("")
     report.show(write=arguments.write)
+
+
+def _num_tokens(folder: Path) -> dict[str, int]:
+    """Tokens of the texts of the sections of features, with <s> and </s>."""
+    from roberta_plugin.data.tokenizers import load_tokenizer
+    from tests.conftest import SHARED_DATA
+
+    tokenizer = load_tokenizer(SHARED_DATA / "gpt2_bpe")
+    return {
+        name: sum(len(tokenizer.encode(text)) + 2 for text in sentences(SECTIONS[name].num_texts))
+        for name in ("features1", "features2")
+    }
 
 
 if __name__ == "__main__":
