@@ -17,6 +17,7 @@ TEST = [
     "transformers>=4.48",
     "peft>=0.17",
     "scikit-learn>=1.4",
+    "sentence-transformers>=5",
     *ONNX,
     *PARQUET,
     *SUMMARIES,

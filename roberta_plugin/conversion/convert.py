@@ -25,7 +25,7 @@ from roberta_plugin.settings import REQUIRED, check_values, setting
 if TYPE_CHECKING:
     from roberta_plugin.conversion.portable import PortableModel
 
-Format = Literal["huggingface", "fairseq", "onnx", "peft"]
+Format = Literal["huggingface", "fairseq", "onnx", "peft", "sentence-transformers"]
 Layout = Literal["today", "2019"]
 RECORD = "conversion.json"
 
@@ -112,6 +112,7 @@ def export_model(settings: ExportSettings) -> Converted:
     from roberta_plugin.conversion.huggingface import write_huggingface
     from roberta_plugin.conversion.model_card import write_card
     from roberta_plugin.conversion.pretrained import read_any
+    from roberta_plugin.conversion.sentence_transformers import write_sentence_transformers
 
     check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
     check_values(settings)
@@ -121,6 +122,8 @@ def export_model(settings: ExportSettings) -> Converted:
     with output_folder(settings.output_dir, record) as folder:
         if settings.to == "huggingface":
             write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
+        elif settings.to == "sentence-transformers":
+            write_sentence_transformers(model, folder, max_shard_bytes=settings.max_shard_bytes)
         elif settings.to == "fairseq":
             write_fairseq(model, folder, layout=settings.layout, half=settings.half)
         elif settings.to == "peft":
@@ -150,7 +153,7 @@ def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
             "express: use --to huggingface, whose folder `roberta predict` reads, or fine-tune with --long-texts "
             "head+tail."
         )
-    program = {"huggingface": "transformers", "fairseq": "fairseq", "onnx": "ONNX Runtime", "peft": "peft"}[to]
+    program = {"huggingface": "transformers", "onnx": "ONNX Runtime"}.get(to, to)
     note = f"Of texts longer than {layout.max_length} tokens, the model reads {layout.long_texts}"
     remembers = ", as `roberta predict` does with this folder" if to == "huggingface" else ""
     return [f"{note}{remembers}. {program} does not: cut them before."]
@@ -247,8 +250,9 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
     try:
         yield temporary
         names = sorted(path.name for path in temporary.iterdir())
-        for name in names:
-            _sync(temporary / name)
+        for path in temporary.rglob("*"):
+            if path.is_file():
+                _sync(path)
         with atomic_write(temporary / RECORD, "w") as file:
             json.dump({**record, "files": names}, file, indent=2)
         check_output(folder)

@@ -19,6 +19,7 @@ from roberta_plugin.models.checkpoints.names import saved_options
 from roberta_plugin.models.flops import training_flops
 
 CARD = "README.md"
+SENTENCE_TRANSFORMERS = "sentence-transformers"  # of `convert.Format`
 TO_FILL_IN = "*To be filled in.*"
 _RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
 
@@ -34,8 +35,8 @@ def card(model: PortableModel, *, to: str, license_name: str) -> str:
     head = model.head
     metadata = {
         "license": license_name,
-        "library_name": {"huggingface": "transformers", "fairseq": "fairseq", "peft": "peft"}.get(to, "onnx"),
-        "pipeline_tag": head.hugging_face.pipeline,
+        "library_name": {"huggingface": "transformers"}.get(to, to),
+        "pipeline_tag": "sentence-similarity" if to == SENTENCE_TRANSFORMERS else head.hugging_face.pipeline,
         "tags": ["roberta", head.kind.replace("_", "-")],
     }
     # JSON is YAML: nothing in a name can break out of its value
@@ -91,6 +92,9 @@ def _usage(model: PortableModel, to: str) -> str:
             "`model.onnx` takes `input_ids` and `attention_mask`, int64 of any batch and length; "
             "`tokenizer.json` makes them."
         )
+    if to == SENTENCE_TRANSFORMERS:
+        call = 'vectors = SentenceTransformer("FOLDER").encode(["A text.", "Another one."])'
+        return f"```python\nfrom sentence_transformers import SentenceTransformer\n\n{call}\n```"
     facts = model.head.hugging_face
     if to == "peft":
         name = f"AutoModel{facts.suffix}"

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from roberta_plugin.conversion.convert import ExportSettings, export_model
+from roberta_plugin.finetuning import identity
 from roberta_plugin.hub import RobertaHub
 from tests.hugging_face import import_transformers
 from tests.tiny_conversions import write_checkpoint
@@ -20,3 +21,27 @@ def test_an_exported_folder_gives_our_embeddings(tmp_path):
     theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "theirs"), device="cpu").encode(texts)
     ours = torch.as_tensor(RobertaHub.from_pretrained(checkpoint).embed(texts))
     np.testing.assert_allclose(ours.numpy(), theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("first", False), ("max", False)])
+def test_a_folder_of_a_trained_model_pools_and_cuts_as_in_training(tmp_path, pooling, normalize):
+    checkpoint = write_checkpoint(tmp_path / "ours")
+    state = torch.load(checkpoint / "model.pt", weights_only=False)
+    settings = {"kind": "embedding", "pooling": pooling, "normalize": normalize, "max_length": 12}
+    state["task_state"] = {identity.KEY: {"task": "custom", "settings": settings}}
+    torch.save(state, checkpoint / "model.pt")
+    folder = tmp_path / "theirs"
+    for _ in range(2):  # the second one replaces the first
+        export_model(ExportSettings(checkpoint=checkpoint, to="sentence-transformers", output_dir=folder))
+    texts = ["A good dog.", "No.", "so bad", "good " * 30]
+    model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    assert model.max_seq_length == 12 and model.similarity_fn_name == "cosine"
+    theirs = model.encode(texts)
+    hub = RobertaHub.from_pretrained(checkpoint)
+    cut = hub.codec.encoder.ids("good " * 30)
+    ours = hub.embed(texts[:3]).numpy()
+    np.testing.assert_allclose(ours, theirs[:3], atol=1e-5)
+    last = hub.pooled([np.concatenate([[0], cut[:10], [2]])], pooling, normalize=normalize).numpy()
+    np.testing.assert_allclose(last[0], theirs[3], atol=1e-5)
+    assert (np.abs(np.linalg.norm(ours, axis=1) - 1) < 1e-5).all() == normalize
+    assert "SentenceTransformer(" in (folder / "README.md").read_text()
