@@ -347,12 +347,9 @@ def test_a_table_becomes_an_exported_model_as_written(after_the_tour):
     assert "'layer_lr_decay': 0.9" in log and "'checkpoint_activations': True" in log
     (light,) = blocks("examples/README.custom_task.md", "light")
     shell(shorter(light), folder)
-    sizes = [
-        (folder / "exported" / name).stat().st_size
-        for name in ("adapter/adapter_model.safetensors", "demo/model.safetensors")
-    ]
-    assert 10_000 < sizes[0] < 0.2 * sizes[1]
-    assert (folder / "imported" / "adapters" / "model.pt").is_file()
+    files = ("exported/adapter/adapter_model.safetensors", "imported/adapters/model.pt")
+    small, whole = ((folder / name).stat().st_size for name in files)
+    assert small < 0.3 * whole
 
 
 def test_the_kind_in_the_document_reads_learns_and_refuses():

@@ -67,6 +67,10 @@ def test_peft_reads_what_we_export(work):
         (folder / name).stat().st_size for name in ("adapter/adapter_model.safetensors", "theirs/model.safetensors")
     ]
     assert sizes[0] < 0.7 * sizes[1]
+    again = {"source": folder / "base", "adapter": folder / "adapter", "output_dir": folder / "again"}
+    import_model(ImportSettings(**again, labels=("no", "yes")))
+    found = RobertaHub.from_pretrained(folder / "again").predict(CLASSES, tokens, return_logits=True)
+    torch.testing.assert_close(found, ours, atol=2e-6, rtol=1e-5)
     export_model(ExportSettings(checkpoint=folder / "tuned", to="huggingface", output_dir=folder / "merged"))
     whole = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "merged").eval()
     torch.testing.assert_close(outputs_of(whole, tokens), ours, atol=2e-6, rtol=1e-5)
