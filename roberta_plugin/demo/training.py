@@ -40,7 +40,9 @@ MODEL = {
     "--encoder-attention-heads": "6",
     "--dropout": "0.0",
     "--attention-dropout": "0.0",
+    "--init-std": "width",
 }
+SWITCHES = ["--encoder-normalize-before"]
 PEAK_LR = 1.5e-3
 WARMUP_SHARE = 0.06
 BATCH_SIZE_VALID = 128
@@ -92,7 +94,7 @@ def train_command(run: DemoFolder, *, num_updates: int, extra: dict[str, str]) -
         "--log-interval": "20",
         **extra,
     }
-    return [*train_program(), str(run.data_bin), *itertools.chain.from_iterable(options.items())]
+    return [*train_program(), str(run.data_bin), *SWITCHES, *itertools.chain.from_iterable(options.items())]
 
 
 def plan_training(run: DemoFolder) -> Plan:

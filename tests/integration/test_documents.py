@@ -433,13 +433,14 @@ def test_the_hydra_example_trains_and_resumes_from_any_folder_by_the_command_of_
 
 
 @pytest.mark.slow
-def test_the_shell_recipe_trains_from_any_folder(tiny_data_bin, tmp_path):
+@pytest.mark.parametrize(("recipe", "folder"), [("base", "base/checkpoints"), ("half_hour", "half_hour")])
+def test_a_shell_recipe_trains_from_any_folder(tiny_data_bin, tmp_path, recipe, folder):
     shutil.copytree(tiny_data_bin, tmp_path / "corpus")
     small = "--cpu --distributed-world-size 1 --max-update 2 --batch-size 4 --num-workers 0 --tokens-per-sample 64"
     small += " --encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
-    script = shlex.quote(str(EXAMPLES / "pretrain" / "base.sh"))
+    script = shlex.quote(str(EXAMPLES / "pretrain" / f"{recipe}.sh"))
     shell(f"UPDATE_FREQ=1 {script} corpus {small} --arch fast_roberta_tiny", tmp_path)
-    assert (tmp_path / "runs" / "base" / "checkpoints" / "checkpoint_last.pt").is_file()
+    assert (tmp_path / "runs" / folder / "checkpoint_last.pt").is_file()
 
 
 @pytest.mark.slow
