@@ -352,6 +352,24 @@ def test_a_table_becomes_an_exported_model_as_written(after_the_tour):
     assert small < 0.3 * whole
 
 
+@pytest.mark.slow
+def test_vectors_are_trained_and_exported_as_written(after_the_tour):
+    folder, _ = after_the_tour
+    (folder / "glue" / "STS-B").mkdir(parents=True)
+    for name, number in (("train", 40), ("dev", 10)):
+        rows = [f"the list {row}\tthe {('list', 'key')[row % 2]} {row}\t{5 - 4 * (row % 2)}" for row in range(number)]
+        table = "\n".join(["sentence1\tsentence2\tscore", *rows])
+        (folder / "glue" / "STS-B" / f"{name}.tsv").write_text(table + "\n")
+    (folder / "texts.jsonl").write_text('{"text": "a list"}\n{"text": "a key"}\n')
+    (script,) = blocks("examples/README.embeddings.md", "embeddings")
+    printed = shell(shorter(script), folder)
+    assert "| custom | valid | spearman |" in printed
+    (answer,) = (json.loads(line) for line in printed.splitlines() if line.startswith('{"line"'))
+    assert -1 <= answer["score"] <= 1
+    assert np.load(folder / "vectors.npy").shape == (2, 128)
+    assert (folder / "exported" / "sts" / "1_Pooling" / "config.json").is_file()
+
+
 def test_the_kind_in_the_document_reads_learns_and_refuses():
     (block,) = blocks("examples/README.custom_task.md", "kind", "python")
     printed = python(
