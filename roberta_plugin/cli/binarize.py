@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -103,12 +104,17 @@ def corpora_of(inputs: Splits) -> dict[str, dict[str, list[str]]]:
         return {"": splits_of(inputs)}
     if inputs.train or inputs.valid or inputs.test or inputs.split:
         raise ValueError("--corpora finds the files of all splits: leave out --train, --valid, --test and --split.")
+    if inputs.output_dir.resolve().is_relative_to(inputs.corpora.resolve()):
+        raise ValueError(
+            f"--output-dir {inputs.output_dir} lies in --corpora {inputs.corpora}, where each folder is a corpus of "
+            "text: name another folder."
+        )
     return find_corpora(inputs.corpora)
 
 
 def how_to_train(folder: Path, corpora: dict[str, dict[str, list[str]]]) -> str:
     """What fairseq-train needs for a mixture of these corpora, with the loss of each."""
-    data = ",".join(str(folder / name) for name in corpora)
+    data = shlex.quote(",".join(str(folder / name) for name in corpora))
     subsets = ",".join(f"valid@{name}" for name, splits in corpora.items() if "valid" in splits)
     validation = f" --valid-subset valid,{subsets}" if subsets else " --disable-validation"
     return f"To train on all of them: fairseq-train {data} --corpus-alpha 0.3{validation} ..."

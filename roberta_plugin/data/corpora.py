@@ -8,6 +8,7 @@ n_i^alpha / sum_j n_j^alpha (XLM, Lample & Conneau 2019, section 3.1; XLM-R, Con
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,13 +22,19 @@ def find_corpora(folder: Path) -> dict[str, dict[str, list[str]]]:
 
     Raises:
         FileNotFoundError: if there is no such folder, no corpus in it, or a corpus without training text.
-        ValueError: if two corpora are one folder, or have names that differ in case only.
+        ValueError: if two corpora are one folder, or have names that differ in case only; or if fairseq-train could not
+            tell a corpus by its name.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"--corpora {folder} is not a folder: name one that has a folder for each corpus.")
     found: dict[str, dict[str, list[str]]] = {}
     names: dict[str, str] = {}
     for path in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        if re.search(r"[\s,:@]", path.name):
+            raise ValueError(
+                f"--corpora {folder}: the name {path.name!r} has white space or one of , : @, which separate the data "
+                "folders of fairseq-train: rename that folder."
+            )
         for key in (path.name.lower(), str(path.resolve())):
             if key in names:
                 raise ValueError(

@@ -13,6 +13,7 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints.names import ALL_HEADS, saved_options
+from roberta_plugin.models.config import FastRobertaConfig
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +158,7 @@ def _optimizer_class(cfg: Any) -> str:
 
 
 def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
-    """Refuse to resume from a checkpoint with different data or heads; see fault 24.
+    """Refuse to resume from a checkpoint with different data, heads or shared layers; see fault 24.
 
     Raises:
         ValueError: naming the differences.
@@ -171,6 +172,7 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
             split = trainer.cfg.dataset.train_subset
             identity.check_examples(state, prepared, split=split, checkpoint=path)
         _check_heads(trainer, state, path)
+        _check_sharing(trainer, state, path)
     except ValueError as error:
         raise ValueError(f"{error} {remedy}.") from None
     saved = saved_options(state)[0]
@@ -204,6 +206,18 @@ def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         name = min(name for name, _ in theirs.items() ^ ours.items())
         different.append(f"{name} was {_shown(theirs.get(name))} and is {_shown(ours.get(name))} now")
         raise ValueError(f"{path} is of a training with another head: {'; '.join(different)}.")
+
+
+def _check_sharing(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    """The optimizer's state has an entry for each parameter, so for a shared layer only one."""
+    saved = saved_options(state)[1]
+    of_none = {"share_layers": FastRobertaConfig.share_layers, "share_parts": FastRobertaConfig.share_parts}
+    theirs, ours = (
+        {name: str(options.get(name) or default) for name, default in of_none.items()}
+        for options in (saved, {name: getattr(trainer.cfg.model, name, None) for name in of_none})
+    )
+    if different := list(_different_options(theirs, ours)):
+        raise ValueError(f"{path} is of a training with other shared layers: {'; '.join(different)}.")
 
 
 def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -2,14 +2,16 @@
 
 byte_level_bpe and character_bpe get merges of the word's pieces, from left to right and after all others, so that the
 joins on the way become tokens too; sentencepiece gets the word as a piece that is a little likelier than its parts.
-Text without the words keeps its tokens, except where a word has the same pieces as the beginning of a new one.
+Other text keeps its tokens, except where the first pieces of a new word stand side by side.
 
 Example: "tokenizer" in the pieces token|iz|er: the merges token+iz and tokeniz+er, and the tokens tokeniz, tokenizer.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, CharacterBpe
 from roberta_plugin.data.tokenizers.sentencepiece import WORD_START, SentencePiece
 
-_LIKELIER = 0.1  # nats; a piece of its own wins over its parts
+_LIKELIER = 0.01  # nats a character; a new piece wins over its parts, also over a shorter new one and the rest
 
 
 def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
@@ -28,11 +30,11 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
         ValueError: if a word is given twice, is one token already, is several words, or has characters that the
             tokenizer does not know.
     """
-    for number, word in enumerate(words):
+    for word, count in Counter(words).items():
         if not word.strip() or word != word.strip():
             raise ValueError(f"The new word {word!r} is empty, or has white space around it: correct or remove it.")
-        if word in words[:number]:
-            raise ValueError(f"The new word {word!r} is given twice: give it once.")
+        if count > 1:
+            raise ValueError(f"The new word {word!r} is given {count} times: give it once.")
     if isinstance(tokenizer, ByteLevelBpe):
         return _byte_level_bpe(tokenizer, words)
     if isinstance(tokenizer, SentencePiece):
@@ -42,7 +44,7 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
 
 
 def _byte_level_bpe(tokenizer: ByteLevelBpe, words: Sequence[str]) -> ByteLevelBpe:
-    pieces, merges = list(tokenizer.pieces), list(tokenizer.merges)
+    merges = _Merges(tokenizer.pieces, tokenizer.merges)
     for word in words:
         for form in (f" {word}", word):
             if tokenizer.begins_word(_ids(tokenizer, form)).sum() != 1:
@@ -50,29 +52,45 @@ def _byte_level_bpe(tokenizer: ByteLevelBpe, words: Sequence[str]) -> ByteLevelB
             parts = [tokenizer.pieces[index] for index in tokenizer.encode(form)]
             if form != word:
                 _refuse_token(word, parts)
-            _join(parts, pieces, merges)
-    return ByteLevelBpe(pieces, merges)
+            merges.join(parts)
+    return ByteLevelBpe(list(merges.pieces), list(merges.ranks))
 
 
 def _ids(tokenizer: Tokenizer, text: str) -> Any:
     return tokenizer.encode_lines([text])[0]
 
 
-def _join(parts: Sequence[str], pieces: list[str], merges: list[tuple[str, str]]) -> None:
-    known, joined = set(pieces), set(merges)
-    whole = parts[0]
-    for part in parts[1:]:
-        if (whole, part) not in joined:
-            merges.append((whole, part))
-        whole += part
-        if whole not in known:
-            pieces.append(whole)
+class _Merges:
+    """Pieces, and merges with their ranks, that grow by those of new words."""
+
+    def __init__(self, pieces: Sequence[str], merges: Sequence[tuple[str, str]]) -> None:
+        self.pieces = dict.fromkeys(pieces)
+        self.ranks = {merge: rank for rank, merge in enumerate(merges)}
+
+    def join(self, parts: list[str]) -> None:
+        """Make one token of a word that the old merges leave in these parts.
+
+        Merges of words before it may join some of them; each new merge is after all others, so those words stay whole.
+        """
+        while len(parts) > 1:
+            known = [pair for pair in itertools.pairwise(parts) if pair in self.ranks]
+            pair = min(known, key=self.ranks.__getitem__) if known else (parts[0], parts[1])
+            self.ranks.setdefault(pair, len(self.ranks))
+            self.pieces.setdefault("".join(pair))
+            joined: list[str] = []
+            for part in parts:  # all occurrences, from left to right
+                if joined and (joined[-1], part) == pair:
+                    joined[-1] += part
+                else:
+                    joined.append(part)
+            parts = joined
 
 
 def _sentencepiece(tokenizer: SentencePiece, words: Sequence[str]) -> SentencePiece:
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
+    known = set(tokenizer.symbols)
     for word in words:
         parts = tokenizer.encode(word)
         if WORD_START in word or any(character.isspace() for character in word):
@@ -80,18 +98,22 @@ def _sentencepiece(tokenizer: SentencePiece, words: Sequence[str]) -> SentencePi
         _refuse_token(word, parts)
         if 0 in parts:
             raise _unknown(word)
-        score = sum(proto.pieces[index].score for index in parts) + _LIKELIER
-        proto.pieces.add(piece=WORD_START + word, score=score)
+        piece = "".join(tokenizer.symbols[index] for index in parts)  # normalized, as the text will be
+        if piece in known:
+            raise ValueError(f"The new word {word!r} is {piece!r} to the tokenizer, as another one is: leave it out.")
+        known.add(piece)
+        score = sum(proto.pieces[index].score for index in parts) + _LIKELIER * len(piece)
+        proto.pieces.add(piece=piece, score=score)
     return SentencePiece(proto.SerializeToString())
 
 
 def _character_bpe(tokenizer: CharacterBpe, words: Sequence[str]) -> CharacterBpe:
     content = json.loads(tokenizer.bpe)
     vocabulary, pairs = content["model"]["vocab"], content["model"]["merges"]
-    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-    merges = [
-        (first, second) for first, second in (pair.split(" ") if isinstance(pair, str) else pair for pair in pairs)
-    ]
+    merges = _Merges(
+        sorted(vocabulary, key=vocabulary.__getitem__),
+        [(first, second) for first, second in (pair.split(" ") if isinstance(pair, str) else pair for pair in pairs)],
+    )
     for word in words:
         if len(tokenizer.words(word)) != 1:
             raise _several(word)
@@ -99,9 +121,9 @@ def _character_bpe(tokenizer: CharacterBpe, words: Sequence[str]) -> CharacterBp
         if UNKNOWN in parts:
             raise _unknown(word)
         _refuse_token(word, parts)
-        _join(parts, pieces, merges)
-    content["model"]["vocab"] = {piece: index for index, piece in enumerate(pieces)}
-    content["model"]["merges"] = [list(pair) for pair in merges]
+        merges.join(parts)
+    content["model"]["vocab"] = {piece: index for index, piece in enumerate(merges.pieces)}
+    content["model"]["merges"] = [list(pair) for pair in merges.ranks]
     return CharacterBpe(json.dumps(content, ensure_ascii=False), language=tokenizer.language)
 
 

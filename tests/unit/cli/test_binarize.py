@@ -93,3 +93,13 @@ def test_what_is_suspicious_is_a_warning(tmp_path, tokenizer_folder, capsys):
     assert "WARNING: more: 0.2 MB of input gave only 10 tokens" in warnings
     assert binarize(tmp_path, tokenizer_folder, *texts, "--blank-line-after-files", "--overwrite") == 0
     assert "blank" not in capsys.readouterr().err
+
+
+def test_data_bins_do_not_go_among_the_texts_of_corpora(tmp_path, tokenizer_folder, capsys):
+    (tmp_path / "texts" / "en").mkdir(parents=True)
+    (tmp_path / "texts" / "en" / "train.txt").write_text("a line\n")
+    command = ["binarize", "--tokenizer", str(tokenizer_folder), "--corpora", str(tmp_path / "texts"), "--output-dir"]
+    assert main([*command, str(tmp_path / "texts" / "bin")]) == 2
+    assert "lies in --corpora" in capsys.readouterr().err
+    assert main([*command, str(tmp_path / "data bin")]) == 0
+    assert f"fairseq-train '{tmp_path}/data bin/en' --corpus-alpha" in capsys.readouterr().out

@@ -7,6 +7,7 @@ from roberta_plugin.cli import main
 from roberta_plugin.conversion.pretrained import open_pretrained, read_any
 from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary
 from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.extending import extended
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.checkpoints.names import TOKENS
 from tests.tiny_checkpoints import state_of
@@ -64,6 +65,28 @@ def test_new_words_become_tokens_with_the_mean_of_their_pieces(ours, tmp_path, c
     assert torch.equal(*features)
 
 
+def test_each_of_many_words_is_one_token_in_any_order(ours):
+    """Words that begin with, end with or repeat others, whose merges come first."""
+    before = read_any(ours).tokenizer
+    words = ["zebuq", "wizebuq", "wizebuqs", "wiwi", "wiwiwiwi", "zezezeze", "zebuqzebuq", "zeb", "ebuqs", "buqs"]
+    for given in (words, words[::-1]):
+        after = extended(before, given)
+        common = len(before.encode("a"))
+        assert [word for word in words if len(after.encode(f"a {word}")) != common + 1] == []
+        texts = [f"a {word}" for word in words]
+        assert after.encode_lines(texts)[0].tolist() == [index for text in texts for index in after.encode(text)]
+
+
+def test_sentencepiece_normalizes_new_words_as_text(tmp_path):
+    before = read_any(write_model(tmp_path, "sentencepiece")).tokenizer
+    after = extended(before, ["\uff5aebuq"])  # a full-width z
+    assert len(after.encode("zebuq")) == len(after.encode("\uff5aebuq")) == 1
+    with pytest.raises(
+        ValueError, match=r"'\uff5aebuq' is '\u2581zebuq' to the tokenizer, as another one is: leave it"
+    ):
+        extended(before, ["zebuq", "\uff5aebuq"])
+
+
 @pytest.mark.parametrize("before", KINDS)
 @pytest.mark.parametrize("after", KINDS)
 def test_another_tokenizer_keeps_the_rows_of_common_pieces(before, after, tmp_path):
@@ -92,7 +115,7 @@ def test_another_tokenizer_keeps_the_rows_of_common_pieces(before, after, tmp_pa
     ("words", "named"),
     [
         (["a"], r"'a' is one token of the tokenizer already: leave it out"),
-        (["zebuq", "zebuq"], r"'zebuq' is given twice"),
+        (["zebuq", "zebuq"], r"'zebuq' is given 2 times"),
         (["two words"], r"'two words' is several words"),
         ([" fox"], r"' fox' is empty, or has white space"),
         ([], r"Give either new words \(--add WORD \.\.\. or --words FILE\) or a new --tokenizer"),

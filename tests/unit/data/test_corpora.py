@@ -44,6 +44,9 @@ def test_what_is_not_a_folder_of_corpora_is_refused(tmp_path):
     (write(tmp_path / "d", "en/train.txt") / "zz").symlink_to(tmp_path / "d" / "en")
     with pytest.raises(ValueError, match=r"en and zz are one corpus"):
         find_corpora(tmp_path / "d")
+    for number, name in enumerate(("a,b", "a:b", "a@3", "a b")):
+        with pytest.raises(ValueError, match=f"the name '{name}' has white space or one of , : @.*rename"):
+            find_corpora(write(tmp_path / f"named{number}", f"{name}/train.txt"))
 
 
 def test_shares_are_powers_of_the_sizes():

@@ -184,6 +184,17 @@ def test_another_head_is_named_by_its_options_before_torch_refuses_the_state(pre
         resuming.load_trainer(fairseqs, trainer, str(PATH), reset_optimizer=False)
 
 
+@pytest.mark.parametrize("arch", ["fast_roberta", "roberta"])
+def test_other_shared_layers_are_named_before_torch_refuses_the_optimizer_s_state(prepared, arch):
+    trainer = trainer_of(prepared)
+    state = state_of(trainer)
+    state["cfg"]["model"] = {**vars(trainer.cfg.model), "share_layers": "groups:1"}
+    if arch == "roberta":  # which has no such options
+        trainer.cfg.model = SimpleNamespace()
+    with pytest.raises(ValueError, match="with other shared layers: --share-layers was groups:1 and is none now"):
+        resuming.check_continues(trainer, state, PATH)
+
+
 def test_other_data_are_named(prepared):
     trainer = trainer_of(prepared)
     state = state_of(trainer)
