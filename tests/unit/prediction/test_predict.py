@@ -261,6 +261,27 @@ def test_embeddings_are_those_of_the_hub(models, tmp_path, pooling):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected.numpy(), atol=1e-5)
 
 
+def test_a_model_of_vectors_gives_one_to_a_text_and_a_cosine_to_two(models, tmp_path):
+    folder = tmp_path / "vectors"
+    shutil.copytree(models["fill_mask"], folder)
+    state = torch.load(folder / "model.pt", weights_only=False)
+    settings = {"kind": "embedding", "embedding_loss": "simcse", "pooling": "max", "normalize": True, "max_length": 6}
+    settings |= {"text_column": "said", "text_pair_column": None, "label_column": []}
+    state["task_state"] = {"data": {"task": "custom", "settings": settings}}
+    torch.save(state, folder / "model.pt")
+    records = [{"text": "good"}, {"said": "good", "text_pair": "bad"}, {"text": "bad"}, {"text": "bad " * 9}]
+    good, both, bad, cut = answers(folder, records)
+    vectors = [np.array(each["embedding"]) for each in (good, bad, cut)]
+    np.testing.assert_allclose(vectors[:2], RobertaHub.from_pretrained(folder).embed(["good", "bad"]), atol=1e-6)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1, 1])
+    assert both == {"score": pytest.approx(vectors[0] @ vectors[1], abs=2e-6)}
+    assert [answer.get("truncated", False) for answer in (good, bad, cut)] == [False, False, True]
+    plain = answers(folder, records[:1], pooling="first")
+    assert not np.allclose(plain[0]["embedding"], vectors[0])
+    with pytest.raises(ValueError, match="two texts have a score instead of a vector"):
+        answers(folder, records[:2], output=tmp_path / "vectors.npy")
+
+
 def test_no_special_symbol_is_an_answer_however_many_are_asked_for(models):
     hub = RobertaHub.from_pretrained(models["fill_mask"])
     (found,) = answers(models["fill_mask"], ["good <mask>"], top_k=100_000)
