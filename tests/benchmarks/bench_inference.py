@@ -63,13 +63,13 @@ class Section(NamedTuple):
 SECTIONS = {
     "latency": Section("features", 12, 1, 32, is_latency=True),
     "latency2": Section("features", 12, 2, 32, is_latency=True),
-    "features2": Section("features", 12, 2, 96),
-    "features1": Section("features", 12, 1, 48),
-    "classes": Section("classes", 12, 2, 64),
-    "masks": Section("masks", 12, 2, 64),
-    "tags": Section("tags", 12, 2, 64),
-    "long": Section("features", 12, 2, 12, words=(300, 300)),
-    "six": Section("features", 6, 2, 96),
+    "features2": Section("features", 12, 2, 72),
+    "features1": Section("features", 12, 1, 32),
+    "classes": Section("classes", 12, 2, 48),
+    "masks": Section("masks", 12, 2, 48),
+    "tags": Section("tags", 12, 2, 48),
+    "long": Section("features", 12, 2, 6, words=(300, 300)),
+    "six": Section("features", 6, 2, 72),
 }
 
 
@@ -99,6 +99,13 @@ class Engine:
                 text=True,
                 env=environment,
             )
+
+    def wait(self) -> None:
+        """Until it is ready.
+
+        Raises:
+            RuntimeError: if it has ended.
+        """
         self._read()
 
     def ask(self, task: str, texts: list[str], batch: int, *, answers: bool = False) -> dict[str, Any]:
@@ -129,42 +136,43 @@ class Engine:
 
 @contextmanager
 def opened(names: list[str], section: Section, folder: Path) -> Iterator[dict[str, Engine]]:
-    """The engines that this machine has; another one's reason is printed."""
+    """The engines that this machine has; of another one, it is printed."""
     with ExitStack() as stack:
-        engines = {}
-        for name in names:
+        engines = {name: Engine(name, section, folder) for name in names}
+        for name, engine in list(engines.items()):
+            stack.callback(engine.close)
             try:
-                engines[name] = Engine(name, section, folder)
-                stack.callback(engines[name].close)
-            except (RuntimeError, BrokenPipeError) as error:
+                engine.wait()
+            except RuntimeError as error:
                 print(f"not measured: {error}", file=sys.stderr)
+                del engines[name]
         yield engines
 
 
-def measure(section: Section, names: list[str], folder: Path, *, rounds: int) -> dict[str, dict[str, Any]]:
+def measure(section: Section, engines: dict[str, Engine], *, rounds: int) -> dict[str, dict[str, Any]]:
     """Engine -> batch size, seconds of each round (or of each text), memory, and how its answers differ."""
     texts = sentences(section.num_texts, words=section.words)
     if section.task != "features":
-        names = [name for name in names if name.startswith(("ours", "pipeline"))]
+        engines = {name: engine for name, engine in engines.items() if name.startswith(("ours", "pipeline"))}
     found: dict[str, dict[str, Any]] = {}
     answers: dict[str, Any] = {}
-    with opened(names, section, folder) as engines:
-        for name, engine in engines.items():
-            few = texts[: max(8, len(texts) // 4)]
-            engine.ask(section.task, few[:4], engine.batches[0])
-            sizes = engine.batches[:1] if section.is_latency else engine.batches
-            tried = {size: engine.ask(section.task, few, size)["seconds"] for size in sizes}
-            found[name] = {"batch": min(tried, key=tried.__getitem__), "seconds": []}
-        for number in range(1 if section.is_latency else rounds):
+    few = texts[: max(6, len(texts) // 4)]
+    for name, engine in engines.items():
+        engine.ask(section.task, few[:4], engine.batches[0])
+        sizes = engine.batches[:1] if section.is_latency else engine.batches
+        tried = {size: engine.ask(section.task, few, size)["seconds"] for size in sizes}
+        found[name] = {"batch": min(tried, key=tried.__getitem__), "seconds": []}
+    if section.is_latency:
+        for text in texts:
             for name, engine in engines.items():
-                size = found[name]["batch"]
-                if section.is_latency:
-                    found[name]["seconds"] = [engine.ask(section.task, [text], size)["seconds"] for text in texts]
-                    continue
-                reply = engine.ask(section.task, texts, size, answers=number == 0)
-                found[name]["seconds"].append(reply["seconds"])
-                found[name]["megabytes"] = reply["megabytes"]
-                answers.setdefault(name, reply["answers"])
+                found[name]["seconds"].append(engine.ask(section.task, [text], found[name]["batch"])["seconds"])
+        return found
+    for number in range(rounds):
+        for name, engine in engines.items():
+            reply = engine.ask(section.task, texts, found[name]["batch"], answers=number == 0)
+            found[name]["seconds"].append(reply["seconds"])
+            found[name]["megabytes"] = reply["megabytes"]
+            answers.setdefault(name, reply["answers"])
     for name, own in answers.items():
         found[name]["differs"] = difference(section.task, own, answers.get("ours-fp32"))
     return found
@@ -211,7 +219,7 @@ def rows_of(section: Section, found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def limits(num_threads: int, rows: int = 1024) -> dict[str, float]:
-    """GFLOP/s of plain products of a base layer's shapes, by precision: the most that an answer can reach."""
+    """GFLOP/s of our products alone, in the shapes of a base layer, by precision: the most that an answer can reach."""
     torch.set_num_threads(num_threads)
     made: dict[str, float] = {}
     with torch.inference_mode():
@@ -281,12 +289,17 @@ def main() -> None:
     report = Report(
         f"inference_{arguments.hardware}", "Answers on a CPU", __doc__ or "", f"{machine()}; {flags or 'no VNNI'}"
     )
-    for name in arguments.sections:
-        section, path = SECTIONS[name], folder / f"{name}.json"
-        if not path.is_file():
-            load = os.getloadavg()[0]
-            found = measure(section, there, folder, rounds=arguments.rounds)
-            path.write_text(json.dumps({"found": found, "load": load}))
+    sections = {name: SECTIONS[name] for name in arguments.sections}
+    missing = [name for name in sections if not (folder / f"{name}.json").is_file()]
+    for key in dict.fromkeys((SECTIONS[name].num_layers, SECTIONS[name].num_threads) for name in missing):
+        same = [name for name in missing if (SECTIONS[name].num_layers, SECTIONS[name].num_threads) == key]
+        with opened(there, SECTIONS[same[0]], folder) as engines:
+            for name in same:
+                load = os.getloadavg()[0]
+                found = measure(SECTIONS[name], engines, rounds=arguments.rounds)
+                (folder / f"{name}.json").write_text(json.dumps({"found": found, "load": load}))
+    for name, section in sections.items():
+        path = folder / f"{name}.json"
         content = json.loads(path.read_text())
         size = "base" if section.num_layers == 12 else f"{section.num_layers} layers of base"
         what = f"{size}, {section.task}, {section.num_threads} thread{'s' * (section.num_threads > 1)}"
@@ -301,8 +314,8 @@ def main() -> None:
     limit_path = folder / "limits.json"
     if not limit_path.is_file():
         limit_path.write_text(json.dumps({str(threads): limits(threads) for threads in (1, 2)}))
-    report.lines += ["## GFLOP/s: plain products of the same shapes, and what features reach", ""]
-    report.lines += ["| threads | precision | plain products | features | share |", "| --- " * 5 + "|"]
+    report.lines += ["## GFLOP/s of the products alone, and what features reach", ""]
+    report.lines += ["| threads | precision | products alone | features | share |", "| --- " * 5 + "|"]
     tokens = _num_tokens(folder)
     for threads, of_precision in json.loads(limit_path.read_text()).items():
         path = folder / f"features{threads}.json"

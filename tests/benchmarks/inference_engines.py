@@ -223,17 +223,17 @@ def serve(engine: str, num_layers: int, num_threads: int, folder: Path) -> None:
         request = json.loads(line)
         texts = request["texts"]
         with torch.inference_mode():
-            started = time.perf_counter()
+            started, cpu = time.perf_counter(), time.process_time()
             found = runs[request["task"]](texts, request["batch"])
-            seconds = time.perf_counter() - started
+            seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
         megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        answers = [np.asarray(each).tolist() for each in found] if request["answers"] else None
-        reply({"seconds": seconds, "megabytes": megabytes, "answers": answers})
+        answers = list(found) if request["answers"] else None
+        reply({"seconds": seconds, "cpu": cpu, "megabytes": megabytes, "answers": answers})
 
 
 def reply(content: dict[str, Any]) -> None:
     """A line for the benchmark; other output of the engines goes to stderr."""
-    OUTPUT.write(json.dumps(content) + "\n")
+    OUTPUT.write(json.dumps(content, default=lambda value: value.tolist()) + "\n")  # tensors, arrays and their numbers
     OUTPUT.flush()
 
 
