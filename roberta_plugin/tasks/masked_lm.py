@@ -93,6 +93,11 @@ class RobertaMaskedLMTask(BlockTask):
         folders = data_folders(cfg.task.data)
         check_folders(folders)
         validation = [] if cfg.dataset.disable_validation else cfg.dataset.valid_subset.split(",")
+        if cfg.dataset.combine_valid_subsets and validation not in ([], [COMBINED_VALIDATION]):
+            raise ValueError(
+                "--combine-valid-subsets makes one split, valid, of all: leave it out, or leave out --valid-subset "
+                f"{cfg.dataset.valid_subset}."
+            )
         check_splits(folders, training=cfg.dataset.train_subset, validation=validation)
 
     @classmethod

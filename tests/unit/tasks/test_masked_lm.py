@@ -90,6 +90,11 @@ def test_what_is_wrong_with_the_command_line_is_refused_by_name(tiny_data_bin, t
     for changes, message in (
         ({"task.mask_prob": 1.5}, "--mask-prob .* 1.5"),
         ({"dataset.valid_subset": "dev"}, "dev.idx is missing .*--valid-subset"),
+        (
+            {"dataset.combine_valid_subsets": True, "dataset.valid_subset": "valid,valid@en"},
+            "--combine-valid-subsets makes one split, valid, of all: .* leave out --valid-subset valid,valid@en",
+        ),
+        ({"dataset.combine_valid_subsets": True}, None),
         ({"common.log_interval": 0}, "--log-interval must be 1"),
         ({"common.fp16": True}, "--fp16 does not work with --cpu.*--bf16"),
         ({"task.data": str(tmp_path / "empty")}, "empty has no dict.txt.*roberta binarize"),
