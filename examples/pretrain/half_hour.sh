@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pretrain a small RoBERTa (4 layers, 256 wide, blocks of 128 tokens) in about an hour of one CPU core.
+# Pretrain a small RoBERTa (4 layers, 256 wide, blocks of 128 tokens) in about an hour of one CPU core, by estimate.
 #
 #   examples/pretrain/half_hour.sh DATA-BIN [more fairseq-train options]
 #
