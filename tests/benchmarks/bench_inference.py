@@ -61,15 +61,15 @@ class Section(NamedTuple):
 
 
 SECTIONS = {
-    "latency": Section("features", 12, 1, 32, is_latency=True),
+    "features2": Section("features", 12, 2, 144),
     "latency2": Section("features", 12, 2, 32, is_latency=True),
-    "features2": Section("features", 12, 2, 72),
-    "features1": Section("features", 12, 1, 32),
-    "classes": Section("classes", 12, 2, 48),
-    "masks": Section("masks", 12, 2, 48),
-    "tags": Section("tags", 12, 2, 48),
+    "classes": Section("classes", 12, 2, 32),
+    "masks": Section("masks", 12, 2, 32),
+    "tags": Section("tags", 12, 2, 32),
     "long": Section("features", 12, 2, 6, words=(300, 300)),
-    "six": Section("features", 6, 2, 72),
+    "latency": Section("features", 12, 1, 32, is_latency=True),
+    "six": Section("features", 6, 2, 48),
+    "features1": Section("features", 12, 1, 24),
 }
 
 
