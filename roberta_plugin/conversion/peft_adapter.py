@@ -7,6 +7,7 @@ the head as a whole, which peft calls a module to save. The model below, without
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -45,9 +46,12 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
         ValueError: if it has none.
     """
     adapters: dict[str, Tensor] = model.state.get(ADAPTERS) or {}
-    if not adapters or model.head.kind == MASKED_LM:
+    if not adapters:
+        raise ValueError(f"{model.path} has no adapters: fine-tune it with --set lora-rank=8, or use --to huggingface.")
+    if model.head.kind == MASKED_LM:
         raise ValueError(
-            f"{model.path} has no adapters with a head: fine-tune it with --set lora-rank=8, or use --to huggingface."
+            f"{model.path} has no fine-tuned head, and adapters are written with one: use --to huggingface or "
+            "sentence-transformers, which have them in the weights."
         )
     theirs = to_hugging_face(model.state, model.head)
     trunk = next(name for name in theirs if name.endswith(".word_embeddings.weight")).partition(".")[0]
@@ -125,7 +129,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
 
 def _scale_of(config: Mapping[str, Any], path: Path) -> float:
     rank, alpha = config["r"], config["lora_alpha"]
-    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise ValueError(f"{path}: r and lora_alpha must be numbers, got {rank!r} and {alpha!r}. {_ADVICE}")
     return float(alpha / (rank**0.5 if config.get("use_rslora") else rank))
 
@@ -141,7 +145,19 @@ def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) 
     kind = "tagging" if "classifier.weight" in weights else "classification" if len(out) > 1 else "regression"
     head = Head(kind=kind, name=formats()[kind].default_head_name, num_outputs=len(out))
     table = {theirs: f"{head.module}.{ours}" for ours, theirs in head.hugging_face.names.items()}
-    parameters = {**model.parameters, **{translate(name, table): value for name, value in weights.items()}}
+    own = {translate(name, table): value for name, value in weights.items()}
+    width = model.parameters["encoder.sentence_encoder.embed_tokens.weight"].size(1)
+    sizes = {"dense": (width, width), "out_proj": (len(out), width)}
+    shapes = {
+        f"{head.module}.{part}.{name}": sizes[part][: 2 - (name == "bias")]
+        for part in head.hugging_face.names
+        for name in ("weight", "bias")
+    }
+    if {name: tuple(value.shape) for name, value in own.items()} != shapes:
+        raise ValueError(
+            f"{path}: its head is not complete, or of another model: {', '.join(sorted(weights))}. {_ADVICE}"
+        )
+    parameters = {**model.parameters, **own}
     positions = int(model.state["cfg"]["model"]["max_positions"])
     task = {"_name": head.facts.task, "max_positions": positions, "classification_head_name": head.name}
     settings = {"max_length": positions, **head.hugging_face.settings, "labels": []}

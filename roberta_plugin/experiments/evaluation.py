@@ -282,7 +282,8 @@ def findings(
     """
     selection = selection or benchmark_of(prepared.task).recipe(prepared).metric["value"]
     sentences = []
-    stuck = [answer for answer in answers if answer]
+    # With a threshold, the most probable label is not always the answer.
+    stuck = [] if "threshold" in metrics else [answer for answer in answers if answer]
     if stuck:
         who = "the model gives" if len(answers) == 1 else f"{len(stuck)} of {len(answers)} models give"
         sentences.append(f"{split}: {who} {' or '.join(dict.fromkeys(stuck))} to every input. {_REMEDY}")

@@ -354,11 +354,13 @@ def check_positions(start: Start, task: str, *, max_length: int, options: TaskOp
             f"--max-length {max_length}: {start.checkpoint} has {start.max_positions} positions. Give at most that, or "
             "leave it out."
         )
+    settings = benchmark_of(task).settings
     try:
-        benchmark_of(task).settings(max_length=max_length, options=options)
+        settings(max_length=max_length, options=options)
     except ValueError as error:
         if max_length < start.max_positions or max_length >= MAX_LENGTH:
             raise
+        settings(max_length=MAX_LENGTH, options=options)  # raises where the length is not the reason
         length = question_length(start.max_positions, MAX_LENGTH)
         raise ValueError(
             f"{error} --max-length cannot be more than {start.max_positions} here, the positions of "

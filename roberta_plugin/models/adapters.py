@@ -59,9 +59,7 @@ def freeze_layers(model: nn.Module, num_layers: int) -> None:
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     layers = {name: number for name in parameters if (number := _layer_of(name)) is not None}
-    total = 1 + max(layers.values())
-    if num_layers > total:
-        raise ValueError(f"--freeze-layers {num_layers}: the model has {total} layers.")
+    check_layers(num_layers, total=1 + max(layers.values()))
     for name, number in layers.items():
         if number < num_layers:
             parameters[name].requires_grad_(False)
@@ -71,6 +69,21 @@ def freeze_layers(model: nn.Module, num_layers: int) -> None:
                 f"--freeze-layers {num_layers}: layer {number} shares weights with a frozen one "
                 "(--share-layers). Leave --freeze-layers out."
             )
+
+
+def check_layers(num_frozen: int, *, total: int, rank: int = 0) -> None:
+    """Refuse to freeze more layers than the encoder has, or all of them under adapters.
+
+    Raises:
+        ValueError: naming the option and the layers.
+    """
+    if num_frozen > total:
+        raise ValueError(f"--freeze-layers {num_frozen}: the model has {total} layers.")
+    if rank and num_frozen == total:
+        raise ValueError(
+            f"--freeze-layers {num_frozen} leaves no layer for the adapters of --lora-rank {rank}: the model has "
+            f"{total}. Give one of the two."
+        )
 
 
 def add_adapters(model: Any, *, rank: int, alpha: float, targets: Sequence[str], first_layer: int = 0) -> None:

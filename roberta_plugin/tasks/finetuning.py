@@ -21,7 +21,7 @@ from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.models.adapters import TARGETS, add_adapters, freeze_layers
+from roberta_plugin.models.adapters import TARGETS, add_adapters, check_layers, freeze_layers
 from roberta_plugin.optim.adamw import set_layer_depths
 from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
 
@@ -257,8 +257,11 @@ class FineTuningTask(BlockTask):
         return int(self.cfg.max_positions)
 
 
-def check_light_training(cfg: FineTuningConfig) -> None:
+def check_light_training(cfg: Any) -> None:
     """Refuse values of --freeze-layers and --lora-* that cannot be.
+
+    Args:
+        cfg: the task's options, and where all of a training are known, those of the model.
 
     Raises:
         ValueError: naming the option and the value.
@@ -266,6 +269,8 @@ def check_light_training(cfg: FineTuningConfig) -> None:
     for name in ("freeze_layers", "lora_rank"):
         if getattr(cfg, name) < 0:
             raise ValueError(f"--{name.replace('_', '-')} must be 0 or more, got {getattr(cfg, name)}.")
+    if hasattr(cfg, "encoder_layers"):
+        check_layers(cfg.freeze_layers, total=cfg.encoder_layers, rank=cfg.lora_rank)
     if not 0.0 < cfg.lora_alpha < math.inf:
         raise ValueError(f"--lora-alpha must lie above 0, got {cfg.lora_alpha}.")
     for target in cfg.lora_targets.split(","):

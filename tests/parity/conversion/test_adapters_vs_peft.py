@@ -1,6 +1,7 @@
 """Adapters compute what peft computes with the same files, in both directions."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from roberta_plugin.models.adapters import TARGETS, add_adapters
 from tests.tiny_predictors import CLASSES, write_predictor
 
 peft = pytest.importorskip("peft")
+safetensors = pytest.importorskip("safetensors.torch")
 transformers = pytest.importorskip("transformers")
 TEXTS = ["good bad good", "bad", "a good thing is not so bad, is it"]
 
@@ -102,7 +104,7 @@ def test_we_read_what_peft_saves(work, tmp_path, is_scaled_by_root):
 
 def test_adapters_of_another_form_or_model_are_refused(work, tmp_path):
     folder, _ = work
-    with pytest.raises(ValueError, match="has no adapters with a head: fine-tune it with --set lora-rank=8"):
+    with pytest.raises(ValueError, match="has no adapters: fine-tune it with --set lora-rank=8"):
         export_model(ExportSettings(checkpoint=folder / "base", to="peft", output_dir=tmp_path / "none"))
     export_model(ExportSettings(checkpoint=folder / "tuned", to="peft", output_dir=tmp_path / "adapter"))
     path = tmp_path / "adapter" / "adapter_config.json"
@@ -112,9 +114,18 @@ def test_adapters_of_another_form_or_model_are_refused(work, tmp_path):
         ({"use_dora": True}, "use_dora is True"),
         ({"r": 5}, "it is for another model"),
         ({"lora_alpha": "much"}, "r and lora_alpha must be numbers"),
+        ({"lora_alpha": math.nan}, "r and lora_alpha must be numbers"),
     ):
         path.write_text(json.dumps(content | change))
         with pytest.raises(ValueError, match=message):
+            import_model(settings)
+    path.write_text(json.dumps(content))
+    weights = tmp_path / "adapter" / "adapter_model.safetensors"
+    whole = safetensors.load_file(weights)
+    dense = "base_model.model.classifier.dense.weight"
+    for value in ({}, {dense: whole[dense][:-1].contiguous()}):
+        safetensors.save_file({name: each for name, each in whole.items() if name != dense} | value, weights)
+        with pytest.raises(ValueError, match=r"adapter_model\.safetensors: its head is not complete, or of another"):
             import_model(settings)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"has no adapter_config\.json"):

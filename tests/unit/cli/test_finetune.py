@@ -115,6 +115,8 @@ def test_results_are_not_scored_anew_by_options(tmp_path, capsys):
         (("--device", "nowhere"), "--device nowhere cannot be used here"),
         (("--only", "lr="), "--only lr=: a value is empty"),
         (("--only", "lr=1e-3,"), "--only lr=1e-3,: a value is empty"),
+        (("--set", "freeze-layers=4"), "--freeze-layers 4: the model has 3 layers"),
+        (("--set", "freeze-layers=3", "--set", "lora-rank=2"), "--freeze-layers 3 leaves no layer for the adapters"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_trained(words, option, message):
@@ -257,6 +259,9 @@ def test_a_model_too_short_for_the_task_is_told_what_to_do(raw, tmp_path):
     args = parse("squad2", *raw[1:])
     write_raw(tmp_path / "glue")
     with pytest.raises(ValueError, match=r"cannot be more than 40 here.*give --question-length 10"):
+        args.run(args)
+    args = parse("custom", *raw[1:], "--train", "RTE/train.tsv", "--class-weights", "rare=nan")
+    with pytest.raises(ValueError, match=r"a number from 0 on, got 'nan'\.$"):  # the length is not the reason
         args.run(args)
     args = parse("squad2", *raw[1:], "--question-length", "10")
     assert args.run(args) == 0

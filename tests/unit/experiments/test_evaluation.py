@@ -158,6 +158,8 @@ def test_labels(tmp_path, is_stuck):
     assert [line.startswith("valid: the model gives the label 0 to every input.") for line in found] == (
         [True] if is_stuck else []
     )
+    decided = {**baseline, "accuracy": 100.0, "threshold": 0.9}  # by a threshold, not by the most probable label
+    assert findings(prepared, "valid", ["the label 0"], decided, baseline) == []
     assert metrics["accuracy"] == pytest.approx(100 * (1 - labels.mean())) if is_stuck else metrics["accuracy"] > 90
 
 

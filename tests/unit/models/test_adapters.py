@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from roberta_plugin.models.adapters import TARGETS, add_adapters, freeze_layers, merge
+from roberta_plugin.models.adapters import TARGETS, add_adapters, check_layers, freeze_layers, merge
 from roberta_plugin.optim.adamw import set_layer_depths
 from tests.tiny_models import fairseq_model, make_batch, our_model
 
@@ -88,6 +88,8 @@ def test_more_layers_than_there_are_and_shared_ones_are_refused():
     with pytest.raises(ValueError, match="layer 1 shares weights with a frozen one"):
         freeze_layers(our_model(share_layers="all"), 1)
     freeze_layers(our_model(share_layers="all"), 3)
+    with pytest.raises(ValueError, match="--freeze-layers 3 leaves no layer for the adapters of --lora-rank 4"):
+        check_layers(3, total=3, rank=4)
 
 
 def test_the_last_norm_of_an_encoder_that_normalizes_before_is_trained():
