@@ -30,6 +30,7 @@ from roberta_plugin.conversion.huggingface_model import (
     head_of,
     remembered_layout,
     remembered_training,
+    remembered_vectors,
     to_config,
     to_hugging_face,
     with_base_prefix,
@@ -110,6 +111,7 @@ def read_huggingface(path: Path) -> PortableModel:
         data_task = "squad1"
     trained, remembered = remembered_training(config, where)
     settings = {"max_length": options["max_positions"], **settings, **remembered, **remembered_layout(config, where)}
+    settings |= remembered_vectors(config, where)
     if "kind" in settings:
         settings["labels"] = list(labels)
     task: dict[str, Any] = {"_name": name, "max_positions": options["max_positions"]}

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ from roberta_plugin.models.checkpoints.names import (
     saved_options,
 )
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
+from roberta_plugin.models.pooling import Pooling
 
 # model_type -> begin of the names of its classes
 PRE_NORM = "roberta-prelayernorm"  # model_type of encoders that normalize before their sublayers
@@ -60,6 +61,7 @@ _DROPOUTS = {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "
 _THEIR_EPSILON = 1e-12  # of layer norms, where config.json does not name it
 REMEMBERED = "fine_tuned_on"  # our own entry: task and settings of fine-tuning, without labels; transformers keeps it
 TEXTS = "text_layout"  # likewise: the `TextLayout` of a model that does not cut long texts at their end
+VECTORS = "embedding"  # likewise: how a model of trained vectors makes one of the features of a text
 _LENGTHS = ("max_length", "question_length", "doc_stride")
 _KINDS = (*sorted({task.kind for task in GLUE_TASKS.values()}), "tagging")
 _WORDS = {"kind": _KINDS, "order": ("passage", "question")}
@@ -142,6 +144,8 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         config[REMEMBERED] = {"task": trained["task"], "settings": kept}
     if model.text_layout.long_texts is not None:
         config[TEXTS] = asdict(model.text_layout)
+    if settings.get("kind") == "embedding":
+        config[VECTORS] = {name: settings[name] for name in ("pooling", "normalize", "max_length")}
     return config
 
 
@@ -159,6 +163,25 @@ def remembered_layout(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {TEXTS} was not written by an export ({error}): delete the entry.") from error
     return asdict(layout)
+
+
+def remembered_vectors(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Pooling, normalization and length of vectors that an export of ours recorded; {} if there is no such entry.
+
+    Raises:
+        ValueError: if no export of ours could have written the entry.
+    """
+    if (entry := config.get(VECTORS)) is None:
+        return {}
+    is_ours = isinstance(entry, dict) and entry.keys() == {"pooling", "normalize", "max_length"}
+    if not (
+        is_ours
+        and entry["pooling"] in get_args(Pooling)
+        and isinstance(entry["normalize"], bool)
+        and _is_setting("max_length", entry["max_length"])
+    ):
+        raise ValueError(f"{path}: {VECTORS} was not written by an export: delete the entry.")
+    return dict(entry)
 
 
 def _check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None:

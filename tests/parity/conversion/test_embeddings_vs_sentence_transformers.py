@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from roberta_plugin.conversion.convert import ExportSettings, export_model
+from roberta_plugin.conversion.huggingface import read_huggingface
 from roberta_plugin.finetuning import identity
 from roberta_plugin.hub import RobertaHub
 from tests.hugging_face import import_transformers
@@ -45,3 +46,11 @@ def test_a_folder_of_a_trained_model_pools_and_cuts_as_in_training(tmp_path, poo
     np.testing.assert_allclose(last[0], theirs[3], atol=1e-5)
     assert (np.abs(np.linalg.norm(ours, axis=1) - 1) < 1e-5).all() == normalize
     assert "SentenceTransformer(" in (folder / "README.md").read_text()
+    again = read_huggingface(folder)
+    found = RobertaHub.from_pretrained(folder).embed(texts[:3]).numpy()
+    np.testing.assert_allclose(found, ours, atol=1e-6)  # not those of the mean
+    assert identity.of_checkpoint(again.state)["settings"]["max_length"] == 12
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace(f'"pooling": "{pooling}"', '"pooling": "median"'))
+    with pytest.raises(ValueError, match=r"config\.json: embedding was not written by an export"):
+        read_huggingface(folder)
