@@ -139,5 +139,5 @@ def kind_of(prepared: Prepared) -> Kind:
 
 
 def selectable(prepared: Prepared) -> tuple[str, ...]:
-    """The metrics that a validation on a prepared folder logs, by which checkpoints can be chosen."""
+    """The metrics by which checkpoints can be chosen; a validation logs them, those of ranked scores if chosen."""
     return (*kind_of(prepared).metrics(), "loss")
