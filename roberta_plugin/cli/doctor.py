@@ -32,6 +32,7 @@ TASKS_AND_CRITERIONS = (
     "race",
     "roberta_tagging",
     "roberta_summarization",
+    "roberta_embedding",
 )
 # What the plugin registers with fairseq, by the registry that holds it.
 REGISTERED = {

@@ -86,9 +86,9 @@ class SelfAttention(nn.Module):
 
 def side_by_side(parts: list[Tensor]) -> Tensor:
     """The rows of several tensors as one: without a copy if they lie so in memory, and nobody asks for derivatives."""
-    first, end = parts[0], parts[0].storage_offset()
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():  # a graph cannot look at memory
         return torch.cat(parts)
+    first, end = parts[0], parts[0].storage_offset()
     for part in parts:
         is_next = part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
         if not (is_next and part.storage_offset() == end and part.is_contiguous()):

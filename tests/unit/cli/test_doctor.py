@@ -117,6 +117,6 @@ def test_all_registered_names_are_checked(monkeypatch):
         assert set(re.findall(rf'^@register_{kind}\("(\w+)"', sources, re.MULTILINE)) == set(doctor.REGISTERED[kind])
     finding = doctor.check_registry()
     assert finding.remedy == ""
-    assert "all 18" in finding.found
+    assert "all 20" in finding.found
     monkeypatch.setitem(TASK_REGISTRY, "squad2", dict)
     assert doctor.check_registry().found == "not registered by this plugin: task squad2"

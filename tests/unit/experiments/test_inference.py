@@ -40,7 +40,7 @@ def task_of(kind):
         return torch.stack([values.sum(dim=1), -values.sum(dim=1)], dim=1)
 
     vocabulary = type("Vocabulary", (), {"pad_id": 1, "__len__": lambda self: 300})()
-    answering = kind_class("question_answering" if kind == "spans" else "classification")
+    answering = kind_class("question_answering" if kind == "spans" else "classification")({})
     return Namespace(vocabulary=vocabulary, outputs=outputs, inputs_class=ExamplesDataset, kind=answering)
 
 

@@ -203,7 +203,7 @@ def test_folds_have_each_text_once_in_a_development_set(prepare_table):
         ("multi-label", [{"text": "a", "x": 1, "y": "maybe"}], {"label_column": ("x", "y")}, "line 2: the column 'y' must hold 1 or 0, found 'maybe'"),
         ("multiple-choice", [{"text": "a", "options": ["b"], "label": 0}], {}, "line 1: 1 options, and a choice needs two or more"),
         ("multiple-choice", [{"text": "a", "options": "b", "label": 0}], {}, r"line 2: the column 'options' must hold a list.* --choices-columns"),
-        ("pair", [{"text": "a", "label": 0}], {}, "no column 'pair'.* --text-pair-column"),
+        ("pair", [{"text": "a", "label": 0}], {}, "--kind pair needs --text-pair-column: the column of the second text"),
         ("question-answering", [{"context": "a b", "question": "?", "answer": "c"}], {}, "line 2: the text does not contain the answer 'c'"),
         ("question-answering", [{"context": str(n), "question": "?", "answer": ""} for n in range(30)], {}, "no row has an answer"),
         ("question-answering", [{"context": "a", "question": "?", "answer": {"text": ["a"], "answer_start": ["0"]}}], {}, "line 1: .* one whole number in answer_start"),
