@@ -12,14 +12,12 @@ from pathlib import Path
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.data.binarize.dictionary import DictionarySettings, build_vocabulary
 from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize, warnings_about
-from roberta_plugin.data.corpora import find_corpora
+from roberta_plugin.data.corpora import DEFAULT_ALPHA, SPLITS, find_corpora
 from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.settings import REQUIRED, add_options, from_arguments, setting
-
-_SPLITS = ("train", "valid", "test")
 
 
 def _files(split: str) -> tuple[str, ...]:
@@ -117,7 +115,7 @@ def how_to_train(folder: Path, corpora: dict[str, dict[str, list[str]]]) -> str:
     data = shlex.quote(",".join(str(folder / name) for name in corpora))
     subsets = ",".join(f"valid@{name}" for name, splits in corpora.items() if "valid" in splits)
     validation = f" --valid-subset valid,{subsets}" if subsets else " --disable-validation"
-    return f"To train on all of them: fairseq-train {data} --corpus-alpha 0.3{validation} ..."
+    return f"To train on all of them: fairseq-train {data} --corpus-alpha {DEFAULT_ALPHA}{validation} ..."
 
 
 def vocabulary_of(
@@ -153,7 +151,7 @@ def vocabulary_of(
 
 def splits_of(inputs: Splits) -> dict[str, list[str]]:
     """Names of the splits and their files."""
-    splits = {split: list(files) for split in _SPLITS if (files := getattr(inputs, split))}
+    splits = {split: list(files) for split in SPLITS if (files := getattr(inputs, split))}
     for name, *files in inputs.split:
         if name in splits or not files:
             raise ValueError(f"--split {name} needs an unused name and at least one file after it.")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SPLITS = ("train", "valid", "test")
+DEFAULT_ALPHA = 0.3  # XLM-R
 
 
 def find_corpora(folder: Path) -> dict[str, dict[str, list[str]]]:
@@ -60,4 +61,5 @@ def smoothed_shares(sizes: Sequence[float], alpha: float) -> list[float]:
     Example: sizes 90 and 10 -> [0.9, 0.1] with alpha 1, [0.75, 0.25] with alpha 0.5.
     """
     raw = [size**alpha for size in sizes]
-    return [each / sum(raw) for each in raw]
+    total = sum(raw)
+    return [each / total for each in raw]

@@ -65,6 +65,9 @@ class GlueOptions(TaskOptions):
     """GLUE's tasks have no options."""
 
 
+XNLI_LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
+
+
 @dataclass(frozen=True, kw_only=True)
 class XnliOptions(TaskOptions):
     """Options of XNLI."""
@@ -73,7 +76,7 @@ class XnliOptions(TaskOptions):
         None,
         "language of the training text and of the development set that chooses checkpoints (en)",
         stage="prepare",
-        choices=("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh"),
+        choices=XNLI_LANGUAGES,
     )
 
 

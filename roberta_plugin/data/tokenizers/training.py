@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.corpora import find_corpora, smoothed_shares
+from roberta_plugin.data.corpora import DEFAULT_ALPHA, find_corpora, smoothed_shares
 from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.data.text_inputs import BadLineError, InputSettings, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
@@ -43,7 +43,6 @@ _PADDING_FACTOR = 8
 # The number of threads affects the rounding of sums, so it is the same on all machines.
 _SENTENCEPIECE_THREADS = 8
 _MIN_FREQUENCY = 2
-DEFAULT_ALPHA = 0.3  # XLM-R
 _FILES = ("dict.txt", *(name for files, _ in KINDS for name in files))
 
 
@@ -72,7 +71,7 @@ class TokenizerSettings(InputSettings):
         "with --corpora: share of a corpus in the sample, its size to this power; XLM-R's is 0.3, 1 is by size",
         smallest=0,
         largest=1,
-        default_text="0.3",
+        default_text=DEFAULT_ALPHA,
     )
     output_dir: Path = setting(REQUIRED, "folder to write to")
     vocab_size: int = setting(50000, "number of tokens, without <s> <pad> </s> <mask>; fewer if the text is too small")

@@ -10,17 +10,17 @@ The checkpoint is chosen by the development set of the language that is trained 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.finetuning.glue.reader import read_rows
 from roberta_plugin.finetuning.glue.tasks import GlueTask, SplitSource
-from roberta_plugin.finetuning.options import XnliOptions
+from roberta_plugin.finetuning.options import XNLI_LANGUAGES, XnliOptions
 from roberta_plugin.finetuning.raw_files import find_files
 from roberta_plugin.finetuning.text_examples import TextExample
 
-LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
 # XLM-R large, trained in English only, on the test sets (Conneau et al. 2020, table 1).
 XLMR = dict(
     zip(
@@ -44,8 +44,12 @@ class XnliTask(GlueTask):
             **{split: [f"{folder}xnli.{file}.tsv" for folder in ("", "XNLI-1.0/")] for split, file in _EVALUATED},
         }
         found = find_files(self.name, raw, names)
-        tests = {f"test_{language}": [found["test"]] for language in LANGUAGES} if "test" in found else {}
+        tests = {f"test_{language}": [found["test"]] for language in XNLI_LANGUAGES} if "test" in found else {}
         return {"train": [found["train"]], "valid": [found["valid"]], **tests}
+
+    def source_files(self, files: Mapping[str, list[Path]]) -> list[Path]:
+        """See `Benchmark.source_files`; one file holds the test sets of all languages."""
+        return list(dict.fromkeys(super().source_files(files)))
 
     def settings(self, *, max_length: int, options: XnliOptions) -> dict[str, Any]:
         """See `Benchmark.settings`."""

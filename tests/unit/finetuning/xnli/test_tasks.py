@@ -5,8 +5,9 @@ import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
+from roberta_plugin.finetuning.options import XNLI_LANGUAGES as LANGUAGES
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.xnli.tasks import LANGUAGES, XLMR
+from roberta_plugin.finetuning.xnli.tasks import XLMR
 from roberta_plugin.kinds.questions import Questions
 from tests.tiny_benchmarks import words_tokenizer, write_tokenizer
 from tests.tiny_checkpoints import state_of
@@ -54,6 +55,7 @@ def test_each_language_is_a_test_split_and_that_of_training_chooses(tmp_path, la
     )
     assert {row.texts[0] for row in rows} == {f"{language} good dev"}
     assert found.settings["language"] == language
+    assert found.content["source"]["files"] == 3, "the file of the tests is read once for the record"
 
 
 def test_what_is_missing_is_named(tmp_path):
