@@ -106,6 +106,7 @@ class OnnxModel(nn.Module):
         import onnxruntime  # type: ignore[import-untyped]
 
         super().__init__()
+        self.path = path
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         try:

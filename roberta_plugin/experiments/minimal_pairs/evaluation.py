@@ -22,8 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from roberta_plugin.conversion.model_files import format_of
+from roberta_plugin.conversion.onnx_runner import OnnxModel
+from roberta_plugin.data.manifest import sha256_of_file
 from roberta_plugin.experiments.minimal_pairs.benchmarks import (
     BENCHMARKS,
     Numbers,
@@ -35,6 +39,7 @@ from roberta_plugin.experiments.minimal_pairs.settings import PairSettings as Pa
 from roberta_plugin.files import atomic_write
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.json_files import read_json, sha256_of_json
+from roberta_plugin.models.precision import set_precision
 from roberta_plugin.prediction.opening import usable_device
 from roberta_plugin.progress import progress_bar
 
@@ -82,7 +87,9 @@ def evaluate_pairs(settings: PairSettings) -> PairResults:
     remarks = _remarks(benchmark, paradigms, limit=settings.limit)
     models = []
     for path in paths:
-        hub = RobertaHub.from_pretrained(path, data=settings.tokenizer, tokenizer=settings.tokenizer)
+        # A checkpoint is known by its weights in fp32, and gets its precision after that.
+        of_graph = {"precision": settings.precision} if format_of(path) == "onnx" else {}
+        hub = RobertaHub.from_pretrained(path, data=settings.tokenizer, tokenizer=settings.tokenizer, **of_graph)
         hub.check_masked_lm()
         found, too_long = _evaluate_model(hub, benchmark, paradigms, settings, name=str(path))
         models.append(ModelResult(name=str(path), num_updates=hub.num_updates, numbers=benchmark.summarized(found)))
@@ -121,9 +128,12 @@ def _evaluate_model(
 ) -> tuple[dict[str, float], list[str]]:
     """The percentage of each paradigm, and where the pairs are that are too long."""
     method = settings.method or benchmark.method
-    folder = settings.output_dir / "scores" / benchmark.name / method / identity_of(hub)[:16]
+    known_by = identity_of(hub)[:16] + ("" if settings.precision == "fp32" else f"-{settings.precision}")
+    device = torch.device(usable_device(settings.device))
+    if not isinstance(hub.model, OnnxModel):
+        set_precision(hub.to(device).model, settings.precision, device)
+    folder = settings.output_dir / "scores" / benchmark.name / method / known_by
     folder.mkdir(parents=True, exist_ok=True)
-    hub.to(usable_device(settings.device))
     right, too_long = {}, []
     with progress_bar(
         Path(name).name, total=len(paradigms), unit="paradigm", disable=not settings.show_progress
@@ -174,8 +184,10 @@ def _checksums(pairs: Sequence[tuple[str, str]]) -> list[int]:
 
 
 def identity_of(hub: RobertaHub) -> str:
-    """SHA-256 of the weights and of the tokenizer, without its place."""
+    """SHA-256 of the weights, or of an exported graph, and of the tokenizer, without its place."""
     digest = hashlib.sha256()
+    if isinstance(hub.model, OnnxModel):
+        digest.update(sha256_of_file(hub.model.path).encode())
     for name, tensor in sorted(hub.model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.float().cpu().numpy().tobytes())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_plugin.kinds import ScoreMethod
+from roberta_plugin.machine import Precision
 from roberta_plugin.settings import Checked, setting
 
 PAIR_BENCHMARKS = ("blimp", "zorro")
@@ -47,5 +48,7 @@ class PairSettings(PairOptions):
     """Most positions of a batch, padding included; None: what suits the device."""
     device: str | None = None
     """Where to compute; None: a GPU if there is one."""
+    precision: Precision = "fp32"
+    """Of products; see `models/precision.py`."""
     show_progress: bool = False
     """Whether to show progress bars."""

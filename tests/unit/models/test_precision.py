@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from roberta_plugin.models import precision
+from roberta_plugin.models.attention.self_attention import side_by_side
 from roberta_plugin.models.cpu.products import Bf16Product, Int8Product
 from roberta_plugin.models.precision import available, check_precision, set_precision
 from tests.tiny_models import fairseq_model, our_model
@@ -108,6 +109,11 @@ def test_fp32_keeps_its_bits_and_copies_no_weights(model):
     attention = model.encoder.sentence_encoder.layers[0].self_attn
     size = attention.q_proj.weight.nbytes
     assert attention.k_proj.weight.data_ptr() - attention.q_proj.weight.data_ptr() == size
+    weights = [getattr(attention, name).weight for name in ("q_proj", "k_proj", "v_proj")]
+    with torch.inference_mode():
+        assert side_by_side(weights).data_ptr() == weights[0].data_ptr(), "the weights are copied at each call"
+        assert torch.equal(side_by_side(weights), torch.cat(weights))
+        assert torch.equal(side_by_side(weights[::-1]), torch.cat(weights[::-1]))  # not in this order in memory
     model(tokens, features_only=True)[0].sum().backward()  # gradients still reach all three
     assert all(projection.weight.grad.any() for projection in (attention.q_proj, attention.k_proj, attention.v_proj))
 

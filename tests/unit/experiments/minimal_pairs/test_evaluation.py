@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from roberta_plugin.cli import main
+from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.experiments.minimal_pairs import evaluation
 from roberta_plugin.experiments.minimal_pairs.benchmarks import BENCHMARKS
 from roberta_plugin.experiments.minimal_pairs.evaluation import PairSettings, evaluate_pairs
 from roberta_plugin.hub import RobertaHub
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
+from tests.tiny_conversions import write_checkpoint
 from tests.tiny_minimal_pairs import PAIRS, write_blimp, write_zorro
 
 
@@ -71,6 +73,30 @@ def test_no_checkpoint_is_scored_twice_and_a_stopped_run_resumes(run, tmp_path, 
     (tmp_path / "data" / "zorro" / "irregular-verb.txt").write_text("a b\nb a\n")
     evaluate_pairs(settings(tmp_path, benchmark="zorro", checkpoints=[run]))
     assert len(scored) == 2 * num_paradigms + 2
+
+
+def test_the_precision_is_that_of_the_model_and_of_its_stored_scores(run, tmp_path, monkeypatch):
+    used = []
+    monkeypatch.setattr(evaluation, "set_precision", lambda model, precision, device: used.append(precision))
+    for precision in ("fp32", "int8", "int8"):
+        chosen = settings(
+            tmp_path, benchmark="zorro", checkpoints=[run / "checkpoint_1_20.pt"], precision=precision, limit=1
+        )
+        evaluate_pairs(chosen)
+    assert used == ["fp32", "int8", "int8"]
+    names = [path.name for path in (tmp_path / "out" / "scores" / "zorro" / "unmasked").iterdir()]
+    assert sorted(name.partition("-")[2] for name in names) == ["", "int8"]
+
+
+def test_two_exported_graphs_are_two_models(tmp_path):
+    """They have no weights of torch to be known by; the second must not get the scores of the first."""
+    hubs = []
+    for seed in (0, 1):
+        ours = write_checkpoint(tmp_path / str(seed), **({"layer_norm_eps": 1e-3} if seed else {}))
+        onnx = tmp_path / f"onnx-{seed}"
+        export_model(ExportSettings(checkpoint=ours, to="onnx", output_dir=onnx))
+        hubs.append(RobertaHub.from_pretrained(onnx))
+    assert evaluation.identity_of(hubs[0]) != evaluation.identity_of(hubs[1])
 
 
 def test_the_command_writes_tables_and_the_curve(run, tmp_path, capsys):
