@@ -26,9 +26,10 @@ IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch.
 
 # Each line is a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file.
 PROGRAM = """
-import json, logging, os, sys
+import gc, importlib, json, logging, os, sys
 IMPORTS
 assert "roberta_plugin" not in sys.modules
+gc.collect(), gc.freeze()  # else every fork walks through all of this at its end, and copies the pages: 1.5 s each
 
 def start(command):
     child = os.fork()
@@ -53,8 +54,8 @@ def start(command):
         logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # fairseq_cli.train has set both
         from roberta_plugin.cli import main
         sys.exit(main(sys.argv[1:]))
-    import fairseq_cli.train
-    sys.exit(fairseq_cli.train.cli_main())
+    verb = os.path.basename(program).removeprefix("fairseq-").replace("-", "_")
+    sys.exit(importlib.import_module(f"fairseq_cli.{verb}").cli_main())
 
 for line in sys.stdin:
     if os.fork():
@@ -123,8 +124,8 @@ class ForkedTrainings:
         """Start the commands.
 
         Args:
-            commands: each fairseq-train or roberta and its arguments; or python, -c, a program and its
-                arguments.
+            commands: each a command of fairseq or roberta and its arguments; or python, -c, a program and
+                its arguments.
             cwd: their current folder.
             environment: variables of all, or of each; those that torch reads when it is imported are the first call's.
             log: file that the output of all, or of each, is appended to; None: `wait` returns it.

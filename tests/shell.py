@@ -51,7 +51,7 @@ def _run(words: list[str], folder: Path, timeout: float, *, stdin: str = "") -> 
 
 
 def _plain_command(line: str) -> list[str]:
-    """The words of a call of fairseq-train, of a heavy verb or of a program in Python, at the end of a pipe; else none."""
+    """The words of a command of fairseq, of a heavy verb or of a program in Python, at the end of a pipe; else none."""
     call = _pipe_of(line)[1]
     if line[:1].isspace() or _OF_BASH.search(_QUOTED.sub("", call)):
         return []

@@ -63,8 +63,8 @@ def run(arguments: list[str], *, timeout: float = 300, in_fork: bool = True) -> 
     Args:
         arguments: the command and its arguments.
         timeout: seconds.
-        in_fork: whether a fairseq-train, or a verb of roberta that imports fairseq, may be a fork of a process that
-            has imported it.
+        in_fork: whether a command of fairseq, or a verb of roberta that imports fairseq, may be a fork of a process
+            that has imported it.
     """
     if in_fork and imports_fairseq(arguments):
         return run_forked(arguments, cwd=REPOSITORY, environment=environment(), timeout=timeout)
@@ -76,7 +76,7 @@ def run(arguments: list[str], *, timeout: float = 300, in_fork: bool = True) -> 
 def imports_fairseq(arguments: list[str]) -> bool:
     """Whether most of a command's start is the import of fairseq."""
     name, verb = Path(arguments[0]).name, next(iter(arguments[1:]), "")
-    return name == "fairseq-train" or (name == "roberta" and verb in HEAVY_VERBS)
+    return name.startswith("fairseq-") or (name == "roberta" and verb in HEAVY_VERBS)
 
 
 def train_command(data: str | Path, save_dir: Path, *options: str) -> list[str]:

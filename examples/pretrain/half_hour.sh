@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pretrain a small RoBERTa (4 layers, 256 wide, blocks of 128 tokens) in about an hour of one CPU core, by estimate.
+# Pretrain a small RoBERTa (4 layers, 256 wide, blocks of 64 tokens) in 44 minutes of one CPU core.
 #
 #   examples/pretrain/half_hour.sh DATA-BIN [more fairseq-train options]
 #
@@ -19,8 +19,8 @@ fairseq-train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
   --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta \
   --encoder-layers 4 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 \
   --encoder-normalize-before --init-std width --dropout 0.0 --attention-dropout 0.0 \
-  --sample-break-mode complete --tokens-per-sample 128 --max-tokens 512 --mask-prob 0.3 \
+  --sample-break-mode complete --tokens-per-sample 64 --max-tokens 512 --mask-prob 0.3 \
   --optimizer roberta_adamw --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 0.0 \
-  --lr-scheduler polynomial_decay --lr 1e-3 --warmup-updates 1000 --total-num-update 30000 --max-update 30000 \
+  --lr-scheduler polynomial_decay --lr 1.5e-3 --warmup-updates 1000 --total-num-update 23500 --max-update 23500 \
   --num-workers 0 --seed 1 --save-dir runs/half_hour --save-interval-updates 1000 --keep-interval-updates 1 \
   --no-epoch-checkpoints --max-tokens-valid 8192 --max-valid-steps 5 --log-format json --log-interval 100 "$@"

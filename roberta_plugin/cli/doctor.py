@@ -104,7 +104,7 @@ def examine() -> Iterator[Finding]:
     if _is_installed("transformers"):  # which opens exported models
         yield check_import(
             "transformers.pipelines",
-            found=metadata.version("transformers"),
+            installed=metadata.version("transformers"),
             remedy=f"If one of {', '.join(BESIDE_TORCH)} cannot be imported, follow its remedy. Otherwise: pip install "
             "-c .constraints.txt --force-reinstall --no-deps transformers",
             is_needed=True,
@@ -165,13 +165,13 @@ def check_package(name: str, versions: str) -> Finding:
     return Finding(name, f"{found}, but {versions} is needed", f'pip install "{name}{versions}"')
 
 
-def fits(found: str, versions: str) -> bool:
+def fits(version: str, versions: str) -> bool:
     """Whether a version is in a range such as `>=2.6`; True if the package `packaging`, which decides, is missing."""
     try:
         specifiers = importlib.import_module("packaging.specifiers")
     except ImportError:
         return True
-    return bool(specifiers.SpecifierSet(versions).contains(found, prereleases=True))
+    return bool(specifiers.SpecifierSet(versions).contains(version, prereleases=True))
 
 
 def check_fairseq() -> Finding:
@@ -198,17 +198,17 @@ def check_beside_torch(name: str) -> Finding:
         f"{name}; or install the build for this torch: pip install --force-reinstall --no-deps {name} --index-url "
         f"https://download.pytorch.org/whl/{build}"
     )
-    return check_import(name, found=f"{metadata.version(name)} with torch {torch.__version__}", remedy=remedy)
+    return check_import(name, installed=f"{metadata.version(name)} with torch {torch.__version__}", remedy=remedy)
 
 
-def check_import(name: str, *, found: str, remedy: str, is_needed: bool = False) -> Finding:
+def check_import(name: str, *, installed: str, remedy: str, is_needed: bool = False) -> Finding:
     """Whether an installed package can be imported."""
     try:
         importlib.import_module(name)
     except Exception as error:  # such as an undefined symbol or a missing CUDA library
         why = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Finding(name.partition(".")[0], f"{found} cannot be imported: {why}", remedy, is_needed)
-    return Finding(name.partition(".")[0], found)
+        return Finding(name.partition(".")[0], f"{installed} cannot be imported: {why}", remedy, is_needed)
+    return Finding(name.partition(".")[0], installed)
 
 
 def _is_installed(name: str) -> bool:

@@ -13,7 +13,7 @@ from roberta_plugin.settings import Checked, add_options, flag, from_arguments, 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings(Checked):
-    """What to collect; the fields are options of `roberta evaluate` besides those of `EvaluateSettings`."""
+    """What to collect; the fields, like those of `EvaluateSettings`, are options of `roberta evaluate`."""
 
     results: tuple[Path, ...] = setting((), "folders to collect evaluations from", nargs="+")
     submission: Path | None = setting(

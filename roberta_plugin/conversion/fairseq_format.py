@@ -126,7 +126,7 @@ def read_checkpoint(
     """
     checkpoint, state, dictionary, vocabulary, tokenizer = read_files(path, data=data)
     content = in_our_layout(state, checkpoint)
-    check_vocabulary(len(content["model"][TOKENS]), vocabulary, path=checkpoint, words=dictionary)
+    check_vocabulary(len(content["model"][TOKENS]), vocabulary, path=checkpoint, vocabulary_path=dictionary)
     chosen = choose_head(content, head, checkpoint)
     labels = labels_of(content, chosen, data=dictionary.parent.parent)
     if not identity.of_checkpoint(content) and (trained_on := training_data(state, dictionary)):

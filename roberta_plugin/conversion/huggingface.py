@@ -100,7 +100,7 @@ def read_huggingface(path: Path) -> PortableModel:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     _check_sizes(parameters, options, where)
-    check_vocabulary(len(parameters[TOKENS]), found.vocabulary, path=path, words=folder)
+    check_vocabulary(len(parameters[TOKENS]), found.vocabulary, path=path, vocabulary_path=folder)
     made_anew = _complete(parameters, head, is_tied=not options["untie_weights_roberta"])
     if made_anew:
         lacks_all = is_bare or head.kind == MASKED_LM  # or most of its own head

@@ -423,7 +423,7 @@ def vocabulary_of(symbols: Sequence[str]) -> Vocabulary:
     return Vocabulary(Row(symbol, 1) for symbol in listed)
 
 
-def with_gaps_filled(found: dict[int, str], size: int) -> list[str]:
+def with_gaps_filled(symbol_of: dict[int, str], size: int) -> list[str]:
     """Symbols by their ids -> all `size` symbols; ids without one get fairseq's names for such.
 
     Raises:
@@ -431,8 +431,8 @@ def with_gaps_filled(found: dict[int, str], size: int) -> list[str]:
 
     Example: {0: "a", 2: "b"}, 3 -> ["a", "madeupword0001", "b"].
     """
-    if found and max(found) >= size:
-        raise ValueError(f"the tokenizer has the id {max(found)}, and the model embeddings of {size:,} symbols")
-    if found and min(found) < 0:
-        raise ValueError(f"the tokenizer gives {found[min(found)]!r} the id {min(found)}, which is below 0")
-    return [found.get(number, f"{MADE_UP}{number:04}") for number in range(size)]
+    if symbol_of and max(symbol_of) >= size:
+        raise ValueError(f"the tokenizer has the id {max(symbol_of)}, and the model embeddings of {size:,} symbols")
+    if symbol_of and min(symbol_of) < 0:
+        raise ValueError(f"the tokenizer gives {symbol_of[min(symbol_of)]!r} the id {min(symbol_of)}, which is below 0")
+    return [symbol_of.get(number, f"{MADE_UP}{number:04}") for number in range(size)]

@@ -48,10 +48,12 @@ def format_of(path: Path) -> SourceKind | None:
         return "fairseq"
     if is_checkpoint(path):
         return "checkpoint"
-    if path.is_dir() and any((path / name).is_file() for name in (ONNX_MODEL, INT8_MODEL, ONNX_FACTS)):
-        return "onnx"
     is_weights = path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS)
-    return "huggingface" if is_weights or (path / CONFIG).is_file() else None
+    # Folders of Hugging Face may hold a model.onnx, too, which is none of ours.
+    if is_weights or ((path / CONFIG).is_file() and not (path / ONNX_FACTS).is_file()):
+        return "huggingface"
+    is_graph = path.is_dir() and any((path / name).is_file() for name in (ONNX_MODEL, INT8_MODEL, ONNX_FACTS))
+    return "onnx" if is_graph else None
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -92,7 +94,17 @@ def find_checkpoint(folder: Path, name: str | None) -> Path:
 
 
 def best_of_finetuning(folder: Path) -> Path | None:
-    """The checkpoint of the best run of a finished `roberta finetune`, by its --output-dir; None if it is not one."""
+    """The checkpoint of the best run of a finished `roberta finetune`, by its --output-dir; None if it is not one.
+
+    Raises:
+        FileNotFoundError: if it is that of a cross-validation, with a model for each fold.
+    """
+    folds = sorted(folder.glob("fold-*-of-*"), key=lambda path: (len(path.name), path.name))
+    if folds:
+        raise FileNotFoundError(
+            f"{folder} is a cross-validation, whose folds have a model each: give one of them, such as {folds[0]}, or "
+            "fine-tune without --folds."
+        )
     report = folder / "runs" / "report.json"
     content = read_json(report, keys=["ensemble"], remedy=f"run the fine-tuning in {folder} again, which rewrites it")
     members = content["ensemble"] if content else []

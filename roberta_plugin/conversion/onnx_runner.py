@@ -33,6 +33,8 @@ from roberta_plugin.models.heads import SpanLogits
 
 VERSION = 1
 _KEYS = ("version", "head", "sizes", "trained_on")
+_INPUTS = ["input_ids", "attention_mask"]
+_RANKS = {MASKED_LM: [3], "classification": [2], "token": [3], "span": [2, 2, 1]}  # of the outputs of each head
 _AGAIN = "export the checkpoint again by `roberta export --to onnx`"
 _POSITIONS_AT_ONCE = 512  # of the vocabulary's scores, which the graph has for every position
 
@@ -54,6 +56,7 @@ def write_facts(model: PortableModel, folder: Path) -> None:
         "head": {"name": head.name, "kind": head.facts.head, "num_outputs": head.num_outputs},
         "sizes": {"max_positions": int(options["max_positions"]), "dim": int(options["encoder_embed_dim"])},
         "trained_on": identity.of_checkpoint(model.state),
+        "vocabulary": model.vocabulary.sha256,
     }
     with atomic_write(folder / ONNX_FACTS, "w") as file:
         json.dump(facts, file, indent=2)
@@ -86,11 +89,20 @@ def read_onnx(folder: Path, *, precision: str) -> OnnxFolder:
         raise FileNotFoundError(f"{folder} has no {path.name}: {remedy}.")
     if not (folder / "dict.txt").is_file():
         raise FileNotFoundError(f"{folder} has no dict.txt: {_AGAIN}.")
+    if not isinstance(facts["trained_on"], dict):
+        raise ValueError(f"{folder / ONNX_FACTS} is damaged (trained_on is {facts['trained_on']!r:.60}): {_AGAIN}.")
+    vocabulary = Vocabulary.load(folder / "dict.txt")
+    if facts.get("vocabulary") not in (None, vocabulary.sha256):  # early exports do not name it
+        raise ValueError(f"{folder / 'dict.txt'} is not the one that was exported: {_AGAIN}.")
+    try:
+        tokenizer = load_tokenizer(folder)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{folder} lacks files of its tokenizer: {_AGAIN}.") from error
     return OnnxFolder(
         model=OnnxModel(path, facts),
-        tokenizer=load_tokenizer(folder),
-        vocabulary=Vocabulary.load(folder / "dict.txt"),
-        trained_on=dict(facts["trained_on"]),
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        trained_on=facts["trained_on"],
     )
 
 
@@ -114,12 +126,23 @@ class OnnxModel(nn.Module):
             name, kind = str(facts["head"]["name"]), str(facts["head"]["kind"])
             self.dim, self._max_positions = int(facts["sizes"]["dim"]), int(facts["sizes"]["max_positions"])
             num_outputs = int(facts["head"]["num_outputs"])
+            self._check_graph(kind, num_outputs)
         except Exception as error:  # ONNX Runtime has classes of its own for damaged files
             why = " ".join(str(error).split())[:160]
             raise ValueError(f"{path} or {ONNX_FACTS} beside it is damaged ({why}): {_AGAIN}.") from error
         self.path, self._is_masked_lm = path, kind == MASKED_LM
         self.head_kinds = {} if self._is_masked_lm else {name: kind}
         self.heads = {name: SimpleNamespace(out_proj=SimpleNamespace(out_features=num_outputs))}
+
+    def _check_graph(self, kind: str, num_outputs: int) -> None:
+        """Refuse a graph with other inputs or outputs than those of the head that roberta.json names."""
+        inputs = [entry.name for entry in self._session.get_inputs()]
+        shapes = [entry.shape for entry in self._session.get_outputs()]
+        has_classes = kind in ("classification", "token")
+        if inputs != _INPUTS or [len(shape) for shape in shapes] != _RANKS[kind]:
+            raise ValueError(f"the graph is not that of a head of the kind {kind}")
+        if has_classes and shapes[0][-1] != num_outputs:
+            raise ValueError(f"the graph has {shapes[0][-1]} outputs instead of {num_outputs}")
 
     def max_positions(self) -> int:
         """The most tokens in a sequence."""

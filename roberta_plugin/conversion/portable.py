@@ -65,7 +65,7 @@ class PortableModel:
         return parameters
 
 
-def check_vocabulary(num_rows: int, vocabulary: Vocabulary, *, path: Path, words: Path) -> None:
+def check_vocabulary(num_rows: int, vocabulary: Vocabulary, *, path: Path, vocabulary_path: Path) -> None:
     """Refuse a vocabulary of another size than the model's.
 
     Raises:
@@ -73,8 +73,9 @@ def check_vocabulary(num_rows: int, vocabulary: Vocabulary, *, path: Path, words
     """
     if num_rows != len(vocabulary):
         raise ValueError(
-            f"{path} has embeddings of {num_rows:,} symbols, and the vocabulary of {words} has {len(vocabulary):,}: "
-            "they belong to different models. Give the vocabulary that this model was trained with."
+            f"{path} has embeddings of {num_rows:,} symbols, and the vocabulary of {vocabulary_path} has "
+            f"{len(vocabulary):,}: they belong to different models. Give the vocabulary that this model was trained "
+            "with."
         )
 
 

@@ -2,8 +2,9 @@
 
     texts/en/train.txt   texts/en/valid.txt   texts/sw/train.00.jsonl.gz   texts/sw/train.01.jsonl.gz   ...
 
-A file belongs to the split whose name its own begins with. Of n_i bytes, blocks or tokens, corpus i has the share
-n_i^alpha / sum_j n_j^alpha (XLM, Lample & Conneau 2019, section 3.1; XLM-R, Conneau et al. 2020: alpha 0.3).
+A file belongs to the split whose name its own begins with; an editor's backup, such as train.txt~, to none. Of n_i
+bytes, blocks or tokens, corpus i has the share n_i^alpha / sum_j n_j^alpha (XLM, Lample & Conneau 2019, section 3.1;
+XLM-R, Conneau et al. 2020: alpha 0.3).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 SPLITS = ("train", "valid", "test")
 DEFAULT_ALPHA = 0.3  # XLM-R
+_BACKUPS = ("~", ".bak", ".orig", ".swp")  # of editors: their text would count twice
 
 
 def find_corpora(folder: Path) -> dict[str, dict[str, list[str]]]:
@@ -42,7 +44,7 @@ def find_corpora(folder: Path) -> dict[str, dict[str, list[str]]]:
                     f"--corpora {folder}: {names[key]} and {path.name} are one corpus: remove one of them."
                 )
             names[key] = path.name
-        files = sorted(str(file) for file in path.iterdir() if file.is_file())
+        files = sorted(str(file) for file in path.iterdir() if file.is_file() and not file.name.endswith(_BACKUPS))
         splits = {split: [file for file in files if Path(file).name.split(".")[0] == split] for split in SPLITS}
         found[path.name] = {split: of_split for split, of_split in splits.items() if of_split}
         if "train" not in found[path.name]:

@@ -72,7 +72,7 @@ FAIRSEQ_RULES = LineRules()
 
 @dataclass(frozen=True, kw_only=True)
 class InputSettings(Checked):
-    """How text files are read: options of `roberta binarize` and `roberta tokenizer train`, besides `LineRules`."""
+    """How text files are read: with `LineRules`, options of `roberta binarize` and `roberta tokenizer train`."""
 
     rules: LineRules = FAIRSEQ_RULES
     text_format: TextFormat = setting(

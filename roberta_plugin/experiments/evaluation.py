@@ -40,6 +40,7 @@ from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
 
 PREFIX = "evaluation_"
 _TUNED = ("null_threshold", "threshold", "temperature")  # metrics that are options too
+_TUNING = ("tune_threshold", "calibrate")  # options that find them
 _LEAD = "lead_"  # in the names of the metrics of summaries
 _REMEDY = (
     "It is of no use as it is: try a higher learning rate (--only lr=...), more --epochs, or a model that was "
@@ -74,6 +75,8 @@ class Evaluation:
     """Texts that were cut, labels without examples, and models that have learned nothing."""
     baseline: Mapping[str, float] = field(default_factory=dict)
     """Metrics of a constant answer (`baseline`)."""
+    precision: str = "fp32"
+    """Of the models' products (`models/precision.py`)."""
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
@@ -114,7 +117,8 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
         evaluations.append(evaluate_split(prepared, settings, split=split, options=options))
         tuned = {name: evaluations[0].ensemble[name] for name in _TUNED if name in evaluations[0].ensemble}
         if split == "valid" and tuned:
-            given = {**options.given("prepare"), **tuned, **options.given("score")}
+            scoring = {name: value for name, value in options.given("score").items() if name not in _TUNING}
+            given = {**options.given("prepare"), **tuned, **scoring}
             options = options_for(prepared.task, given)
     return evaluations
 
@@ -151,6 +155,7 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
         ensemble=ensemble,
         details=details,
         baseline=constant,
+        precision=settings.precision,
         remarks=[
             *findings(prepared, split, answers, ensemble, constant, selection=settings.selection),
             *remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),

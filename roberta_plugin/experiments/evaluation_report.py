@@ -46,6 +46,8 @@ class MetricRow(NamedTuple):
     """The metric of a constant answer."""
     paper: dict[str, float]
     """Row of the paper's table -> its number for this metric."""
+    precision: str
+    """Of the models' products."""
 
 
 def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
@@ -83,6 +85,7 @@ def rows_of(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
                 ensemble=evaluation.ensemble[metric],
                 baseline=evaluation.baseline.get(metric),
                 paper={name: numbers[metric] for name, numbers in paper.items() if metric in numbers},
+                precision=evaluation.precision,
             )
 
 
@@ -105,13 +108,16 @@ def as_markdown(rows: Sequence[MetricRow]) -> str:
 
 
 def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
-    """Write results.md and results.json into a folder; return the table, and below it what was cut or is of no use.
+    """Write results.md and results.json into a folder; return the table, and below it what was cut or is of no use,
+    and a precision other than fp32.
 
     The rows of each type of entities are in the files only. With details of the evaluations, report.md and
     further plots are written too.
     """
     rows = list(rows_of(evaluations))
-    remarks = [f"- {each.task}, {remark}\n" for each in evaluations for remark in each.remarks]
+    lower = [each for each in evaluations if each.precision != "fp32"]
+    remarks = [f"- {each.task}, {each.split}: the models computed in {each.precision}.\n" for each in lower]
+    remarks += [f"- {each.task}, {remark}\n" for each in evaluations for remark in each.remarks]
     table = "\n".join([as_markdown(rows), *filter(None, ["".join(dict.fromkeys(remarks))])])
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / "results.md", "w") as file:

@@ -53,17 +53,17 @@ class LostRankError(RuntimeError):
         self.nodes = nodes
 
 
-def sentence(found: str) -> str:
+def sentence(verdict: str) -> str:
     """The message for the user: the missing rank, and the remedy."""
     return (
-        f"Lost rank: {found}. Look at its node and its output; the same command resumes from the last checkpoint. "
+        f"Lost rank: {verdict}. Look at its node and its output; the same command resumes from the last checkpoint. "
         f"(Ranks may be silent for {VARIABLE} seconds, {limit_s():g} now; 0 waits as long as gloo and NCCL do.)"
     )
 
 
-def end_process(found: Verdict) -> None:
+def end_process(verdict: Verdict) -> None:
     """End this process from a thread: the main one waits for the lost rank and cannot be reached."""
-    error = LostRankError(sentence(found.text), nodes=found.hosts)
+    error = LostRankError(sentence(verdict.text), nodes=verdict.hosts)
     for call in on_lost:
         call(error)
     sys.stdout.flush()

@@ -294,7 +294,7 @@ class Benchmark(ABC):
         return Official()
 
     def details(self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: Any) -> dict[str, Any]:
-        """What a report shows besides the metrics; only tables of your own have something.
+        """What a report shows in addition to the metrics; empty but for tables of your own.
 
         Returns:
             JSON values, of which `experiments/evaluation_report.py` shows: `num_examples`; `intervals`, metric -> the

@@ -487,6 +487,10 @@ class CustomOptions(FileOptions):
         for name in ("window_stride", "max_windows", "window_pooling"):
             if getattr(self, name) is not None and self.long_texts != "windows":
                 raise ValueError(f"--{name.replace('_', '-')} goes with --long-texts windows.")
+        for given, found in (("threshold", "tune_threshold"), ("temperature", "calibrate")):
+            if getattr(self, given) is not None and getattr(self, found):
+                names = f"--{given} and --{found.replace('_', '-')}"
+                raise ValueError(f"{names} both say what the {given} is: give one of them.")
         if kind == "tagging" and self.text_pair_column is not None:
             raise ValueError("--text-pair-column: --kind tagging has no second text. Leave it out.")
         if kind == "pair" and self.text_pair_column is None:

@@ -128,7 +128,7 @@ class TextBenchmark(Benchmark):
         return Judged({name: 100 * value for name, value in found.items()}, {name: self.lines(ids, words)})
 
     @abstractmethod
-    def lines(self, ids: Iterable[Any], words: Iterable[str]) -> Iterator[str]:
+    def lines(self, ids: Iterable[Any], answers: Iterable[str]) -> Iterator[str]:
         """The lines of the prediction file, from the ids of the rows and their labels or numbers."""
 
 

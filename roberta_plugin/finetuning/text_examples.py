@@ -79,12 +79,12 @@ def _by_question(rows: Sequence[TextExample]) -> dict[str, list[int]]:
     return members
 
 
-def _drawn(sentences: Sequence[str], own: set[int], *, seed: tuple[int, int]) -> tuple[str, ...]:
+def _drawn(sentences: Sequence[str], excluded: set[int], *, seed: tuple[int, int]) -> tuple[str, ...]:
     """A sentence of another question, or none if there is no other question."""
-    if len(own) == len(sentences):
+    if len(excluded) == len(sentences):
         return ()
     rng = np.random.default_rng(seed)
     index = int(rng.integers(len(sentences)))
-    while index in own:
+    while index in excluded:
         index = int(rng.integers(len(sentences)))
     return (sentences[index],)

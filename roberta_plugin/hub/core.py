@@ -69,7 +69,7 @@ class HubCore(nn.Module):
 
     @property
     def labels(self) -> list[str]:
-        """Names of the classes, in the order of the logits, if the checkpoint says them."""
+        """Names of the classes, in the order of the logits; empty if the checkpoint does not hold them."""
         return [str(label) for label in self.trained_on.get("settings", {}).get("labels") or ()]
 
     @property
@@ -82,7 +82,7 @@ class HubCore(nn.Module):
         kinds = getattr(self.model, "head_kinds", None)
         if kinds is None:
             kinds = dict.fromkeys(getattr(self.model, "classification_heads", ()), "classification")
-        return [name for name, found in kinds.items() if found == kind]
+        return [name for name, head_kind in kinds.items() if head_kind == kind]
 
     def num_classes(self, head: str) -> int:
         """Classes of a classification or token head."""
@@ -146,12 +146,12 @@ class HubCore(nn.Module):
 
         def run(batch: Batch) -> list[list[list[tuple[float, int]]]]:
             positions = [np.flatnonzero(sequences[row] == self.vocabulary.mask_id).tolist() for row in batch.rows]
-            found: list[list[tuple[float, int]]] = []
+            answers: list[list[tuple[float, int]]] = []
             for logits in running.position_logits(self.model, batch, positions):
                 probabilities, ids = best_tokens(logits, self._never_filled, topk)
                 for best in zip(probabilities.tolist(), ids.tolist(), strict=True):
-                    found.append(list(zip(*best, strict=True)))
-            remaining = iter(found)
+                    answers.append(list(zip(*best, strict=True)))
+            remaining = iter(answers)
             return [[next(remaining) for _ in row] for row in positions]
 
         return self.run(sequences, run, max_tokens=max_tokens)
@@ -173,9 +173,14 @@ class HubCore(nn.Module):
         pooling: str | None = None,
         max_tokens: int | None = None,
     ) -> Tensor:
-        """A classification head's logits (N, C) for texts of one sequence each; or of windows, which are pooled.
+        """A classification head's logits (N, C), in fp32 on the CPU.
 
-        See `models/heads.pool_windows`. The windows of all texts are computed in batches of any of them.
+        Args:
+            texts: the sequences of each text: one, or several windows, which `models/heads.pool_windows` pools.
+            head: its name.
+            pooling: how to pool windows; None: each text is one sequence.
+            max_tokens: most positions of a batch, padding included; None: what suits the device. A batch may mix
+                windows of different texts.
         """
         sequences = [sequence for windows in texts for sequence in windows]
         if pooling is None:
@@ -224,14 +229,14 @@ class HubCore(nn.Module):
         """A sentence head's logits for the sentences of each text, which are read in windows."""
         sizes = [sum(map(len, windows.sequences)) for windows in texts]
         most = max_tokens or running.limits_of(self.device)[0]
-        found: dict[int, NDArray[np.float32]] = {}
+        by_text: dict[int, NDArray[np.float32]] = {}
         for numbers in cut_by_length(sizes, max_tokens=most, enough=most):
             chosen = [texts[number] for number in numbers]
-            found.update(zip(numbers, self._sentence_logits(chosen, head), strict=True))
-        return [found[number] for number in range(len(texts))]
+            by_text.update(zip(numbers, self._sentence_logits(chosen, head), strict=True))
+        return [by_text[number] for number in range(len(texts))]
 
     def _sentence_logits(self, texts: Sequence[Windows], head: str) -> list[NDArray[np.float32]]:
-        """The same for the texts of one batch."""
+        """A sentence head's logits for the sentences of each text; the texts are computed as one batch."""
         sequences = [sequence for windows in texts for sequence in windows.sequences]
         counts = np.array([len(windows.window) for windows in texts])
         before = np.cumsum([0, *(len(windows.sequences) for windows in texts)])[:-1]  # windows of the texts before
@@ -262,8 +267,8 @@ class HubCore(nn.Module):
             masked.append(sequence.copy())
             masked[-1][span.start : span.stop] = self.vocabulary.mask_id
         targets = [sequence[span.start : span.stop] for sequence, span in zip(sequences, spans, strict=True)]
-        found = self.token_log_probs(masked, spans, targets, max_tokens=max_tokens)
-        return [float(part.mean()) if len(part) else 0.0 for part in found]
+        log_probs = self.token_log_probs(masked, spans, targets, max_tokens=max_tokens)
+        return [float(part.mean()) if len(part) else 0.0 for part in log_probs]
 
     def token_log_probs(
         self,
@@ -316,14 +321,14 @@ class HubCore(nn.Module):
     ) -> list[Any]:
         """Features (T, D) of each sequence, or with `all_layers` a list of them: the embeddings, then each layer."""
         if all_layers:
-            found = self.run(sequences, _each_layer(self.model), max_tokens=max_tokens)
-            return [[layer.clone() for layer in layers] for layers in found]
+            states = self.run(sequences, _each_layer(self.model), max_tokens=max_tokens)
+            return [[layer.clone() for layer in layers] for layers in states]
         # A separate copy each, fit for training on top of it.
         return [row.clone() for row in self.run(sequences, _each_row(self.model), max_tokens=max_tokens)]
 
     @property
     def dim(self) -> int:
-        """D."""
+        """The model dimension D."""
         if isinstance(self.model, OnnxModel):
             return self.model.dim
         return int(self.model.encoder.sentence_encoder.embed_tokens.embedding_dim)  # type: ignore[union-attr, arg-type]

@@ -51,7 +51,7 @@ class RobertaHub(HubCore):
     """A model with its tokenizer and vocabulary; a module, so `.to(device)`, `.half()` and `.eval()` work.
 
     Attributes:
-        num_updates: of the checkpoint's training; 0 if it is not known.
+        num_updates: updates that the checkpoint was trained for; 0 if it is not known.
     """
 
     num_updates = 0
@@ -77,14 +77,15 @@ class RobertaHub(HubCore):
             folder: the folder of the checkpoint, the output folder of `roberta finetune`, or the checkpoint itself; a
                 folder of Hugging Face, an archive of fairseq (.tar.gz), or an export to ONNX, which answers by its own
                 head, on the CPU.
-            checkpoint_file: its name; by default the first of checkpoint_best.pt, checkpoint_last.pt and model.pt.
+            checkpoint_file: name of the checkpoint in `folder`; by default the first of checkpoint_best.pt,
+                checkpoint_last.pt and model.pt.
             data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default that of
                 the checkpoint if it has one, else the folder that the checkpoint was trained on.
             tokenizer: folder with the tokenizer's files; by default that of dict.txt, or of the checkpoint.
             data_name_or_path: fairseq's name of `data`; one that begins with "." is relative to `folder`.
             bpe: fairseq's name of the kind of tokenizer, such as "gpt2"; only compared with the one that is found.
-            precision: of the products; with another one than fp32 the model is for answers on this device alone,
-                without derivatives (`models/precision.py`).
+            precision: precision of the matrix products. With any but fp32, the model computes answers on this device
+                only, and no gradients (`models/precision.py`).
             device: where to compute.
 
         Raises:
@@ -95,6 +96,8 @@ class RobertaHub(HubCore):
         register()
         path = Path(folder)
         if checkpoint_file is None and format_of(path) == "onnx":
+            if data is not None or tokenizer is not None or data_name_or_path is not None:
+                raise ValueError(f"{path} brings its vocabulary and tokenizer along: leave --data and --tokenizer out.")
             graph = read_onnx(path, precision=precision)
             return cls(
                 graph.model, tokenizer=graph.tokenizer, vocabulary=graph.vocabulary, trained_on=graph.trained_on
@@ -106,17 +109,17 @@ class RobertaHub(HubCore):
             is_relative = str(data_name_or_path).startswith(".")
             data = Path(folder, data_name_or_path) if is_relative else data_name_or_path
         if checkpoint_file is None and format_of(path) in ("fairseq", "huggingface"):
-            words = data if data is not None else tokenizer
-            found: Any = open_pretrained(path, data=None if words is None else Path(words))
-            model, trained_on, num_updates = found.model, found.trained_on, 0
+            vocabulary_folder = data if data is not None else tokenizer
+            opened: Any = open_pretrained(path, data=None if vocabulary_folder is None else Path(vocabulary_folder))
+            model, trained_on, num_updates = opened.model, opened.trained_on, 0
         else:
-            found = read_files(path, name=checkpoint_file, data=data, tokenizer=tokenizer)
-            model = build_model(found.state, found.path, dictionary=fairseq_dictionary(found.vocabulary))
-            trained_on = training_data(found.state, found.dictionary)
-            num_updates = training_facts(found.state).get("updates", 0)
-        check_bpe(bpe, found.tokenizer)
+            opened = read_files(path, name=checkpoint_file, data=data, tokenizer=tokenizer)
+            model = build_model(opened.state, opened.path, dictionary=fairseq_dictionary(opened.vocabulary))
+            trained_on = training_data(opened.state, opened.dictionary)
+            num_updates = training_facts(opened.state).get("updates", 0)
+        check_bpe(bpe, opened.tokenizer)
         set_precision(model.to(device), precision, torch.device(device))
-        hub = cls(model, tokenizer=found.tokenizer, vocabulary=found.vocabulary, trained_on=trained_on).eval()
+        hub = cls(model, tokenizer=opened.tokenizer, vocabulary=opened.vocabulary, trained_on=trained_on).eval()
         hub.num_updates = num_updates
         return hub
 
@@ -230,10 +233,10 @@ class RobertaHub(HubCore):
         if words is None:
             words = [str(word) for word in (tokenizer or split_words)(sentence)]
         spans = word_spans(sentence, words)
-        found = align(sentence, self.tokenizer.locate(sentence), spans)
+        alignment = align(sentence, self.tokenizer.locate(sentence), spans)
         states = self.extract_features(self.encode(sentence), return_all_hiddens=return_all_hiddens)
         layers = [states] if isinstance(states, Tensor) else states
-        vectors = torch.stack([features_of_words(layer[0], found) for layer in layers], dim=1)
+        vectors = torch.stack([features_of_words(layer[0], alignment) for layer in layers], dim=1)
         names, places = ["<s>", *words, "</s>"], [(-1, -1), *spans, (-1, -1)]
         return [
             AlignedWord(name, vector if return_all_hiddens else vector[0], *place)
@@ -249,7 +252,7 @@ class RobertaHub(HubCore):
 
         One mask: a list of `Filling`. Several: a list of such lists, one per mask. Each answer fills its own mask and
         leaves the other masks in the text; its probability does not depend on the other answers. A list of texts
-        becomes a list of the same.
+        gives a list with the result of each.
 
         Raises:
             ValueError: if a text has no mask, or too many tokens for the model.
@@ -260,9 +263,9 @@ class RobertaHub(HubCore):
                 raise ValueError(f"fill_mask needs at least one {MASK} in the text, got {each!r}.")
         if topk < 1:
             raise ValueError(f"topk must be 1 or more, got {topk}.")
-        found = self.fill_sequences(self._sequences(texts), topk=topk, max_tokens=max_tokens)
+        best_of_texts = self.fill_sequences(self._sequences(texts), topk=topk, max_tokens=max_tokens)
         answers = []
-        for each, masks in zip(texts, found, strict=True):
+        for each, masks in zip(texts, best_of_texts, strict=True):
             fillings = [
                 [self.codec.fill(each, which, token, probability) for probability, token in best]
                 for which, best in enumerate(masks)
@@ -285,9 +288,9 @@ class RobertaHub(HubCore):
 
         Args:
             text: one text, or a list, which becomes a list of scores.
-            method: "pll", the sum over tokens that are masked in turn; "pll-word-l2r", the same with the later tokens
-                of the word masked too; "unmasked", minus the mean cross-entropy of the text as it is, with <s> and
-                </s>. See `hub/scoring.py`.
+            method: "pll", the sum over tokens that are masked in turn; "pll-word-l2r", which also masks the later
+                tokens of the word; "unmasked", minus the mean cross-entropy of the text as it is, with <s> and </s>.
+                See `hub/scoring.py`.
             max_tokens: most positions of a batch, padding included; None: what suits the device.
 
         Raises:
@@ -312,8 +315,8 @@ class RobertaHub(HubCore):
 
         A classification head gives log-probabilities (B, C) of its classes, or its logits; for a regression, and for
         the options of a multiple choice, ask for the logits. Texts that are too long are refused, unless the model was
-        fine-tuned with another --long-texts than head. A token head gives the same for each token (B, T, C), and
-        a span head `SpanLogits`; for a list of texts both give one for each.
+        fine-tuned with another --long-texts than head. A token head gives log-probabilities or logits of each token
+        (B, T, C), and a span head gives `SpanLogits`; a list of texts gives a list with those of each text.
 
         Raises:
             ValueError: if there is no such head, or a text has too many tokens for the model.
@@ -323,7 +326,7 @@ class RobertaHub(HubCore):
             raise ValueError(f"{head} scores the sentences of whole documents: use `roberta predict`.")
         if head not in self.heads:
             raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
-        found: Tensor | SpanLogits
+        output: Tensor | SpanLogits
         if not isinstance(tokens, Tensor):
             if (layout := self._text_layout).long_texts is not None and head in self.heads_of("classification"):
                 pairs = [(text,) if isinstance(text, str) else tuple(text) for text in tokens]
@@ -336,13 +339,13 @@ class RobertaHub(HubCore):
             if is_token:
                 rows = self.token_logits(sequences, head, max_tokens=max_tokens)
                 return rows if return_logits else [row.log_softmax(dim=-1) for row in rows]
-            found = self.class_logits(sequences, head, max_tokens=max_tokens)
+            output = self.class_logits(sequences, head, max_tokens=max_tokens)
         else:
             batch = self.as_batch(tokens)
-            found = running.head_outputs(self.model, batch, head)
-        if isinstance(found, SpanLogits) or return_logits:
-            return found
-        return found.float().log_softmax(dim=-1)
+            output = running.head_outputs(self.model, batch, head)
+        if isinstance(output, SpanLogits) or return_logits:
+            return output
+        return output.float().log_softmax(dim=-1)
 
     def register_classification_head(
         self, name: str, num_classes: int | None = None, embedding_size: int | None = None, **options: Any

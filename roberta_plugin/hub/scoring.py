@@ -46,9 +46,9 @@ class Query(NamedTuple):
     tokens: NDArray[Any]
     """Ids (T,), some of them <mask>."""
     positions: Sequence[int]
-    """Of the tokens to be scored (Q,)."""
+    """Positions of the tokens to score (Q,)."""
     targets: NDArray[Any]
-    """Their ids (Q,)."""
+    """Ids of these tokens before they were masked (Q,)."""
 
 
 def score_sequences(
@@ -64,9 +64,9 @@ def score_sequences(
         asked = [queries(hub, sequence, method) for sequence in part]
         flat = [query for of_one in asked for query in of_one]
         columns = zip(*flat, strict=True)
-        found = iter(hub.token_log_probs(*map(list, columns), max_tokens=max_tokens))
+        answers = iter(hub.token_log_probs(*map(list, columns), max_tokens=max_tokens))
         for of_one in asked:
-            log_probs = torch.cat([next(found) for _ in of_one]).double()
+            log_probs = torch.cat([next(answers) for _ in of_one]).double()
             ids = np.concatenate([query.targets for query in of_one]).tolist()
             score = log_probs.mean() if method == "unmasked" else log_probs.sum()
             scores.append(Score(float(score), [hub.codec.shown(token) for token in ids], log_probs.tolist()))

@@ -52,12 +52,12 @@ class TextCodec:
             *before_masks, last = text.split(MASK)
             spans += [*(self.before_mask(span) for span in before_masks), last]
             counts.append(len(before_masks) + 1)
-        found = self.encoder.ids_of_all(spans)
+        encoded = self.encoder.ids_of_all(spans)
         mask = np.array([self.vocabulary.mask_id], dtype=np.int32)
         result, start = [], 0
         for count in counts:
-            parts = [found[start]]
-            for span in found[start + 1 : start + count]:
+            parts = [encoded[start]]
+            for span in encoded[start + 1 : start + count]:
                 parts += [mask, span]
             result.append(np.concatenate(parts) if count > 1 else parts[0])
             start += count
@@ -73,14 +73,14 @@ class TextCodec:
         With `no_separator`, one </s> stands between the texts of a pair.
         """
         grouped = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
-        found = iter(self.ids([text for group in grouped for text in group]))
+        encoded = iter(self.ids([text for group in grouped for text in group]))
         bos, eos = [self.vocabulary.bos_id], [self.vocabulary.eos_id]
         between = eos if no_separator else eos * 2
         sequences = []
         for group in grouped:
-            parts = [bos, next(found)]
+            parts = [bos, next(encoded)]
             for _ in group[1:]:
-                parts += [between, next(found)]
+                parts += [between, next(encoded)]
             sequences.append(np.concatenate([*parts, eos]).astype(np.int64))
         return sequences
 

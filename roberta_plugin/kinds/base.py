@@ -141,7 +141,7 @@ class Kind(ABC):
         return self.settings.get("window_pooling")
 
     def metrics(self) -> tuple[str, ...]:
-        """The metrics besides the loss by which checkpoints can be chosen; a validation logs the chosen one."""
+        """Metrics by which checkpoints can be chosen instead of the loss; a validation logs the chosen one."""
         return ("accuracy",)
 
     def label_metrics(self) -> dict[str, int]:

@@ -148,24 +148,24 @@ def spans(labels: NDArray[np.int64], is_first: NDArray[np.bool_]) -> tuple[NDArr
 
 
 def count_entities(
-    gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
+    gold: NDArray[np.int64], predicted: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
 ) -> NDArray[np.float64]:
     """How many entities of each type are correct, found and there (K, 3), from labels of words (W,)."""
-    counts: NDArray[np.float64] = entities_by_sentence(gold, found, is_first, num_types=num_types).sum(axis=0)
+    counts: NDArray[np.float64] = entities_by_sentence(gold, predicted, is_first, num_types=num_types).sum(axis=0)
     return counts
 
 
 def entities_by_sentence(
-    gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
+    gold: NDArray[np.int64], predicted: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
 ) -> NDArray[np.float64]:
     """`count_entities` of each sentence with words (S, K, 3)."""
     sentence: NDArray[np.int64] = np.maximum(np.cumsum(is_first) - 1, 0)  # (W,)
     shape = max(1, int(is_first.sum())), num_types
     counts = np.zeros((*shape, 3))
-    (gold_starts, gold_stops), (starts, stops) = spans(gold, is_first), spans(found, is_first)
+    (gold_starts, gold_stops), (starts, stops) = spans(gold, is_first), spans(predicted, is_first)
     stop_at = np.full(len(gold) + 1, -1)
     stop_at[gold_starts] = gold_stops
-    types = (found[starts] - 1) // 2
+    types = (predicted[starts] - 1) // 2
     # an entity of the same type as its first word's label, which may be B in one and I in the other
     is_correct = (stop_at[starts] == stops) & (types == (gold[starts] - 1) // 2)
     for column, first, chosen in (
@@ -191,13 +191,13 @@ def scores(counts: NDArray[np.float64]) -> tuple[float, float, float]:
 
 
 def evaluate(
-    gold: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], types: Sequence[str] | None
+    gold: NDArray[np.int64], predicted: NDArray[np.int64], is_first: NDArray[np.bool_], types: Sequence[str] | None
 ) -> dict[str, float]:
     """All metrics (percent), from labels of words (W,).
 
     Args:
         gold: right labels.
-        found: given labels.
+        predicted: given labels.
         is_first: whether a word is the first one of its sentence.
         types: of the entities; None if the labels are plain tags, which have an accuracy only.
 
@@ -205,10 +205,10 @@ def evaluate(
         f1, precision and recall over all entities, accuracy of the words' tags, and f1_TYPE, precision_TYPE and
         recall_TYPE of each type that `gold` has; others cannot be measured.
     """
-    accuracy = 100.0 * float((gold == found).sum()) / len(gold)
+    accuracy = 100.0 * float((gold == predicted).sum()) / len(gold)
     if types is None:
         return {"accuracy": accuracy}
-    counts = count_entities(gold, found, is_first, num_types=len(types))
+    counts = count_entities(gold, predicted, is_first, num_types=len(types))
     precision, recall, f1 = scores(counts.sum(axis=0))
     result = {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy}
     for type_, row in zip(types, counts, strict=True):

@@ -125,7 +125,7 @@ def _loosely(label: str) -> str:
     return " ".join(label.split()).casefold()
 
 
-def weights_of(words: Sequence[str]) -> str | dict[str, float]:
+def weights_of(values: Sequence[str]) -> str | dict[str, float]:
     """What --class-weights says: none, balanced, or a weight by label, from LABEL=WEIGHT or a table.
 
     Raises:
@@ -133,20 +133,20 @@ def weights_of(words: Sequence[str]) -> str | dict[str, float]:
 
     Example: ["rare=5", "common=1"] -> {"rare": 5.0, "common": 1.0}.
     """
-    if len(words) == 1 and words[0] in ("none", "balanced"):
-        return words[0]
+    if len(values) == 1 and values[0] in ("none", "balanced"):
+        return values[0]
     pairs: list[tuple[str, Any, str]] = []
-    for word in words:
-        label, equals, number = word.rpartition("=")
+    for value in values:
+        label, equals, number = value.rpartition("=")
         if equals:
-            pairs.append((label, number, f"--class-weights {word}"))
-        elif not Path(word).is_file():
+            pairs.append((label, number, f"--class-weights {value}"))
+        elif not Path(value).is_file():
             raise ValueError(
-                f"--class-weights {word}: there is no such file. Give none, balanced, LABEL=WEIGHT for each label, or "
+                f"--class-weights {value}: there is no such file. Give none, balanced, LABEL=WEIGHT for each label, or "
                 "a table with the columns label and weight."
             )
         else:
-            for row in read_table(Path(word)):
+            for row in read_table(Path(value)):
                 label = label_of(row.value("label", option="--class-weights"), "label", row.where)
                 pairs.append((label, row.value("weight", option="--class-weights"), row.where))
     found: dict[str, float] = {}

@@ -36,17 +36,17 @@ class RawOutputs(NamedTuple):
     logits: NDArray[np.float32] | None = None
     """A classification head's (S, C), or (N, C) where it reads windows; a regression's numbers (S, 1) or (N, 1)."""
     start_logits: Sequence[NDArray[np.float32]] | None = None
-    """That the answer starts at a token: (T_s,) for each sequence."""
+    """Logits of each token to start the answer: (T_s,) for each sequence."""
     end_logits: Sequence[NDArray[np.float32]] | None = None
-    """That it ends there: (T_s,) for each sequence."""
+    """Logits of each token to end the answer: (T_s,) for each sequence."""
     answerable_logits: NDArray[np.float32] | None = None
-    """That the sequence holds the answer (S,)."""
+    """Logits that the sequence holds the answer (S,)."""
     token_logits: Sequence[NDArray[np.float32]] | None = None
-    """A token head's: (T_s, C) for each sequence."""
+    """A token head's logits: (T_s, C) for each sequence."""
     sentence_logits: NDArray[np.float32] | None = None
-    """That a sentence belongs to the summary: all sentences of all documents, in order."""
+    """Logits that a sentence belongs to the summary: all sentences of all documents, in order."""
     vectors: NDArray[np.float32] | None = None
-    """Of each sequence (S, D)."""
+    """One vector for each sequence (S, D)."""
 
 
 PER_TOKEN = ("start_logits", "end_logits", "token_logits")  # a list, of each sequence (T_s, ...)

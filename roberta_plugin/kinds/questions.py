@@ -212,7 +212,7 @@ def best_of_window(
 
 
 def best_spans(
-    starts: NDArray[np.float64], ends: NDArray[np.float64], own: slice, *, number: int, length: int
+    starts: NDArray[np.float64], ends: NDArray[np.float64], allowed_starts: slice, *, number: int, length: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """The spans with the greatest sums of a start score (P,) and an end score (P,).
 
@@ -221,7 +221,7 @@ def best_spans(
     Args:
         starts: score of each token to start the answer.
         ends: score of each token to end it.
-        own: where an answer may start.
+        allowed_starts: where an answer may start.
         number: most spans to return.
         length: most tokens of a span.
 
@@ -230,13 +230,13 @@ def best_spans(
     """
     padded = np.concatenate([ends, np.full(length - 1, -np.inf)])
     following = np.lib.stride_tricks.sliding_window_view(padded, length)  # (P, M): ends from each start on
-    sums = (starts[own, None] + following[own]).ravel()
+    sums = (starts[allowed_starts, None] + following[allowed_starts]).ravel()
     count = min(number, sums.size)
     chosen = np.sort(np.argpartition(-sums, count - 1)[:count]) if count else np.empty(0, dtype=np.int64)
     chosen = chosen[np.argsort(-sums[chosen], kind="stable")]
     chosen = chosen[np.isfinite(sums[chosen])]
     begin, extra = np.divmod(chosen, length)
-    begin = begin + own.start
+    begin = begin + allowed_starts.start
     return sums[chosen], begin, begin + extra
 
 
@@ -248,10 +248,10 @@ def _mean_log_probabilities(members: Sequence[NDArray[np.float32]]) -> NDArray[n
     return mean
 
 
-def _different(questions: Questions, found: Sequence[tuple[Any, ...]], number: int) -> list[Candidate]:
+def _different(questions: Questions, spans: Sequence[tuple[Any, ...]], number: int) -> list[Candidate]:
     """The first `number` candidates with distinct texts."""
     candidates: dict[str, Candidate] = {}
-    for value, window, start, end in found:
+    for value, window, start, end in spans:
         text = questions.text(window, start, end)
         if text not in candidates:
             candidates[text] = Candidate(text, float(value), *questions.characters(window, start, end))

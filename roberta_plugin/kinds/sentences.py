@@ -144,7 +144,7 @@ def padded_layout(row: Integers, position: Integers, *, num_rows: int) -> dict[s
 
 
 def packed_layout(row: Integers, position: Integers, *, lengths: Integers, num_sequences: int) -> dict[str, Any]:
-    """The same for windows of these lengths (S,) end to end in one row: {"positions" (1, V), "index" (V,)}.
+    """{"positions" (1, V), "index" (V,)} of sentences in windows of these lengths (S,), end to end in one row.
 
     And {"cu_seqlens" (num_sequences + 1,), "max_seqlen"}: which of the positions belong to which sequence; those that
     are padding have none.

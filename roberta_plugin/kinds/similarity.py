@@ -102,7 +102,7 @@ def ranks(members: Sequence[Vectors], texts: NDArray[np.int64]) -> tuple[NDArray
 def _also_right(
     texts: NDArray[np.int64], known: NDArray[np.int64], targets: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """Of each query, the candidates that are neither its target nor wrong."""
+    """For each query, the candidates that are neither its target nor wrong."""
     of_query: dict[int, set[int]] = {}
     for query, target in zip(texts[:, 0].tolist(), targets.tolist(), strict=True):
         of_query.setdefault(query, set()).add(target)
@@ -121,12 +121,12 @@ def _products(first: Vectors, second: Vectors) -> NDArray[np.float64]:
     return products if isinstance(products, np.ndarray) else products.toarray()
 
 
-def of_ranks(found: NDArray[np.float64]) -> Callable[[NDArray[Any]], dict[str, float]]:
+def of_ranks(ranks: NDArray[np.float64]) -> Callable[[NDArray[Any]], dict[str, float]]:
     """How often each query counts (N,) -> mean reciprocal rank and recall@K, in percent, of ranks (N,)."""
 
     def measure(weights: NDArray[Any]) -> dict[str, float]:
         share = weights / weights.sum()
-        recalls = {f"recall@{cut}": 100 * float(share @ (found <= cut)) for cut in CUTS}
-        return {"mrr": 100 * float(share @ (1 / found)), **recalls}
+        recalls = {f"recall@{cut}": 100 * float(share @ (ranks <= cut)) for cut in CUTS}
+        return {"mrr": 100 * float(share @ (1 / ranks)), **recalls}
 
     return measure

@@ -337,8 +337,8 @@ class Tagging(TableKind):
             rows.append(np.where(window.positions[:, None] > 0, of_words, outside))
         return np.concatenate(rows)
 
-    def _entry(self, question: TextOfWords, found: NDArray[np.int64], scores: NDArray[np.float64]) -> dict[str, Any]:
-        tags = [self.names[label] for label in found.tolist()]
+    def _entry(self, question: TextOfWords, labels: NDArray[np.int64], scores: NDArray[np.float64]) -> dict[str, Any]:
+        tags = [self.names[label] for label in labels.tolist()]
         entry: dict[str, Any] = {"words": question.words, "tags": tags}
         try:
             entities = entities_of(tags)

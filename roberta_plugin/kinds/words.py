@@ -212,7 +212,7 @@ class SplitOfWindows:
             sentences: of the split.
             labels: of the words of each sentence; None: they are not known.
             name: of the split.
-            records: what the record of each sentence has besides its words.
+            records: further fields for the record of each sentence, which always has its words.
         """
         positions, learned = [np.empty(0, np.int32)], [np.empty(0, np.int16)]
         texts = list(_texts(sentences, labels, self._layout.context))

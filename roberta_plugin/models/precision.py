@@ -12,6 +12,7 @@ Shapes: B sequences, T positions, Q positions that attend, D model dimension, H 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, get_args
 
 import torch
@@ -115,6 +116,20 @@ class LowPrecisionLayer(nn.Module):
         self.fc1: Product = joined(make, layer.fc1)
         self.fc2: Product = joined(make, layer.fc2)
         self.self_attn_layer_norm, self.final_layer_norm = layer.self_attn_layer_norm, layer.final_layer_norm
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """What `.to`, `.half` and the like call: the products cannot follow to another type or device.
+
+        Raises:
+            ValueError: saying what to do instead.
+        """
+        changed = fn(torch.empty(0))
+        if changed.dtype != torch.float32 or changed.device.type != "cpu":
+            raise ValueError(
+                "A model in a lower precision stays on the CPU as it is: open it again with the precision and the "
+                "device that you want."
+            )
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def forward(
         self, x: Tensor, is_padding: Tensor | None, sequences: Sequences | None, queries: Tensor | None = None

@@ -45,7 +45,8 @@ class MaskedLMHead(nn.Module):
         if self.products is not None:
             dense, vocabulary = self.products
             hidden = self.layer_norm(self.activation(dense(dense.read(features))).float())
-            return vocabulary(vocabulary.read(hidden)).float().view(*features.shape[:-1], -1)  # type: ignore[no-any-return]
+            logits: Tensor = vocabulary(vocabulary.read(hidden)).float()
+            return logits.view(*features.shape[:-1], len(self.bias))
         return linear(self._transform(features), self.weight, self.bias)
 
     def loss(self, features: Tensor, labels: Tensor, *, pad_id: int) -> Tensor:

@@ -104,6 +104,11 @@ def training_of(
             or if `fairseq-train` would refuse its options.
     """
     parsed = train_arguments.parse(complete(recipe))
+    if not hasattr(parsed, "tokens_per_sample"):
+        raise ValueError(
+            f"The task {parsed.task} has no --tokens-per-sample: a plan counts equal blocks, as in pretraining with "
+            "roberta_masked_lm, and no fine-tuning."
+        )
     check_options(parsed)
     shape = shape_of(parsed)
     if sum(value is not None for value in (tokens_per_second, log, utilization)) != 1:

@@ -1,4 +1,4 @@
-"""The registered fine-tuning tasks: what each has besides `FineTuningTask` and its kind (`roberta_plugin/kinds`).
+"""The registered fine-tuning tasks: what each adds to `FineTuningTask` and its kind (`roberta_plugin/kinds`).
 
 roberta_sentence_prediction   texts and pairs: labels, numbers, ranking
 squad2                        spans of a passage

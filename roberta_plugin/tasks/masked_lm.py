@@ -73,7 +73,7 @@ class RobertaMaskedLMTask(BlockTask):
         self.predicts_next_sentence = bool(cfg.next_sentence_prediction)
         self.num_segments = 2 if self.pair_format and not cfg.no_segment_embeddings else 0
         self.baselines: dict[str, CountBaselines | None] = {}
-        """Of each validation split, on rank 0 once the training begins."""
+        """The baselines of each validation split; filled on rank 0 when the training begins."""
         self._prefixes: dict[str, list[str]] = {}  # of the files of each split that was loaded
         self._train_split = ""
         self._read_split = ""  # the split that was asked for last

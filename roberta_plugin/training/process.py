@@ -52,7 +52,7 @@ class TrainingProcess:
             command: program and arguments.
             log: file that keeps stdout and stderr.
             lock: descriptor of a locked file, which the command inherits.
-            environment: variables for the command besides ours.
+            environment: variables for the command, added to ours.
             ends_with_parent: let the kernel stop the command if we are killed (Linux).
         """
         with open(log, "ab") as file:
@@ -117,7 +117,7 @@ def lines_of(
         command: program and arguments; it also ends if we are killed (Linux).
         log: file that keeps the output.
         lock: descriptor of a locked file, which the command inherits.
-        environment: variables for the command besides ours.
+        environment: variables for the command, added to ours.
 
     Raises:
         ChildProcessError: if the command fails; the message has the end of its output.

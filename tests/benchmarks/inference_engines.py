@@ -14,6 +14,7 @@ The last three have the encoder alone: they compute features, for batches that o
 
 from __future__ import annotations
 
+import fcntl
 import json
 import resource
 import sys
@@ -217,7 +218,13 @@ def serve(engine: str, num_layers: int, num_threads: int, folder: Path) -> None:
     hub = make_hub("base", num_layers)
     own = folder / f"layers{num_layers}"
     makers = {"ours": ours, "pipeline": pipelines}
-    runs = makers[name](hub, precision) if name in makers else encoder(hub, name, precision, own)
+    if name in makers:
+        runs = makers[name](hub, precision)
+    else:
+        own.mkdir(parents=True, exist_ok=True)
+        with open(own / "lock", "w") as lock:  # engines start at once, and several need the same converted file
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            runs = encoder(hub, name, precision, own)
     reply({"ready": True})
     for line in sys.stdin:
         request = json.loads(line)

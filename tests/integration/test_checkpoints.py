@@ -1,7 +1,6 @@
 """The real fairseq-train on disks that are full, and from a checkpoint of fairseq's own model and optimizer."""
 
 import os
-import resource
 import shutil
 import subprocess
 
@@ -10,7 +9,7 @@ import torch
 
 from roberta_plugin.checkpoint_files import fault_of
 from tests.conftest import REPOSITORY
-from tests.forked_training import ForkedTrainings
+from tests.forked_training import ForkedTrainings, run_python
 from tests.slurm_cluster import wait_for
 from tests.tiny_corpus import environment, run, train_command
 
@@ -82,16 +81,13 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training_and_the_next_star
     options = (*LAST_ONLY, *EVERY_FOUR)
     last = save_dir / "checkpoint_last.pt"
     limit = last.stat().st_size * 2 // 3
-    done = subprocess.run(
-        train_command(tiny_data_bin, save_dir, *options, "--max-update", "8"),
-        cwd=REPOSITORY,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
+    limited = f"""
+import resource, fairseq_cli.train
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+fairseq_cli.train.cli_main()
+"""
+    arguments = train_command(tiny_data_bin, save_dir, *options, "--max-update", "8")[1:]
+    done = run_python(limited, *arguments, cwd=REPOSITORY, environment=environment(), fork_of="fairseq")
     assert done.returncode == 1
     expected = f"The checkpoint {save_dir}/checkpoint_1_8.pt cannot be written: File too large"
     assert expected in done.stderr.splitlines()[-1]

@@ -2,8 +2,6 @@
 
 import dataclasses
 import lzma
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,8 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
+from tests.conftest import REPOSITORY
+from tests.forked_training import run_python
 from tests.tiny_corpus import command, environment, run
 
 fairseq = pytest.importorskip("fairseq")
@@ -59,18 +59,21 @@ def texts(shared_data, tmp_path_factory):
 NAMES = ("real", "odd", "empty", "blank")
 
 
+def encode(text, output, bpe, *, workers):
+    """Run fairseq's encoder on a text, in a fork that has imported fairseq."""
+    program = f"import runpy; runpy.run_path({str(ENCODER)!r}, run_name='__main__')"
+    files = ("--encoder-json", str(bpe / "encoder.json"), "--vocab-bpe", str(bpe / "vocab.bpe"))
+    options = ("--inputs", str(text), "--outputs", str(output), "--keep-empty", "--workers", str(workers))
+    return run_python(program, *files, *options, cwd=REPOSITORY, environment=environment(), fork_of="fairseq")
+
+
 @pytest.fixture(scope="module")
 def encoded(texts, shared_data, tmp_path_factory):
     """The texts as fairseq's encoder writes them: numbers of GPT-2's tokens."""
     folder = tmp_path_factory.mktemp("encoded")
-    bpe = shared_data / "gpt2_bpe"
-    files = ("--encoder-json", str(bpe / "encoder.json"), "--vocab-bpe", str(bpe / "vocab.bpe"))
     for name in NAMES:
-        options = ("--inputs", str(texts / name), "--outputs", str(folder / name), "--keep-empty", "--workers", "2")
-        done = subprocess.run(
-            [sys.executable, str(ENCODER), *files, *options], env=environment(), capture_output=True, check=False
-        )
-        assert done.returncode == 0, done.stderr.decode()
+        done = encode(texts / name, folder / name, shared_data / "gpt2_bpe", workers=2)
+        assert done.returncode == 0, done.stderr
     return folder
 
 
@@ -144,11 +147,9 @@ def test_broken_utf8_stops_both_and_can_be_left_out(case, encoded, texts, shared
     bad = tmp_path / "bad"
     bad.write_bytes((texts / "real").read_bytes() + b"\xff broken\nhalf a character \xe4\xbd\n")
     bpe = shared_data / "gpt2_bpe"
-    files = ("--encoder-json", str(bpe / "encoder.json"), "--vocab-bpe", str(bpe / "vocab.bpe"))
-    options = ("--inputs", str(bad), "--outputs", str(tmp_path / "out"), "--keep-empty", "--workers", "1")
-    done = subprocess.run([sys.executable, str(ENCODER), *files, *options], capture_output=True, check=False)
+    done = encode(bad, tmp_path / "out", bpe, workers=1)
     assert done.returncode != 0
-    assert b"UnicodeDecodeError" in done.stderr
+    assert "UnicodeDecodeError" in done.stderr
 
     what = {
         "split": "train",

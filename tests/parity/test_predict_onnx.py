@@ -82,6 +82,13 @@ def test_int8_needs_its_file_and_the_hub_opens_it(tmp_path):
         RobertaHub.from_pretrained(folder, precision="int8")
 
 
+def test_a_folder_of_hugging_face_with_a_graph_of_its_own_stays_one(tmp_path):
+    checkpoint = write_predictor(tmp_path / "ours", "fill_mask")
+    folder = export_model(ExportSettings(checkpoint=checkpoint, to="huggingface", output_dir=tmp_path / "hf")).folder
+    (folder / "model.onnx").write_bytes(b"another exporter's")
+    assert_near(answers(folder, "fill_mask"), answers(checkpoint, "fill_mask"), 1e-4)
+
+
 def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(tmp_path):
     checkpoint = write_predictor(tmp_path / "ours", "classification")
     folder = export_model(ExportSettings(checkpoint=checkpoint, to="onnx", output_dir=tmp_path / "onnx")).folder
@@ -95,6 +102,19 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(tmp_
     refused(ValueError, r"is of another version .* it has version 9\. Please export the checkpoint again")
     (folder / "roberta.json").write_text(facts[:20])
     refused(ValueError, r"roberta\.json is not valid JSON .* export the checkpoint again")
+    for part, value, why in (
+        ("head", {"name": "a", "kind": "token", "num_outputs": 3}, "graph is not that of a head of the kind token"),
+        ("head", {"name": "a", "kind": "classification", "num_outputs": 4}, "graph has 3 outputs instead of 4"),
+        ("head", None, "not subscriptable"),
+        ("trained_on", ["MNLI"], r"trained_on is \['MNLI'\]"),
+    ):
+        (folder / "roberta.json").write_text(json.dumps({**json.loads(facts), part: value}))
+        refused(ValueError, rf"roberta\.json.* is damaged .*{why}.*export the checkpoint again")
+    (folder / "roberta.json").write_text(facts)
+    words = (folder / "dict.txt").read_text()
+    (folder / "dict.txt").write_text(words[: words.rindex("\n", 0, -1) + 1])
+    refused(ValueError, r"dict\.txt is not the one that was exported: export the checkpoint again")
+    (folder / "dict.txt").write_text(words)
     (folder / "roberta.json").unlink()
     refused(ValueError, r"is of another version .* it has none\. Please export the checkpoint again")
     (folder / "roberta.json").write_text(facts)
@@ -104,5 +124,11 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(tmp_
     (folder / "model.onnx").unlink()
     refused(FileNotFoundError, r"has no model\.onnx: export the checkpoint again")
     (folder / "model.onnx").write_bytes(graph)
+    with pytest.raises(ValueError, match="brings its vocabulary and tokenizer along: leave --data and --tokenizer out"):
+        RobertaHub.from_pretrained(folder, tokenizer=tmp_path)
+    merges = (folder / "vocab.bpe").read_bytes()
+    (folder / "vocab.bpe").unlink()
+    refused(FileNotFoundError, r"lacks files of its tokenizer: export the checkpoint again")
+    (folder / "vocab.bpe").write_bytes(merges)
     (folder / "dict.txt").unlink()
     refused(FileNotFoundError, r"has no dict\.txt")

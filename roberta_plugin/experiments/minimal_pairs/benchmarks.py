@@ -48,14 +48,14 @@ class PairBenchmark:
     """A row of the table of benchmarks of minimal pairs."""
 
     name: str
-    """On the command line."""
+    """Its name on the command line."""
     title: str
     method: ScoreMethod
     """How the literature scores a masked LM on it."""
     num_pairs: int
-    """Of each paradigm."""
+    """Number of pairs in each paradigm."""
     ending: str
-    """Of the files."""
+    """How the names of the files end."""
     categories: Mapping[str, str]
     """Paradigm -> category."""
     read: Callable[[Path], Iterator[Pair]]

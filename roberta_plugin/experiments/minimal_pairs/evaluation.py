@@ -65,12 +65,14 @@ class PairResults:
     benchmark: str
     method: str
     num_pairs: int
-    """Of all paradigms."""
+    """Number of pairs in all paradigms."""
     limit: int | None
     models: Sequence[ModelResult]
     published: Mapping[str, Numbers]
     """Model -> its published numbers; those it has."""
     remarks: Sequence[str] = field(default_factory=list)
+    precision: str = "fp32"
+    """Of the models' products (`models/precision.py`)."""
 
 
 def evaluate_pairs(settings: PairSettings) -> PairResults:
@@ -106,6 +108,7 @@ def evaluate_pairs(settings: PairSettings) -> PairResults:
         models=sorted(models, key=lambda model: model.num_updates),
         published=benchmark.published_numbers(settings.data),
         remarks=remarks,
+        precision=settings.precision,
     )
 
 

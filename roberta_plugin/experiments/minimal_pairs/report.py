@@ -43,8 +43,10 @@ def write_report(results: PairResults, folder: Path) -> str:
 
 def _head(results: PairResults) -> str:
     of_each = f" (the first {results.limit:,} of each paradigm)" if results.limit else ""
+    precision = "" if results.precision == "fp32" else f" in {results.precision}"
     return (
-        f"{BENCHMARKS[results.benchmark].title}, {results.num_pairs:,} pairs{of_each}, scored by {results.method}: "
+        f"{BENCHMARKS[results.benchmark].title}, {results.num_pairs:,} pairs{of_each}, scored by {results.method}"
+        f"{precision}: "
         f"pairs right in percent. Ties count as wrong; guessing gives {CHANCE:g}."
     )
 
@@ -75,7 +77,7 @@ def write_curve(results: PairResults, models: Sequence[ModelResult], folder: Pat
     names = [ALL, *dict.fromkeys(BENCHMARKS[results.benchmark].categories.values())]
     curves = {name: [numbers[name] for numbers in points.values()] for name in names}
     with atomic_write(folder / f"{CURVE}.json", "w") as file:
-        content = {"benchmark": results.benchmark, "method": results.method, "limit": results.limit}
+        content = {name: getattr(results, name) for name in ("benchmark", "method", "limit", "precision")}
         file.write(json.dumps({**content, "updates": list(points), "percent_right": curves}, indent=2) + "\n")
     with atomic_write(folder / f"{CURVE}.png") as file:
         plot_curve(list(points), curves, file, title=_head(results).split(":")[0])

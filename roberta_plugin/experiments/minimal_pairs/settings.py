@@ -49,6 +49,6 @@ class PairSettings(PairOptions):
     device: str | None = None
     """Where to compute; None: a GPU if there is one."""
     precision: Precision = "fp32"
-    """Of products; see `models/precision.py`."""
+    """Precision of the matrix products; see `models/precision.py`."""
     show_progress: bool = False
     """Whether to show progress bars."""

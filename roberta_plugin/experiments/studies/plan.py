@@ -354,7 +354,7 @@ def _learning_rate(
     variant: Variant, study: Study, sized: Mapping[str, tuple[Namespace, UpdateSize, bool]]
 ) -> dict[str, str]:
     """The learning rate by the study's rule, for a variant without one of its own."""
-    if study.rate is None or "lr" in variant.own:
+    if study.rate is None or "lr" in variant.own_options:
         return {}
     base = sized[study.rate.batch_of][0].lr[0]
     known, own = (sized[name][1].tokens for name in (study.rate.batch_of, variant.name))

@@ -66,7 +66,7 @@ class Variant:
     name: str
     options: Mapping[str, Any]
     """fairseq-train's options by name, those of all variants among them."""
-    own: tuple[str, ...] = ()
+    own_options: tuple[str, ...] = ()
     """Names of the options that the variant sets itself."""
     paper: str = ""
     """The row of the paper's tables that it mirrors, as `table1/static`."""
@@ -261,7 +261,7 @@ def _variants_of(content: Mapping[str, Any], path: Path) -> tuple[Variant, ...]:
         Variant(
             name=cell.settings[VARIANT] if list(cell.settings) == [VARIANT] else cell.name.replace("_", "+"),
             options=cell.options,
-            own=cell.own,
+            own_options=cell.own_options,
             paper=papers.get(cell.settings.get(VARIANT, ""), ""),
         )
         for cell in cells_from(content, path)

@@ -91,7 +91,7 @@ class Cell:
     name: str
     settings: Mapping[str, str]  # axis -> label
     options: Mapping[str, Any]  # of fairseq-train, as they are written
-    own: tuple[str, ...]  # names of the options that the axes set
+    own_options: tuple[str, ...]  # names of the options that the axes set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +270,7 @@ def _cells_of(options: dict[str, Any], axes: dict[str, dict[str, dict[str, Any]]
         if name in names:
             raise ValueError(f"{path}: {names[name]} and {settings} would both be called {name}; rename one of them.")
         names[name] = settings
-        yield Cell(name=name, settings=settings, options={**options, **own}, own=tuple(own))
+        yield Cell(name=name, settings=settings, options={**options, **own}, own_options=tuple(own))
 
 
 def _plain(text: str) -> str:

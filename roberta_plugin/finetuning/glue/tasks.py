@@ -86,10 +86,10 @@ class GlueTask(TextBenchmark):
         named = (source.submission for source in self.sources if source.split == split and source.submission)
         return (f"{next(named, f'{self.name}.{split}')}.tsv",)
 
-    def lines(self, ids: Iterable[str], words: Iterable[str]) -> Iterator[str]:
+    def lines(self, ids: Iterable[str], answers: Iterable[str]) -> Iterator[str]:
         """See `TextBenchmark.lines`."""
         yield HEADER
-        yield from (f"{row_id}\t{word}" for row_id, word in zip(ids, words, strict=True))
+        yield from (f"{row_id}\t{answer}" for row_id, answer in zip(ids, answers, strict=True))
 
 
 def _three(test: str, num_rows: int) -> tuple[SplitSource, ...]:

@@ -150,14 +150,14 @@ def training_schemas(rows: Sequence[TextExample]) -> list[Schema]:
     return [schema for schema in schemas if schema is not None and schema.rivals]
 
 
-def _instead_of_pronoun(phrase: str, text: str, found: Alignment) -> str:
+def _instead_of_pronoun(phrase: str, text: str, alignment: Alignment) -> str:
     """A phrase as it is written instead of the pronoun: with or without a capital, with 's if it is possessive."""
     first, space, rest = phrase.partition(" ")
     if first.lower() in DETERMINERS:
         phrase = first.lower() + space + rest
-    if text[found.start].isupper():
+    if text[alignment.start].isupper():
         phrase = phrase[0].upper() + phrase[1:]
-    owns = found.phrase.endswith(("'s", "\u2019s", "'", "\u2019"))
+    owns = alignment.phrase.endswith(("'s", "\u2019s", "'", "\u2019"))
     if not owns or phrase.endswith(("'s", "\u2019s", "'", "\u2019")):
         return phrase
     return phrase + ("'" if phrase.endswith("s") else "'s")

@@ -125,14 +125,14 @@ class SquadTask(Benchmark):
         names = ("predictions.json", "nbest_predictions.json", *(["null_odds.json"] if self.name == "squad2" else []))
         return tuple(f"{split}/{name}" for name in names)
 
-    def _candidates(self, found: Decoded) -> list[dict[str, Any]]:
+    def _candidates(self, decoded: Decoded) -> list[dict[str, Any]]:
         """Texts with their probabilities and characters of the passage; with SQuAD 2.0, no answer is among them."""
         entries: list[dict[str, Any]] = [
             {"text": text, "probability": math.exp(value), "start": start, "end": stop}
-            for text, value, start, stop in found.candidates
+            for text, value, start, stop in decoded.candidates
         ]
         if self.name == "squad2":
-            entries.append({"text": "", "probability": found.null_probability})
+            entries.append({"text": "", "probability": decoded.null_probability})
         return sorted(entries, key=lambda entry: -entry["probability"])
 
 

@@ -132,7 +132,7 @@ class SuperGlueTask(TextBenchmark):
         name = _OFFICIAL.get((self.name, split), self.name if split == "test" else f"{self.name}.{split}")
         return (f"{name}.{'lst' if self.is_winogrande else 'jsonl'}",)
 
-    def lines(self, ids: Iterable[Any], words: Iterable[str]) -> Iterator[str]:
+    def lines(self, ids: Iterable[Any], answers: Iterable[str]) -> Iterator[str]:
         """See `TextBenchmark.lines`; labels are spelt as SuperGLUE's baseline writes them (jiant, `evaluate.py`).
 
         SuperGLUE    one JSON object per row: {"idx": 0, "label": "true"}
@@ -141,19 +141,19 @@ class SuperGlueTask(TextBenchmark):
         WinoGrande   one line per row: 1 or 2
         """
         if self.is_winogrande:
-            yield from words
+            yield from answers
         elif self.name == "MultiRC":
-            yield from map(json.dumps, _paragraphs(ids, words))
+            yield from map(json.dumps, _paragraphs(ids, answers))
         else:
-            yield from as_json({"idx": row_id, "label": word} for row_id, word in zip(ids, words, strict=True))
+            yield from as_json({"idx": row_id, "label": answer} for row_id, answer in zip(ids, answers, strict=True))
 
 
-def _paragraphs(ids: Iterable[Sequence[int]], words: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _paragraphs(ids: Iterable[Sequence[int]], labels: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Labels of the answers, by paragraph and question, in the order of the file."""
     nested: dict[int, dict[int, list[dict[str, int]]]] = {}
-    for (paragraph, question, answer), word in zip(ids, words, strict=True):
+    for (paragraph, question, answer), label in zip(ids, labels, strict=True):
         answers = nested.setdefault(paragraph, {}).setdefault(question, [])
-        answers.append({"idx": answer, "label": int(word)})
+        answers.append({"idx": answer, "label": int(label)})
     for paragraph, questions in nested.items():
         listed = [{"idx": question, "answers": answers} for question, answers in questions.items()]
         yield {"idx": paragraph, "passage": {"questions": listed}}

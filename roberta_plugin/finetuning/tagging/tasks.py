@@ -107,9 +107,9 @@ class TaggingTask(Benchmark):
         return (f"{split}.predictions.conll",)
 
 
-def _lines(sentences: Sentences, found: NDArray[np.int64], labels: Sequence[str]) -> Iterator[str]:
+def _lines(sentences: Sentences, predicted: NDArray[np.int64], labels: Sequence[str]) -> Iterator[str]:
     """The words of a split with their right and given tags."""
-    given = [labels[label] for label in found.tolist()]
+    given = [labels[label] for label in predicted.tolist()]
     right = [labels[label] for label in sentences.tags.tolist()] if sentences.is_labelled else None
     place = 0
     for record in sentences.split.records():

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -126,6 +127,12 @@ def test_adapters_of_another_form_or_model_are_refused(work, tmp_path):
     for value in ({}, {dense: whole[dense][:-1].contiguous()}):
         safetensors.save_file({name: each for name, each in whole.items() if name != dense} | value, weights)
         with pytest.raises(ValueError, match=r"adapter_model\.safetensors: its head is not complete, or of another"):
+            import_model(settings)
+    for number in (math.nan, math.inf):
+        spoiled = whole[dense].clone()
+        spoiled[1, 2] = number
+        safetensors.save_file({**whole, dense: spoiled}, weights)
+        with pytest.raises(ValueError, match=rf"adapter_model\.safetensors: {re.escape(dense)} holds NaN or infinite"):
             import_model(settings)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"has no adapter_config\.json"):

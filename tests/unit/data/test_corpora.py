@@ -31,6 +31,13 @@ def test_files_belong_to_the_split_that_their_names_begin_with(tmp_path):
     }
 
 
+def test_backups_of_editors_are_no_text(tmp_path):
+    write(tmp_path, "en/train.txt", "en/train.txt~", "en/train.txt.bak", "en/train.txt.orig", "en/train.txt.swp")
+    assert find_corpora(tmp_path) == {"en": {"train": [f"{tmp_path}/en/train.txt"]}}
+    with pytest.raises(FileNotFoundError, match=r"sw has no training text"):
+        find_corpora(write(tmp_path, "sw/train.txt~"))
+
+
 def test_what_is_not_a_folder_of_corpora_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"--corpora .*nothing is not a folder"):
         find_corpora(tmp_path / "nothing")

@@ -3,6 +3,7 @@
 import json
 import math
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,19 @@ def test_a_report_shows_all_that_is_known(tmp_path):
 def test_without_details_nothing_is_written(tmp_path):
     assert write_details([evaluation(details={})], tmp_path, table="") is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lower_precision_is_named_wherever_its_numbers_stand(tmp_path):
+    for split, precision in (("valid", "int8"), ("test", "fp32")):
+        members = [{"checkpoint": "x.pt", "metrics": {"accuracy": 85.0}}]
+        found = replace(evaluation(split=split, precision=precision), members=members, median={"accuracy": 85.0})
+        found.write(tmp_path)
+    printed = write_report(find_evaluations([tmp_path]), tmp_path / "out")
+    for text in (printed, *((tmp_path / "out" / name).read_text() for name in ("results.md", "report.md"))):
+        assert text.count("- custom, valid: the models computed in int8.") == 1
+        assert "fp32" not in text
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {(row["split"], row["precision"]) for row in rows} == {("valid", "int8"), ("test", "fp32")}
 
 
 def test_a_matrix_of_many_labels_is_not_drawn(tmp_path):

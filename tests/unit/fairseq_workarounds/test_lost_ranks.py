@@ -1,7 +1,5 @@
 """A lost rank is named; tests/integration/test_lost_ranks.py loses some."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +7,8 @@ import pytest
 from roberta_plugin.fairseq_workarounds import lost_ranks
 from roberta_plugin.signs_of_life import Durations
 from tests.conftest import REPOSITORY
+from tests.forked_training import run_python
+from tests.tiny_corpus import environment
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "3", "inf", "nan"])
@@ -125,7 +125,7 @@ def test_a_rank_that_ends_writes_the_stacks_of_all_its_threads_and_names_the_nod
         lost_ranks.on_lost.append(lambda error: print(error.nodes))
         lost_ranks.end_process(Verdict("rank 3 on n2 has given no sign of life", ("n2",)))
     """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    done = run_python(program, cwd=REPOSITORY, environment=environment(), fork_of="fairseq")
     assert done.returncode == lost_ranks.EXIT_CODE, done.stderr
     assert done.stdout == "('n2',)\n"
     assert " in hangs\n" in done.stderr

@@ -124,6 +124,13 @@ def test_impossible_calls_are_refused(hub):
         hub.extract_features(hub.encode(TEXT))
 
 
+def test_the_folder_of_a_cross_validation_names_its_folds(tmp_path):
+    for number in (10, 2, 1):
+        (tmp_path / f"fold-{number}-of-10").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"is a cross-validation.* such as .*/fold-1-of-10, or fine-tune"):
+        find_checkpoint(tmp_path, None)
+
+
 def test_a_missing_checkpoint_or_vocabulary_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"No checkpoint in .*checkpoint_best\.pt.*--save-dir"):
         find_checkpoint(tmp_path, None)

@@ -70,6 +70,36 @@ def test_the_best_threshold_is_found_and_of_equal_ones_the_middle():
     assert metrics.micro_f1(counts)[-1] == 0.0
 
 
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "macro_f1", "mcc", "acc_and_f1"])
+@pytest.mark.parametrize("decimals", [1, 17])
+def test_the_tuned_threshold_is_the_best_of_all(metric, decimals):
+    rng = np.random.default_rng(decimals)
+    answers = rng.integers(0, 2, 80)
+    probabilities = (0.003 * rng.random(80) + 0.001 * answers).round(decimals)  # far below the steps of a fixed grid
+    probabilities[:3] = 0.0, 1.0, 0.6
+    of_metric = metrics.OF_COUNTS[metric]
+
+    def value(threshold):
+        return of_metric(metrics.confusion(answers, probabilities >= threshold, num_classes=2))
+
+    found = metrics.tuned_threshold(probabilities, answers, metric)
+    assert value(found) == max(map(value, np.unique(probabilities)))
+    assert decimals == 1 or value(found) > max(map(value, metrics.THRESHOLDS))
+
+
+def test_of_thresholds_that_decide_alike_the_middle_or_a_half_is_taken():
+    def tuned(probabilities, answers):
+        return metrics.tuned_threshold(np.array(probabilities), np.array(answers), "accuracy")
+
+    assert tuned([0.1, 0.2, 0.3], [0, 1, 1]) == pytest.approx(0.15)
+    assert tuned([0.1, 0.4, 0.8], [0, 0, 1]) == 0.5
+    assert tuned([0.9, 0.9, 0.8], [0, 1, 0]) == pytest.approx(0.85), "of equal ones the nearest to a half"
+    assert tuned([0.6, 0.7], [0, 0]) == pytest.approx(0.85), "no row is of class 1"
+    assert tuned([0.0, 1.0], [0, 1]) == 0.5
+    close = np.nextafter(0.2, 1)
+    assert tuned([0.2, close], [0, 1]) == close, "a threshold equal to the lower one would predict it too"
+
+
 def test_errors_are_in_units_of_the_label():
     answers = np.array([1.0, 3.0])
     found = metrics.of_numbers(answers, np.array([1.0, 7.0]), np.ones(2))

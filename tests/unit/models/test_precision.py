@@ -69,6 +69,23 @@ def test_some_positions_have_the_features_that_all_have(model, name):
     assert torch.allclose(some, every.gather(1, positions[..., None].expand(some.shape)), atol=0.02)
 
 
+@pytest.mark.parametrize("name", LOWER)
+def test_no_positions_have_no_logits(model, name):
+    set_precision(model, name, CPU)
+    head = model.encoder.lm_head
+    with torch.inference_mode():
+        assert head(torch.empty(0, head.dense.in_features)).shape == (0, len(head.bias))
+
+
+@pytest.mark.parametrize("name", LOWER)
+def test_it_stays_as_it_is_and_says_so(model, name):
+    set_precision(model, name, CPU)
+    model.to("cpu").float().eval()
+    for change in (model.half, model.double, lambda: model.to("meta")):
+        with pytest.raises(ValueError, match=r"lower precision stays on the CPU as it is: open it again"):
+            change()
+
+
 def test_shared_layers_stay_shared():
     model = our_model(encoder_layers=4, share_layers="groups:2")
     set_precision(model, available(CPU)[-1], CPU)

@@ -97,6 +97,13 @@ def test_what_is_refused_and_how(changes, speed, message):
         training_of(recipe(*changes.get("extra", ()), **options), machine=V100, **speed)
 
 
+def test_a_fine_tuning_is_refused_by_name():
+    names = ("--task", "roberta_sentence_prediction", "--criterion", "roberta_sentence_prediction", "--lora-rank", "8")
+    pretraining = ("--task", "--criterion", "--tokens-per-sample", "--mask-prob")
+    with pytest.raises(ValueError, match="The task roberta_sentence_prediction has no --tokens-per-sample"):
+        training_of(recipe(*names, without=pretraining), machine=V100, tokens_per_second=1)
+
+
 def test_the_vocabulary_is_the_datas_own(tiny_data_bin, tmp_path):
     from fairseq.data import Dictionary
 

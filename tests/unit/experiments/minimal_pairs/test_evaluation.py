@@ -12,6 +12,7 @@ from roberta_plugin.experiments.minimal_pairs import evaluation
 from roberta_plugin.experiments.minimal_pairs.benchmarks import BENCHMARKS
 from roberta_plugin.experiments.minimal_pairs.evaluation import PairSettings, evaluate_pairs
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.models.precision import available
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_conversions import write_checkpoint
@@ -86,6 +87,19 @@ def test_the_precision_is_that_of_the_model_and_of_its_stored_scores(run, tmp_pa
     assert used == ["fp32", "int8", "int8"]
     names = [path.name for path in (tmp_path / "out" / "scores" / "zorro" / "unmasked").iterdir()]
     assert sorted(name.partition("-")[2] for name in names) == ["", "int8"]
+
+
+@pytest.mark.skipif("int8" not in available(torch.device("cpu")), reason="not on this processor")
+def test_the_command_names_a_lower_precision(run, tmp_path, capsys):
+    chosen = settings(tmp_path, benchmark="zorro", checkpoints=[run])
+    out = tmp_path / "out"
+    given = ["--data", str(chosen.data), "--checkpoint", str(run), "--all-checkpoints", "--output-dir", str(out)]
+    for precision, shown in (("int8", "scored by unmasked in int8:"), ("fp32", "scored by unmasked:")):
+        assert main(["evaluate", "zorro", *given, "--precision", precision, "--limit", "2", "--no-progress"]) == 0
+        assert shown in capsys.readouterr().out
+        assert shown in (out / "results.md").read_text()
+        for name in ("results.json", "curve.json"):
+            assert json.loads((out / name).read_text())["precision"] == precision
 
 
 def test_two_exported_graphs_are_two_models(tmp_path):

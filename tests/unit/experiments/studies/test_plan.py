@@ -54,6 +54,24 @@ def test_equal_flops_are_not_equal_tokens(tmp_path, data):
     assert narrow.tokens > 1.2 * wide.tokens
 
 
+def test_shared_layers_are_an_axis_of_equal_flops_and_fewer_parameters(tmp_path, data):
+    options = {
+        "none": {},
+        "groups": {"share-layers": "groups:2"},
+        "ffn": {"share-layers": "all", "share-parts": "ffn"},
+    }
+    common = {"variants": None, "base": {"encoder-layers": "4"}, "budget": {"equal": "flops", "amount": "1e10"}}
+    plans = plans_of(tmp_path, data, axes={"sharing": options}, **common)
+    assert len({plan.num_updates for plan in plans.values()}) == 1, "a shared layer costs as often as it runs"
+    shapes = {name: (plan.shape.num_attentions, plan.shape.num_ffns) for name, plan in plans.items()}
+    assert shapes == {"sharing-none": (4, 4), "sharing-groups": (2, 2), "sharing-ffn": (None, 1)}
+    values = ["none", "all", "groups:2"]
+    plans = plans_of(tmp_path, data, axes={"share-layers": values}, **common)
+    assert [plan.parsed.share_layers for plan in plans.values()] == values
+    with pytest.raises(ValueError, match=r"groups:3"):
+        plans_of(tmp_path, data, axes={"share-layers": ["groups:3"]}, **common)
+
+
 def test_the_head_of_next_sentence_prediction_costs(tmp_path, data):
     without = {name: value for name, value in FORMATS["pairs"].items() if name != "next-sentence-prediction"}
     variants = {"with": FORMATS["pairs"], "without": without}

@@ -51,7 +51,7 @@ def test_a_study_is_read(tmp_path):
     study = study_of(tmp_path)
     static, dynamic = study.variants
     assert static.options == {"data": "data-bin", "lr": "1e-3", "task": "roberta_masked_lm", "num-static-masks": "10"}
-    assert (static.own, static.paper) == (("num-static-masks",), "table1/static")
+    assert (static.own_options, static.paper) == (("num-static-masks",), "table1/static")
     assert dynamic.options["lr"] == "2e-3"
     assert study.seeds == ("1", "2")
     assert (study.budget.equal, study.budget.amount, study.budget.warm_up) == ("tokens", 1e6, 0.1)
@@ -75,7 +75,7 @@ def test_a_study_and_a_grid_have_one_schema(tmp_path):
     assert [variant.name for variant in study.variants] == [cell.replace("_", "+") for cell in grid.cells]
     for variant, run in zip(study.variants, grid.runs, strict=True):
         assert tuple(to_arguments(variant.options, where="")) == run.arguments
-    assert study.variants[2].own == ("lr", "mask-prob") and study.reference == "lr-1e-3+mask-few"
+    assert study.variants[2].own_options == ("lr", "mask-prob") and study.reference == "lr-1e-3+mask-few"
     of_variants = common.replace("axes: {lr: [1e-3, 2e-3], mask: ", "variants: ").replace("many:}}", "many:}")
     (tmp_path / "grid.yaml").write_text(of_variants + "metric: {log: valid, value: ppl, goal: min}\n")
     assert read_grid(tmp_path / "grid.yaml").cells == ["variant-few", "variant-many"]

@@ -57,6 +57,15 @@ def test_values_reach_the_command_as_they_are_written(tmp_path):
     assert (PACKAGE / "tasks" / "masked_lm.py").is_file()
 
 
+def test_shared_layers_are_an_axis(tmp_path):
+    """`none` is a word in YAML, and `groups:2` no mapping."""
+    axes = "{share-layers: [none, all, groups:2], share-parts: [all, ffn]}"
+    grid = read(tmp_path, f"train: {{data: d}}\naxes: {axes}\nmetric: {{log: valid, value: loss, goal: min}}\n")
+    assert [run.settings["share-layers"] for run in grid.runs] == ["none", "none", "all", "all", "groups:2", "groups:2"]
+    arguments = [run.arguments_in(tmp_path / run.name, grid.metric) for run in grid.runs]
+    assert arguments[5][:5] == ["d", "--share-layers", "groups:2", "--share-parts", "ffn"]
+
+
 def test_an_axis_wins_over_the_options_of_all_runs(tmp_path):
     grid = read(tmp_path, "train: {data: d, lr: 1}\naxes: {lr: [2]}\nmetric: {log: valid, value: loss, goal: min}\n")
     assert [run.arguments for run in grid.runs] == [("d", "--lr", "2")]

@@ -221,12 +221,10 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
         return np.diff(outputs[split].logits.astype(np.float64))[:, 0] / valid.ensemble["temperature"]
 
     right = np.asarray(prepared.split("valid").columns["label"])
-    f1s = [
-        sk.f1_score(right, 1 / (1 + np.exp(-odds("valid"))) >= limit, average="macro")
-        for limit in np.arange(1, 100) / 100
-    ]
-    assert valid.ensemble["macro_f1"] == pytest.approx(100 * max(f1s))
-    assert f1s[round(100 * valid.ensemble["threshold"]) - 1] == pytest.approx(max(f1s))
+    found = 1 / (1 + np.exp(-odds("valid")))
+    best = max(sk.f1_score(right, found >= limit, average="macro") for limit in found)
+    assert valid.ensemble["macro_f1"] == pytest.approx(100 * best)
+    assert sk.f1_score(right, found >= valid.ensemble["threshold"], average="macro") == pytest.approx(best)
     assert valid.ensemble["temperature"] > 1.2, "the noise is too sure of itself"
     assert {name: held_out.ensemble[name] for name in ("threshold", "temperature")} == {
         name: valid.ensemble[name] for name in ("threshold", "temperature")
@@ -279,6 +277,18 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
 def test_options_of_the_scoring_that_do_not_fit_are_named_before_a_training(prepare_table, kind, options, message):
     with pytest.raises(ValueError, match=message):
         benchmark_of("custom").check_scoring(prepare_table(kind), CustomOptions(**options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 0.3, "tune_threshold": "f1"}, "--threshold and --tune-threshold both say what the threshold is"),
+        ({"temperature": 2.0, "calibrate": True}, "--temperature and --calibrate both say what the temperature is"),
+    ],
+)
+def test_a_number_is_given_or_found(options, message):
+    with pytest.raises(ValueError, match=message):
+        CustomOptions(**options)
 
 
 def test_a_development_set_of_one_label_chooses_neither_threshold_nor_temperature(prepare_table, tmp_path):

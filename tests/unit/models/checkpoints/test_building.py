@@ -2,7 +2,6 @@
 
 import argparse
 import runpy
-import subprocess
 import sys
 
 import pytest
@@ -15,8 +14,10 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints.building import FAIRSEQ_MODELS, OUR_MODELS, model_arguments, model_options
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.conftest import REPOSITORY
+from tests.forked_training import run_python
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_checkpoints import change_options, state_of
+from tests.tiny_corpus import environment
 from tests.tiny_models import TinyTask, fairseq_model, options, our_model
 
 register()  # fairseq reads the files below as a training with our plugin does
@@ -207,7 +208,7 @@ def test_opening_a_model_draws_no_numbers_and_imports_no_compiler(tmp_path, fold
         f"RobertaHub.from_pretrained({str(tmp_path)!r}, data={str(folder)!r})\n"
         "print(len(sys.modules.keys() - before), 'torch._dynamo' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    done = run_python(script, cwd=REPOSITORY, environment=environment())
     count, has_compiler = done.stdout.split()[-2:]
     assert has_compiler == "False", done.stderr
     assert int(count) < 100
