@@ -1,6 +1,7 @@
 """Commands in forks of one process that has imported fairseq: that import takes longer than a tiny training.
 
-The plugin is not imported in that process, so each fairseq-train loads it by --user-dir, as a command of its own does.
+Neither the plugin nor a command of fairseq is imported in that process, so each fairseq-train loads the plugin by
+--user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train.
 Each leads a session of its own, and may be killed with all that it has started. Programs in Python (`run_python`) are
 such forks too; where their own import of fairseq matters, of another process, which has imported fairseq's packages.
 """
@@ -20,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch._dynamo when it is first used
-    "fairseq": "import fairseq_cli.train, torch._dynamo",
+    "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
     "packages": "import torch, torch.utils.tensorboard, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
 }
 
@@ -28,7 +29,8 @@ IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch.
 PROGRAM = """
 import gc, importlib, json, logging, os, sys
 IMPORTS
-assert "roberta_plugin" not in sys.modules
+logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # as before these imports
+assert not {"roberta_plugin", "fairseq_cli"} & set(sys.modules)
 gc.collect(), gc.freeze()  # else every fork walks through all of this at its end, and copies the pages: 1.5 s each
 
 def start(command):
@@ -51,7 +53,6 @@ def start(command):
         sys.exit()
     sys.argv.insert(0, program)
     if os.path.basename(program) == "roberta":
-        logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # fairseq_cli.train has set both
         from roberta_plugin.cli import main
         sys.exit(main(sys.argv[1:]))
     verb = os.path.basename(program).removeprefix("fairseq-").replace("-", "_")
