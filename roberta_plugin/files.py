@@ -47,6 +47,12 @@ def atomic_write(path: str | os.PathLike[str], mode: Literal["wb", "w"] = "wb") 
     sync_folder(path.parent)
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file by `atomic_write`."""
+    with atomic_write(path, "w") as file:
+        file.write(text)
+
+
 def replace_folder(folder: Path, *, by: Path) -> None:
     """Give the folder `by` the name of `folder`, which need not exist; an earlier `folder` is deleted last.
 

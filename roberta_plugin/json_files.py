@@ -1,4 +1,4 @@
-"""Read JSON files that a command wrote, with errors that name the file and a remedy."""
+"""JSON files of the commands: written complete or not at all, read with errors that name the file and a remedy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from roberta_plugin.files import atomic_write
 
 
 def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any] | None:
@@ -33,6 +35,12 @@ def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any]
     if missing:
         raise ValueError(f"{path} lacks the key {missing[0]!r}: {remedy}.")
     return content
+
+
+def write_json(path: Path, content: Any, **options: Any) -> None:
+    """Write a value to a JSON file, with an indent of 2; `options` are those of `json.dump`."""
+    with atomic_write(path, "w") as file:
+        json.dump(content, file, indent=2, **options)
 
 
 def sha256_of_json(value: Any) -> str:

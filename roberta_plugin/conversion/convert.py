@@ -8,7 +8,6 @@ added later are noticed.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from roberta_plugin import __version__
-from roberta_plugin.files import atomic_write, replace_folder
-from roberta_plugin.json_files import read_json
+from roberta_plugin.files import replace_folder
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.settings import REQUIRED, check_values, setting
 
 if TYPE_CHECKING:
@@ -253,8 +252,7 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
         for path in temporary.rglob("*"):
             if path.is_file():
                 _sync(path)
-        with atomic_write(temporary / RECORD, "w") as file:
-            json.dump({**record, "files": names}, file, indent=2)
+        write_json(temporary / RECORD, {**record, "files": names})
         check_output(folder)
         replace_folder(target, by=temporary)
     except BaseException:

@@ -44,7 +44,7 @@ from roberta_plugin.data.tokenizers import KINDS
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.adapters import merge
 from roberta_plugin.models.checkpoints.building import architecture, model_arguments
@@ -287,8 +287,7 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     state = {"args": None, "cfg": _config(task, options), "model": named}
     save_state(folder / MODEL, state)
     write_words(model, folder)
-    with atomic_write(folder / NOTE, "w") as file:
-        file.write(_note(model))
+    write_text(folder / NOTE, _note(model))
 
 
 def write_ours(model: PortableModel, folder: Path) -> None:

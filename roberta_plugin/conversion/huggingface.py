@@ -9,7 +9,6 @@ tokenizer.json ...                     see `huggingface_tokenizers`
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -45,8 +44,7 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
 )
 from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
-from roberta_plugin.files import atomic_write
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
 from roberta_plugin.models.encoder import STANDARD_DEVIATION
 
@@ -72,8 +70,7 @@ def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: in
     write_weights(folder, parameters, max_shard_bytes=max_shard_bytes)
     max_length = config["max_position_embeddings"] - 2
     write_tokenizer(model, folder, model_type=model_type, max_length=max_length)
-    with atomic_write(folder / CONFIG, "w") as file:
-        json.dump(config, file, indent=2, ensure_ascii=False)
+    write_json(folder / CONFIG, config, ensure_ascii=False)
 
 
 def read_huggingface(path: Path) -> PortableModel:
@@ -262,8 +259,7 @@ def write_weights(
     if len(shards) > 1:
         total = sum(tensor.nbytes for tensor in parameters.values())
         index = {"metadata": {"total_size": total}, "weight_map": where}
-        with atomic_write(folder / f"{WEIGHTS}.index.json", "w") as out:
-            json.dump(index, out, indent=2)
+        write_json(folder / f"{WEIGHTS}.index.json", index)
 
 
 def _shards(parameters: Mapping[str, Tensor], max_bytes: int) -> Iterator[list[str]]:

@@ -42,8 +42,8 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteL
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
 from roberta_plugin.data.vocabulary import MADE_UP, MASK, SPECIALS, Row, Vocabulary
-from roberta_plugin.files import atomic_write
-from roberta_plugin.json_files import read_json
+from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.json_files import read_json, write_json
 
 TOKENIZER, VOCABULARY, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
 TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
@@ -122,8 +122,7 @@ def write_tokenizer(model: PortableModel, folder: Path, *, model_type: str, max_
     if model_type == "camembert":
         config["additional_special_tokens"] = [f"{symbol}{NOT_USED}" for symbol in ("<s>", "</s>", "<unk>")]
     for name, content in {TOKENIZER_CONFIG: config, SPECIAL_TOKENS_MAP: special_tokens}.items():
-        with atomic_write(folder / name, "w") as file:
-            json.dump(content, file, indent=2, ensure_ascii=False)
+        write_json(folder / name, content, ensure_ascii=False)
 
 
 def write_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, str]], folder: Path) -> None:
@@ -243,8 +242,7 @@ def _save(built: Any, added: Sequence[dict[str, Any]], folder: Path) -> None:
     from tokenizers import AddedToken
 
     built.add_special_tokens([AddedToken(**token) for token in added])
-    with atomic_write(folder / TOKENIZER, "w") as file:
-        file.write(built.to_str(pretty=True))
+    write_text(folder / TOKENIZER, built.to_str(pretty=True))
 
 
 def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.conversion.portable import PortableModel
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.models.checkpoints.names import saved_options
@@ -26,8 +26,7 @@ _RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "
 
 def write_card(model: PortableModel, folder: Path, *, to: str, license_name: str) -> None:
     """Write README.md into an exported folder."""
-    with atomic_write(folder / CARD, "w") as file:
-        file.write(card(model, to=to, license_name=license_name))
+    write_text(folder / CARD, card(model, to=to, license_name=license_name))
 
 
 def card(model: PortableModel, *, to: str, license_name: str) -> str:

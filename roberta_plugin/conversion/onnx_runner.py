@@ -8,7 +8,6 @@ Shapes: B sequences, T positions, V vocabulary, M positions that are asked for.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +25,8 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.extras import require
-from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.heads import SpanLogits
 
 VERSION = 1
@@ -58,8 +56,7 @@ def write_facts(model: PortableModel, folder: Path) -> None:
         "trained_on": identity.of_checkpoint(model.state),
         "vocabulary": model.vocabulary.sha256,
     }
-    with atomic_write(folder / ONNX_FACTS, "w") as file:
-        json.dump(facts, file, indent=2)
+    write_json(folder / ONNX_FACTS, facts)
     write_words(model, folder)
 
 

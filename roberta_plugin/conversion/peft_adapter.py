@@ -6,7 +6,6 @@ the head as a whole, which peft calls a module to save. The model below, without
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,8 +19,7 @@ from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
 from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
 from roberta_plugin.conversion.huggingface_model import TRUNK, to_hugging_face, translate, with_base_prefix
 from roberta_plugin.conversion.portable import PortableModel, task_state
-from roberta_plugin.files import atomic_write
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.adapters import merge
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -78,8 +76,7 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
         "inference_mode": True,
     }
     write_weights(folder, parameters, name=WEIGHTS)
-    with atomic_write(folder / CONFIG, "w") as file:
-        json.dump(config, file, indent=2)
+    write_json(folder / CONFIG, config)
 
 
 def with_adapter(model: PortableModel, folder: Path) -> PortableModel:

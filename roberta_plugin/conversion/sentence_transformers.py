@@ -9,14 +9,13 @@ config_sentence_transformers.json   vectors are compared by their cosine
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.conversion.huggingface import write_huggingface
 from roberta_plugin.conversion.portable import PortableModel
-from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
+from roberta_plugin.json_files import write_json
 
 # Names of all versions; those since 6 read them, too.
 _PARTS = "sentence_transformers.models"
@@ -53,5 +52,4 @@ def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard
     }
     for name, content in contents.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        with atomic_write(folder / name, "w") as file:
-            json.dump(content, file, indent=2)
+        write_json(folder / name, content)

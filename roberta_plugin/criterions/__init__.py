@@ -7,9 +7,8 @@ race                  multiple choice
 tagging               a tag per word
 summarization         sentences to choose
 embedding             vectors of texts that belong together
-choices               logits of competing sequences -> one row per example
 metrics               sums from all workers -> the figures of the log
-base                  what those of fine-tuning share
+base                  what they share
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq

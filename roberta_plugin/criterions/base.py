@@ -1,4 +1,4 @@
-"""What the criterions of fine-tuning share: each reads the batches and outputs of one task, the task of its name."""
+"""What criterions share; each of fine-tuning reads the batches and outputs of one task, the task of its name."""
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
@@ -29,11 +30,25 @@ class LabelsConfig(FairseqDataclass):
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 
 
-class FineTuningCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
+class SummedCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
     """A summed loss; fairseq divides it by the sum of the sample sizes of all batches and ranks of an update."""
 
     name: ClassVar[str]
     """Under which it is registered; also that of its task."""
+
+    def check_reduction(self, reduce: bool) -> None:
+        """Refuse to return the loss of each sample."""
+        if not reduce:
+            raise ValueError(f"The criterion {self.name} returns the summed loss only: call it with reduce=True.")
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
+        return True
+
+
+class FineTuningCriterion(SummedCriterion):
+    """The criterion of a fine-tuning task."""
 
     def __init__(self, task: Any, label_smoothing: float = 0.0, best_checkpoint_metric: str = "loss") -> None:
         """Make the criterion of a task.
@@ -73,28 +88,31 @@ class FineTuningCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
 
     @abstractmethod
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
-        """The summed loss of a batch, its sample size and sums to log, more of them in validation.
+        """The summed loss of a batch of the task, its sample size, and sums to log, more of them in validation.
 
-        Args:
-            model: with the task's head, possibly wrapped for data-parallel training.
-            sample: a batch of the task.
+        The model, ours or fairseq's, has the task's head, and may be wrapped for data-parallel training.
         """
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
-        """Return (summed loss, sample size, sums to log).
-
-        Raises:
-            ValueError: if `reduce` is False.
-        """
-        if not reduce:
-            raise ValueError(f"The criterion {self.name} returns the summed loss only: call it with reduce=True.")
+        """Return (summed loss, sample size, sums to log)."""
+        self.check_reduction(reduce)
         loss, sample_size, sums = self.loss(model, sample)
         log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
         return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log, **sums}
 
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
-        return True
+
+def by_example(logits: Tensor, first: Tensor) -> Tensor:
+    """Logits (S,) of competing sequences, of which example b has those from first[b] to first[b + 1] -> (B, O).
+
+    O = S - B + 1 bounds the number of sequences of an example, and is known without a device-to-host sync.
+
+    Example: by_example([a, b, c, d, e], [0, 3, 5])  ->  [[a, b, c, -inf], [d, e, -inf, -inf]]
+    """
+    num_sequences, num_examples = len(logits), len(first) - 1
+    rows = torch.arange(num_examples, device=logits.device)
+    example = rows.repeat_interleave(first.diff(), output_size=num_sequences)  # (S,)
+    place = torch.arange(num_sequences, device=logits.device) - first[example]  # (S,), within the example
+    choices = logits.new_full((num_examples, num_sequences - num_examples + 1), -torch.inf)
+    return choices.index_put((example, place), logits)

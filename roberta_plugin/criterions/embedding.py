@@ -63,12 +63,7 @@ class RobertaEmbeddingCriterion(FineTuningCriterion):
         self.scale, self.triplet_margin, self.distance_metric = scale, triplet_margin, str(distance_metric)
 
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
-        """Return (loss, number of examples that have one, sums to log).
-
-        Args:
-            model: `fast_roberta`.
-            sample: a batch of `EmbeddingDataset` with the columns of `kinds/embedding.py`.
-        """
+        """Return (loss, number of examples that have one, sums to log) of a batch of `EmbeddingDataset`."""
         num_examples, kind = sample["nsentences"], self.task.kind
         vectors = self.task.outputs(model, sample)
         vectors = vectors if vectors.dtype == torch.float64 else vectors.float()

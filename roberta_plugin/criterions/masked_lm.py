@@ -8,31 +8,27 @@ Shapes: B blocks in the batch, T tokens in a block, M predicted positions in the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.fairseq_import import OwnGroup
+from roberta_plugin.criterions.base import SummedCriterion
 
 
-@dataclass
-class RobertaMaskedLMCriterionConfig(FairseqDataclass):
-    """The loss has no options; the task chooses what is predicted."""
-
-
-@register_criterion("roberta_masked_lm", dataclass=RobertaMaskedLMCriterionConfig)
-class RobertaMaskedLMCriterion(OwnGroup, FairseqCriterion):
+@register_criterion("roberta_masked_lm", dataclass=FairseqDataclass)  # no options: the task chooses what is predicted
+class RobertaMaskedLMCriterion(SummedCriterion):
     """Sum of the cross-entropy over predicted positions; `sample_size` is their number.
 
     With next-sentence prediction, the loss of each batch is (mean over predicted positions + mean over pairs) times the
     number of predicted positions, so that after the trainer's division by the sum of the sample sizes the update
     follows the sum of both means, as BERT's does. `loss` of the log remains that of the masked LM alone.
     """
+
+    name = "roberta_masked_lm"
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
@@ -43,13 +39,9 @@ class RobertaMaskedLMCriterion(OwnGroup, FairseqCriterion):
             model: ours or fairseq's, possibly wrapped for data-parallel training.
             sample: a batch with "net_input", "target" (B, T) holding pad where nothing is predicted, "ntokens" and
                 "nsentences"; with "predicted", our models compute the loss without forming all scores.
-            reduce: sum the loss over positions; per-position losses are not supported.
-
-        Raises:
-            ValueError: if `reduce` is False.
+            reduce: sum the loss over positions; per-position losses are refused.
         """
-        if not reduce:
-            raise ValueError("The criterion roberta_masked_lm returns the summed loss only: call it with reduce=True.")
+        self.check_reduction(reduce)
         log = {key: sample[key] for key in ("ntokens", "nsentences")} | {"npositions": sample["target"].numel()}
         if model.training and "predicted" in sample and getattr(model, "computes_masked_lm_loss", False):
             loss, extra = model(**sample["net_input"], predicted=sample["predicted"])
@@ -81,11 +73,6 @@ class RobertaMaskedLMCriterion(OwnGroup, FairseqCriterion):
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Log loss, perplexity and accuracy from the sums of all ranks."""
         metrics.log_masked_lm(logging_outputs)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """Every logged value is a sum, so fairseq may add them across ranks before reducing."""
-        return True
 
 
 def next_sentence_loss(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:

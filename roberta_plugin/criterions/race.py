@@ -9,7 +9,6 @@ Shapes: B questions in the batch, S options of all of them, O columns for the op
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,19 +17,13 @@ from fairseq.criterions import register_criterion
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import FineTuningCriterion, LabelsConfig
-from roberta_plugin.criterions.choices import by_example
+from roberta_plugin.criterions.base import FineTuningCriterion, LabelsConfig, by_example
 from roberta_plugin.kinds.choices import LEVELS
 
 _GROUPS = ("", *(f"_{level}" for level in LEVELS))  # endings of the names of accuracies and counts
 
 
-@dataclass
-class RaceCriterionConfig(LabelsConfig):
-    """The loss has no other options."""
-
-
-@register_criterion("race", dataclass=RaceCriterionConfig)
+@register_criterion("race", dataclass=LabelsConfig)
 class RaceCriterion(FineTuningCriterion):
     """Sum of the cross-entropy over questions; `sample_size` is their number."""
 
@@ -39,9 +32,7 @@ class RaceCriterion(FineTuningCriterion):
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, int, dict[str, Any]]:
         """Return (loss in nats, number of questions, sums to log).
 
-        Args:
-            model: ours or fairseq's, with a head of one class.
-            sample: a batch of `ExamplesDataset` with the columns `label`, the right option from 0, and `level`.
+        The columns of `sample` are `label`, the right option from 0, and `level`.
         """
         logits = self.task.outputs(model, sample)  # (S, 1)
         choices = by_example(logits[:, 0].float(), sample["offsets"])  # -> (B, O)

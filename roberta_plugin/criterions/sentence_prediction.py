@@ -22,8 +22,7 @@ from fairseq.criterions import register_criterion
 from torch import Tensor
 
 from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import FineTuningCriterion, LabelsConfig
-from roberta_plugin.criterions.choices import by_example
+from roberta_plugin.criterions.base import FineTuningCriterion, LabelsConfig, by_example
 from roberta_plugin.kinds import metrics as of_split
 from roberta_plugin.kinds.pair_ranking import decide
 
@@ -79,10 +78,7 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, Sums]:
         """Return (loss in nats or squared units, number of examples that have a loss or their weights, sums to log).
 
-        Args:
-            model: ours or fairseq's, possibly wrapped for data-parallel training.
-            sample: a batch of `ExamplesDataset` with the columns that `finetuning/text_benchmark.py` describes, or the
-                files of `roberta_plugin/kinds`.
+        The columns of `sample` are those of `finetuning/text_benchmark.py`, or of the files of `roberta_plugin/kinds`.
         """
         logits = self.task.outputs(model, sample).float()
         loss, sample_size, sums = self._loss(logits, sample)
@@ -191,20 +187,24 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
             metrics.log_sum("confusion", outputs)
             names = of_split.OF_COUNTS if outputs[0]["confusion"].size(0) == 2 else ("accuracy", "macro_f1", "mcc")
             for name in names:
-                metrics.log_from_sums(name, _of_counts(name))
+                metrics.log_from_sums(name, _of(of_split.OF_COUNTS[name], "confusion"))
         elif "labels_by_threshold" in outputs[0]:
             metrics.log_sum("labels_by_threshold", outputs)
-            metrics.log_from_sums("tuned_micro_f1", _tuned_micro_f1)
-            metrics.log_from_sums("tuned_threshold", _tuned_threshold)
+            name = "labels_by_threshold"
+            metrics.log_from_sums("tuned_micro_f1", _of(lambda counts: of_split.micro_f1(counts).max(), name))
+            metrics.log_from_sums("tuned_threshold", _of(of_split.best_threshold, name, times=1.0))
         elif "counted" in outputs[0]:
             for name in ("counted", "prediction", "question", "answer"):
                 metrics.log_sum(name, outputs)
-            is_ranking = "question" in outputs[0]
-            for name in of_split.OF_COUNTS if is_ranking else of_split.OF_PREDICTIONS:
-                function = _of_ranking(name) if is_ranking else _of_predictions(name)
-                metrics.log_from_sums(name, function, num_examples=outputs[0]["counted"].numel())
-            for name, error in () if is_ranking else (("mae", of_split.mae), ("rmse", of_split.rmse)):
-                metrics.log_from_sums(name, _of_errors(error), num_examples=outputs[0]["counted"].numel())
+            size, of_both = outputs[0]["counted"].numel(), ("prediction", "answer")
+            if "question" in outputs[0]:
+                for name in of_split.OF_COUNTS:
+                    metrics.log_from_sums(name, _of_ranking(name), num_examples=size)
+                return
+            for name, function in of_split.OF_PREDICTIONS.items():
+                metrics.log_from_sums(name, _of(function, *of_both), num_examples=size)
+            for name, error in (("mae", of_split.mae), ("rmse", of_split.rmse)):
+                metrics.log_from_sums(name, _of(error, *of_both, times=1.0), num_examples=size)
 
     def log_chosen(self, logging_outputs: Sequence[Mapping[str, Any]]) -> None:
         """See `FineTuningCriterion.log_chosen`: ROC-AUC, average precision, the F1 of a label, or macro-F1."""
@@ -212,7 +212,8 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
         if "confusion" in first and "counted" in first:
             for part in ("counted", "prediction", "answer"):
                 metrics.log_sum(part, logging_outputs)
-            metrics.log_from_sums(name, _of_scores(name), num_examples=first["counted"].numel())
+            function = _of(of_split.OF_SCORES[name], "answer", "prediction")
+            metrics.log_from_sums(name, function, num_examples=first["counted"].numel())
         elif "confusion" in first or "labels_by_threshold" in first:
             number = self.task.kind.label_metrics().get(name)
             if number is not None or name == "tuned_macro_f1":
@@ -243,24 +244,9 @@ def label_counts(labels: Tensor, probabilities: Tensor) -> Tensor:
     return torch.stack([*at_least, present], dim=1)
 
 
-def _tuned_micro_f1(sums: Mapping[str, Tensor]) -> float:
-    return 100 * float(of_split.micro_f1(sums["labels_by_threshold"].numpy()).max())
-
-
-def _tuned_threshold(sums: Mapping[str, Tensor]) -> float:
-    return of_split.best_threshold(sums["labels_by_threshold"].numpy())
-
-
-def _of_counts(name: str) -> Callable[[Mapping[str, Tensor]], float]:
-    return lambda sums: 100 * of_split.OF_COUNTS[name](sums["confusion"].numpy())
-
-
-def _of_predictions(name: str) -> Callable[[Mapping[str, Tensor]], float]:
-    return lambda sums: 100 * of_split.OF_PREDICTIONS[name](sums["prediction"].numpy(), sums["answer"].numpy())
-
-
-def _of_scores(name: str) -> Callable[[Mapping[str, Tensor]], float]:
-    return lambda sums: 100 * of_split.OF_SCORES[name](sums["answer"].numpy(), sums["prediction"].numpy())
+def _of(function: Callable[..., float], *names: str, times: float = 100.0) -> Callable[[Mapping[str, Tensor]], float]:
+    """A metric of these sums, in percent unless told otherwise."""
+    return lambda sums: times * float(function(*(sums[name].numpy() for name in names)))
 
 
 def _label_f1(sums: Mapping[str, Tensor], *, number: int | None) -> float:
@@ -272,10 +258,6 @@ def _label_f1(sums: Mapping[str, Tensor], *, number: int | None) -> float:
         at_best = counts[np.searchsorted(of_split.THRESHOLDS, of_split.best_threshold(counts))]
         f1s = of_split.f1_of(*at_best)
     return 100 * float(f1s.mean() if number is None else f1s[number])
-
-
-def _of_errors(error: Callable[..., float]) -> Callable[[Mapping[str, Tensor]], float]:
-    return lambda sums: error(sums["prediction"].numpy(), sums["answer"].numpy())
 
 
 def _of_ranking(name: str) -> Callable[[Mapping[str, Tensor]], float]:

@@ -68,12 +68,7 @@ class Squad2Criterion(FineTuningCriterion):
         return super().build_criterion(cfg, task)
 
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, int, dict[str, Any]]:
-        """Return (loss in nats, number of windows, sums to log).
-
-        Args:
-            model: with a span head.
-            sample: a batch of `ExamplesDataset` with the columns of `kinds/passages.py`.
-        """
+        """Return (loss in nats, number of windows, sums to log); the columns are those of `kinds/passages.py`."""
         columns = sample["columns"]
         logits = self.task.outputs(model, sample)
         first = columns["passage"]

@@ -51,12 +51,7 @@ class SummarizationCriterion(FineTuningCriterion):
         self.options = SummariesOptions(**chosen)  # type: ignore[arg-type]
 
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, int, dict[str, Any]]:
-        """Return (loss in nats, number of sentences, sums to log).
-
-        Args:
-            model: with a sentence head.
-            sample: a batch of `DocumentsDataset`.
-        """
+        """Return (loss in nats, number of sentences, sums to log) of a batch of `DocumentsDataset`."""
         logits, labels = self.task.outputs(model, sample).float(), sample["sentences"]["labels"]
         loss = F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="sum")
         log = {"num_correct": (logits.detach() > 0).eq(labels.bool()).sum()}

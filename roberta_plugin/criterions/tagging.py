@@ -9,7 +9,6 @@ split whose sentence lies in several windows.
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,24 +27,14 @@ _FOUND, _GOLD, _IS_FIRST = range(3)  # columns of "divided"
 _SCORES = ("precision", "recall", "f1")
 
 
-@dataclass
-class RobertaTaggingCriterionConfig(LabelsConfig):
-    """The loss has no other options."""
-
-
-@register_criterion("roberta_tagging", dataclass=RobertaTaggingCriterionConfig)
+@register_criterion("roberta_tagging", dataclass=LabelsConfig)
 class RobertaTaggingCriterion(FineTuningCriterion):
     """Sum of the cross-entropy over labelled tokens; `sample_size` is their number."""
 
     name = "roberta_tagging"
 
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, int, dict[str, Any]]:
-        """Return (loss in nats, number of labelled tokens, sums to log).
-
-        Args:
-            model: with a token head.
-            sample: a batch of `TaggingDataset`.
-        """
+        """Return (loss in nats, number of labelled tokens, sums to log) of a batch of `TaggingDataset`."""
         logits, labels = self.task.outputs(model, sample), sample["token_labels"]  # (S, T, C), (S, T)
         loss = F.cross_entropy(
             logits.flatten(0, 1).float(),

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import write_text
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
@@ -116,8 +116,7 @@ class Vocabulary:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write dict.txt as fairseq does, but keep the overwrite marks, which are needed to read it again."""
-        with atomic_write(path, "w") as file:
-            file.write(self.as_text())
+        write_text(path, self.as_text())
 
     def as_text(self) -> str:
         """The content of dict.txt."""

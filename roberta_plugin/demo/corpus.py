@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import write_text
 
 PACKAGES = ("numpy", "torch")
 SKIPPED_FOLDERS = {"site-packages", "__pycache__", "test", "tests"}  # tests have almost no prose
@@ -270,8 +270,7 @@ def write_corpus(folder: Path, documents: Iterable[Document], *, max_bytes: floa
                 "or check with `roberta doctor` that numpy and torch are installed."
             )
         content = "\n\n".join("\n".join(text.paragraphs) for text in texts) + "\n"
-        with atomic_write(folder / f"{split}.txt", "w") as file:
-            file.write(content)
+        write_text(folder / f"{split}.txt", content)
         counts[f"{split}_documents"] = len(texts)
         counts[f"{split}_paragraphs"] = sum(len(text.paragraphs) for text in texts)
         counts[f"{split}_bytes"] = len(content.encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shlex
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.json_files import write_json
 from roberta_plugin.launch.report import curves_of, draw
 from roberta_plugin.machine import num_cores
 from roberta_plugin.training.log import Curve, median_speed, parse_line
@@ -74,12 +74,10 @@ def write_report(folder: Path, *, results: dict[str, dict[str, Any]], log_lines:
         "loss_in_bits": {name: curve._asdict() for name, curve in losses.items()},
         "machine": machine(),
     }
-    with atomic_write(folder / "report.json", "w") as file:
-        json.dump(facts, file, indent=2)
+    write_json(folder / "report.json", facts)
     with atomic_write(folder / "loss.png") as file:
         draw(file, curves, loss="loss in bits per masked token")
-    with atomic_write(folder / "report.md", "w") as file:
-        file.write(as_markdown(facts))
+    write_text(folder / "report.md", as_markdown(facts))
     return facts
 
 

@@ -7,7 +7,6 @@ killed run resumes with the step it was in.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -17,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roberta_plugin.files import atomic_write
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import try_lock
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.settings import Checked, setting
@@ -102,8 +100,7 @@ class DemoFolder:
         return read_json(self._steps_file, keys=(), remedy="delete it, and the demo runs all steps again") or {}
 
     def _write(self, entries: dict[str, Any]) -> None:
-        with atomic_write(self._steps_file, "w") as file:
-            json.dump(entries, file, indent=2)
+        write_json(self._steps_file, entries)
 
 
 class Step(NamedTuple):

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmarks import (
     SMALLER_IS_BETTER,
     benchmark_of,
@@ -96,8 +96,7 @@ class Evaluation:
 
     def write(self, folder: Path) -> None:
         """Write evaluation_SPLIT.json."""
-        with atomic_write(folder / f"{PREFIX}{self.split}.json", "w") as file:
-            file.write(json.dumps(asdict(self), indent=2) + "\n")
+        write_text(folder / f"{PREFIX}{self.split}.json", json.dumps(asdict(self), indent=2) + "\n")
 
 
 def evaluate(settings: EvaluateSettings) -> list[Evaluation]:

@@ -19,7 +19,7 @@ from roberta_plugin.experiments.evaluation import PREFIX, Evaluation, shown
 from roberta_plugin.experiments.sweeps.grid import Metric
 from roberta_plugin.experiments.sweeps.report import markdown_table
 from roberta_plugin.experiments.sweeps.run import RunFolder
-from roberta_plugin.files import atomic_write, files_below
+from roberta_plugin.files import atomic_write, files_below, write_text
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
 from roberta_plugin.pictures import drawable, picture
 from roberta_plugin.training.log import Curve, curve
@@ -120,10 +120,8 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     remarks += [f"- {each.task}, {remark}\n" for each in evaluations for remark in each.remarks]
     table = "\n".join([as_markdown(rows), *filter(None, ["".join(dict.fromkeys(remarks))])])
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / "results.md", "w") as file:
-        file.write(table)
-    with atomic_write(folder / "results.json", "w") as file:
-        file.write(json.dumps([row._asdict() for row in rows], indent=2) + "\n")
+    write_text(folder / "results.md", table)
+    write_text(folder / "results.json", json.dumps([row._asdict() for row in rows], indent=2) + "\n")
     write_details(evaluations, folder, table=table)
     short = [row for row in rows if not row.metric.startswith(_OF_A_TYPE)]
     if len(short) == len(rows):
@@ -158,8 +156,7 @@ def write_details(evaluations: Sequence[Evaluation], folder: Path, *, table: str
     for evaluation in detailed:
         parts += _section(evaluation, has_plot=(folder / _plot_name(evaluation)).is_file())
     path = folder / REPORT
-    with atomic_write(path, "w") as file:
-        file.write("\n\n".join(parts) + "\n")
+    write_text(path, "\n\n".join(parts) + "\n")
     return path
 
 

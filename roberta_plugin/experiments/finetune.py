@@ -38,7 +38,7 @@ from roberta_plugin.experiments.settings import FinetuneSettings as FinetuneSett
 from roberta_plugin.experiments.sweeps.report import markdown_table
 from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
 from roberta_plugin.experiments.sweeps.run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, keep_best, not_best
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.custom.tasks import HELD_OUT
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
@@ -228,8 +228,7 @@ def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: 
         is_honest = any(row["split"] == HELD_OUT for row in rows)
         table = f"{folds_as_markdown(rows)}\n{_HONEST if is_honest else _FLATTERED}\n"
         for name, text in (("folds.md", table), ("folds.json", json.dumps(rows, indent=2) + "\n")):
-            with atomic_write(settings.output_dir / name, "w") as file:
-                file.write(text)
+            write_text(settings.output_dir / name, text)
     return CrossValidation(folds=folds, table=table)
 
 

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
 from roberta_plugin.experiments.sweeps.run import RunFolder, run_folders
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmark import MAX_LENGTH, PaperRecipe
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, kind_of, selectable
 from roberta_plugin.finetuning.inspection import is_constant, labels_without_examples, remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.kinds.metrics import OF_SCORES
 from roberta_plugin.kinds.windows import question_length
 from roberta_plugin.training.options_file import named_options
@@ -123,8 +123,7 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
         folder.check()  # before the file that describes them is replaced
     check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path, "w") as file:
-        file.write(as_yaml(content))
+    write_text(path, as_yaml(content))
     for remark in [*remarks(prepared), *selection_remarks(prepared, grid.metric.value)]:
         report(remark)
     return plan
@@ -421,8 +420,7 @@ def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_ru
                 "more."
             )
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / START, "w") as file:
-        json.dump({"model": str(start.checkpoint) if start else None, **now}, file, indent=2)
+    write_json(folder / START, {"model": str(start.checkpoint) if start else None, **now})
 
 
 def sha256_of_weights(state: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter, best_dtype
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.finetuning.prepared import FORMAT, NAME, OFFSETS, records_of_files
 from roberta_plugin.locks import is_locked_by_us
 
@@ -192,8 +192,7 @@ class PreparedWriter:
             "splits": self._splits,
             "files": records_of_files(self._partial),
         }
-        with atomic_write(self._partial / NAME, "w") as file:
-            file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_text(self._partial / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         self._partial.replace(self.folder)
 
 

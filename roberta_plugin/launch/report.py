@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.count_baselines import LOSSES, standing
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.status import Launch, Status, read_launch, read_status
 from roberta_plugin.pictures import picture
@@ -34,8 +34,7 @@ def write_report(output_dir: Path) -> Path:
     if found:
         with atomic_write(output_dir / PLOT) as file:
             draw(file, found)
-    with atomic_write(output_dir / REPORT, "w") as file:
-        file.write(_text(output_dir, found))
+    write_text(output_dir / REPORT, _text(output_dir, found))
     return output_dir / REPORT
 
 

@@ -161,11 +161,7 @@ class FineTuningTask(BlockTask):
         if kind == "classification":
             model.register_classification_head(name, **self.head_sizes)
         elif kind not in ("", "masked_lm"):
-            if not hasattr(model, "register_head"):
-                raise ValueError(
-                    f"{type(model).__name__} has no {kind} heads: use --arch fast_roberta_base (or another size of "
-                    "fast_roberta), which loads checkpoints of fairseq's roberta as well."
-                )
+            need_ours(model, f"has no {kind} heads:")
             model.register_head(name, kind, **self.head_sizes)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
@@ -179,11 +175,7 @@ class FineTuningTask(BlockTask):
         if not from_checkpoint and self.cfg.freeze_layers:
             freeze_layers(model, self.cfg.freeze_layers)
         if not from_checkpoint and self.cfg.lora_rank:
-            if not hasattr(model, "register_head"):
-                raise ValueError(
-                    f"{type(model).__name__} has no adapters: leave --lora-rank out, or use --arch fast_roberta_base "
-                    "(or another size of fast_roberta), which loads checkpoints of fairseq's roberta as well."
-                )
+            need_ours(model, "has no adapters: leave --lora-rank out, or")
             add_adapters(
                 model,
                 rank=self.cfg.lora_rank,
@@ -257,15 +249,21 @@ class FineTuningTask(BlockTask):
         return int(self.cfg.max_positions)
 
 
-def check_light_training(cfg: Any) -> None:
-    """Refuse values of --freeze-layers and --lora-* that cannot be.
-
-    Args:
-        cfg: the task's options, and where all of a training are known, those of the model.
+def need_ours(model: Any, lacks: str) -> None:
+    """Refuse a model of fairseq for what only our models can do; `lacks` begins the message.
 
     Raises:
-        ValueError: naming the option and the value.
+        ValueError: naming an architecture that can.
     """
+    if not hasattr(model, "register_head"):
+        raise ValueError(
+            f"{type(model).__name__} {lacks} use --arch fast_roberta_base (or another size of fast_roberta), which "
+            "loads checkpoints of fairseq's roberta as well."
+        )
+
+
+def check_light_training(cfg: Any) -> None:
+    """Refuse values of --freeze-layers and --lora-* that cannot be; `cfg` may have the model's options, too."""
     for name in ("freeze_layers", "lora_rank"):
         if getattr(cfg, name) < 0:
             raise ValueError(f"--{name.replace('_', '-')} must be 0 or more, got {getattr(cfg, name)}.")

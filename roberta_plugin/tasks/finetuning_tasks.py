@@ -35,7 +35,7 @@ from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
 from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
 from roberta_plugin.kinds.embedding import Embedding
 from roberta_plugin.models.checkpoints.fitting import SEGMENTS
-from roberta_plugin.tasks.finetuning import FineTuningConfig, FineTuningTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig, FineTuningTask, need_ours
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +70,8 @@ class RobertaSentencePredictionTask(FineTuningTask):
 
     def register_heads(self, model: Any) -> None:
         """See `FineTuningTask.register_heads`; the models of fairseq cannot pool windows."""
-        if self.kind.window_pooling is not None and not hasattr(model, "register_head"):
-            raise ValueError(
-                f"{type(model).__name__} cannot read texts in windows (--long-texts): use --arch fast_roberta_base (or "
-                "another size of fast_roberta), which loads checkpoints of fairseq's roberta as well."
-            )
+        if self.kind.window_pooling is not None:
+            need_ours(model, "cannot read texts in windows (--long-texts):")
         super().register_heads(model)
 
     @property
@@ -341,17 +338,9 @@ class RobertaEmbeddingTask(FineTuningTask):
             )
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the model.
-
-        Raises:
-            ValueError: if it gives no vectors.
-        """
+        """Build the model; ValueError if it gives no vectors."""
         model = super().build_model(cfg, from_checkpoint)
-        if not hasattr(model, "head_kinds"):
-            raise ValueError(
-                f"{type(model).__name__} gives no vectors of texts: use --arch fast_roberta_base (or another size of "
-                "fast_roberta), which loads checkpoints of fairseq's roberta as well."
-            )
+        need_ours(model, "gives no vectors of texts:")
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:

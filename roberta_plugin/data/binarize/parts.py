@@ -39,7 +39,7 @@ from roberta_plugin.data.sentences import split_lines
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput
 from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, write_text
 
 _SECONDS_BETWEEN_LOOKS = 0.02
 _SECONDS_IDLE = 0.05  # between an idle worker's looks
@@ -219,8 +219,7 @@ def encode_task(
     while not all(path.exists() for path in given):
         on_read(0)
         time.sleep(_SECONDS_BETWEEN_LOOKS)
-    with atomic_write(done_path(job.folder, task.number), "w") as file:
-        file.write(json.dumps(num_parts))
+    write_text(done_path(job.folder, task.number), json.dumps(num_parts))
 
 
 def numbered_blocks(

@@ -36,7 +36,7 @@ from roberta_plugin.experiments.minimal_pairs.benchmarks import (
     percent_right,
 )
 from roberta_plugin.experiments.minimal_pairs.settings import PairSettings as PairSettings
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import write_text
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.json_files import read_json, sha256_of_json
 from roberta_plugin.models.precision import set_precision
@@ -178,8 +178,7 @@ def read_scores(path: Path, pairs: Sequence[tuple[str, str]]) -> NDArray[np.floa
 def write_scores(path: Path, pairs: Sequence[tuple[str, str]], scores: NDArray[np.float64]) -> None:
     """Store the scores (N, 2) of N pairs."""
     values = [[None if np.isnan(value) else value for value in row] for row in scores.tolist()]
-    with atomic_write(path, "w") as file:
-        file.write(json.dumps({"crc32": _checksums(pairs), "scores": values}) + "\n")
+    write_text(path, json.dumps({"crc32": _checksums(pairs), "scores": values}) + "\n")
 
 
 def _checksums(pairs: Sequence[tuple[str, str]]) -> list[int]:

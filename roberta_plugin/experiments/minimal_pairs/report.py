@@ -11,7 +11,7 @@ from typing import Any
 from roberta_plugin.experiments.minimal_pairs.benchmarks import ALL, BENCHMARKS, Numbers
 from roberta_plugin.experiments.minimal_pairs.evaluation import ModelResult, PairResults
 from roberta_plugin.experiments.sweeps.report import markdown_table
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.pictures import drawable, picture
 
 CURVE = "curve"
@@ -34,10 +34,8 @@ def write_report(results: PairResults, folder: Path) -> str:
         write_curve(results, curve, folder)
         parts.append(f"![pairs right by update]({CURVE}.png)")
     parts += ["## Paradigms", _table(results, list(BENCHMARKS[results.benchmark].categories))]
-    with atomic_write(folder / "results.md", "w") as file:
-        file.write("\n\n".join(parts) + "\n")
-    with atomic_write(folder / "results.json", "w") as file:
-        file.write(json.dumps(asdict(results), indent=2) + "\n")
+    write_text(folder / "results.md", "\n\n".join(parts) + "\n")
+    write_text(folder / "results.json", json.dumps(asdict(results), indent=2) + "\n")
     return text
 
 

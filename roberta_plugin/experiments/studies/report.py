@@ -18,7 +18,7 @@ from roberta_plugin.experiments.studies.settings import Probe, Study, paper_row
 from roberta_plugin.experiments.studies.statistics import Comparison, Pair, compare, conclusions
 from roberta_plugin.experiments.sweeps.grid import VARIANT
 from roberta_plugin.experiments.sweeps.report import markdown_table
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.launch.report import draw_baseline
 from roberta_plugin.pictures import drawable, picture
 
@@ -45,8 +45,7 @@ def write_report(study: Study, results: Results, root: Path) -> tuple[dict[str, 
     if comparisons:
         with atomic_write(root / "values.png") as file:
             draw_values(file, full, study)
-    with atomic_write(root / "report.md", "w") as file:
-        file.write(text)
+    write_text(root / "report.md", text)
     return full, text
 
 

@@ -61,10 +61,9 @@ from roberta_plugin.experiments.sweeps.local import share_done
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, run_folders
 from roberta_plugin.experiments.sweeps.slurm import check_slurm
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
-from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import try_lock
 from roberta_plugin.prediction.opening import usable_device
 from roberta_plugin.training.log import curve
@@ -233,8 +232,7 @@ class Work:
                 text = text or held_out(probe, self.planned.plans)
                 score = perplexity_of(model.checkpoint, text, device=usable_device(self.settings.device))
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write(path, "w") as file:
-                    json.dump(score, file, indent=2)
+                write_json(path, score)
                 shown = "not a finite number" if score["value"] is None else f"{score['value']:.4g}"
                 self.say(f"{probe.name}: {model.variant}, seed {model.seed}: perplexity {shown}")
             self._note(probe.name, model, score)
@@ -295,8 +293,7 @@ class Work:
             if num_gpus is not None:  # of the type that the study asks for
                 resources = replace(resources, gpus_per_node=num_gpus)
             grid, content = replace(grid, slurm=resources), {**content, "slurm": given_settings(resources)}
-        with atomic_write(path, "w") as file:
-            json.dump(content, file, indent=2)
+        write_json(path, content)
 
         def share() -> float:
             done = sum(work[run.run.name] * share_done(run) for run in runs)
@@ -481,8 +478,7 @@ def check_record(root: Path, now: Parts, *, redo: bool = False, only_read: bool 
     for folder in dict.fromkeys(folders):
         shutil.rmtree(folder)
     if not only_read:
-        with atomic_write(root / NAME, "w") as file:
-            json.dump({kind: {**before.get(kind, {}), **parts} for kind, parts in now.items()}, file, indent=2)
+        write_json(root / NAME, {kind: {**before.get(kind, {}), **parts} for kind, parts in now.items()})
     return [f"deleted, to be made again: {folder}" for folder in dict.fromkeys(folders)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +10,8 @@ from typing import Any
 
 from roberta_plugin.experiments.sweeps.grid import Grid, Metric
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.json_files import write_json
 from roberta_plugin.pictures import drawable, picture
 from roberta_plugin.training.arguments import OUR_TASK
 
@@ -101,10 +101,8 @@ def write_report(grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemb
             if folder.state() == FAILED and (failure := folder.failure())
         },
     }
-    with atomic_write(root / "report.json", "w") as file:
-        json.dump(facts, file, indent=2)
-    with atomic_write(root / "report.md", "w") as file:
-        file.write(as_markdown(facts, grid, cells, best))
+    write_json(root / "report.json", facts)
+    write_text(root / "report.md", as_markdown(facts, grid, cells, best))
     if any(cell.values for cell in cells):
         with atomic_write(root / "report.png") as file:
             arguments = folders[0].run.arguments

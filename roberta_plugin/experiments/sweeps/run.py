@@ -33,7 +33,7 @@ from typing import Any
 from roberta_plugin.checkpoint_files import lock_unfinished, remove_unfinished
 from roberta_plugin.experiments.sweeps.grid import Grid, Metric, Run, finite
 from roberta_plugin.files import atomic_write
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import holders, is_locked, try_lock
 from roberta_plugin.training.log import lines_of, parse_line
 from roberta_plugin.training.process import STOP_PATIENCE_S, TrainingProcess, train_program
@@ -184,8 +184,7 @@ class RunFolder:
         return read_json(self.path / name, keys=keys, remedy=remedy)
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
-        with atomic_write(self.path / name, "w") as file:
-            json.dump(content, file, indent=2)
+        write_json(self.path / name, content)
 
 
 def run_folders(grid: Grid, root: Path) -> list[RunFolder]:

@@ -8,15 +8,13 @@ in the queue. Checks, snapshot and the call of sbatch are those of `roberta laun
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, WAITING, Attempt, RunFolder, keep_weights, state_of
-from roberta_plugin.files import atomic_write
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.checks import check_partition
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.job_environment import keep_secrets
@@ -120,8 +118,7 @@ def submit(
         resources=resources,
     )
     submitted = {folder.run.name: job for folder, job in zip(folders, jobs, strict=True)}
-    with atomic_write(root / JOBS, "w") as file:
-        json.dump({**known_jobs(root), **submitted}, file, indent=2)
+    write_json(root / JOBS, {**known_jobs(root), **submitted})
     return submitted
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.criterions.tagging import RobertaTaggingCriterion, RobertaTaggingCriterionConfig
+from roberta_plugin.criterions.base import LabelsConfig
+from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.kinds.outputs import read_outputs, write_outputs
 from roberta_plugin.tasks.finetuning_tasks import RobertaTaggingConfig, RobertaTaggingTask
@@ -39,7 +40,7 @@ def test_a_batch_goes_through_model_and_criterion_padded_or_packed(prepared):
         batch = dataset.__getitems__(dataset.batches(1, max_sentences=9)[0])
         logits = task.outputs(model, batch)
         assert logits.shape == (*batch["net_input"]["src_tokens"].shape, 5)
-        criterion = RobertaTaggingCriterion.build_criterion(RobertaTaggingCriterionConfig(), task)
+        criterion = RobertaTaggingCriterion.build_criterion(LabelsConfig(), task)
         loss, sample_size, _ = criterion(model, batch)
         loss.backward()
         assert sample_size == (batch["token_labels"] >= 0).sum() > 9
