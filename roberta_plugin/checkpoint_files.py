@@ -39,9 +39,7 @@ REMEDY = "Use another checkpoint, or bring this one back from a copy."
 def load_state(checkpoint: str | os.PathLike[str], *, for_use: bool = False) -> dict[str, Any]:
     """The content of a checkpoint file, with tensors on the CPU; no code of the file runs.
 
-    Args:
-        checkpoint: its path.
-        for_use: skip the optimizer's state, two thirds of a file, without reading it.
+    With `for_use`, the optimizer's state, two thirds of a file, is left out and not read.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -194,15 +192,7 @@ def check_checkpoint(path: str | os.PathLike[str], used: Iterable[Any] | None = 
 
 
 def check_claims(path: str | os.PathLike[str], content: Any) -> None:
-    """Refuse a tensor that claims more memory than its file has bytes, as `torch.zeros(1).expand(10**9, 32)` does.
-
-    Args:
-        path: the file.
-        content: the checkpoint as read: nested dictionaries and lists.
-
-    Raises:
-        ValueError: naming the file, both sizes and the remedy.
-    """
+    """Refuse a tensor that claims more memory than its file has bytes, as `torch.zeros(1).expand(10**9, 32)` does."""
     num_bytes = os.path.getsize(path)
     remaining, seen = [content], set()
     while remaining:

@@ -7,11 +7,7 @@ import importlib.util
 
 
 def require(*packages: str, extra: str, purpose: str) -> None:
-    """Refuse `purpose` unless all `packages` can be imported.
-
-    Raises:
-        ValueError: naming the packages that are missing, and the command that installs the extra.
-    """
+    """Refuse `purpose` unless all `packages` can be imported."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(

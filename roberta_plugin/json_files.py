@@ -14,11 +14,6 @@ from roberta_plugin.files import atomic_write
 def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any] | None:
     """The object in a JSON file; None if the file does not exist.
 
-    Args:
-        path: the file.
-        keys: required keys of the object.
-        remedy: what to do about a damaged file, as the end of a sentence.
-
     Raises:
         ValueError: naming the file, if it is empty, truncated, not a JSON object, or lacks one of `keys`.
     """

@@ -11,10 +11,7 @@ from typing import Any
 def picture(file: Any, *, width: float, height: float) -> Iterator[Any]:
     """Open a matplotlib figure, which is written as a PNG when the block ends.
 
-    Args:
-        file: path or open binary file.
-        width: in inches, at 120 dots per inch.
-        height: in inches.
+    Width and height are in inches, of 120 dots each.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

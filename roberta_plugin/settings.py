@@ -88,10 +88,7 @@ def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any
 def from_arguments(kind: type[T], values: Mapping[str, Any], **known: Any) -> T:
     """Make the dataclass `kind` from a command's arguments by field name, of which it takes those that it has.
 
-    Args:
-        kind: the dataclass.
-        values: as `vars(args)`; None: not given.
-        known: fields that the command knows otherwise.
+    `known` are fields that the command knows otherwise.
 
     Raises:
         ValueError: for a value of another type; names the option.

@@ -176,10 +176,6 @@ def format_of(path: Path) -> Format:
 def read_table(path: Path, *, delimiter: str | None = None) -> Iterator[Row]:
     """The rows of a table; the first bad line is an error.
 
-    Args:
-        path: the file.
-        delimiter: separator of CSV's columns; None: a comma.
-
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: naming the file, the line and the remedy, if a row cannot be read, or pyarrow is missing.
@@ -199,11 +195,8 @@ def scan_table(
 ) -> Iterator[Row | BadLineError]:
     """The rows of a table, and an error in the place of each line that cannot be used.
 
-    Args:
-        path: the file; None: standard input.
-        format: its format; None: JSON Lines if the first line begins with {, else text.
-        delimiter: separator of CSV's columns; None: a comma.
-        on_read: gets the number of bytes that were read from the disk.
+    Without a path, it is standard input; without a format, JSON Lines if the first line begins with {, else text.
+    `on_read` gets the number of bytes that were read from the disk.
 
     Raises:
         FileNotFoundError: if there is no such file.

@@ -49,11 +49,7 @@ def call_in_child(
 ) -> Any:
     """Call a function in a child process, which an interrupt ends at once, whatever library code it is in.
 
-    Args:
-        function: its result and its errors must be picklable.
-        args: positional arguments of the function.
-        on_wait: called a few times per second with the seconds elapsed.
-        kwargs: keyword arguments of the function.
+    Result, errors and arguments must be picklable. `on_wait` is called a few times per second with the seconds elapsed.
 
     Raises:
         OSError: if another process killed the child.

@@ -58,11 +58,7 @@ class ExportSettings:
     """Most bytes of one file of weights (huggingface)."""
 
     def __post_init__(self) -> None:
-        """Refuse options of another format.
-
-        Raises:
-            ValueError: naming the option and its format.
-        """
+        """Refuse options of another format."""
         given = {"--layout 2019": self.layout != "today", "--half": self.half, "--int8": self.int8_sample is not None}
         for name, is_given in given.items():
             format_ = "onnx" if name == "--int8" else "fairseq"
@@ -197,15 +193,7 @@ def _labelled(model: PortableModel, labels: tuple[str, ...] | None) -> PortableM
 
 
 def check_output(folder: Path, *, sources: Sequence[Path | None] = ()) -> None:
-    """Refuse a folder that holds foreign files, or the model to be converted.
-
-    Args:
-        folder: the folder to write.
-        sources: files and folders that are read; None is ignored.
-
-    Raises:
-        ValueError: naming the folder.
-    """
+    """Refuse a folder that holds foreign files, or the model to be converted."""
     target = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--output-dir {folder} is a file: name a new folder.")
@@ -229,9 +217,7 @@ def check_output(folder: Path, *, sources: Sequence[Path | None] = ()) -> None:
 def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
     """A temporary folder beside `folder`, which takes its place when the block ends normally.
 
-    Args:
-        folder: see `check_output`.
-        record: the content of conversion.json: source and target format.
+    `record`, source and target format, becomes conversion.json.
 
     Raises:
         ValueError: as `check_output`, or if the folder cannot be made.

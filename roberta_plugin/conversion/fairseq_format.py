@@ -114,12 +114,6 @@ def read_checkpoint(
 ) -> PortableModel:
     """The model of a checkpoint, with its tokenizer and vocabulary.
 
-    Args:
-        path: see `find_checkpoint`.
-        data: see `read_files`.
-        head: name of the head to use; see `choose_head`.
-        source: form of the file, for messages.
-
     Raises:
         FileNotFoundError: if the checkpoint, dict.txt or the tokenizer is missing.
         ValueError: if they do not fit each other, or the checkpoint is damaged or of another model.

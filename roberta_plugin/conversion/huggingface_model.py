@@ -100,11 +100,6 @@ _WITHOUT_EFFECT = re.compile(r"roberta\.embeddings\.position_ids|roberta\.pooler
 def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str, int]) -> dict[str, Any]:
     """The content of config.json.
 
-    Args:
-        model: the model to describe.
-        model_type: that of its tokenizer.
-        special_ids: bos_token_id, pad_token_id and eos_token_id.
-
     Raises:
         ValueError: if Hugging Face's classes cannot compute this model.
     """

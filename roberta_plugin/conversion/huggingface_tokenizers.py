@@ -92,12 +92,6 @@ def model_type_of(model: PortableModel) -> str:
 def write_tokenizer(model: PortableModel, folder: Path, *, model_type: str, max_length: int) -> None:
     """Write all files of the tokenizer into a folder.
 
-    Args:
-        model: the model of the tokenizer.
-        folder: an existing folder.
-        model_type: see `model_type_of`.
-        max_length: most tokens of the model.
-
     Raises:
         ValueError: if transformers cannot give the same ids.
     """

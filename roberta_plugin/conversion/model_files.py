@@ -171,11 +171,7 @@ def tokenizer_folder(checkpoint: Path, dictionary: Path) -> Path:
 
 
 def check_bpe(bpe: str | None, tokenizer: Tokenizer) -> None:
-    """Refuse fairseq's `bpe` argument if it names another kind of tokenizer than the one that was found.
-
-    Raises:
-        ValueError: naming both.
-    """
+    """Refuse fairseq's `bpe` argument if it names another kind of tokenizer than the one that was found."""
     if bpe is not None and _BPE.get(bpe) != tokenizer.name:
         raise ValueError(
             f"bpe={bpe!r} is not the tokenizer of this model, which is {tokenizer.name} by its files: leave bpe out, "
@@ -210,9 +206,6 @@ def is_of_gpt2(vocabulary: Vocabulary) -> bool:
 
 def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
     """The tokenizer of fairseq's released models.
-
-    Args:
-        folder: where the model is, for the message.
 
     Raises:
         FileNotFoundError: if the files are neither in fairseq's cache nor can be downloaded; names both.

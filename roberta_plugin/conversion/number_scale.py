@@ -28,12 +28,7 @@ def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def on_scale_of_training(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The opposite, to evaluate a model on its data after export and import.
-
-    Args:
-        state: the content of a checkpoint.
-        settings: those of the prepared folder.
-    """
+    """The opposite, to evaluate a model on its data after export and import."""
     trained = identity.of_checkpoint(state).get("settings") or {}
     if "deviation" not in settings or "deviation" in trained or not _is_of_numbers(trained):
         return dict(state)

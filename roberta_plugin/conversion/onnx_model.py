@@ -59,10 +59,7 @@ class _Graph(nn.Module):
 def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) -> list[str]:
     """Write model.onnx, the tokenizer and, if asked, model.int8.onnx into an existing folder.
 
-    Args:
-        model: the model to write.
-        folder: where.
-        int8_sample: text file with lines for the comparison of 8-bit weights with the model's own.
+    `int8_sample` is a text file, with whose lines 8-bit weights are compared with the model's own.
 
     Returns:
         Notes for the user, in sentences: the differences that the export and 8-bit weights make.

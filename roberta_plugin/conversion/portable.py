@@ -66,11 +66,7 @@ class PortableModel:
 
 
 def check_vocabulary(num_rows: int, vocabulary: Vocabulary, *, path: Path, vocabulary_path: Path) -> None:
-    """Refuse a vocabulary of another size than the model's.
-
-    Raises:
-        ValueError: naming both.
-    """
+    """Refuse a vocabulary of another size than the model's."""
     if num_rows != len(vocabulary):
         raise ValueError(
             f"{path} has embeddings of {num_rows:,} symbols, and the vocabulary of {vocabulary_path} has "

@@ -54,9 +54,7 @@ class PretrainedModel:
 def open_pretrained(path: Path, *, data: Path | None = None) -> PretrainedModel:
     """Open a Hugging Face folder, an imported or exported folder, an archive of fairseq, or a checkpoint.
 
-    Args:
-        path: the folder or file.
-        data: folder with dict.txt and the tokenizer, where it has none.
+    `data` is the folder with dict.txt and the tokenizer, where it has none.
 
     Raises:
         FileNotFoundError: if something is missing.

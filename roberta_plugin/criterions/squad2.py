@@ -53,11 +53,7 @@ class Squad2Criterion(FineTuningCriterion):
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
-        """Refuse options that cannot work.
-
-        Raises:
-            ValueError: naming the option and its value.
-        """
+        """Refuse options that cannot work."""
         if cfg.max_answer_length < 1:
             raise ValueError(f"--max-answer-length must be 1 or more, got {cfg.max_answer_length}.")
 

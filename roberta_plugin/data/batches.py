@@ -69,11 +69,7 @@ def check_batch(
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> None:
-    """Refuse ids outside the vocabulary in `batch`, which holds the ranges `starts`, `lengths` of `source`.
-
-    Raises:
-        ValueError: naming the file, the line, the id and the remedy.
-    """
+    """Refuse ids outside the vocabulary in `batch`, which holds the ranges `starts`, `lengths` of `source`."""
     if batch.size == 0 or (batch.max() < vocab_size and batch.min() >= 0):
         return
     for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):

@@ -259,11 +259,7 @@ def _cut_by_sum(lengths: NDArray[np.int32], *, max_tokens: int, widest: int) -> 
 
 
 def check_token_limit(width: int, *, max_tokens: int, longest: int, multiple: int) -> None:
-    """Refuse a limit that a single block, the longest one padded to `width`, exceeds.
-
-    Raises:
-        ValueError: naming the option.
-    """
+    """Refuse a limit that a single block, the longest one padded to `width`, exceeds."""
     if width > max_tokens:
         rounded = f", which --pad-to-multiple {multiple} rounds up" if longest <= max_tokens else ""
         raise ValueError(

@@ -151,11 +151,7 @@ def make_blocks(
 
 
 def check_break_mode(break_mode: BreakMode, *, block_length: int) -> None:
-    """Refuse settings that `make_blocks` refuses for any items.
-
-    Raises:
-        ValueError: naming the setting.
-    """
+    """Refuse settings that `make_blocks` refuses for any items."""
     if block_length < 1:
         raise ValueError(f"A block needs at least one token, got a block length of {block_length}.")
     if break_mode not in get_args(BreakMode):

@@ -55,11 +55,7 @@ class MaskingRecipe:
         return (passes - 1) % self.num_static_masks + 1 if self.num_static_masks else passes
 
     def check(self) -> None:
-        """Refuse values that cannot work.
-
-        Raises:
-            ValueError: naming the option, its value and the remedy.
-        """
+        """Refuse values that cannot work."""
         if not 0.0 < self.mask_prob < 1.0:
             raise ValueError(f"--mask-prob must lie between 0 and 1, got {self.mask_prob}.")
         for option in ("leave_unmasked_prob", "random_token_prob"):

@@ -294,11 +294,7 @@ def check_ids(tokens: MmapTokens, vocab_size: int) -> None:
 
 
 def check_sizes(tokens: MmapTokens) -> None:
-    """Refuse an index whose items do not fill the .bin exactly; reads the sizes only.
-
-    Raises:
-        ValueError: naming the file, the item where there is one, and what to do.
-    """
+    """Refuse an index whose items do not fill the .bin exactly; reads the sizes only."""
     total = 0
     for first in range(0, tokens.num_items, _ITEMS_IN_MEMORY):
         sizes = tokens.sizes_on_disk[first : first + _ITEMS_IN_MEMORY]

@@ -135,12 +135,6 @@ def read_blocks(
 def lines_of(block: bytes, *, source: TextInput, first_line: int, rules: LineRules) -> tuple[list[str], int]:
     """Lines of text in a block of `read_blocks`, and the number of bad lines that were skipped.
 
-    Args:
-        block: bytes of whole lines.
-        source: the input they come from: its format, and its name for messages.
-        first_line: number of the first line of the block, from 1, for messages.
-        rules: see `LineRules`.
-
     Raises:
         BadLineError: at the first bad line, unless `rules.skip_bad_lines`.
     """

@@ -225,10 +225,6 @@ class TextInput:
 def find_inputs(patterns: Iterable[str | os.PathLike[str]], *, text_format: TextFormat = "auto") -> list[TextInput]:
     """File names, glob patterns, pipes and "-" -> inputs, in order; the files of one pattern are sorted by name.
 
-    Args:
-        patterns: as given by the user; "-" is the standard input.
-        text_format: "text" or "jsonl" for all of them; "auto" detects it.
-
     Raises:
         FileNotFoundError: if a file does not exist or a pattern matches none.
         ValueError: if a file is given twice, or is not readable text.

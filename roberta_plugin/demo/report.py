@@ -57,13 +57,7 @@ Sentences and masked words were chosen by hash, not by result. The baseline's fi
 
 
 def write_report(folder: Path, *, results: dict[str, dict[str, Any]], log_lines: Sequence[str]) -> dict[str, Any]:
-    """Write report.md, report.json and loss.png into `folder`; return the content of report.json.
-
-    Args:
-        folder: the run folder.
-        results: the results of all steps, with "settings" and "seconds".
-        log_lines: fairseq's log of the training.
-    """
+    """Write report.md, report.json and loss.png into `folder`; return the content of report.json."""
     curves = curves_of([record for line in log_lines if (record := parse_line(line))])
     kinds = {"train": "train_inner", "valid": "valid"}
     losses = {name: curves.get((kind, "loss"), Curve([], [])) for name, kind in kinds.items()}

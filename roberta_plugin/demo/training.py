@@ -145,11 +145,7 @@ def measure_speed(run: DemoFolder, *, threads: int, seconds: float) -> float:
 def make_plan(seconds_per_update: float, *, budget_s: float, valid_batches: float, threads: int) -> Plan:
     """The number of updates for which training and validations stay within the budget; at least `MIN_UPDATES`.
 
-    Args:
-        seconds_per_update: the measured speed.
-        budget_s: seconds for updates and validations; the start-up is not counted.
-        valid_batches: size of the validation split, in batches of the training.
-        threads: number of threads that the speed was measured with.
+    The start-up is not counted in `budget_s`.
 
     Example: 300 s, 0.05 s per update, 20 validation batches -> 8 validations of 0.4 s each, 5335 updates, and a stop
     after 291 s if the machine turns out slower.

@@ -247,13 +247,7 @@ def baseline_of(
 ) -> dict[str, float]:
     """The metrics of the constant answer on a split; empty if the split has no labels, or the task no such answer.
 
-    Args:
-        prepared: the data.
-        split: which split of it.
-        outputs: of a model; the constant has the same shapes.
-        metrics: of the model.
-        details: of the benchmark; may hold a baseline.
-        options: the options of the scoring.
+    It has the shapes of a model's `outputs`; the benchmark's `details` may hold one.
     """
     if not metrics or details.get("baseline"):
         return dict(details.get("baseline") or {}) if metrics else {}
@@ -276,13 +270,8 @@ def findings(
 ) -> list[str]:
     """Sentences about models that have learned nothing.
 
-    Args:
-        prepared: the data.
-        split: which split of it.
-        answers: of each model, its one answer, or None (`Kind.only_answer`).
-        metrics: those of the ensemble.
-        baseline: those of the constant answer.
-        selection: the metric that has selected the models; None: that of the recipe.
+    `answers` holds each model's one answer, or None (`Kind.only_answer`); `metrics` are those of the ensemble, and
+    `selection` is the metric that has selected the models, by default the recipe's.
     """
     selection = selection or benchmark_of(prepared.task).recipe(prepared).metric["value"]
     sentences = []

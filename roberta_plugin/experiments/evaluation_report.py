@@ -132,13 +132,7 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
 
 
 def write_details(evaluations: Sequence[Evaluation], folder: Path, *, table: str) -> Path | None:
-    """Write report.md, and a plot of each confusion matrix; return its path, or None if there are no details.
-
-    Args:
-        evaluations: of some splits.
-        folder: where to write.
-        table: the table of all metrics, which comes first.
-    """
+    """Write report.md, and a plot of each confusion matrix; return its path, or None if there are no details."""
     detailed = [evaluation for evaluation in evaluations if evaluation.details]
     if not detailed:
         return None

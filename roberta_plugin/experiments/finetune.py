@@ -87,10 +87,6 @@ class FinetuneResult:
 def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) -> FinetuneResult:
     """Prepare the data, train every cell of the paper's grid with every seed, and evaluate the best cell.
 
-    Args:
-        settings: what to do.
-        report: called with lines about the progress, such as `print`.
-
     Raises:
         FileNotFoundError: if a file that the settings name does not exist.
         ValueError: if settings, model and data do not fit each other; or if the prepared folder or a run exists and was
@@ -206,9 +202,7 @@ class CrossValidation:
 def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: None) -> CrossValidation:
     """Run the procedure for each of `settings.folds`; calling it again resumes where it stopped.
 
-    Args:
-        settings: as for `finetune`; own data, without a development set.
-        report: called with lines about the progress.
+    The settings are as for `finetune`, of own data without a development set.
 
     Raises:
         ValueError: as `finetune`.

@@ -149,10 +149,7 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
 def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None = None) -> Prepared:
     """A prepared folder, made from the official files if it does not exist.
 
-    Args:
-        data: task, files and settings.
-        folder: the folder.
-        dictionary: the dict.txt to prepare it with; None: that of the tokenizer.
+    `dictionary` is the dict.txt to prepare it with, by default the tokenizer's.
 
     Raises:
         FileNotFoundError: if official files or the tokenizer are missing.
@@ -298,10 +295,6 @@ def starting_model(path: Path) -> Start:
 def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
     """The checkpoint itself, that of an imported model's folder, or the best one of the fine-tuning in a folder.
 
-    Args:
-        path: the file or folder.
-        option: how the user gave it.
-
     Raises:
         FileNotFoundError: if the folder holds none.
         ValueError: if it is a model of another format, which must be imported first.
@@ -369,11 +362,7 @@ def check_positions(start: Start, task: str, *, max_length: int, options: TaskOp
 
 
 def check_model(start: Start, prepared: Prepared) -> None:
-    """Refuse data with another vocabulary than the model's, or with longer sequences.
-
-    Raises:
-        ValueError: naming both.
-    """
+    """Refuse data with another vocabulary than the model's, or with longer sequences."""
     from roberta_plugin.finetuning.identity import check_words
     from roberta_plugin.models.checkpoints.building import num_symbols
 
@@ -395,16 +384,8 @@ def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_ru
     """Refuse a folder with runs that started from other weights or examples; else record those of this start.
 
     The runs record the paths of the model and of the data. A pretraining that continues writes other weights to the
-    same path, and a folder that is prepared again may have other examples; those of a test set may change.
-
-    Args:
-        start: the model; None if its weights are not used.
-        prepared: the data.
-        folder: the folder of the fine-tuning.
-        has_runs: whether there are any.
-
-    Raises:
-        ValueError: naming the model or the data.
+    same path, and a folder that is prepared again may have other examples; those of a test set may change. `start` is
+    None if its weights are not used.
     """
     now = {
         "sha256": sha256_of_weights(start.state) if start else None,
@@ -553,11 +534,6 @@ def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> di
 
     Example:
         share_batch(32, {"batch-size": "4"}, num_ranks=2)  ->  {"batch-size": "4", "update-freq": "4"}
-
-    Args:
-        batch: examples of an update.
-        sharing: values of the two options that the user has given; none, one or both.
-        num_ranks: GPUs, or 1.
 
     Raises:
         ValueError: if the batch cannot be divided like this.

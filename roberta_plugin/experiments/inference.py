@@ -119,14 +119,8 @@ def run_model(
 ) -> RawOutputs:
     """Run a fine-tuned model over a split.
 
-    Args:
-        model: a model of `load_model`.
-        task: its task.
-        split: a split of the folder that was given to `load_model`.
-        max_tokens: most positions of a batch, padding included; an example that takes more has one of its own.
-        device: where to compute.
-        precision: of the products, see `models/precision.py`; the model is changed.
-        show_progress: whether to show a bar, if stderr is a terminal.
+    An example of more than `max_tokens` positions has a batch of its own. `precision` changes the model
+    (`models/precision.py`).
     """
     dataset = task.inputs_class(
         split, pad_id=task.vocabulary.pad_id, vocab_size=len(task.vocabulary), seed=1, most_counted=max_tokens

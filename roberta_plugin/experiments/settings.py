@@ -25,11 +25,7 @@ class RunSettings:
     retries: int = setting(0, "how often to restart a failed run at once; only on this machine", smallest=0)
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: naming the option and what to write instead.
-        """
+        """Check the values."""
         check_values(self)
 
 

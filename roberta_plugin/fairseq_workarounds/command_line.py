@@ -72,11 +72,7 @@ def convert_namespace_to_omegaconf(fairseqs: Callable[..., Any], args: argparse.
 
 
 def check_needed(args: argparse.Namespace) -> None:
-    """Refuse options that miss one without a default, such as --total-num-update.
-
-    Raises:
-        ValueError: naming it, and what needs it.
-    """
+    """Refuse options that miss one without a default, such as --total-num-update."""
     for kind, chosen in chosen_classes(args).items():
         options = with_defaults(args, chosen)
         for name in needed_by(chosen):

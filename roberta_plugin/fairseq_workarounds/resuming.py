@@ -158,11 +158,7 @@ def _optimizer_class(cfg: Any) -> str:
 
 
 def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
-    """Refuse to resume from a checkpoint with different data, heads or shared layers; see fault 24.
-
-    Raises:
-        ValueError: naming the differences.
-    """
+    """Refuse to resume from a checkpoint with different data, heads or shared layers; see fault 24."""
     remedy = "To continue, give the options that it was started with; to train something else, give another --save-dir"
     try:
         _check_words(trainer.task, state, path)

@@ -198,14 +198,6 @@ class Benchmark(ABC):
     ) -> None:
         """Write the prepared folder `output` from the official files in `raw`.
 
-        Args:
-            raw: folder of the official files.
-            output: folder to write.
-            tokenizer: of the model to fine-tune.
-            vocabulary: the same.
-            max_length: most tokens of a sequence.
-            options: the benchmark's dataclass of `options.py`.
-
         Raises:
             FileNotFoundError: if `raw` does not hold the files.
             FileExistsError: if `output` is not free.
@@ -265,12 +257,6 @@ class Benchmark(ABC):
     def judge(self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Judged:
         """Metrics and prediction files of one model or of an ensemble, whose members' probabilities are averaged.
 
-        Args:
-            prepared: the data.
-            part: the split of it.
-            members: raw outputs of each model.
-            options: the benchmark's dataclass of `options.py`.
-
         Raises:
             ValueError: if an option is missing or does not fit.
         """
@@ -307,11 +293,7 @@ class Benchmark(ABC):
         return {}
 
     def check_scoring(self, prepared: Prepared, options: Any) -> None:
-        """Refuse options of the scoring that do not fit the data; called before anything is trained.
-
-        Raises:
-            ValueError: naming the option and the remedy.
-        """
+        """Refuse options of the scoring that do not fit the data; called before anything is trained."""
         return None
 
     def prediction_files(self, split: str) -> Sequence[str]:

@@ -45,16 +45,8 @@ class ExamplesDataset(BlockDataset):
     ) -> None:
         """Open a split.
 
-        Args:
-            split: what was prepared.
-            pad_id: id of <pad>.
-            vocab_size: ids must lie below it.
-            seed: seed of the order.
-            pad_to_multiple: T, or P, is a multiple of this.
-            pack: lay the sequences of a batch end to end in one row instead of padding them.
-            max_length: most tokens in a sequence; max_seqlen of packed rows.
-            most_counted: positions that an example counts as, if it takes more; with as many --max-tokens, it has a
-                batch of its own.
+        Arguments as in `MaskedLMDataset`. An example counts as `most_counted` positions if it takes more: with as many
+        --max-tokens, it has a batch of its own.
         """
         self.split = split
         self.pad_id, self.vocab_size, self.seed = pad_id, vocab_size, seed

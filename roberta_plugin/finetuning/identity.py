@@ -54,20 +54,12 @@ def of_checkpoint(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
-    """Refuse data made with another tokenizer or dict.txt than the checkpoint's, if the checkpoint records them.
-
-    Raises:
-        ValueError: naming both.
-    """
+    """Refuse data made with another tokenizer or dict.txt than the checkpoint's, if the checkpoint records them."""
     check_same_words(state, of(prepared), checkpoint=checkpoint, data=str(prepared.folder))
 
 
 def check_same_words(state: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: str) -> None:
-    """Refuse data in the folder `data` with other words; `ours` is what our checkpoints would record of them.
-
-    Raises:
-        ValueError: naming both.
-    """
+    """Refuse data in the folder `data` with other words; `ours` is what our checkpoints would record of them."""
     trained = of_checkpoint(state)
     theirs, tokenizer = trained.get("tokenizer"), ours.get("tokenizer")
     if theirs and tokenizer and _essence(theirs) != _essence(tokenizer):
@@ -86,9 +78,6 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     """Refuse data of another task, or with other settings, than those the checkpoint's head was trained on.
 
     Other lengths, another size of the training set, and files of another form are permitted, with a warning.
-
-    Raises:
-        ValueError: naming both.
     """
     trained = of_checkpoint(state)
     if not trained.get("task"):
@@ -115,11 +104,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
 
 
 def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, checkpoint: Path) -> None:
-    """Refuse to resume on different training examples, if the checkpoint records its own.
-
-    Raises:
-        ValueError: naming the folder.
-    """
+    """Refuse to resume on different training examples, if the checkpoint records its own."""
     theirs, ours = of_checkpoint(state).get(EXAMPLES, {}).get(split), prepared.sha256_of_inputs(split)
     if theirs and ours and theirs != ours:
         raise ValueError(
@@ -132,11 +117,6 @@ def class_order(named: Sequence[str], prepared: Prepared, *, checkpoint: Path) -
     """Map the data's classes to the indices of an imported model; capital letters do not matter.
 
     Example: a model of the classes not_entailment and entailment, and data of entailment and not_entailment -> [1, 0].
-
-    Args:
-        named: the model's classes.
-        prepared: the data.
-        checkpoint: the model, for the message.
 
     Raises:
         ValueError: if the classes are others.

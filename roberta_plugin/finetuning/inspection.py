@@ -94,10 +94,6 @@ def remarks(prepared: Prepared, splits: Sequence[str] | None = None) -> list[str
     for labels that a split lacks.
 
     Example: "train: 501 of 501 texts are longer than 32 tokens and were cut (longest 1,204)"
-
-    Args:
-        prepared: the folder.
-        splits: those to speak of; None: all.
     """
     return [
         f"{name}: {remark}"

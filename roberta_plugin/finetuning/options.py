@@ -26,11 +26,7 @@ class TaskOptions:
     """Options of a task; the subclasses have them."""
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: naming the option, the bad value and what would be right.
-        """
+        """Check the values."""
         check_values(self)
 
     def given(self, stage: Stage) -> dict[str, Any]:
@@ -454,9 +450,6 @@ class CustomOptions(FileOptions):
         """Check the values, and which of them go together.
 
         Values may be those that a prepared folder records: lists instead of tuples, and multi_label for multi-label.
-
-        Raises:
-            ValueError: naming the option, the bad value and what would be right.
         """
         for name in ("label_column", "choices_columns", "labels", "negative_column"):
             value = getattr(self, name)

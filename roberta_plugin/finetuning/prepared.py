@@ -253,11 +253,7 @@ def load_array(path: Path) -> NDArray[Any]:
 
 
 def check_column(path: Path, values: NDArray[Any], length: int) -> None:
-    """Refuse a column of another shape than (length, ...), or with NaN or infinity.
-
-    Raises:
-        ValueError: naming the file.
-    """
+    """Refuse a column of another shape than (length, ...), or with NaN or infinity."""
     if values.shape[:1] != (length,):
         raise ValueError(f"{path} has the shape {values.shape} instead of ({length},): {REMEDY}.")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -268,9 +264,6 @@ def check_offsets(path: Path, offsets: NDArray[Any], num_examples: int, num_sequ
     """Refuse `offsets` (N + 1,) that do not give each example at least one sequence and use all of them.
 
     Example: 2 examples, 5 sequences: [0, 3, 5] is right; [0, 3, 4] leaves a sequence out.
-
-    Raises:
-        ValueError: naming the file.
     """
     is_right = offsets.shape == (num_examples + 1,) and offsets.dtype.kind in "iu"
     if not is_right or offsets[0] != 0 or offsets[-1] != num_sequences or (np.diff(offsets) < 1).any():
@@ -280,11 +273,7 @@ def check_offsets(path: Path, offsets: NDArray[Any], num_examples: int, num_sequ
 
 
 def check_labels(path: Path, values: NDArray[Any], num_labels: int) -> None:
-    """Refuse labels outside 0 to num_labels - 1.
-
-    Raises:
-        ValueError: naming the file.
-    """
+    """Refuse labels outside 0 to num_labels - 1."""
     if len(values) and not 0 <= values.min() <= values.max() < num_labels:
         raise ValueError(
             f"{path} holds labels from {values.min()} to {values.max()}, but there are {num_labels}: it is damaged, "

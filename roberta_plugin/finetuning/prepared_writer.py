@@ -67,14 +67,7 @@ class SplitWriter:
         self._arrays[name] = values
 
     def measure(self, texts: str, num_tokens: int, *, limit: int, fate: str = CUT) -> None:
-        """Count a text of `num_tokens` tokens where `limit` fit, for `inspection.remarks`.
-
-        Args:
-            texts: what is counted, in the plural.
-            num_tokens: of the whole text, with all that is part of the model's input.
-            limit: most tokens.
-            fate: what happens to longer ones, as in "were cut".
-        """
+        """Count a text of `num_tokens` tokens where `limit` fit, for `inspection.remarks`."""
         counts = self._lengths.setdefault((texts, limit, fate), [0, 0, 0])
         counts[0] += 1
         counts[1] += num_tokens > limit
@@ -121,13 +114,7 @@ class PreparedWriter:
     ) -> None:
         """Begin a folder.
 
-        Args:
-            folder: its path.
-            task: the fine-tuning task, as `roberta prepare` names it.
-            tokenizer: what made the ids; saved with them.
-            vocabulary: the same.
-            settings: the settings of the preparation: plain JSON values.
-            source: what identifies the official files (`raw_files.describe`).
+        `settings` are plain JSON values, and `source` identifies the official files (`raw_files.describe`).
 
         Raises:
             FileExistsError: if the path exists and is not an empty folder; on entering, also if another process writes

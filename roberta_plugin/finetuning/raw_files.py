@@ -47,10 +47,7 @@ def read_text(path: Path) -> str:
 def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict[str, Path]:
     """The file of each split that `raw`, or its folder of the task's name, has.
 
-    Args:
-        task: its name in the official archive.
-        raw: folder that the user gave.
-        files: split -> names of its file, of which the first that exists is taken.
+    Of the names that `files` has for a split, the first that exists is taken.
 
     Raises:
         FileNotFoundError: if the training or the development set is missing.

@@ -116,11 +116,7 @@ class HubCore(nn.Module):
         return Batch(tokens.to(self.device), lengths, list(range(len(tokens))))
 
     def check_length(self, length: int) -> None:
-        """Refuse a sequence of more tokens than the model has positions.
-
-        Raises:
-            ValueError: naming both.
-        """
+        """Refuse a sequence of more tokens than the model has positions."""
         if length > self.max_positions:
             raise ValueError(
                 f"The text has {length} tokens, and this model reads at most {self.max_positions}: shorten it."

@@ -75,13 +75,6 @@ def map_batches(
 ) -> list[Result]:
     """Run a function on batches of sequences of similar length; return its results in the order of the sequences.
 
-    Args:
-        sequences: ids of each, without padding.
-        run: a batch -> a result for each of its rows.
-        pad_id: id of <pad>.
-        device: where the batches go.
-        max_tokens: most positions of a batch, padding included; None: chosen for the device.
-
     Raises:
         ValueError: if `max_tokens` is not positive.
     """
@@ -139,11 +132,7 @@ def first_features(model: Any, batch: Batch) -> Tensor:
 def head_outputs(model: Any, batch: Batch, head: str, **others: Any) -> Any:
     """The output of a head: logits (B, C) of classes or (B, T, C) of tokens, or `SpanLogits`.
 
-    Args:
-        model: ours, or fairseq's with a classification head.
-        batch: the sequences.
-        head: its name.
-        others: other arguments of `FastRobertaModel.forward`; a sentence head needs `predicted`.
+    `others` are arguments of `FastRobertaModel.forward`; a sentence head needs `predicted`.
     """
     options = {"features_only": True, "classification_head_name": head}  # fairseq's words, which ours knows too
     return model(batch.tokens, has_padding=batch.has_padding, **options, **others)[0]
@@ -152,12 +141,8 @@ def head_outputs(model: Any, batch: Batch, head: str, **others: Any) -> Any:
 def position_logits(model: Any, batch: Batch, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
     """Scores of the vocabulary at some positions of each row, row by row, each row's from left to right.
 
-    They come in parts (M', V) of at most `POSITIONS_AT_ONCE`.
-
-    Args:
-        model: with an LM head.
-        batch: the sequences.
-        positions: ascending positions of each row, M in all; a row may have none.
+    They come in parts (M', V) of at most `POSITIONS_AT_ONCE`. The positions of a row ascend, M in all; a row may have
+    none.
     """
     if hasattr(model, "position_logits"):  # a graph, which has no features
         yield from model.position_logits(batch.tokens, positions)

@@ -161,11 +161,7 @@ class Kind(ABC):
         return ""
 
     def check_smoothing(self) -> None:
-        """Refuse --label-smoothing for a kind that does not choose one of several labels.
-
-        Raises:
-            ValueError: naming the kind.
-        """
+        """Refuse --label-smoothing for a kind that does not choose one of several labels."""
         if not self.can_smooth:
             raise ValueError(
                 "--label-smoothing goes with kinds that choose one of several labels (classification, "
@@ -250,11 +246,7 @@ class Kind(ABC):
         return next(({"id": record[name]} for name in names if name is not None and name in record), {})
 
     def check_column(self, row: Row, option: str) -> None:
-        """Refuse a record without the column that an option names.
-
-        Raises:
-            ValueError: naming the option and the columns that there are.
-        """
+        """Refuse a record without the column that an option names."""
         column = getattr(self.options, option)
         if column is not None and column not in row.values:
             raise ValueError(
@@ -329,11 +321,7 @@ class Kind(ABC):
         return next((float(metrics[name]) for name in names if name in metrics), None)
 
     def check_one_output(self) -> None:
-        """Refuse a head with several outputs.
-
-        Raises:
-            ValueError: naming the head.
-        """
+        """Refuse a head with several outputs."""
         if (outputs := self.hub.num_classes(self.head_name)) != 1:
             raise ValueError(
                 f"The head {self.head_name} has {outputs} outputs, one for each class: give --task-kind classification."

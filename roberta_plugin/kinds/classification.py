@@ -180,11 +180,7 @@ class Classification(TextKind, TableKind):
 
 
 def check_two(labels: Sequence[str], option: str) -> None:
-    """Refuse an option of the threshold between two labels, if there are more.
-
-    Raises:
-        ValueError: naming the option and the labels.
-    """
+    """Refuse an option of the threshold between two labels, if there are more."""
     if len(labels) != 2:
         raise ValueError(
             f"--{option.replace('_', '-')} goes with two labels, and there are {len(labels)}: "

@@ -133,11 +133,6 @@ def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], l
     """Numbers of the chosen sentences, ascending.
 
     Example: probabilities [0.2, 0.9, 0.4, 0.8], two sentences -> [1, 3]; if these share three words in a row, [1, 2].
-
-    Args:
-        probabilities: of the sentences; ties go to the earlier one.
-        sentences: their texts.
-        length: how many to choose.
     """
     tokens = [words(sentence) for sentence in sentences]
     wanted = (length.length_share or 0.0) * sum(map(len, tokens))
@@ -196,11 +191,7 @@ def ngrams(tokens: Sequence[str], order: int) -> Ngrams:
 
 
 def check_rouge() -> None:
-    """Refuse to continue without the package.
-
-    Raises:
-        ValueError: naming the command that installs it.
-    """
+    """Refuse to continue without the package."""
     require("rouge_score", extra="summaries", purpose="Evaluating summaries")
 
 

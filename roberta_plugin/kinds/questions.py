@@ -149,14 +149,7 @@ def decode(
     n_best: int = N_BEST,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> list[Decoded]:
-    """The best answers of all questions of a split, by the mean of the members' probabilities.
-
-    Args:
-        questions: of the split.
-        members: raw outputs of one model or several.
-        n_best: number of candidates per question.
-        max_answer_length: most tokens of an answer.
-    """
+    """The best answers of all questions of a split, by the mean of the members' probabilities."""
     logits = [member.answerable_logits for member in members if member.answerable_logits is not None]
     starts = [member.start_logits for member in members if member.start_logits is not None]
     ends = [member.end_logits for member in members if member.end_logits is not None]
@@ -189,15 +182,7 @@ def best_of_window(
     """The best spans of a window: log-probability, given that the window holds the answer; first and last position.
 
     A span starts with a token whose best window this is and that is not blank, so that its text is not empty. There may
-    be no such span.
-
-    Args:
-        questions: of the split.
-        window: which window.
-        starts: each member's logits of the positions to start the answer.
-        ends: each member's logits of the positions to end it.
-        number: most spans to return.
-        max_answer_length: most tokens of an answer.
+    be no such span. `starts` and `ends` are each member's logits of the window's positions.
     """
     columns = questions.columns
     first, length = columns["passage"][window], columns["passage_length"][window]
@@ -217,13 +202,6 @@ def best_spans(
     """The spans with the greatest sums of a start score (P,) and an end score (P,).
 
     Example: starts [0, 3, 1], ends [2, 0, 2], one span of at most 2 tokens -> the span from token 1 to 2, score 5.
-
-    Args:
-        starts: score of each token to start the answer.
-        ends: score of each token to end it.
-        allowed_starts: where an answer may start.
-        number: most spans to return.
-        length: most tokens of a span.
 
     Returns:
         Scores, first and last tokens; the best first; ties go to the span that starts, then ends, earlier.

@@ -31,12 +31,6 @@ def text_of(row: Row, names: Sequence[str], *, option: str, keeps_space: bool = 
 def texts_of(row: Row, name: str, *, what: str, may_be_empty: bool = False) -> list[str]:
     """The list of texts of a column.
 
-    Args:
-        row: of a table, or a record.
-        name: the column.
-        what: what a text is, such as "option".
-        may_be_empty: whether a text may.
-
     Raises:
         ValueError: naming the column, or the text by its number.
     """

@@ -34,13 +34,7 @@ def normalize(text: str) -> str:
 
 
 def score(task: str, given: str, right: Sequence[str]) -> AnswerScore:
-    """Scores of the answer `given` against the right answer that fits best; without right answers, "" is right.
-
-    Args:
-        task: "squad1" or "squad2": whose script's definition.
-        given: the answer.
-        right: texts of right answers.
-    """
+    """Scores of the answer `given` against the right answer that fits best; without right answers, "" is right."""
     if task == "squad2":
         right = [text for text in right if normalize(text)] or [""]
     assert right, "a question of SQuAD 1.1 has an answer"
@@ -71,11 +65,7 @@ def best_threshold(
 ) -> tuple[float, float]:
     """The threshold with the best mean score, if a question whose `null` is above it counts as not answered.
 
-    Args:
-        scores: of the answer to each question, if it is given.
-        null: probability of no answer.
-        has_answer: whether the question has an answer.
-        is_given: whether the answer is a text, not "".
+    `scores` are those of the answers, if they are given.
 
     Returns:
         The best mean score (0 to 100) and the threshold. As in the official script, questions of equal `null` pass the
@@ -99,12 +89,8 @@ def evaluate(
 ) -> dict[str, float]:
     """What the official script prints, 0 to 100, without its totals.
 
-    Args:
-        task: "squad1" or "squad2".
-        right: the right answers to each question by id, in the order of the file.
-        given: the answer to each.
-        null: with squad2, the probability of no answer to each; it is not applied, but the best thresholds are
-            determined.
+    With squad2, `null` has the probability of no answer to each question; it is not applied, but the best thresholds
+    are determined.
 
     Returns:
         exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 if there are such questions

@@ -176,10 +176,6 @@ class TableKind(Kind):
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """Settings that are found in the data, `labels` among them.
 
-        Args:
-            table: examples of the training table, before a development set is cut from it.
-            train: the training set.
-
         Raises:
             ValueError: if there is nothing to learn.
         """
@@ -214,11 +210,7 @@ class TableKind(Kind):
             split.record({"id": example.id, "line": example.line})
 
     def check_scoring(self, options: Options, split: PreparedSplit) -> None:
-        """Refuse options of the scoring that this kind does not have, or for which the development set is too small.
-
-        Raises:
-            ValueError: naming the option and the remedy.
-        """
+        """Refuse options of the scoring that this kind does not have, or for which the development set is too small."""
         for name in options.given("score"):
             if name not in self.scoring:
                 kinds = " and ".join(each for each in OWN if name in cast(type[TableKind], kind_class(each)).scoring)

@@ -94,13 +94,7 @@ class Sentences:
     def decided(
         self, members: Sequence[RawOutputs], labels: Sequence[str], *, valid_sequences: bool = False
     ) -> NDArray[np.int64]:
-        """The most probable label of each word (W,); the probabilities of several members are averaged.
-
-        Args:
-            members: raw outputs of each model.
-            labels: names of the labels.
-            valid_sequences: choose among the sequences that are valid in IOB2.
-        """
+        """The most probable label of each word (W,); the probabilities of several members are averaged."""
         logits = [member.token_logits for member in members if member.token_logits is not None]
         assert len(logits) == len(members) > 0, "these are not outputs of a tagging head"
         probabilities: NDArray[np.float64] = np.mean(

@@ -64,11 +64,7 @@ class TextLayout:
         return self.long_texts == "windows"
 
     def check(self) -> None:
-        """Refuse values that come from a file and cannot be.
-
-        Raises:
-            ValueError: naming the entry.
-        """
+        """Refuse values that come from a file and cannot be."""
         for name in ("max_length", "window_stride", "max_windows"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 0 < value < 1 << 20):

@@ -170,10 +170,7 @@ def windows_of(tokens: Sequence[NDArray[np.int32]], layout: TaggingLayout, *, bo
 def token_labels(window: Window, labels: Sequence[int], *, continuing: NDArray[np.int64] | None) -> NDArray[np.int16]:
     """The label that each token of a window is to learn, IGNORED for none (T,).
 
-    Args:
-        window: of a text.
-        labels: of the words of the text.
-        continuing: of each label, that of the further tokens of its words; None: only first tokens are learned.
+    `continuing` has for each label that of the further tokens of its words; None: only first tokens are learned.
     """
     result = np.full(len(window.tokens), IGNORED, dtype=np.int16)
     is_learned = window.word_of_token != IGNORED
@@ -206,14 +203,7 @@ class SplitOfWindows:
         *,
         records: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Write a split.
-
-        Args:
-            sentences: of the split.
-            labels: of the words of each sentence; None: they are not known.
-            name: of the split.
-            records: further fields for the record of each sentence, which always has its words.
-        """
+        """Write a split."""
         positions, learned = [np.empty(0, np.int32)], [np.empty(0, np.int16)]
         texts = list(_texts(sentences, labels, self._layout.context))
         num_words = 0

@@ -71,11 +71,7 @@ def check_recipe(recipe: LaunchSettings) -> None:
 
 
 def check_container(recipe: LaunchSettings) -> None:
-    """Refuse a container that the batch script could not start, or folders for one that is not there.
-
-    Raises:
-        ValueError: naming the option.
-    """
+    """Refuse a container that the batch script could not start, or folders for one that is not there."""
     if recipe.container_runtime not in RUNTIMES:
         raise ValueError(f"--container-runtime must be one of {', '.join(RUNTIMES)}, got {recipe.container_runtime!r}.")
     if recipe.container is None:

@@ -103,14 +103,7 @@ class Decision:
 
 
 def decide(end: End, history: Sequence[dict[str, Any]], limits: Limits, *, job: str) -> Decision:
-    """Decide whether the job restarts.
-
-    Args:
-        end: how the attempt ended.
-        history: records of `attempts.jsonl`, oldest first; records of other jobs are ignored.
-        limits: the recipe's.
-        job: OURS, SLURMS or UNKNOWN (see `whose`).
-    """
+    """Decide whether the job restarts."""
     kind = end.kind(limits.preemption_code)
     if kind == FINISHED:
         return Decision(False, "the training is finished")
@@ -219,16 +212,7 @@ def note_failure(
 ) -> None:
     """On any rank: note why it failed. Only the first failure of an attempt is kept: it causes the others.
 
-    Args:
-        output_dir: the run's folder.
-        job_id: the job.
-        attempt: its attempt.
-        rank: this rank; None before there are ranks.
-        host: its node.
-        error: the exception.
-        node: number of its node within the job, as in the log's name.
-        nodes: the nodes at fault, as far as known: named by the pre-flight, or with a rank that hangs.
-        is_preflight: whether the error comes from the pre-flight.
+    `node` is the number of its node within the job, as in the log's name; `nodes` are those at fault, as far as known.
     """
     path = failure_path(output_dir, job_id, attempt)
     path.parent.mkdir(exist_ok=True)

@@ -74,10 +74,7 @@ class _Executor(submitit.SlurmExecutor):
 def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None = None) -> Submission:
     """Check the recipe, copy code and config into the run folder, and submit the job.
 
-    Args:
-        recipe: the training and its resources.
-        dry_run: only check, and return the script and the commands.
-        config: the file that the recipe was read from, kept in the run folder.
+    The file `config`, from which the recipe was read, is kept in the run folder.
 
     Raises:
         ValueError: for a recipe that cannot work, with the remedy; also if sbatch refuses it.
@@ -129,14 +126,7 @@ def submit_array(
 ) -> list[str]:
     """Submit an array of jobs, one process each: job number i calls `function(items[i])`.
 
-    Args:
-        function: called in each job; if it has a method `checkpoint`, again after a time limit.
-        items: its arguments.
-        folder: for scripts and logs, on a file system that all nodes see.
-        name: of the array, which squeue shows.
-        code: the code that the jobs run (`snapshot.py`).
-        num_parallel: limit on running jobs.
-        resources: what each job asks for.
+    A function with a method `checkpoint` is called again after a time limit. All nodes see the file system of `folder`.
 
     Returns:
         The ids of the jobs.

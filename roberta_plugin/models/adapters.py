@@ -72,11 +72,7 @@ def freeze_layers(model: nn.Module, num_layers: int) -> None:
 
 
 def check_layers(num_frozen: int, *, total: int, rank: int = 0) -> None:
-    """Refuse to freeze more layers than the encoder has, or all of them under adapters.
-
-    Raises:
-        ValueError: naming the option and the layers.
-    """
+    """Refuse to freeze more layers than the encoder has, or all of them under adapters."""
     if num_frozen > total:
         raise ValueError(f"--freeze-layers {num_frozen}: the model has {total} layers.")
     if rank and num_frozen == total:

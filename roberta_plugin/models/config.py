@@ -133,12 +133,7 @@ def set_size(args: Any, size: str) -> None:
 
 
 def read_config(args: Any, *, max_positions: int | None) -> FastRobertaConfig:
-    """fairseq's options, in any of its forms, as a checked config.
-
-    Args:
-        args: a Namespace, an omegaconf config or a `FastRobertaConfig`.
-        max_positions: number of positions where the options give none; None where the task does not know either.
-    """
+    """fairseq's options, in any of its forms, as a checked config."""
     known = {item.name for item in fields(FastRobertaConfig)}
     given = {name: getattr(args, name, None) for name in known}
     cfg = FastRobertaConfig(**{name: value for name, value in given.items() if value is not None})
@@ -150,11 +145,7 @@ def read_config(args: Any, *, max_positions: int | None) -> FastRobertaConfig:
 
 
 def check_config(cfg: FastRobertaConfig) -> None:
-    """Refuse options that do not describe a model.
-
-    Raises:
-        ValueError: naming the option, its value and the remedy.
-    """
+    """Refuse options that do not describe a model."""
     counts = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
     for name in (*counts, "max_positions"):
         value = getattr(cfg, name)

@@ -32,10 +32,6 @@ def pool(features: Tensor, is_token: Tensor, pooling: str) -> Tensor:
 
 
 def check_pooling(pooling: str) -> None:
-    """Refuse an unknown way of pooling.
-
-    Raises:
-        ValueError: naming those that there are.
-    """
+    """Refuse an unknown way of pooling."""
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be {', '.join(map(repr, POOLINGS[:-1]))} or {POOLINGS[-1]!r}, got {pooling!r}.")

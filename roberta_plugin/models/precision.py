@@ -67,10 +67,7 @@ def check_precision(precision: str, device: torch.device) -> None:
 def set_precision(model: Any, precision: str, device: torch.device) -> None:
     """Change a model, which is on the device already, in place.
 
-    Args:
-        model: a `FastRobertaModel`.
-        precision: see above; "fp32" changes only where the parameters lie.
-        device: where it computes.
+    With "fp32", only the place of its parameters changes.
 
     Raises:
         ValueError: as `check_precision`, or if it is not a model of ours, or was changed before.

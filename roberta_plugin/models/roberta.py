@@ -89,11 +89,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
     @classmethod
     def check_options(cls, options: Any) -> None:
-        """Refuse options that do not describe a model, before the task sets its number of positions.
-
-        Raises:
-            ValueError: naming the option, its value and the remedy.
-        """
+        """Refuse options that do not describe a model, before the task sets its number of positions."""
         read_config(options, max_positions=1)
 
     @classmethod
@@ -277,10 +273,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     def register_head(self, name: str, kind: str, **sizes: int | None) -> None:
         """Add a head called `name` with fresh weights, or replace it.
 
-        Args:
-            name: its name in `forward` and in checkpoints.
-            kind: one of `HEADS`.
-            sizes: arguments of its class: num_classes (and inner_dim) of classes, num_layers of a sentence head.
+        `sizes` are arguments of its class: num_classes (and inner_dim) of classes, num_layers of a sentence head.
 
         Raises:
             ValueError: if there is no such kind.

@@ -62,11 +62,7 @@ def share(layers: Sequence[nn.Module], *, groups: int, parts: str) -> list[nn.Mo
 
 
 def aliases(parameters: Iterable[tuple[str, nn.Parameter]]) -> list[list[str]]:
-    """Names of the same parameter, for each that has several.
-
-    Args:
-        parameters: `named_parameters(remove_duplicate=False)` of a model.
-    """
+    """Names of the same parameter, for each that has several."""
     names: dict[int, list[str]] = {}
     for name, parameter in parameters:
         names.setdefault(id(parameter), []).append(name)
@@ -74,16 +70,7 @@ def aliases(parameters: Iterable[tuple[str, nn.Parameter]]) -> list[list[str]]:
 
 
 def check_shared(model: nn.Module, state: Mapping[str, Any], *, option: str) -> None:
-    """Refuse a checkpoint whose layers differ where the model shares them: one of them would be lost in silence.
-
-    Args:
-        model: the model that is to load it.
-        state: parameters by our names.
-        option: how the user asked for shared layers, for the message.
-
-    Raises:
-        ValueError: naming two parameters that differ.
-    """
+    """Refuse a checkpoint whose layers differ where the model shares them: one of them would be lost in silence."""
     for first, *others in aliases(model.named_parameters(remove_duplicate=False)):
         for other in others:
             if ".layers." in first and first in state and other in state and not _equal(state[first], state[other]):

@@ -78,11 +78,7 @@ def parse_betas(value: Any) -> tuple[float, float]:
 
 
 def check_config(cfg: Any) -> None:
-    """Refuse options that cannot work.
-
-    Raises:
-        ValueError: naming the option and its value.
-    """
+    """Refuse options that cannot work."""
     parse_betas(cfg.adam_betas)
     for name in ("adam_eps", "weight_decay"):
         if not getattr(cfg, name) >= 0.0:

@@ -22,10 +22,6 @@ RULES: Mapping[str, Callable[[float], float]] = {"sqrt": math.sqrt, "linear": fl
 def equal_updates(amount: float, *, of_update: float) -> int:
     """Number of updates that use up a budget, rounded, at least one.
 
-    Args:
-        amount: budget of the whole training in tokens, sequences or FLOPs.
-        of_update: cost of one update in the same unit. Pairs of sentences are short: few tokens in an update.
-
     Example: 256 pairs of 55 tokens are 14,080 tokens; 1M updates of 256 x 512 tokens take 9,309,091 such updates.
     """
     return max(1, round(amount / of_update))

@@ -92,13 +92,6 @@ def training_of(
 ) -> Training:
     """The recipe's training; exactly one of `tokens_per_second`, `log` and `utilization` gives the speed of one GPU.
 
-    Args:
-        recipe: as for `roberta launch`.
-        machine: its peak is the base of `utilization`.
-        tokens_per_second: measured on one GPU.
-        log: output of a run on one GPU; the median of its speeds is taken.
-        utilization: assumed share of the machine's peak.
-
     Raises:
         ValueError: if not exactly one of the three is given, if the recipe has no batch size or no number of updates,
             or if `fairseq-train` would refuse its options.

@@ -43,11 +43,6 @@ def memory_of(training: Training, *, batch_size: int, num_gpus: int) -> Memory:
 
     On several GPUs torch's DDP keeps a second copy of the gradients in its buckets (Li et al. 2020, "PyTorch
     Distributed", section 4.2; fairseq does not set gradient_as_bucket_view).
-
-    Args:
-        training: the model, its precision, and what it keeps for the backward pass.
-        batch_size: blocks per GPU in one forward pass.
-        num_gpus: number of GPUs.
     """
     shape, precision = training.shape, training.precision
     num_tokens = batch_size * shape.tokens_per_sample

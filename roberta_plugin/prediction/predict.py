@@ -93,9 +93,7 @@ def predict(settings: PredictSettings) -> PredictResult:
 def iterate_predictions(settings: PredictSettings, records: Iterable[Record] | None = None) -> Iterator[dict[str, Any]]:
     """The answers as they are computed, in order; nothing is written.
 
-    Args:
-        settings: of the prediction.
-        records: dictionaries, or texts; None: those of `settings.input`.
+    Records are dictionaries or texts; without any, those of `settings.input` are read.
 
     Raises:
         ValueError: as `predict`.
@@ -178,11 +176,7 @@ def _answer_window(
 
 
 def _check_characters(record: Mapping[str, Any]) -> None:
-    """Refuse texts that cannot be written as UTF-8, which JSON's escapes can make.
-
-    Raises:
-        ValueError: naming the field.
-    """
+    """Refuse texts that cannot be written as UTF-8, which JSON's escapes can make."""
     for name, value in record.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str):

@@ -114,11 +114,7 @@ class PredictSettings:
     """A program has to ask for progress, the command shows it unless told otherwise."""
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: naming the option, the bad value and the remedy.
-        """
+        """Check the values."""
         check_values(self)
         if self.input is not None and self.output is not None:
             overwritten = (self.output, Path(f"{self.output}.partial"))

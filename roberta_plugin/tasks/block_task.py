@@ -41,20 +41,13 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
     def check_options(cls, cfg: Any) -> None:
         """Refuse options that cannot work, as far as they are known before the model is built.
 
-        Args:
-            cfg: the task's options; or the namespace of a whole command line, before a job is submitted.
-
-        Raises:
-            ValueError: naming the option, its value and what would be right.
+        `cfg` may be the namespace of a whole command line, before a job is submitted.
         """
         raise NotImplementedError
 
     @classmethod
     def check_start(cls, cfg: Any) -> None:
         """Refuse options and data that cannot work, before fairseq builds or logs anything.
-
-        Args:
-            cfg: fairseq's whole configuration.
 
         Raises:
             ValueError: naming the option, its value and what would be right.

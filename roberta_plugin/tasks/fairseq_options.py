@@ -27,11 +27,7 @@ _SMALLEST = (
 def check_training_options(cfg: Any) -> None:
     """Refuse values that no training can use.
 
-    Args:
-        cfg: fairseq's whole configuration, or the namespace of its command line, which has no sections.
-
-    Raises:
-        ValueError: naming the option, its value and the smallest that is right.
+    `cfg` may be the namespace of its command line, which has no sections.
     """
     for section, name, smallest in _SMALLEST:
         value = getattr(getattr(cfg, section, None), name, getattr(cfg, name, None))
@@ -90,8 +86,7 @@ IGNORED = (
 def ignored_options(cfg: Any) -> list[str]:
     """Warnings about options that are set in fairseq's configuration and have no effect.
 
-    Args:
-        cfg: the task's part of the configuration; no warnings if it is not part of a whole one.
+    None if the task's part of it stands alone.
     """
     root = whole_config(cfg)
     said = []

@@ -250,11 +250,7 @@ class FineTuningTask(BlockTask):
 
 
 def need_ours(model: Any, lacks: str) -> None:
-    """Refuse a model of fairseq for what only our models can do; `lacks` begins the message.
-
-    Raises:
-        ValueError: naming an architecture that can.
-    """
+    """Refuse a model of fairseq for what only our models can do; `lacks` begins the message."""
     if not hasattr(model, "register_head"):
         raise ValueError(
             f"{type(model).__name__} {lacks} use --arch fast_roberta_base (or another size of fast_roberta), which "

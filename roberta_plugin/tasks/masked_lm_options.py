@@ -188,11 +188,7 @@ def break_mode(cfg: RobertaMaskedLMConfig) -> str:
 
 
 def check_format(cfg: RobertaMaskedLMConfig) -> None:
-    """Refuse contradictions between --input-format and other options.
-
-    Raises:
-        ValueError: naming the options.
-    """
+    """Refuse contradictions between --input-format and other options."""
     given, mode = cfg.input_format, str(cfg.sample_break_mode)
     if given is not None and mode not in ("none", BREAK_MODES.get(str(given))):
         raise ValueError(f"--input-format {given} contradicts --sample-break-mode {mode}: give only one of the two.")
@@ -273,11 +269,7 @@ def check_positions(
 
 
 def check_criterion(name: str | None, cfg: Any) -> None:
-    """Refuse a criterion that has no loss for these batches: one of fairseq's other than masked_lm.
-
-    Raises:
-        ValueError: naming the criterion.
-    """
+    """Refuse a criterion that has no loss for these batches: one of fairseq's other than masked_lm."""
     criterion = CRITERION_REGISTRY.get(name)
     if name == "cross_entropy":
         raise ValueError(
@@ -331,17 +323,7 @@ def check_splits(folders: Sequence[Path], *, training: str, validation: Sequence
 
 
 def check_not_empty(split: str, folders: list[str], sizes: list[int], *, is_training: bool) -> None:
-    """Refuse training on a folder whose split is empty, and validation on folders whose splits are all empty.
-
-    Args:
-        split: name of the split.
-        folders: those that have it.
-        sizes: how much each holds, in any unit.
-        is_training: whether it is trained on.
-
-    Raises:
-        ValueError: naming split, folder and remedy.
-    """
+    """Refuse training on a folder whose split is empty, and validation on folders whose splits are all empty."""
     empty = [folder for folder, size in zip(folders, sizes, strict=True) if not size]
     if not empty or (len(empty) < len(folders) and not is_training):
         return

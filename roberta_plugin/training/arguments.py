@@ -49,11 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def check_user_dir(arguments: Sequence[str]) -> None:
-    """Refuse another checkout of this plugin, because Python has already imported one of that name.
-
-    Raises:
-        ValueError: naming both folders.
-    """
+    """Refuse another checkout of this plugin, because Python has already imported one of that name."""
     for name, folder in itertools.pairwise(arguments):
         path = Path(folder).resolve()
         if name == "--user-dir" and path.name == PACKAGE.name and path.is_dir() and path != PACKAGE.resolve():
@@ -129,9 +125,6 @@ def to_config(parsed: argparse.Namespace) -> Any:
 
 def check_options(parsed: argparse.Namespace) -> None:
     """Check the options of task, model, criterion, optimizer and learning rate, and those of fairseq around them.
-
-    Args:
-        parsed: options as `parse` returns them.
 
     Raises:
         FileNotFoundError: for fine-tuning, if the prepared folder does not exist.

@@ -130,10 +130,6 @@ class UpdateSize(NamedTuple):
 def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
     """The size of an update of pretraining, by the batches that the task makes of its data.
 
-    Args:
-        parsed: options as `arguments.parse` returns them.
-        num_ranks: processes that share an update.
-
     Raises:
         FileNotFoundError: if the data is not there.
         ValueError: for options that the task refuses.

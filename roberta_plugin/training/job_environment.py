@@ -116,10 +116,6 @@ def redacted_copy(path: Path, env: Iterable[str] = ()) -> str:
 
     In a shell line that assigns a secret, everything after the = is removed.
 
-    Args:
-        path: the file.
-        env: names of `--env`; the present values of their secrets are removed wherever they stand.
-
     Example:
         env: {HF_TOKEN: hf_abc, NCCL_DEBUG: WARN}  ->  env: {HF_TOKEN: ..., NCCL_DEBUG: WARN}
     """

@@ -43,11 +43,7 @@ class _Loader(yaml.BaseLoader):
 
 
 def _check_size(value: Any, path: Path) -> None:
-    """Refuse values that are small only as long as their aliases (*name) stay aliases.
-
-    Raises:
-        ValueError: naming the file.
-    """
+    """Refuse values that are small only as long as their aliases (*name) stay aliases."""
     sizes: dict[int, int] = {}  # of lists and mappings, with all that they hold
 
     def size(item: Any) -> int:
@@ -101,10 +97,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def named_options(content: Any, *, where: str) -> dict[str, Any]:
     """Options by their names on the command line, without the dashes in front.
-
-    Args:
-        content: the value of a key of the file.
-        where: file and key, for messages.
 
     Raises:
         ValueError: if it is not a mapping, or names an option twice (`adam_eps` and `adam-eps`).

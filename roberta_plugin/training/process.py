@@ -48,12 +48,8 @@ class TrainingProcess:
     ) -> None:
         """Start the command.
 
-        Args:
-            command: program and arguments.
-            log: file that keeps stdout and stderr.
-            lock: descriptor of a locked file, which the command inherits.
-            environment: variables for the command, added to ours.
-            ends_with_parent: let the kernel stop the command if we are killed (Linux).
+        `log` keeps stdout and stderr. `lock` is the descriptor of a locked file, which the command inherits;
+        `environment` is added to ours. With `ends_with_parent`, the kernel stops it if we are killed (Linux).
         """
         with open(log, "ab") as file:
             self.log_start = file.tell()
@@ -113,11 +109,7 @@ def lines_of(
 ) -> Generator[str, None, None]:
     """Run a command to its end and yield the lines of its output; closing the generator stops the command.
 
-    Args:
-        command: program and arguments; it also ends if we are killed (Linux).
-        log: file that keeps the output.
-        lock: descriptor of a locked file, which the command inherits.
-        environment: variables for the command, added to ours.
+    `lock` is the descriptor of a locked file, which the command inherits; `environment` is added to ours.
 
     Raises:
         ChildProcessError: if the command fails; the message has the end of its output.

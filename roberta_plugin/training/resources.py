@@ -183,10 +183,7 @@ def check_resources(resources: Resources) -> None:
 def submitit_parameters(resources: Resources, *, ntasks_per_node: int, has_gpus: bool) -> dict[str, Any]:
     """The resources under the names that submitit gives them.
 
-    Args:
-        resources: of one job.
-        ntasks_per_node: processes that SLURM starts on a node; they share its cores.
-        has_gpus: whether to ask for the GPUs; a training on CPUs counts its processes per node as GPUs.
+    The processes that SLURM starts on a node share its cores. A training on CPUs counts its processes per node as GPUs.
     """
     gpus = Gpus(resources.gpus_per_node, resources.gpu_type)
     further = resources.sbatch_options
@@ -292,11 +289,7 @@ def parse_sbatch(texts: Iterable[str], *, name: str = "--sbatch") -> dict[str, A
 
 
 def check_text(texts: Mapping[str, Any]) -> None:
-    """Refuse line breaks and other control characters: each text becomes a line of the batch script.
-
-    Raises:
-        ValueError: naming the option.
-    """
+    """Refuse line breaks and other control characters: each text becomes a line of the batch script."""
     for name, text in texts.items():
         if text is not None and _UNSAFE.search(str(text)):
             raise ValueError(f"{name} is {str(text)!r}: it must not hold a line break or another control character.")

@@ -52,13 +52,7 @@ def build_vocabulary(
 ) -> Vocabulary:
     """Count the tokens of a text and list those that occur, most frequent first.
 
-    Args:
-        inputs: text files or patterns, as `binarize` takes them.
-        tokenizer: text -> tokenizer ids.
-        settings: as fairseq-preprocess's --thresholdsrc, --nwordssrc and --padding-factor.
-        reading: how the inputs are read.
-        workers: number of processes; by default the number of usable cores.
-        progress: show a progress bar.
+    The settings are as fairseq-preprocess's --thresholdsrc, --nwordssrc and --padding-factor.
 
     Raises:
         ValueError: if an input is a pipe, which cannot be read twice, or there is no text.

@@ -191,12 +191,8 @@ def encode_task(
 ) -> None:
     """Write the missing part files of a task, then the file with their number; compare the others with their text.
 
-    Args:
-        job: settings shared by all tasks.
-        task: of this worker.
-        on_read: called regularly with the number of bytes read; may raise to stop.
-        on_data: gets the bytes of a pipe.
-        sharing: idle workers that may encode parts of a task whose text one process must read.
+    `on_read` is called regularly with the number of bytes read, and may raise to stop; `on_data` gets the bytes of a
+    pipe.
     """
     num_parts = 0
     given: list[Path] = []

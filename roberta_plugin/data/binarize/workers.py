@@ -55,11 +55,7 @@ class Workers:
     ) -> dict[str, tuple[int, str]]:
         """Write the part files of the tasks; return the size and SHA-256 of `to_hash` and of all pipes, by path.
 
-        Args:
-            tasks: the text to encode.
-            to_hash: files to hash at the same time.
-            num_bytes: size of the files that the tasks read; None if unknown.
-            meanwhile: called repeatedly while this process waits; must be short.
+        `meanwhile` is called repeatedly while this process waits, and must be short.
         """
         encoding = [self._executor.submit(_encode, task) for task in tasks]
         hashing = {source.path: self._executor.submit(_hash, source.path) for source in to_hash}

@@ -63,11 +63,6 @@ class ByteLevelBpe:
     ) -> None:
         """Make a tokenizer.
 
-        Args:
-            pieces: the piece of each id.
-            merges: pairs of pieces to join, best first.
-            use_fast_engine: encode with gigatoken where it is installed.
-
         Raises:
             ValueError: if a byte or the result of a merge has no id.
         """

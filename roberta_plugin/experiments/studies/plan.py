@@ -126,9 +126,7 @@ class PlannedStudy:
 def plan_study(settings: StudySettings, *, num_ranks: int | None = None) -> PlannedStudy:
     """Read a study, and work out what it takes.
 
-    Args:
-        settings: names the study file, and where the runs are done.
-        num_ranks: processes of a pretraining, if an earlier start has recorded them; None: as many as there are GPUs.
+    `num_ranks` are the processes of a pretraining that an earlier start has recorded; None: as many as there are GPUs.
 
     Raises:
         FileNotFoundError: if a file that it names does not exist.
@@ -151,10 +149,6 @@ def plan_study(settings: StudySettings, *, num_ranks: int | None = None) -> Plan
 
 def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
     """The plans of all variants.
-
-    Args:
-        study: the study.
-        num_ranks: processes of a pretraining on GPUs; on the CPU it is one.
 
     Raises:
         FileNotFoundError: if a tokenizer's or data file is missing that is needed.
@@ -204,11 +198,7 @@ def flops_of_update(shape: Shape, size: UpdateSize) -> float:
 
 
 def check_budget(plans: list[VariantPlan], study: Study) -> None:
-    """Refuse variants whose budgets differ by more than the study's tolerance.
-
-    Raises:
-        ValueError: naming the two variants that differ most.
-    """
+    """Refuse variants whose budgets differ by more than the study's tolerance."""
     equal, tolerance = study.budget.equal, study.budget.tolerance
     ordered = sorted(plans, key=lambda plan: plan.amount(equal))
     least, most = ordered[0], ordered[-1]

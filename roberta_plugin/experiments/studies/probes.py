@@ -223,11 +223,7 @@ def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model],
 
 
 def check_tuning(probe: TuningProbe, prepared: Prepared, path: Path) -> int:
-    """Refuse options that fairseq-train does not know, before a model is there to start from; return a model's cells.
-
-    Raises:
-        ValueError: naming the study file `path` and the probe.
-    """
+    """Refuse options that fairseq-train does not know, before a model is there; return the number of a model's cells."""
     try:
         content = tuning_grid(probe, prepared, [], num_ranks=0)
         content["axes"] = {**content["axes"], MODEL_AXIS: {"any": {"arch": "fast_roberta_base"}}}

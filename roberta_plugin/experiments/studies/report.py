@@ -27,13 +27,7 @@ BLUE, RED = "#1f4e8c", "#b04a3a"
 
 
 def write_report(study: Study, results: Results, root: Path) -> tuple[dict[str, Any], str]:
-    """Write results.json, report.md and the plots into `root`; return the content of the first two.
-
-    Args:
-        study: the study.
-        results: what results.json holds, without "comparisons".
-        root: folder of the study.
-    """
+    """Write results.json, report.md and the plots into `root`; return the content of the first two."""
     comparisons = {probe.name: compare(values) for probe in study.probes if (values := scaled(results, probe, study))}
     full = plain({**results, "comparisons": {name: asdict(one) for name, one in comparisons.items()}})
     text = as_markdown(study, full, comparisons)
@@ -84,13 +78,7 @@ def baselines_of(results: Results, probe: Probe) -> Mapping[str, float]:
 
 
 def standings(name: str, values: Mapping[str, Sequence[float]], losses: Mapping[str, float]) -> list[str]:
-    """Sentences on variants that know no more than counts of the training text.
-
-    Args:
-        name: of the probe.
-        values: bits per token by variant.
-        losses: as from `baselines_of`.
-    """
+    """Sentences on variants that know no more than counts of the training text."""
     if not losses:
         return []
     unigram, bigram = (losses[each] for each in LOSSES)

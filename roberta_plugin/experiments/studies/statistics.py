@@ -188,16 +188,7 @@ def _permutation_of_all(samples: Sequence[Sample]) -> float:
 def conclusions(
     name: str, values: Mapping[str, Sequence[float]], comparison: Comparison, *, reference: str, better: str, unit: str
 ) -> list[str]:
-    """Sentences on what differs by more than the seeds' noise, and on what these seeds cannot show.
-
-    Args:
-        name: of the probe.
-        values: as for `compare`.
-        comparison: its result.
-        reference: the variant that the others are compared with.
-        better: values that are better, "smaller" or "larger".
-        unit: of the values.
-    """
+    """Sentences on what differs by more than the seeds' noise, and on what these seeds cannot show."""
     if len(comparison.spreads) < 2:
         return [f"{name}: with one seed a variant nothing can be said about noise; give two seeds or more."]
     if not any(comparison.spreads.values()):

@@ -96,10 +96,6 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
 
     A folder with results.json alone gets its report from that.
 
-    Args:
-        settings: what to do.
-        say: receives messages for the user.
-
     Raises:
         FileNotFoundError: if a file that the study names does not exist; with `report_only`, if no study was begun.
         ValueError: as `plan_study`; if another process works in the folder; or if its results have other settings or
@@ -273,13 +269,8 @@ class Work:
     ) -> None:
         """Do the runs of a grid that are left, and note those that fail.
 
-        Args:
-            content: of the grid file; the caller has checked its options.
-            path: of the grid file, which is written.
-            folder: of the runs.
-            work: FLOPs of each run by its name.
-            name: what squeue shows beside the study's folder.
-            num_gpus: of a run on SLURM; None: as many as the study says.
+        The caller has checked the options of `content`. `work` has the FLOPs of each run by its name; `num_gpus` is for
+        a run on SLURM, None: as the study says.
         """
         settings, grid = self.settings, grid_from(content, path)
         runs = run_folders(grid, folder)
@@ -444,11 +435,8 @@ def all_contents(study: Study, plans: Sequence[VariantPlan]) -> dict[str, str]:
 def check_record(root: Path, now: Parts, *, redo: bool = False, only_read: bool = False) -> list[str]:
     """Compare with study.json of an earlier start, and write it again.
 
-    Args:
-        root: folder of the study.
-        now: what `settings_of` returned.
-        redo: whether to delete the results of what has changed, instead of refusing.
-        only_read: whether to write nothing, and to refuse a folder without a study.
+    With `redo`, the results of what has changed are deleted instead; with `only_read`, nothing is written, and a folder
+    without a study is refused.
 
     Returns:
         What was deleted, a line each.

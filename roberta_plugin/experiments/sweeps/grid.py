@@ -207,10 +207,6 @@ def cells_from(content: Mapping[str, Any], path: Path) -> list[Cell]:
 def checked_seeds(content: Any, *, where: str) -> tuple[str, ...]:
     """Seeds as they are written: whole numbers, each once.
 
-    Args:
-        content: a list of texts.
-        where: what messages begin with.
-
     Raises:
         ValueError: also for `01`, which is the seed 1 in another folder.
     """

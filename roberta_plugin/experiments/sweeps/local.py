@@ -39,13 +39,8 @@ def run_locally(
 ) -> None:
     """Train the runs, at most `num_parallel` at a time; they are stopped if this is interrupted.
 
-    Args:
-        folders: prepared runs.
-        num_parallel: how many at a time.
-        gpus_per_run: each of the parallel runs sees this many GPUs of its own; 0: all see all there are.
-        retries: how often a failed run is started again at once.
-        report: called with each run that starts ("started"), ends (its state) or is another process's ("elsewhere").
-        look: called several times a second.
+    `report` is called with each run that starts ("started"), ends (its state) or is another process's ("elsewhere"),
+    and `look` several times a second.
     """
     slots = environments(num_parallel, gpus_per_run=gpus_per_run)
     waiting = [(folder, retries) for folder in folders]
@@ -110,10 +105,7 @@ class SweepProgress:
     def __init__(self, folders: Sequence[RunFolder], *, share: Callable[[], float] | None = None) -> None:
         """Count the runs.
 
-        Args:
-            folders: the runs.
-            share: how much is done of a whole that these runs belong to, from 0 to 1, as of a study; None: the runs are
-                the whole.
+        `share` says how much is done, from 0 to 1, of a whole that these runs belong to, as of a study.
         """
         self._folders, self._share = folders, share
         self._num_ended = 0

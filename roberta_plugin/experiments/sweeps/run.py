@@ -56,11 +56,7 @@ class RunFolder:
         self.code: Path | None = None  # of a snapshot (`snapshot.py`); None: the code that runs now
 
     def check(self) -> None:
-        """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it.
-
-        Raises:
-            ValueError: naming the options that differ.
-        """
+        """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it."""
         known = self._read("run.json", "cell")
         if known is None:
             return
@@ -131,10 +127,7 @@ class RunFolder:
     def finish(self, *, exit_code: int, seconds: float, log_start: int = 0) -> str:
         """Write result.json, or failure.json with the reason; return the state.
 
-        Args:
-            exit_code: of fairseq-train.
-            seconds: how long it took.
-            log_start: where in log.txt this attempt begins.
+        The attempt begins at byte `log_start` of log.txt.
         """
         about: dict[str, Any] = {"exit_code": exit_code, "seconds": round(seconds, 1), "attempts": self._attempts()}
         about["metric"] = asdict(self.metric)

@@ -87,14 +87,7 @@ def submit(
 ) -> dict[str, str]:
     """Submit the runs as one array of which at most `num_parallel` tasks run at a time.
 
-    Args:
-        folders: prepared runs.
-        root: folder of the sweep, on a file system that all nodes see.
-        name: of the array, which squeue shows.
-        code: the code that the tasks run (`snapshot.py`).
-        num_parallel: limit on running tasks.
-        resources: what each run asks for.
-        after: what a job does with the folder of its run when that is done.
+    All nodes see the file system of `root`. `after` is what a job does with the folder of its run when that is done.
 
     Returns:
         The job id of each run, by the run's name.
@@ -123,11 +116,7 @@ def submit(
 
 
 def check_slurm(resources: Resources | None) -> None:
-    """Refuse resources that cannot work, or that lack a time limit, before anything is written.
-
-    Raises:
-        ValueError: naming the setting.
-    """
+    """Refuse resources that cannot work, or that lack a time limit, before anything is written."""
     if resources is None or not resources.time:
         raise ValueError(
             "The runs have no time limit, which --slurm needs: write `slurm: {time: 8:00:00}` in the grid file, or "
@@ -178,12 +167,7 @@ def wait_for_queue(
 ) -> None:
     """Wait until the queue holds no run any more; those that left it without training have failed.
 
-    Args:
-        folders: the runs.
-        root: folder of the sweep.
-        keep: which checkpoints stay; `all`, or those of runs that are done lose what is needed to resume.
-        say: receives messages for the user.
-        look: called after each poll, to show the progress.
+    Unless `keep` is `all`, runs that are done lose what is needed to resume. `look` is called after each poll.
 
     Raises:
         ChildProcessError: if SLURM has not answered for an hour.

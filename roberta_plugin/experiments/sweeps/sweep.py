@@ -74,11 +74,7 @@ def sweep(
 ) -> SweepReport:
     """Train what is left of a sweep, write the report, and return it.
 
-    Args:
-        settings: what to train.
-        grid: what `settings.grid` holds, from a caller that has made and checked it (`check_options`).
-        say: receives messages for the user.
-        share: for the display of the progress: how much is done of a study that the sweep belongs to, from 0 to 1.
+    A caller that has made the grid and checked it (`check_options`) gives it. `share`: see `SweepProgress`.
 
     Raises:
         FileNotFoundError: if the grid file or its data are missing.
@@ -214,9 +210,7 @@ class _Sweep:
 def check_options(grid: Grid, *, is_written: bool = True) -> None:
     """Check every cell's options and data as fairseq-train would at its start, before anything is started.
 
-    Args:
-        grid: the grid.
-        is_written: whether its file can be quoted; `finetune` writes it after this check.
+    A file that is not written yet cannot be quoted.
 
     Raises:
         ValueError: naming the cell, with fairseq's reason.

@@ -23,9 +23,7 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """The interval of each metric; the same in every call.
 
-    Args:
-        measure: how often each example counts (N,) -> metrics.
-        num_examples: N.
+    `measure` maps how often each example counts (N,) to the metrics.
     """
     rng = np.random.default_rng(SEED)
     found: dict[str, list[float]] = {}

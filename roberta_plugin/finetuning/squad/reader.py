@@ -52,11 +52,7 @@ def find_files(task: str, raw: Path, named: Mapping[str, str] | None = None) -> 
 def read_file(task: str, path: Path, *, needs_answers: bool, strict: bool = False) -> SquadFile:
     """Read and check a file.
 
-    Args:
-        task: "squad1", or "squad2", where a question may have no answer.
-        path: the file.
-        needs_answers: whether `answers` is required, as in all but test files.
-        strict: refuse answers that are not at their `answer_start`.
+    With `strict`, answers that are not at their `answer_start` are refused.
 
     Raises:
         ValueError: naming the file, the question or the paragraph, the bad value and what would be right.

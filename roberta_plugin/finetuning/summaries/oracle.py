@@ -25,13 +25,7 @@ _SMALL = 1e-8
 
 
 def oracle(sentences: Sequence[str], summary: Sequence[str], *, most: int = ORACLE_SENTENCES) -> list[int]:
-    """Numbers of the best sentences in the order of the text; empty if none has a word of the summary.
-
-    Args:
-        sentences: of the document.
-        summary: its sentences.
-        most: number of sentences at most.
-    """
+    """Numbers of the best sentences in the order of the text; empty if none has a word of the summary."""
     right = words(" ".join(summary))
     tokens = [words(sentence) for sentence in sentences]
     orders = [_Order([ngrams(each, order) for each in tokens], ngrams(right, order)) for order in (1, 2)]

@@ -179,10 +179,6 @@ def parted(text: str) -> str:
 def find_stories(raw: Path, splits: Mapping[str, tuple[str, ...]]) -> dict[str, list[Path]]:
     """The stories of each split, in folders or by lists; empty if there are none.
 
-    Args:
-        raw: folder.
-        splits: names of the folder of each split.
-
     Raises:
         FileNotFoundError: naming the list and the line, if a story is missing.
     """

@@ -27,11 +27,6 @@ def convert(
 ) -> tuple[list[str], dict[str, list[list[int]] | None]]:
     """The labels of the model, and of each split the labels of the words of each sentence; None if it has no tags.
 
-    Args:
-        task: one of the benchmark's tasks.
-        splits: the sentences of each split.
-        options: scheme, types, and whether invalid sequences are refused.
-
     Raises:
         ValueError: naming the file and the line of a tag that cannot be used.
     """

@@ -99,11 +99,7 @@ def read_file(
 ) -> list[Sentence]:
     """Read and check a file.
 
-    Args:
-        path: the file.
-        columns: of words and tags, by name or number; None: the usual one.
-        needs_tags: whether tags are required, as in all but test files.
-        called: the options that name the columns of words and tags in a file of columns, for messages.
+    `columns` of words and tags are names or numbers, None: the usual ones; `called` are the options that name them.
 
     Raises:
         ValueError: naming the file, the line and what would be right.

@@ -99,10 +99,6 @@ class ModelOnlyTask(FairseqTask):  # type: ignore[misc]
 def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     """The checked options of a checkpoint's model, for `build_model` of a fairseq task.
 
-    Args:
-        state: result of `checkpoint_files.load_state`.
-        path: its file, for errors.
-
     Raises:
         ValueError: if the model is not on the list, or an option has an invalid value.
     """
@@ -135,9 +131,6 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     defaults.
 
     Example: {"encoder_layers": 12, "encoder_embed_dim": 768, ..., "activation_fn": "gelu"}
-
-    Args:
-        state: content of a checkpoint file: "model", and "cfg" or, in older files, "args".
 
     Raises:
         ValueError: if it is not a checkpoint of a RoBERTa.
@@ -198,11 +191,6 @@ def num_symbols(state: Mapping[str, Any]) -> int:
 
 def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.Module:
     """Build the checkpoint's model with its parameters and heads, in evaluation mode, on the CPU.
-
-    Args:
-        state: result of `checkpoint_files.load_state`.
-        path: its file, for errors.
-        dictionary: fairseq's, with <mask>.
 
     Raises:
         ValueError: as `model_arguments` and `load_parameters`.

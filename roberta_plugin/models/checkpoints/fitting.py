@@ -36,11 +36,7 @@ class HasHeads(Protocol):
 
 
 def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
-    """Refuse a checkpoint of another vocabulary or another number of positions, which torch would report as shapes.
-
-    Raises:
-        ValueError: naming both numbers and the remedy.
-    """
+    """Refuse a checkpoint of another vocabulary or another number of positions, which torch would report as shapes."""
     own = model.state_dict()
     if TOKENS in state and len(state[TOKENS]) != len(own[TOKENS]):
         raise ValueError(
