@@ -21,12 +21,7 @@ _LONGEST_SILENCE = 600.0  # ... but at least every ten minutes
 
 
 class Progress:
-    """A context manager around one step that counts bytes.
-
-    Attributes:
-        label: name of the step.
-        total: bytes in all; None if unknown.
-    """
+    """A context manager around one step that counts bytes."""
 
     def __init__(self, label: str, total: int | None, *, is_shown: bool = True, stream: TextIO | None = None) -> None:
         self.label, self.total = label, total

@@ -37,7 +37,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.dynamic_masking import Masked
-from roberta_plugin.data.mmap_tokens import MmapTokens, bad_id_error
 from roberta_plugin.data.rounding import round_up
 
 SIMILAR = 0.9  # of the longest sequence of a batch; shorter ones begin another batch
@@ -59,24 +58,6 @@ def fill_rows(
     """Copy the ranges `starts`, `lengths` (n,) of `tokens` into `rows` (n,) of `batch` (B, T), from column 1 on."""
     for row, start, length in zip(rows.tolist(), starts.tolist(), lengths.tolist(), strict=True):
         batch[row, 1 : 1 + length] = tokens[start : start + length]
-
-
-def check_batch(
-    batch: NDArray[np.int64],
-    *,
-    vocab_size: int,
-    source: MmapTokens,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-) -> None:
-    """Refuse ids outside the vocabulary in `batch`, which holds the ranges `starts`, `lengths` of `source`."""
-    if batch.size == 0 or (batch.max() < vocab_size and batch.min() >= 0):
-        return
-    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-        part = source.tokens[start : start + length]
-        is_bad = (part >= vocab_size) | (part < 0)
-        if is_bad.any():
-            raise bad_id_error(source, start + int(np.argmax(is_bad)), vocab_size)
 
 
 def cut_by_length(

@@ -80,7 +80,6 @@ class EpochOrder:
         seed: int,
         epoch: int,
         counts: Sequence[int] | None = None,
-        lengths: Callable[[NDArray[np.int64]], NDArray[np.int32]] | None = None,
         lengths_of: Callable[[Addresses], NDArray[np.int32]] | None = None,
     ) -> None:
         """Describe the order.
@@ -90,11 +89,8 @@ class EpochOrder:
             seed: seed of the run.
             epoch: number of the epoch, from 1.
             counts: blocks that an epoch takes from each corpus (default: all of each).
-            lengths: maps global indices to tokens of the blocks; None if all are equal, so grouping is not needed.
-            lengths_of: maps addresses to tokens, where the length of a block depends on its pass.
+            lengths_of: maps addresses to tokens of the blocks; None if all are equal, so grouping is not needed.
         """
-        if lengths is not None:
-            lengths_of = lambda addresses: lengths(addresses.indices)  # noqa: E731
         self._num_blocks = list(num_blocks)
         self._counts = self._num_blocks if counts is None else list(counts)
         assert len(self._counts) == len(self._num_blocks)
@@ -196,7 +192,7 @@ def cut_in_parts(
 def cut_batches(
     lengths: NDArray[np.int32],
     *,
-    max_tokens: int | None,
+    max_tokens: int,
     max_sentences: int | None,
     required_batch_size_multiple: int = 1,
     padded: bool = True,
@@ -213,24 +209,15 @@ def cut_batches(
     Example: lengths 4 3 5 2 2 and max_tokens 10 -> bounds 0 2 4 5 if padded: 2 x 4, 2 x 5 and 1 x 2 tokens; without
     padding -> bounds 0 2 5: 7 and 9 tokens.
 
-    Raises:
-        ValueError: if neither limit is given, or one block alone exceeds `max_tokens`.
+    No block alone exceeds `max_tokens` (`check_token_limit`).
     """
-    if max_tokens is None and max_sentences is None:
-        raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
     num_blocks = len(lengths)
-    given_tokens, longest_block = max_tokens, int(lengths.max(initial=0))
-    if multiple > 1 and max_tokens is not None:
-        if padded:
-            lengths = round_up(lengths, multiple)
-        else:
-            max_tokens -= max_tokens % multiple
-    longest = int(lengths.max(initial=0))
-    if max_tokens is None or (max_sentences is not None and longest * max_sentences <= max_tokens):
-        assert max_sentences is not None
+    if multiple > 1 and padded:
+        lengths = round_up(lengths, multiple)
+    elif multiple > 1:
+        max_tokens -= max_tokens % multiple
+    if max_sentences is not None and int(lengths.max(initial=0)) * max_sentences <= max_tokens:
         return np.minimum(np.arange(0, num_blocks + max_sentences, max_sentences), num_blocks)
-    assert given_tokens is not None
-    check_token_limit(longest, max_tokens=given_tokens, longest=longest_block, multiple=multiple)
     if not padded:
         return _cut_by_sum(lengths, max_tokens=max_tokens, widest=max_sentences or num_blocks)
     bounds = [0]

@@ -43,7 +43,6 @@ from roberta_plugin.data.blocks import (
     BreakMode,
     EqualBlocks,
     UnequalBlocks,
-    check_break_mode,
     count_item_blocks,
     count_items,
     cut_items,
@@ -69,7 +68,6 @@ def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode)
     Raises:
         ValueError: as `make_blocks`, or if the part of the .idx that is read is damaged.
     """
-    check_break_mode(break_mode, block_length=block_length)
     if tokens.num_items <= _ITEMS_WITHOUT_TABLE:
         check_sizes(tokens)
     if break_mode == "none":

@@ -20,7 +20,7 @@ Shapes: N blocks, I items.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from roberta_plugin.data.array_files import take_mapped
 from roberta_plugin.data.rounding import ceil_div
 
 BreakMode = Literal["none", "complete", "complete_doc", "eos"]
+SEPARATOR = 1  # tokens of a blank line, which is </s> alone
 _ITEMS_AT_ONCE = 2**19  # sizes in memory at a time
 
 
@@ -120,9 +121,7 @@ class UnequalBlocks:
         return take_mapped(self._lengths, indices).astype(np.int64)
 
 
-def make_blocks(
-    sizes: NDArray[np.int32], *, block_length: int, break_mode: BreakMode, separator_length: int = 1
-) -> Blocks:
+def make_blocks(sizes: NDArray[np.int32], *, block_length: int, break_mode: BreakMode) -> Blocks:
     """Cut the items of a small corpus into blocks; `block_tables.open_blocks` does it for a corpus of any size.
 
     Args:
@@ -131,31 +130,20 @@ def make_blocks(
         break_mode: `none`: a block every block_length tokens; `complete`: as many whole items as fit; `complete_doc`:
             the same, but never across a blank line; `eos`: one item per block, blank lines left out. See the example
             above.
-        separator_length: tokens of a blank line's item, which is </s> alone.
 
     Raises:
-        ValueError: if `block_length` is below 1, the break mode is unknown, or `complete_doc` is requested and there
-            is no blank line.
+        ValueError: if `complete_doc` is requested and there is no blank line.
     """
-    check_break_mode(break_mode, block_length=block_length)
     if break_mode == "none":
         return EqualBlocks(int(sizes.sum(dtype=np.int64)), block_length=block_length)
-    counts = count_items(sizes, block_length=block_length, break_mode=break_mode, separator_length=separator_length)
-    parts = list(cut_items(sizes, block_length=block_length, break_mode=break_mode, separator_length=separator_length))
+    counts = count_items(sizes, block_length=block_length, break_mode=break_mode)
+    parts = list(cut_items(sizes, block_length=block_length, break_mode=break_mode))
     starts = np.concatenate([np.empty(0, np.int64), *(part.starts for part in parts)])
     lengths = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
     longest = int(lengths.max(initial=0))
     return UnequalBlocks(
         starts, lengths, num_split=counts.num_split, num_separators=counts.num_separators, longest=longest
     )
-
-
-def check_break_mode(break_mode: BreakMode, *, block_length: int) -> None:
-    """Refuse settings that `make_blocks` refuses for any items."""
-    if block_length < 1:
-        raise ValueError(f"A block needs at least one token, got a block length of {block_length}.")
-    if break_mode not in get_args(BreakMode):
-        raise ValueError(f"--sample-break-mode must be none, complete, complete_doc or eos, got {break_mode!r}.")
 
 
 class Sizes(Protocol):
@@ -173,13 +161,13 @@ class ItemCounts(NamedTuple):
     num_separators: int
 
 
-def count_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode, separator_length: int = 1) -> ItemCounts:
+def count_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode) -> ItemCounts:
     """Count items in windows; refuse `complete_doc` if there is no blank line (see `make_blocks`)."""
     num_split = num_separators = 0
     for _, window in windows(sizes):
         num_split += int((window > block_length).sum())
         if break_mode in ("complete_doc", "eos"):
-            num_separators += int((window == separator_length).sum())
+            num_separators += int((window == SEPARATOR).sum())
     if break_mode == "complete_doc" and not num_separators:
         raise ValueError(
             "--sample-break-mode complete_doc needs documents separated by blank lines, but the data have none: "
@@ -195,11 +183,11 @@ def windows(sizes: Sizes) -> Iterator[tuple[int, NDArray[np.int32]]]:
         yield start, sizes[start : start + _ITEMS_AT_ONCE]
 
 
-def cut_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode, separator_length: int = 1) -> Iterator[Part]:
+def cut_items(sizes: Sizes, *, block_length: int, break_mode: BreakMode) -> Iterator[Part]:
     """The blocks of every break mode but `none`, in parts, from left to right; arguments as in `make_blocks`."""
     if break_mode == "eos":
-        return _one_item_a_block(sizes, block_length, separator_length)
-    return _packed_items(sizes, block_length, separator_length if break_mode == "complete_doc" else None)
+        return _one_item_a_block(sizes, block_length)
+    return _packed_items(sizes, block_length, SEPARATOR if break_mode == "complete_doc" else None)
 
 
 class Part(NamedTuple):
@@ -223,16 +211,16 @@ def _cut(sizes: NDArray[np.int64], block_length: int) -> tuple[NDArray[np.int64]
     return pieces, items
 
 
-def count_item_blocks(sizes: NDArray[np.int32], block_length: int, separator_length: int = 1) -> NDArray[np.int64]:
+def count_item_blocks(sizes: NDArray[np.int32], block_length: int) -> NDArray[np.int64]:
     """Blocks of each item (I,) in `eos`: none of a blank line, and none for a remainder that is </s> alone."""
-    counts: NDArray[np.int64] = ceil_div(np.maximum(sizes.astype(np.int64) - separator_length, 0), block_length)
+    counts: NDArray[np.int64] = ceil_div(np.maximum(sizes.astype(np.int64) - SEPARATOR, 0), block_length)
     return counts
 
 
-def _one_item_a_block(sizes: Sizes, block_length: int, separator_length: int) -> Iterator[Part]:
+def _one_item_a_block(sizes: Sizes, block_length: int) -> Iterator[Part]:
     position = 0
     for _, window in windows(sizes):
-        num_blocks = count_item_blocks(window, block_length, separator_length)
+        num_blocks = count_item_blocks(window, block_length)
         ends = position + np.cumsum(window, dtype=np.int64)
         items = np.repeat(np.arange(len(window)), num_blocks)
         pieces = np.arange(len(items)) - np.repeat(np.cumsum(num_blocks) - num_blocks, num_blocks)

@@ -134,8 +134,7 @@ def baselines_of(
         train: prefixes of the training text, PREFIX.bin and PREFIX.idx, all with the dict.txt of the first.
         splits: prefixes of each split.
 
-    Returns:
-        None for a split without a token that masking can choose.
+    A split without a token that masking can choose has None.
 
     Raises:
         ValueError: if a token id is not in the vocabulary.

@@ -88,16 +88,8 @@ _HALF = np.uint64(32)
 def permute(
     positions: NDArray[np.int64], *, size: int | NDArray[np.int64], keys: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Element `positions` (n,) of the permutations of 0 to `size` - 1, (n,) or one number, that `keys` (n,) choose.
-
-    Raises:
-        ValueError: if a position is not in 0 to `size` - 1.
-    """
-    if len(positions) and not ((positions >= 0) & (positions < size)).all():
-        raise ValueError(
-            f"A permutation of {size} elements has the positions 0 to {int(np.max(size)) - 1}, got "
-            f"{positions.min()} to {positions.max()}."
-        )
+    """Element `positions` (n,) of the permutations of 0 to `size` - 1, (n,) or one number, that `keys` (n,) choose."""
+    assert ((positions >= 0) & (positions < size)).all(), "a position outside of the permutation"
     sizes, keys = np.broadcast_to(size, positions.shape), np.broadcast_to(keys, positions.shape)
     found = np.empty(len(positions), dtype=np.int64)
     is_small = sizes < _SMALL

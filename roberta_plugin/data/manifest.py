@@ -4,8 +4,6 @@
  "tokenizer": {...}, "dict_sha256": "...", "num_symbols": 50264, "made_by": {...},
  "splits": {"train": {"inputs": [{"path", "bytes", "sha256", "format"}], "rules": {...}, "counts": {...},
                       "outputs": {"train.bin": {"bytes", "sha256"}, ...}, "dict_sha256", "plan_sha256"}}}
-
-Earlier files of format 2 also hold a hash of the other entries, "sha256", which is not read.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.batches import PREDICTED_MULTIPLE, check_batch, fill_rows, pack, pad_width
+from roberta_plugin.data.batches import PREDICTED_MULTIPLE, fill_rows, pack, pad_width
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import Addresses, EpochOrder
 from roberta_plugin.data.blocks import Blocks
 from roberta_plugin.data.dynamic_masking import Masked, Masker
-from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.mmap_tokens import MmapTokens, check_ranges
 
 
 class SplitFile(NamedTuple):
@@ -209,7 +209,7 @@ class MaskedLMDataset(BlockDataset):
         for source, rows, starts, lengths in parts:
             fill_rows(batch, source.tokens.tokens, rows=rows, starts=starts, lengths=lengths)
             all_lengths[rows] = lengths + 1
-            check_batch(batch, vocab_size=self.vocab_size, source=source.tokens, starts=starts, lengths=lengths)
+            check_ranges(batch, vocab_size=self.vocab_size, source=source.tokens, starts=starts, lengths=lengths)
         return batch, all_lengths
 
     def _by_source(self, indices: NDArray[np.int64]) -> Iterator[tuple[Any, NDArray[np.int64], NDArray[np.int64]]]:

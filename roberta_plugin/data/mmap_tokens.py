@@ -206,10 +206,6 @@ class MmapTokensWriter:
 
         with MmapTokensWriter("data-bin/train", best_dtype(vocab_size)) as writer:
             writer.write(ids, sizes)   # any number of times
-
-    Attributes:
-        num_items: items written so far.
-        num_tokens: tokens written so far.
     """
 
     def __init__(self, prefix: str | os.PathLike[str], dtype: np.dtype[Any] | type[np.integer[Any]]) -> None:
@@ -291,6 +287,24 @@ def check_ids(tokens: MmapTokens, vocab_size: int) -> None:
         if part.max() >= vocab_size or part.min() < 0:
             bad = int(np.argmax((part >= vocab_size) | (part < 0)))
             raise bad_id_error(tokens, start + bad, vocab_size)
+
+
+def check_ranges(
+    ids: NDArray[np.integer[Any]],
+    *,
+    vocab_size: int,
+    source: MmapTokens,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+) -> None:
+    """Refuse ids outside the vocabulary, which the ranges `starts`, `lengths` of `source` hold; names file and line."""
+    if ids.size == 0 or (ids.max() < vocab_size and ids.min() >= 0):
+        return
+    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        part = source.tokens[start : start + length]
+        is_bad = (part >= vocab_size) | (part < 0)
+        if is_bad.any():
+            raise bad_id_error(source, start + int(np.argmax(is_bad)), vocab_size)
 
 
 def check_sizes(tokens: MmapTokens) -> None:

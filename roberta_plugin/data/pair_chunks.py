@@ -23,7 +23,7 @@ Shapes: D documents, J chunks of two sentences or more (joint), K chunks of one 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO, Any, Literal, NamedTuple, get_args
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,16 +113,8 @@ def open_chunks(tokens: MmapTokens, *, pair_format: PairFormat, targets: Targets
     """Cut a .bin file into chunks, or open the table of an earlier run.
 
     Raises:
-        ValueError: if the data have no pairs: too few documents, or no document of two sentences; or for an unknown
-            format, a target below 2 tokens or a probability outside 0 to 1.
+        ValueError: if the data have no pairs: too few documents, or no document of two sentences.
     """
-    if pair_format not in get_args(PairFormat):
-        raise ValueError(f"--input-format must be segment-pair or sentence-pair to make pairs, got {pair_format!r}.")
-    if targets.longest < 2 or not 0.0 <= targets.short_prob <= 1.0:
-        raise ValueError(
-            f"Pairs need room for 2 tokens or more, and a --short-seq-prob between 0 and 1; got {targets.longest} and "
-            f"{targets.short_prob}."
-        )
     if tokens.num_items <= _ITEMS_WITHOUT_TABLE:
         check_sizes(tokens)
         arrays, counts = make_chunks(tokens.sizes, pair_format=pair_format, targets=targets)

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.array_files import take_mapped
 from roberta_plugin.data.counter_random import add_to_keys, bits64, make_keys
-from roberta_plugin.data.mmap_tokens import MmapTokens, bad_id_error
+from roberta_plugin.data.mmap_tokens import MmapTokens, check_ranges
 from roberta_plugin.data.pair_chunks import Chunks
 
 NUM_SPECIALS = 4  # <s>, and the three </s> of a pair
@@ -297,12 +297,7 @@ def _texts(source: MmapTokens, pairs: Pairs, *, eos_id: int, vocab_size: int) ->
     ids = np.concatenate(
         [tokens[start : start + span] for start, span in zip(starts.tolist(), spans.tolist(), strict=True)]
     )
-    if len(ids) and (ids.max() >= vocab_size or ids.min() < 0):
-        for start, span in zip(starts.tolist(), spans.tolist(), strict=True):
-            part = tokens[start : start + span]
-            is_bad = (part >= vocab_size) | (part < 0)
-            if is_bad.any():
-                raise bad_id_error(source, start + int(np.argmax(is_bad)), vocab_size)
+    check_ranges(ids, vocab_size=vocab_size, source=source, starts=starts, lengths=spans)
     is_text = ids != eos_id
     text: NDArray[Any] = ids[is_text]
     begins: NDArray[np.bool_] = np.concatenate([[True], ~is_text[:-1]])[is_text]

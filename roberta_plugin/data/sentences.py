@@ -42,20 +42,6 @@ def paragraphs_path(prefix: str | os.PathLike[str]) -> str:
     return f"{os.fspath(prefix)}.paragraphs"
 
 
-def read_paragraphs(prefix: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """1 for each line of the .bin that began a line of the text, 0 for the others (I,), memory-mapped.
-
-    Raises:
-        FileNotFoundError: if the text was not split into sentences.
-    """
-    path = paragraphs_path(prefix)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} does not exist: only `roberta binarize --split-sentences` writes it.")
-    if os.path.getsize(path) == 0:
-        return np.empty(0, dtype=np.uint8)
-    return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
-
-
 def split_lines(lines: Sequence[str]) -> tuple[list[str], NDArray[np.uint8]]:
     """The sentences of all lines (I,), and whether each begins a line (I,)."""
     sentences: list[str] = []

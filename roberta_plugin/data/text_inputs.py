@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import IO
 
@@ -145,15 +145,6 @@ def lines_of(block: bytes, *, source: TextInput, first_line: int, rules: LineRul
     except UnicodeDecodeError:
         lines, num_bad = _lines_one_by_one(block, source.name, first_line, rules)
     return _trim(lines, rules), num_bad
-
-
-def read_lines(sources: Sequence[TextInput], *, rules: LineRules = FAIRSEQ_RULES) -> Iterator[list[str]]:
-    """Lines of all inputs, in lists of about a megabyte of text."""
-    for source in sources:
-        line = 1
-        for block in read_blocks(source):
-            yield lines_of(block, source=source, first_line=line, rules=rules)[0]
-            line += count_lines(block)
 
 
 def count_lines(block: bytes) -> int:

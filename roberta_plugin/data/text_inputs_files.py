@@ -183,11 +183,9 @@ _JSONL_NAMES = (".jsonl", ".ndjson")
 _BYTES_TO_LOOK_AT = 2**16
 _BEGIN_OF_OBJECT = re.compile(rb'\{\s*"')
 # first bytes of files that are not plain text, their format, and the remedy
+_NAMES = {".gz": "gzip", ".zst": "Zstandard", ".xz": "xz", ".bz2": "bzip2"}
 _FOREIGN = (
-    (b"\x1f\x8b", "compressed with gzip", "rename it to end in .gz"),
-    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard", "rename it to end in .zst"),
-    (b"\xfd7zXZ\x00", "compressed with xz", "rename it to end in .xz"),
-    (b"BZh", "compressed with bzip2", "rename it to end in .bz2"),
+    *((_MAGIC[suffix], f"compressed with {name}", f"rename it to end in {suffix}") for suffix, name in _NAMES.items()),
     (b"PK\x03\x04", "a zip archive", "unpack it first"),
     (b"PAR1", "a Parquet file", "write its text to JSON Lines first"),
     (b"\xff\xfe", "UTF-16 text", "convert it with `iconv -f UTF-16 -t UTF-8`"),

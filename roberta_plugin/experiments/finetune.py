@@ -162,9 +162,6 @@ def evaluate_best(plan: FinetunePlan, facts: Mapping[str, Any]) -> tuple[list[Ev
     """Evaluate the best cell's finished runs on every split but train; then delete checkpoints that are not kept.
 
     The raw outputs of every run are stored first: with more seeds or cells, another cell may become the best one.
-
-    Returns:
-        The evaluations, and their table.
     """
     settings, metric, folders = plan.settings, plan.grid.metric, plan.runs
     of = partial(

@@ -32,8 +32,7 @@ _FAIRSEQS, _OURS = "sentence_prediction", "roberta_sentence_prediction"  # the s
 def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[Any, Any]:
     """A fine-tuned model and its task, for data prepared as its training data were.
 
-    Returns:
-        The model in evaluation mode on the CPU, and fairseq's task.
+    The model is in evaluation mode, on the CPU.
 
     Raises:
         FileNotFoundError: if the checkpoint does not exist.

@@ -15,7 +15,6 @@ In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2,
 roberta_summarization or roberta_embedding:
 
     examples_dataset    a split                       -> batches of examples of similar length
-    embedding_dataset   ... in parts of similar length, for vectors
     identity            a prepared folder             -> what a checkpoint remembers of its data
 
 At any time, by `roberta inspect`:

@@ -6,13 +6,11 @@ Shapes: N examples of a split, S their sequences.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.corpus_statistics import LENGTH_SHARES, NO_LENGTHS, percentiles
-from roberta_plugin.data.mmap_tokens import check_ids
 from roberta_plugin.finetuning.benchmarks import benchmark_of, option_fields, options_for
 from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit
 from roberta_plugin.kinds import KINDS, kind_class
@@ -60,32 +58,6 @@ def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
             f"{prepared.folder / NAME}: the files and the columns of the split {split.name!r} do not agree about "
             f"{', '.join(wrong)}."
         )
-    split = replace(split, files={})  # changed files are in `faults` already; continue to what is wrong with them
-    try:
-        sequences, _, _ = split.sequences, split.offsets, split.columns
-        check_ids(sequences, len(prepared.vocabulary))
-        for name in split.facts["arrays"]:
-            split.array(name)
-        num_records = sum(1 for _ in split.records())
-    except (ValueError, OSError) as error:
-        return [*faults, str(error)]
-    if num_records != split.facts["records"]:
-        faults.append(f"{split.name}.jsonl has {num_records} records, and prepared.json says {split.facts['records']}.")
-    longest = int(prepared.settings.get("max_length", sequences.sizes.max(initial=0)))
-    is_long = sequences.sizes > longest
-    if is_long.any():
-        faults.append(f"sequence {int(np.argmax(is_long))} has more than {longest} tokens.")
-    if len(sequences):
-        begins, ends = sequences.starts, sequences.starts + sequences.sizes - 1
-        outside = (begins < 0) | (ends >= sequences.num_tokens)
-        if outside.any():
-            faults.append(f"{sequences.prefix}.idx: sequence {int(np.argmax(outside))} lies outside of the .bin.")
-            return faults
-        specials = (sequences.tokens[begins] == prepared.vocabulary.bos_id) & (
-            sequences.tokens[ends] == prepared.vocabulary.eos_id
-        )
-        if not specials.all():
-            faults.append(f"sequence {int(np.argmin(specials))} does not begin with <s> or not end with </s>.")
     return faults
 
 
@@ -103,7 +75,7 @@ def remarks(prepared: Prepared, splits: Sequence[str] | None = None) -> list[str
 
 
 def _remarks(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
-    for found in split.facts.get("lengths", ()):  # folders of earlier versions have none
+    for found in split.facts["lengths"]:
         if found["longer"]:
             yield (
                 f"{found['longer']:,} of {found['number']:,} {found['texts']} are longer than {found['limit']:,} "

@@ -15,10 +15,14 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from roberta_plugin.kinds import LONG_TEXTS, OWN, POOLINGS
-from roberta_plugin.settings import check_values
-from roberta_plugin.settings import setting as option
+from roberta_plugin.settings import check_values, setting
 
 Stage = Literal["prepare", "score"]
+
+
+def option(help_text: str, *, default: Any = None, stage: Stage = "prepare", **more: Any) -> Any:
+    """A field that is an option of a stage; `more` as in `settings.setting`."""
+    return setting(default, help_text, stage=stage, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +47,9 @@ class TaskOptions:
 class FileOptions(TaskOptions):
     """Options of a task whose files may have any names."""
 
-    train: str | None = option(
-        None, "file in --raw to train on, if its name differs from the usual ones", stage="prepare", metavar="FILE"
-    )
-    valid: str | None = option(None, "file of the development set", stage="prepare", metavar="FILE")
-    test: str | None = option(None, "file of the test set", stage="prepare", metavar="FILE")
+    train: str | None = option("file in --raw to train on, if its name differs from the usual ones", metavar="FILE")
+    valid: str | None = option("file of the development set", metavar="FILE")
+    test: str | None = option("file of the test set", metavar="FILE")
 
     @property
     def files(self) -> dict[str, str]:
@@ -69,10 +71,7 @@ class XnliOptions(TaskOptions):
     """Options of XNLI."""
 
     language: str | None = option(
-        None,
-        "language of the training text and of the development set that chooses checkpoints (en)",
-        stage="prepare",
-        choices=XNLI_LANGUAGES,
+        "language of the training text and of the development set that chooses checkpoints (en)", choices=XNLI_LANGUAGES
     )
 
 
@@ -80,22 +79,16 @@ class XnliOptions(TaskOptions):
 class SquadOptions(FileOptions):
     """Options of squad1 and squad2."""
 
-    question_length: int | None = option(
-        None, "tokens of a question; longer ones are cut (64)", stage="prepare", smallest=1
-    )
+    question_length: int | None = option("tokens of a question; longer ones are cut (64)", smallest=1)
     doc_stride: int | None = option(
-        None,
-        "tokens of the passage between the starts of two windows (128, or half the room for the passage)",
-        stage="prepare",
-        smallest=1,
+        "tokens of the passage between the starts of two windows (128, or half the room for the passage)", smallest=1
     )
     strict: bool = option(
-        False, "refuse answers that are not at their answer_start, instead of looking for them", stage="prepare"
+        "refuse answers that are not at their answer_start, instead of looking for them", default=False
     )
-    n_best: int | None = option(None, "candidate answers written for each question (20)", stage="score", smallest=1)
-    max_answer_length: int | None = option(None, "most tokens of an answer (30)", stage="score", smallest=1)
+    n_best: int | None = option("candidate answers written for each question (20)", stage="score", smallest=1)
+    max_answer_length: int | None = option("most tokens of an answer (30)", stage="score", smallest=1)
     null_threshold: float | None = option(
-        None,
         "probability of no answer, from 0 to 1, above which a question is left unanswered (default: the threshold "
         "with the best F1 on the development set)",
         stage="score",
@@ -111,13 +104,11 @@ class RaceOptions(TaskOptions):
     """Options of race and multiple_choice."""
 
     question_length: int | None = option(
-        None, "tokens of question and option together; longer ones are cut (128)", stage="prepare", smallest=1
+        "tokens of question and option together; longer ones are cut (128)", smallest=1
     )
     order: str | None = option(
-        None,
         "which text comes first in the model's input (passage); checkpoints of fairseq's sentence_ranking need "
         "question",
-        stage="prepare",
         choices=("passage", "question"),
     )
 
@@ -127,55 +118,35 @@ class TaggingOptions(FileOptions):
     """Options of conll2003, wnut17 and tagging."""
 
     doc_stride: int | None = option(
-        None,
-        "tokens between the starts of two windows of a text that does not fit into one (128)",
-        stage="prepare",
-        smallest=1,
+        "tokens between the starts of two windows of a text that does not fit into one (128)", smallest=1
     )
     label_pieces: str | None = option(
-        None,
         "which tokens of a word learn its tag (first); the first one also gives the prediction",
-        stage="prepare",
         choices=("first", "all"),
     )
     context: str | None = option(
-        None,
         "what the model reads at once: each sentence alone (sentence), or a whole document in windows",
-        stage="prepare",
         choices=("sentence", "document"),
     )
     tokens_column: str | None = option(
-        None,
         "column of the words: its number from 1 on (1), its name in the first line, or a field of JSON Lines (tokens)",
-        stage="prepare",
         metavar="COLUMN",
     )
     tags_column: str | None = option(
-        None,
-        "the same for the tags (the last column; the field tags or ner_tags)",
-        stage="prepare",
-        metavar="COLUMN",
+        "the same for the tags (the last column; the field tags or ner_tags)", metavar="COLUMN"
     )
     scheme: str | None = option(
-        None,
         "how the files mark entities (default: found out); plain: the tags are no entities, such as parts of speech",
-        stage="prepare",
         choices=("iob1", "iob2", "iobes", "bilou", "plain"),
     )
     types: str | None = option(
-        None,
-        "types of the entities, separated by commas (default: those of the files)",
-        stage="prepare",
-        metavar="TYPES",
-        tasks=("tagging",),
+        "types of the entities, separated by commas (default: those of the files)", metavar="TYPES", tasks=("tagging",)
     )
     strict: bool = option(
-        False,
-        "refuse tags that are not valid in their scheme, instead of reading them as conlleval does",
-        stage="prepare",
+        "refuse tags that are not valid in their scheme, instead of reading them as conlleval does", default=False
     )
     valid_sequences: bool = option(
-        False, "choose the most probable sequence of tags among those that are valid", stage="score"
+        "choose the most probable sequence of tags among those that are valid", stage="score", default=False
     )
 
 
@@ -184,11 +155,7 @@ class SuperGlueOptions(TaskOptions):
     """Options of WinoGrande; the other tasks of SuperGLUE have none."""
 
     size: str | None = option(
-        None,
-        "size of the training set (xl)",
-        stage="prepare",
-        choices=("xs", "s", "m", "l", "xl"),
-        tasks=("WinoGrande",),
+        "size of the training set (xl)", choices=("xs", "s", "m", "l", "xl"), tasks=("WinoGrande",)
     )
 
 
@@ -196,53 +163,30 @@ class SuperGlueOptions(TaskOptions):
 class SummariesOptions(FileOptions):
     """Options of summaries and cnn_dailymail."""
 
-    sentence_length: int | None = option(
-        None, "tokens of a sentence; longer ones are cut (200)", stage="prepare", smallest=1
-    )
+    sentence_length: int | None = option("tokens of a sentence; longer ones are cut (200)", smallest=1)
     doc_stride: int | None = option(
-        None,
         "tokens between the starts of two windows of a document that does not fit into one (half of --max-length)",
-        stage="prepare",
         smallest=1,
     )
     oracle_sentences: int | None = option(
-        None, "most sentences of a document that are labelled as its summary (3)", stage="prepare", smallest=1
+        "most sentences of a document that are labelled as its summary (3)", smallest=1
     )
     id_field: str | None = option(
-        None,
-        "column of the id (id; without one, the number of the line)",
-        stage="prepare",
-        metavar="FIELD",
-        tasks=("summaries",),
+        "column of the id (id; without one, the number of the line)", metavar="FIELD", tasks=("summaries",)
     )
     text_field: str | None = option(
-        None,
-        "column of the text, or of a list of its sentences (text)",
-        stage="prepare",
-        metavar="FIELD",
-        tasks=("summaries",),
+        "column of the text, or of a list of its sentences (text)", metavar="FIELD", tasks=("summaries",)
     )
     summary_field: str | None = option(
-        None,
-        "column of the summary, or of a list of its sentences (summary)",
-        stage="prepare",
-        metavar="FIELD",
-        tasks=("summaries",),
+        "column of the summary, or of a list of its sentences (summary)", metavar="FIELD", tasks=("summaries",)
     )
     train: str | None = option(
-        None,
-        "table in --raw to train on, if its name differs from the usual ones",
-        stage="prepare",
-        metavar="FILE",
-        tasks=("summaries",),
+        "table in --raw to train on, if its name differs from the usual ones", metavar="FILE", tasks=("summaries",)
     )
-    valid: str | None = option(
-        None, "file of the development set", stage="prepare", metavar="FILE", tasks=("summaries",)
-    )
-    test: str | None = option(None, "file of the test set", stage="prepare", metavar="FILE", tasks=("summaries",))
-    num_sentences: int | None = option(None, "sentences of a summary (3)", stage="score", smallest=1)
+    valid: str | None = option("file of the development set", metavar="FILE", tasks=("summaries",))
+    test: str | None = option("file of the test set", metavar="FILE", tasks=("summaries",))
+    num_sentences: int | None = option("sentences of a summary (3)", stage="score", smallest=1)
     length_share: float | None = option(
-        None,
         "instead of a number of sentences: the share of the document's words, from 0 to 1, that a summary has at least",
         stage="score",
         smallest=0.0,
@@ -250,7 +194,6 @@ class SummariesOptions(FileOptions):
         metavar="SHARE",
     )
     min_probability: float | None = option(
-        None,
         "instead of a number of sentences: choose those with this probability or more, from 0 to 1",
         stage="score",
         smallest=0.0,
@@ -258,7 +201,7 @@ class SummariesOptions(FileOptions):
         metavar="P",
     )
     no_trigram_blocking: bool = option(
-        False, "also choose sentences that share three words in a row with one chosen before", stage="score"
+        "also choose sentences that share three words in a row with one chosen before", stage="score", default=False
     )
 
     def __post_init__(self) -> None:
@@ -280,147 +223,94 @@ OWN_KINDS = (*(name.replace("_", "-") for name in OWN), "pair")
 class CustomOptions(FileOptions):
     """Options of custom: tables of your own."""
 
-    kind: str | None = option(None, "what is learned (classification)", stage="prepare", choices=OWN_KINDS)
+    kind: str | None = option("what is learned (classification)", choices=OWN_KINDS)
     train: str | None = option(
-        None,
         "table to train on: .csv, .tsv, .jsonl or .parquet, also .gz, .zst, .xz, .bz2 (tagging: .jsonl, .parquet, or "
         "CoNLL columns); relative to --raw, if given",
-        stage="prepare",
         metavar="FILE",
     )
-    valid: str | None = option(
-        None, "table of the development set (default: a share of --train)", stage="prepare", metavar="FILE"
-    )
-    test: str | None = option(
-        None, "table of the test set, which may lack the label column", stage="prepare", metavar="FILE"
-    )
+    valid: str | None = option("table of the development set (default: a share of --train)", metavar="FILE")
+    test: str | None = option("table of the test set, which may lack the label column", metavar="FILE")
     text_column: str | None = option(
-        None,
-        "column of the text (text; question-answering: context; tagging: the words, tokens)",
-        stage="prepare",
-        metavar="COLUMN",
+        "column of the text (text; question-answering: context; tagging: the words, tokens)", metavar="COLUMN"
     )
     text_pair_column: str | None = option(
-        None,
         "column of a second text; with multiple-choice and question-answering, of the question; with embedding, of the "
         "text that is near",
-        stage="prepare",
         metavar="COLUMN",
     )
     label_column: tuple[str, ...] | None = option(
-        None,
         "column of the label or number (label); with multi-label, of a list of labels, or one column of 0 and 1 for "
         "each label; with question-answering, of the answer (answer); with tagging, of the tags (tags); with "
         "embedding, of a pair's score",
-        stage="prepare",
         metavar="COLUMN",
         nargs="+",
     )
     choices_columns: tuple[str, ...] | None = option(
-        None,
-        "multiple-choice: columns of the options, or one column of lists (options)",
-        stage="prepare",
-        metavar="COLUMN",
-        nargs="+",
+        "multiple-choice: columns of the options, or one column of lists (options)", metavar="COLUMN", nargs="+"
     )
     negative_column: tuple[str, ...] | None = option(
-        None,
-        "embedding: columns of texts that are wrong for the text of --text-column",
-        stage="prepare",
-        metavar="COLUMN",
-        nargs="+",
+        "embedding: columns of texts that are wrong for the text of --text-column", metavar="COLUMN", nargs="+"
     )
     embedding_loss: str | None = option(
-        None,
         "embedding: what is learned (simcse from texts, multiple-negatives-ranking from pairs and wrong texts, "
         "cosine-similarity from pairs with a --label-column)",
-        stage="prepare",
         choices=("multiple-negatives-ranking", "triplet", "cosine-similarity", "simcse"),
     )
     score_range: tuple[float, ...] | None = option(
-        None,
-        "embedding: lowest and highest score of --label-column (0 1)",
-        stage="prepare",
-        metavar="NUMBER",
-        nargs=2,
+        "embedding: lowest and highest score of --label-column (0 1)", metavar="NUMBER", nargs=2
     )
     pooling: str | None = option(
-        None,
         "embedding: the mean of all tokens, the features of <s>, or the largest values (mean)",
-        stage="prepare",
         choices=("mean", "first", "max"),
     )
-    normalize: bool = option(False, "embedding: give vectors the length 1", stage="prepare")
+    normalize: bool = option("embedding: give vectors the length 1", default=False)
     id_column: str | None = option(
-        None, "column of the ids in the prediction files (default: the line number)", stage="prepare", metavar="COLUMN"
+        "column of the ids in the prediction files (default: the line number)", metavar="COLUMN"
     )
     group_column: str | None = option(
-        None,
         "column of groups that stay together in training or development set, such as a "
         "person or document (default: the text; of pairs, the text that most rows share, if there is one)",
-        stage="prepare",
         metavar="COLUMN",
     )
     labels: tuple[str, ...] | None = option(
-        None,
-        "the labels in the order of their numbers (default: those found, sorted)",
-        stage="prepare",
-        metavar="LABEL",
-        nargs="+",
+        "the labels in the order of their numbers (default: those found, sorted)", metavar="LABEL", nargs="+"
     )
-    delimiter: str | None = option(
-        None, "separator of the columns of .csv, such as ';' (a comma)", stage="prepare", metavar="CHARACTER"
-    )
-    label_separator: str | None = option(
-        None, "multi-label: separator of the labels of a row (a comma)", stage="prepare", metavar="TEXT"
-    )
+    delimiter: str | None = option("separator of the columns of .csv, such as ';' (a comma)", metavar="CHARACTER")
+    label_separator: str | None = option("multi-label: separator of the labels of a row (a comma)", metavar="TEXT")
     valid_share: float | None = option(
-        None,
         "without --valid: share of the texts of each label in --train that is cut off as development set, by a hash of "
         "the text (0.1); with --fold or --folds: of the other parts, which then chooses all, and the fold only judges",
-        stage="prepare",
         smallest=0.001,
         largest=0.999,
         metavar="SHARE",
     )
     fold: str | None = option(
-        None,
         "part K of N of the texts of --train is the development set; `roberta finetune --folds` prepares all",
-        stage="prepare",
         metavar="K/N",
     )
     class_weights: tuple[str, ...] | None = option(
-        None,
         "weights of the labels in the loss: none, balanced (inversely proportional to their frequency), LABEL=WEIGHT "
         "for some labels (the others have 1), or a table with the columns label and weight (none)",
-        stage="prepare",
         metavar="WEIGHTS",
         nargs="+",
     )
     long_texts: str | None = option(
-        None,
         "classification, pair, multi-label, regression: what is read of a text that is longer than --max-length: its "
         "head, its tail, head+tail, or all of it in windows whose features are pooled (head)",
-        stage="prepare",
         choices=LONG_TEXTS,
     )
     window_stride: int | None = option(
-        None,
         "--long-texts windows: most tokens between the starts of two windows (as many as a window has: no overlap)",
-        stage="prepare",
         smallest=1,
     )
     max_windows: int | None = option(
-        None,
-        "--long-texts windows: most windows of a text in training, evenly spread; else all are read (8)",
-        stage="prepare",
-        smallest=1,
+        "--long-texts windows: most windows of a text in training, evenly spread; else all are read (8)", smallest=1
     )
     window_pooling: str | None = option(
-        None, "--long-texts windows: mean or maximum of their features (mean)", stage="prepare", choices=POOLINGS
+        "--long-texts windows: mean or maximum of their features (mean)", choices=POOLINGS
     )
     threshold: float | None = option(
-        None,
         "multi-label: probability from 0 to 1 from which a label is predicted; question-answering: probability of no "
         "answer above which none is given (default: the threshold with the best F1 on the development set); "
         "classification: of two labels, probability from which the second is predicted (default: the more probable)",
@@ -430,20 +320,19 @@ class CustomOptions(FileOptions):
         metavar="P",
     )
     tune_threshold: str | None = option(
-        None,
         "classification: instead of --threshold, the one with the best value of this metric on the development set; f1 "
         "is that of the second label",
         stage="score",
         choices=("f1", "macro_f1", "mcc", "accuracy", "acc_and_f1"),
     )
     calibrate: bool = option(
-        False,
         "classification: divide the logits by the temperature with the smallest loss on the development set, in "
         "predictions too",
         stage="score",
+        default=False,
     )
     temperature: float | None = option(
-        None, "classification: divide the logits by this number", stage="score", above=0.0, metavar="T"
+        "classification: divide the logits by this number", stage="score", above=0.0, metavar="T"
     )
 
     def __post_init__(self) -> None:

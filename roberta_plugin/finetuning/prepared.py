@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.manifest import file_record, sha256_of_file
-from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
+from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -50,8 +50,6 @@ class PreparedSplit:
     facts: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
     """Size and SHA-256 of the folder's files."""
-    num_labels: int | None = None
-    """The numbers in a column `label` are smaller; None: they may be any."""
 
     def __len__(self) -> int:
         return int(self.facts["examples"])
@@ -59,43 +57,42 @@ class PreparedSplit:
     @cached_property
     def sequences(self) -> MmapTokens:
         """Model inputs of all examples, one after the other (S,)."""
-        for ending in ("idx", "bin"):
-            check_size(self._path(ending), self.files)
-        tokens = MmapTokens(self.folder / self.name)
-        check_sizes(tokens)
-        return tokens
+        self._file("idx")
+        self._file("bin", is_large=True)
+        return MmapTokens(self.folder / self.name)
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """Example i has the sequences offsets[i] to offsets[i + 1] (N + 1,)."""
-        offsets = self.array(OFFSETS)
-        check_offsets(self._path(f"{OFFSETS}.npy"), offsets, len(self), len(self.sequences))
-        return offsets
+        return self.array(OFFSETS)
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
         """Numbers of the examples by name, each (N,) or (N, ...)."""
-        columns = {name: self.array(name) for name in self.facts["columns"]}
-        for name, values in columns.items():
-            check_column(self._path(f"{name}.npy"), values, len(self))
-        if self.num_labels is not None and "label" in columns:
-            check_labels(self._path("label.npy"), columns["label"], self.num_labels)
-        return columns
+        return {name: self.array(name) for name in self.facts["columns"]}
 
     def array(self, name: str) -> NDArray[Any]:
         """The array that was written under this name."""
-        path = self._path(f"{name}.npy")
-        check_size(path, self.files)
-        return load_array(path)
+        array: NDArray[Any] = np.load(self._file(f"{name}.npy"), mmap_mode="r", allow_pickle=False)
+        return array
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The records in order."""
-        path = self._path("jsonl")
-        check_size(path, self.files)
-        yield from read_records(path)
+        with open(self._file("jsonl", is_large=True), "rb") as lines:
+            yield from map(json.loads, lines)
 
-    def _path(self, ending: str) -> Path:
-        return self.folder / f"{self.name}.{ending}"
+    def _file(self, ending: str, *, is_large: bool = False) -> Path:
+        """A file of the split as it was written; `Prepared.changed_files` compares the content of large ones.
+
+        Raises:
+            FileNotFoundError, ValueError: naming the file that is missing or was changed.
+        """
+        path = self.folder / f"{self.name}.{ending}"
+        check_size(path, self.files)
+        if path.name in self.files and not is_large:
+            for fault in hash_faults(self.folder, self.files, [path.name]):
+                raise ValueError(fault)
+        return path
 
 
 @dataclass(frozen=True)
@@ -185,8 +182,7 @@ class Prepared:
         """
         if name not in self.content["splits"]:
             raise ValueError(f"{self.folder} has no split {name!r}; it has {', '.join(self.splits) or 'none'}.")
-        num_labels = len(self.settings.get("labels") or ()) or None
-        return PreparedSplit(self.folder, name, self.content["splits"][name], self.files, num_labels)
+        return PreparedSplit(self.folder, name, self.content["splits"][name], self.files)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -212,9 +208,7 @@ def check_size(path: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
         ValueError: if the sizes differ.
     """
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} does not exist, but {path.parent / 'prepared.json'} lists it: the folder is incomplete, {REMEDY}."
-        )
+        raise FileNotFoundError(_missing(path))
     record, found = files.get(path.name), path.stat().st_size
     if record is not None and found != record["bytes"]:
         raise ValueError(
@@ -228,74 +222,14 @@ def hash_faults(folder: Path, files: Mapping[str, Mapping[str, Any]], names: Ite
     faults = []
     for name in names:
         if not (folder / name).is_file():
-            faults.append(
-                f"{folder / name} does not exist, but {folder / 'prepared.json'} lists it: the folder is incomplete, "
-                f"{REMEDY}."
-            )
+            faults.append(_missing(folder / name))
         elif sha256_of_file(folder / name) != files[name]["sha256"]:
             faults.append(f"{folder / name} was changed since it was made: its SHA-256 differs from prepared.json.")
     return faults
 
 
-def load_array(path: Path) -> NDArray[Any]:
-    """Open a .npy file, memory-mapped.
-
-    Raises:
-        ValueError: if it is not one, or does not hold numbers.
-    """
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # numpy raises ValueError, EOFError, SyntaxError, tokenize.TokenError, struct.error ...
-        raise ValueError(f"{path} is damaged ({type(error).__name__}: {error}): {REMEDY}.") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
-        raise ValueError(f"{path} does not hold an array of numbers: it is damaged, {REMEDY}.")
-    return array
-
-
-def check_column(path: Path, values: NDArray[Any], length: int) -> None:
-    """Refuse a column of another shape than (length, ...), or with NaN or infinity."""
-    if values.shape[:1] != (length,):
-        raise ValueError(f"{path} has the shape {values.shape} instead of ({length},): {REMEDY}.")
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError(f"{path} holds NaN or infinity: it is damaged, {REMEDY}.")
-
-
-def check_offsets(path: Path, offsets: NDArray[Any], num_examples: int, num_sequences: int) -> None:
-    """Refuse `offsets` (N + 1,) that do not give each example at least one sequence and use all of them.
-
-    Example: 2 examples, 5 sequences: [0, 3, 5] is right; [0, 3, 4] leaves a sequence out.
-    """
-    is_right = offsets.shape == (num_examples + 1,) and offsets.dtype.kind in "iu"
-    if not is_right or offsets[0] != 0 or offsets[-1] != num_sequences or (np.diff(offsets) < 1).any():
-        raise ValueError(
-            f"{path} does not divide {num_sequences} sequences among {num_examples} examples: it is damaged, {REMEDY}."
-        )
-
-
-def check_labels(path: Path, values: NDArray[Any], num_labels: int) -> None:
-    """Refuse labels outside 0 to num_labels - 1."""
-    if len(values) and not 0 <= values.min() <= values.max() < num_labels:
-        raise ValueError(
-            f"{path} holds labels from {values.min()} to {values.max()}, but there are {num_labels}: it is damaged, "
-            f"{REMEDY}."
-        )
-
-
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Read a .jsonl file: one JSON object per line.
-
-    Raises:
-        ValueError: naming the file and the line that is not a JSON object.
-    """
-    with open(path, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number} is not valid JSON ({error}): {REMEDY}.") from error
-            if not isinstance(record, dict):
-                raise ValueError(f"{path}, line {number} holds {line[:40]!r} instead of a JSON object: {REMEDY}.")
-            yield record
+def _missing(path: Path) -> str:
+    return f"{path} does not exist, but {path.parent / NAME} lists it: the folder is incomplete, {REMEDY}."
 
 
 def content_fault(content: Any) -> str | None:
@@ -314,7 +248,7 @@ def content_fault(content: Any) -> str | None:
             isinstance(facts.get(name), int) for name in ("examples", "sequences", "tokens", "records")
         ):
             return f"the counts of the split {split!r} are missing"
-        if not all(isinstance(facts.get(name), list) for name in ("columns", "arrays")):
+        if not all(isinstance(facts.get(name), list) for name in ("columns", "arrays", "lengths")):
             return f"the columns of the split {split!r} are missing"
     files = content.get("files")
     if not isinstance(files, dict) or not all(

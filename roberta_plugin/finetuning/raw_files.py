@@ -17,8 +17,7 @@ MOST_NAMES = 8  # RACE has a file for each passage
 def describe(files: Sequence[Path]) -> dict[str, Any]:
     """What a prepared folder remembers of its source, wherever the files lie.
 
-    Returns:
-        Number and bytes of the files, one SHA-256 over their contents, and the names of the first ones.
+    That is their number and bytes, one SHA-256 over their contents, and the names of the first ones.
     """
     digest = hashlib.sha256()
     num_bytes = 0

@@ -93,8 +93,7 @@ def write_submission(
 ) -> list[str]:
     """Collect the files of predictions for all test sets, anywhere in `folders`, into a zip for a leaderboard.
 
-    Returns:
-        The names of the files in the zip.
+    Returns the names of the files in the zip.
 
     Raises:
         FileNotFoundError: if a folder does not exist, or a file is missing and `allow_incomplete` is not set.

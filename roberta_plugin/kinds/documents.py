@@ -29,7 +29,7 @@ import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
 
 from roberta_plugin.extras import require
-from roberta_plugin.finetuning.prepared import REMEDY, PreparedSplit
+from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds.outputs import RawOutputs
 
 NUM_SENTENCES = 3
@@ -76,28 +76,12 @@ class Documents:
     @cached_property
     def first(self) -> NDArray[np.int64]:
         """Document i has the sentences first[i] to first[i + 1] of the split (N + 1,)."""
-        first = self.split.array("first_sentence")
-        if first.shape != (len(self.split) + 1,) or not np.array_equal(np.diff(first), self.split.columns["sentences"]):
-            path = self.split.folder / f"{self.split.name}.first_sentence.npy"
-            raise ValueError(f"{path} does not divide the sentences among the documents: it is damaged, {REMEDY}.")
-        return first
+        return self.split.array("first_sentence")
 
     @cached_property
     def labels(self) -> NDArray[Any]:
         """1 for the sentences to choose, 0 for the others (U,)."""
-        return self.column("label")
-
-    def column(self, name: str) -> NDArray[Any]:
-        """A number for each sentence of the split (U,).
-
-        Raises:
-            ValueError: if the file holds another number.
-        """
-        values = self.split.array(name)
-        if values.shape != (self.first[-1],):
-            path = self.split.folder / f"{self.split.name}.{name}.npy"
-            raise ValueError(f"{path} has the shape {values.shape} instead of ({self.first[-1]},): {REMEDY}.")
-        return values
+        return self.split.array("label")
 
 
 class SummaryLength(Protocol):

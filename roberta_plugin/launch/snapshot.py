@@ -71,10 +71,8 @@ def copy_code(folder: Path, *, user_dirs: Collection[Path]) -> None:
 def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> tuple[Path, bool]:
     """The code of a sweep's runs: the first start copies it, and later edits do not change it.
 
-    With `renew` it is the present code from now on.
-
-    Returns:
-        The folder to put in front of PYTHONPATH, and whether the present code differs from it.
+    With `renew` it is the present code from now on. Returns the folder to put in front of PYTHONPATH, and whether the
+    present code differs from it.
 
     Raises:
         ValueError: if two user directories have the same name.

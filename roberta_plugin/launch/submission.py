@@ -127,9 +127,7 @@ def submit_array(
     """Submit an array of jobs, one process each: job number i calls `function(items[i])`.
 
     A function with a method `checkpoint` is called again after a time limit. All nodes see the file system of `folder`.
-
-    Returns:
-        The ids of the jobs.
+    Returns the ids of the jobs.
 
     Raises:
         ValueError: with sbatch's reason, if it refuses.

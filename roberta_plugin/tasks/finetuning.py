@@ -217,6 +217,8 @@ class FineTuningTask(BlockTask):
             ValueError: if they are not, as in a test file, or if a file was changed.
         """
         prepared = self.prepared.split(split)
+        for fault in self.prepared.changed_files(split):
+            raise ValueError(fault)
         if lacks := self.kind.lacks(prepared, self.opened(split)):
             raise ValueError(
                 f"{self.prepared.folder}: the split {split!r} {lacks}, so there is no loss: `roberta evaluate` writes "
@@ -224,8 +226,6 @@ class FineTuningTask(BlockTask):
             )
         if len(prepared) == 0:
             raise ValueError(f"{self.prepared.folder}: the split {split!r} has no examples.")
-        for fault in self.prepared.changed_files(split):
-            raise ValueError(fault)
         self.datasets[split] = self.dataset_class(
             prepared,
             pad_id=self.vocabulary.pad_id,

@@ -27,12 +27,14 @@ from omegaconf import II
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import load_state
-from roberta_plugin.finetuning.embedding_dataset import EmbeddingDataset
-from roberta_plugin.finetuning.examples_dataset import WindowsDataset
+from roberta_plugin.finetuning.examples_dataset import (
+    DocumentsDataset,
+    EmbeddingDataset,
+    TaggingDataset,
+    WindowsDataset,
+)
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.race.degenerate_run import DEFAULT_PATIENCE, DegenerateRunWatch, Sums
-from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
-from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
 from roberta_plugin.kinds.embedding import Embedding
 from roberta_plugin.models.checkpoints.fitting import SEGMENTS
 from roberta_plugin.tasks.finetuning import FineTuningConfig, FineTuningTask, need_ours

@@ -13,7 +13,6 @@ FOLDERS = sorted({path.parent for path in FILES})
 
 # What of finetuning/ stands below the kinds: prepared folders, and what they are made of.
 PREPARED = (
-    "examples_dataset",
     "model_inputs",
     "prepared",
     "prepared_writer",

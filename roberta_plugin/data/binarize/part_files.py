@@ -141,8 +141,8 @@ def read_part(path: Path, dtype: np.dtype[Any]) -> tuple[NDArray[np.int32], NDAr
         counts, head = _read_head(file)
         sizes = np.fromfile(file, dtype=np.int32, count=counts.items)
         ids = np.fromfile(file, dtype=dtype, count=counts.tokens)
-        crc = head.pop("crc32", None)  # parts of earlier versions have none
-        if len(ids) < counts.tokens or (crc is not None and crc != _crc32(head, (sizes, ids, file.read()))):
+        crc = head.pop("crc32", None)
+        if len(ids) < counts.tokens or crc != _crc32(head, (sizes, ids, file.read())):
             raise _damaged(path)
     return sizes, ids
 
@@ -188,9 +188,7 @@ class Placement:
 class PartsInOrder:
     """Follows the parts in order, as they are finished.
 
-    Attributes:
-        placements: position of the items of each part seen so far.
-        counts: sum of their counts.
+    `placements` has the position of the items of each part seen so far, and `counts` the sum of their counts.
     """
 
     def __init__(self, folder: Path, tasks: Sequence[Task], dtype: np.dtype[Any]) -> None:

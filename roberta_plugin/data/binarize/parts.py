@@ -47,14 +47,7 @@ _SECONDS_IDLE = 0.05  # between an idle worker's looks
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Settings shared by all tasks that encode text.
-
-    Attributes:
-        tokenizer: text -> tokenizer ids.
-        rules: of lines.
-        blank_line_after_files: whether to add a blank line after each file.
-        part_bytes: bytes of text in a part.
-    """
+    """Settings shared by all tasks that encode text."""
 
     tokenizer: Tokenizer
     rules: LineRules
@@ -126,11 +119,8 @@ class Sharing:
 class Block(NamedTuple):
     """Whole lines of a span.
 
-    Attributes:
-        data: the lines.
-        source: the input they come from.
-        start: first byte of the span.
-        line: number of the first line, counted from the beginning of the span.
+    `start` is the first byte of the span, and `line` the number of the first line, counted from the beginning of the
+    span.
     """
 
     data: bytes

@@ -99,7 +99,7 @@ def warnings_about(manifest: dict[str, Any], split: str) -> list[str]:
         )
     if _bad_share(counts) > _SUSPICIOUS_BAD:
         found.append(f"{_bad_share(counts):.1%} of its lines were bad and skipped; is it UTF-8 text?")
-    num_texts = sum(record.get("format", "text") == "text" for record in made["inputs"])
+    num_texts = sum(record["format"] == "text" for record in made["inputs"])
     if num_texts > 1 and not counts.blank_lines:
         found.append(
             f"its {num_texts} files have no blank line, so all text counts as one document; if each file "

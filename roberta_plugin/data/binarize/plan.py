@@ -28,9 +28,7 @@ _PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of an ordinary machine
 class Plan:
     """Inputs and outputs of a run; equal plans make equal files, unless an input is a pipe.
 
-    Attributes:
-        sources: the inputs.
-        inputs: absolute path, bytes, modification time and format of each.
+    `inputs` has absolute path, bytes, modification time and format of each source.
     """
 
     sources: list[TextInput]
@@ -113,7 +111,7 @@ def is_made(folder: Path, plan: Plan, workers: int) -> bool:
     if made["rules"] != plan.rules or len(made["inputs"]) != len(plan.inputs):
         return False
     for record, (_, size, _, text_format) in zip(made["inputs"], plan.inputs, strict=True):
-        if (record["bytes"], record.get("format", text_format)) != (size, text_format):
+        if (record["bytes"], record["format"]) != (size, text_format):
             return False
     digests = sha256_of_files([source.path for source in plan.sources], workers=workers)
     if digests != [record["sha256"] for record in made["inputs"]]:
@@ -129,7 +127,6 @@ def _remember_plan(folder: Path, plan: Plan) -> None:
         if manifest and plan.split in manifest["splits"]:
             splits = manifest.pop("splits")
             splits[plan.split]["plan_sha256"] = sha256_of_json(plan.as_json())
-            manifest.pop("sha256", None)  # of an earlier version
             write_manifest(folder, manifest, splits)
 
 

@@ -32,12 +32,7 @@ _SECONDS_TO_STOP = 2.0
 
 
 class Workers:
-    """Worker processes; the first error in one stops all and is raised here.
-
-    Attributes:
-        job: settings shared by all tasks.
-        progress: whether to show the progress.
-    """
+    """Worker processes; the first error in one stops all and is raised here."""
 
     def __init__(self, executor: ProcessPoolExecutor, job: Reading, shared: _Shared, *, progress: bool) -> None:
         self.job = job

@@ -74,6 +74,13 @@ def join_ids(ids: Sequence[Sequence[int] | NDArray[np.int32]]) -> tuple[NDArray[
     return np.array(flat, dtype=np.int32), np.array([len(line) for line in ids], dtype=np.int32)
 
 
+def check_known(ids: Sequence[int], number: int) -> None:
+    """Refuse ids that a tokenizer with this number of ids does not have."""
+    for index in ids:
+        if not 0 <= index < number:
+            raise ValueError(f"Token id {index} is not one of the {number} ids of this tokenizer.")
+
+
 _LAST_CONTROL = "\x1f"
 
 

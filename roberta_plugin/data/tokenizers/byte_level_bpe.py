@@ -26,7 +26,7 @@ import numpy as np
 import regex  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from roberta_plugin.data.tokenizers.base import LocatedTokens, join_ids, locate_bytes
+from roberta_plugin.data.tokenizers.base import LocatedTokens, check_known, join_ids, locate_bytes
 from roberta_plugin.files import atomic_write
 
 FILES = ("encoder.json", "vocab.bpe")
@@ -168,9 +168,7 @@ class ByteLevelBpe:
         Raises:
             ValueError: if an id is not one of the tokenizer's.
         """
-        for index in ids:
-            if not 0 <= index < len(self.pieces):
-                raise ValueError(f"Token id {index} is not one of the {len(self.pieces)} ids of this tokenizer.")
+        check_known(ids, len(self.pieces))
         characters = "".join(self.pieces[index] for index in ids)
         return bytes(_BYTE_OF_CHARACTER[character] for character in characters).decode("utf-8", errors=errors)
 

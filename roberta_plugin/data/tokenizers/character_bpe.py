@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.tokenizers.base import LocatedTokens, join_ids, locate_words
+from roberta_plugin.data.tokenizers.base import LocatedTokens, check_known, join_ids, locate_words
 from roberta_plugin.files import atomic_write
 
 FILES = ("character_bpe.json",)
@@ -127,10 +127,9 @@ class CharacterBpe:
         Raises:
             ValueError: if an id is not one of the tokenizer's.
         """
+        check_known(ids, len(self.symbols))
         words: list[str] = []
         for index in ids:
-            if not 0 <= index < len(self.symbols):
-                raise ValueError(f"Token id {index} is not one of the {len(self.symbols)} ids of this tokenizer.")
             piece = self.symbols[index]
             if piece.startswith(WORD_START) or not words:
                 words.append(piece.removeprefix(WORD_START))

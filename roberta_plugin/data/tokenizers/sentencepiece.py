@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.tokenizers.base import LocatedTokens, join_ids
+from roberta_plugin.data.tokenizers.base import LocatedTokens, check_known, join_ids
 from roberta_plugin.files import atomic_write
 
 FILES = ("sentencepiece.bpe.model",)
@@ -91,9 +91,7 @@ class SentencePiece:
         Raises:
             ValueError: if an id is not one of the tokenizer's.
         """
-        for index in ids:
-            if not 0 <= index < len(self.symbols):
-                raise ValueError(f"Token id {index} is not one of the {len(self.symbols)} ids of this tokenizer.")
+        check_known(ids, len(self.symbols))
         return str(self._processor.decode([int(index) for index in ids]))
 
     def word_starts(self) -> NDArray[np.bool_]:

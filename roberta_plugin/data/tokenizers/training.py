@@ -33,7 +33,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, WORD_START, CharacterBpe
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import write_text
 from roberta_plugin.progress import Progress
 from roberta_plugin.settings import REQUIRED, setting
 
@@ -272,12 +272,9 @@ def _write(
         (folder / name).unlink(missing_ok=True)
     tokenizer.save(folder)
     num_made_up = -(len(order) + _NUM_SPECIALS) % padding_factor
-    rows = itertools.chain(
-        (f"{tokenizer.symbols[index]} {counts[index]}\n" for index in order),
-        (f"madeupword{number:04d} 0\n" for number in range(num_made_up)),
-    )
-    with atomic_write(folder / "dict.txt", "w") as file:
-        file.writelines(rows)
+    rows = [f"{tokenizer.symbols[index]} {counts[index]}\n" for index in order]
+    made_up = [f"madeupword{number:04d} 0\n" for number in range(num_made_up)]
+    write_text(folder / "dict.txt", "".join([*rows, *made_up]))
 
 
 def by_frequency(counts: NDArray[np.int64]) -> list[int]:

@@ -223,7 +223,7 @@ def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model],
 
 
 def check_tuning(probe: TuningProbe, prepared: Prepared, path: Path) -> int:
-    """Refuse options that fairseq-train does not know, before a model is there; return the number of a model's cells."""
+    """Refuse options that fairseq-train does not know, before there is a model; return its number of cells."""
     try:
         content = tuning_grid(probe, prepared, [], num_ranks=0)
         content["axes"] = {**content["axes"], MODEL_AXIS: {"any": {"arch": "fast_roberta_base"}}}

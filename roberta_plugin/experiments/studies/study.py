@@ -436,10 +436,7 @@ def check_record(root: Path, now: Parts, *, redo: bool = False, only_read: bool 
     """Compare with study.json of an earlier start, and write it again.
 
     With `redo`, the results of what has changed are deleted instead; with `only_read`, nothing is written, and a folder
-    without a study is refused.
-
-    Returns:
-        What was deleted, a line each.
+    without a study is refused. Returns what was deleted, a line each.
 
     Raises:
         FileNotFoundError: with `only_read`, if no study was begun in the folder.

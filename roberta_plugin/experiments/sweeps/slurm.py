@@ -88,9 +88,7 @@ def submit(
     """Submit the runs as one array of which at most `num_parallel` tasks run at a time.
 
     All nodes see the file system of `root`. `after` is what a job does with the folder of its run when that is done.
-
-    Returns:
-        The job id of each run, by the run's name.
+    Returns the job id of each run, by its name.
 
     Raises:
         ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.

@@ -20,16 +20,17 @@ of 64 and learning rates of {1,3,5}e-5, from the grid of Gao et al. 2021 (arXiv 
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training, as_json
-from roberta_plugin.finetuning.custom.bootstrap import intervals
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.inspection import labels_without_examples, shown_texts
 from roberta_plugin.finetuning.model_inputs import Encoder
@@ -53,6 +54,7 @@ from roberta_plugin.kinds.tables import Outcome, TableKind
 logger = logging.getLogger(__name__)
 
 VALID_SHARE = 0.1
+NUM_SAMPLES, COVERAGE, SEED = 1000, 0.95, 1  # of the bootstrap
 NUM_HARDEST = 20  # examples with the highest loss that a report lists
 _MOST_CHARACTERS = 120  # of their texts
 _COLUMNS = ("text_column", "text_pair_column", "label_column", "id_column", "group_column")
@@ -301,6 +303,32 @@ def _report(splits: dict[str, list[Example]], kind: TableKind) -> None:
         for label in kind.labels:
             if not counts[label]:
                 logger.warning(f"No row of the training set has the label {label!r}: the model cannot learn it.")
+
+
+def intervals(
+    measure: Callable[[NDArray[np.float64]], dict[str, float]], num_examples: int
+) -> dict[str, tuple[float, float]]:
+    """The interval of each metric by the percentile bootstrap (Efron & Tibshirani 1993, chapter 13); always the same.
+
+    Examples are drawn with replacement, as many as there are; a metric of each of 1,000 such samples is computed; the
+    interval holds the middle 95 % of the values. It says how much the metric depends on which examples the split
+    happens to have, not how much it depends on the seed of the training.
+
+    `measure` maps how often each example counts (N,) to the metrics.
+    """
+    rng = np.random.default_rng(SEED)
+    found: dict[str, list[float]] = {}
+    for _ in range(NUM_SAMPLES):
+        drawn = rng.integers(num_examples, size=num_examples)
+        weights = np.bincount(drawn, minlength=num_examples).astype(np.float64)
+        for name, value in measure(weights).items():
+            if not math.isnan(value):  # a sample without an example of a label
+                found.setdefault(name, []).append(value)
+    tail = 50 * (1 - COVERAGE)
+    return {
+        name: (float(np.percentile(values, tail)), float(np.percentile(values, 100 - tail)))
+        for name, values in found.items()
+    }
 
 
 TASKS = {"custom": OwnTables(name="custom")}

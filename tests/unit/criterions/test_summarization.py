@@ -10,8 +10,8 @@ from fairseq.logging import metrics
 
 from roberta_plugin.criterions.summarization import SummarizationCriterion
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.examples_dataset import DocumentsDataset
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
 from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_summaries import write_prepared
 

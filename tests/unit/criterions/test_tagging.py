@@ -10,8 +10,8 @@ from fairseq.logging import metrics
 
 from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.examples_dataset import TaggingDataset
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tagging import Tagging
 from roberta_plugin.kinds.tags import Sentences

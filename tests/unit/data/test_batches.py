@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from roberta_plugin.data.batches import PREDICTED_MULTIPLE, SEQUENCES_MULTIPLE, check_batch, fill_rows, pack, pad_width
+from roberta_plugin.data.batches import PREDICTED_MULTIPLE, SEQUENCES_MULTIPLE, fill_rows, pack, pad_width
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
-from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter, check_ranges
 
 
 @pytest.mark.parametrize(("longest", "multiple", "width"), [(7, 1, 8), (7, 8, 8), (8, 8, 16), (0, 1, 1)])
@@ -28,8 +28,8 @@ def test_an_id_outside_the_vocabulary_is_refused(tmp_path, bad):
     batch = np.array([[0, 5, 2, 1], [0, 6, bad, 2]])
     where = {"starts": np.array([0, 2]), "lengths": np.array([2, 3])}
     with pytest.raises(ValueError, match=rf"train\.bin holds the token id {bad} in item 1 "):
-        check_batch(batch, vocab_size=50, source=source, **where)
-    check_batch(np.abs(batch), vocab_size=51, source=source, **where)
+        check_ranges(batch, vocab_size=50, source=source, **where)
+    check_ranges(np.abs(batch), vocab_size=51, source=source, **where)
 
 
 V, PAD, MASK = 60, 1, 59

@@ -47,7 +47,7 @@ class Random(Squares):
         return 1000
 
     def order(self, epoch):
-        return EpochOrder([len(self)], seed=1, epoch=epoch, lengths=self.lengths)
+        return EpochOrder([len(self)], seed=1, epoch=epoch, lengths_of=self.lengths_of)
 
     def lengths(self, indices):
         return (indices * 7919 % 61 + 1).astype(np.int32)
@@ -102,7 +102,7 @@ def test_batches_are_those_of_the_plain_reference_and_go_on_from_any_block(monke
     for first in (0, 1, 777, 999):
         bounds = first + cut_batches(
             lengths[first:],
-            max_tokens=limits.get("max_tokens"),
+            max_tokens=limits.get("max_tokens", 10**9),
             max_sentences=limits.get("max_sentences"),
             required_batch_size_multiple=multiple,
             padded=not pack,

@@ -107,10 +107,3 @@ def test_no_items_make_no_blocks(break_mode):
 def test_complete_doc_without_blank_lines_is_refused():
     with pytest.raises(ValueError, match=r"complete_doc needs documents separated by blank lines.*--keep-empty"):
         ranges([4, 5, 6], block_length=10, break_mode="complete_doc")
-
-
-def test_an_unknown_mode_and_an_empty_block_are_refused():
-    with pytest.raises(ValueError, match=r"--sample-break-mode must be .* got 'sentence'"):
-        ranges([4], block_length=10, break_mode="sentence")
-    with pytest.raises(ValueError, match="at least one token, got a block length of 0"):
-        ranges([4], block_length=0, break_mode="none")

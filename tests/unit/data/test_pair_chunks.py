@@ -130,7 +130,3 @@ def test_data_without_documents_or_without_sentences_are_refused(sizes, sentence
     for pair_format in FORMATS:
         with pytest.raises(ValueError, match=sentence):
             open_chunks(tokens, pair_format=pair_format, targets=Targets(40, 0.0))
-    with pytest.raises(ValueError, match="segment-pair or sentence-pair"):
-        open_chunks(tokens, pair_format="pairs", targets=Targets(40, 0.0))
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        open_chunks(tokens, pair_format="segment-pair", targets=Targets(40, 1.5))

@@ -9,7 +9,7 @@ import pytest
 
 from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.data.sentences import read_paragraphs, split_line, split_lines
+from roberta_plugin.data.sentences import split_line, split_lines
 from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -86,7 +86,8 @@ def test_a_data_bin_of_sentences_has_its_paragraphs(text, tmp_path):
     _, lines, (tokenizer, _) = text
     manifest = make(text, tmp_path / "one")
     expected, begins = split_lines(lines)
-    tokens, paragraphs = MmapTokens(tmp_path / "one" / "train"), read_paragraphs(tmp_path / "one" / "train")
+    tokens = MmapTokens(tmp_path / "one" / "train")
+    paragraphs = np.fromfile(tmp_path / "one" / "train.paragraphs", dtype=np.uint8)
     assert len(tokens) == len(expected) > len(lines) and np.array_equal(paragraphs, begins)
     _, sizes = tokenizer.encode_lines(expected)
     assert (tokens.sizes == sizes + 1).all()
@@ -104,5 +105,3 @@ def test_without_the_option_lines_stay_and_no_paragraphs_are_left_behind(text, t
     assert len(MmapTokens(tmp_path / "train")) == len(text[1])
     assert not (tmp_path / "train.paragraphs").exists()
     assert "split_sentences" not in json.dumps(manifest)
-    with pytest.raises(FileNotFoundError, match="only `roberta binarize --split-sentences` writes it"):
-        read_paragraphs(tmp_path / "train")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roberta_plugin.data import text_inputs
-from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks, read_lines
+from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 
 KEEP = LineRules(keep_spaces=True)
@@ -133,12 +133,3 @@ def test_a_bad_record_is_named_or_left_out_and_counted(record, reason):
 def test_another_json_field():
     rules = LineRules(json_field="body")
     assert lines_of(b'{"body": "x"}', source=RECORDS, first_line=1, rules=rules)[0] == ["x", ""]
-
-
-def test_read_lines_reads_all_files(tmp_path):
-    (tmp_path / "a.txt").write_text("one\ntwo")
-    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"three\n"))
-    assert list(read_lines(find_inputs([tmp_path / "*"]))) == [["one"], ["two"], ["three"]]
-    (tmp_path / "c.txt").write_bytes(b"ok\n" * 700_000 + b"\xff\n")
-    with pytest.raises(BadLineError, match="line 700001"):
-        list(read_lines(find_inputs([tmp_path / "c.txt"])))

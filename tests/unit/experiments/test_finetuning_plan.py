@@ -134,7 +134,10 @@ def test_what_cannot_be_chosen_is_refused(tmp_path, changes, message):
 def prepared_with(tmp_path, kind, labels):
     """A prepared folder whose development set has these labels."""
     split = SimpleNamespace(
-        name="valid", columns={"label": np.array(labels)}, facts={"arrays": []}, __len__=lambda self: len(labels)
+        name="valid",
+        columns={"label": np.array(labels)},
+        facts={"arrays": [], "lengths": []},
+        __len__=lambda self: len(labels),
     )
     split = type("Split", (), {**vars(split)})()
     settings = {"kind": kind, "labels": ["a", "b", "c"] if kind == "classification" else [], "max_length": 8}

@@ -36,7 +36,7 @@ def test_what_is_written_is_read(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
 
 
-def test_labels_that_the_task_does_not_have_are_refused_wherever_they_are_read(tmp_path):
+def test_changed_labels_are_refused_wherever_they_are_read(tmp_path):
     """A bit flipped in a label: counting the labels would take petabytes."""
     tokenizer, vocabulary = words_tokenizer()
     settings = {"max_length": 8, "labels": ["0", "1"]}
@@ -48,7 +48,7 @@ def test_labels_that_the_task_does_not_have_are_refused_wherever_they_are_read(t
     ):
         split.add([np.array([0, 2])], label=1)
     np.save(tmp_path / "set" / "train.label.npy", np.array([2**46]))
-    with pytest.raises(ValueError, match=rf"train\.label\.npy holds labels from {2**46} .*there are 2"):
+    with pytest.raises(ValueError, match=r"train\.label\.npy was changed since it was made"):
         _ = Prepared.open(tmp_path / "set").split("train").columns
 
 

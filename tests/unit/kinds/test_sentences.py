@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
+from roberta_plugin.finetuning.examples_dataset import DocumentsDataset
 from roberta_plugin.kinds.sentences import (
     SummaryLayout,
     Window,

@@ -555,8 +555,8 @@ def test_the_column_of_training_goes_before_another_that_is_called_text(tmp_path
 
 def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     """The same documents through prepared windows and the evaluation's code."""
+    from roberta_plugin.finetuning.examples_dataset import DocumentsDataset
     from roberta_plugin.finetuning.options import SummariesOptions
-    from roberta_plugin.finetuning.summaries.dataset import DocumentsDataset
     from roberta_plugin.kinds.documents import choose
     from tests.tiny_summaries import write_prepared
 

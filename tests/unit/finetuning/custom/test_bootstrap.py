@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from roberta_plugin.finetuning.custom.bootstrap import intervals
+from roberta_plugin.finetuning.custom.tasks import intervals
 
 
 def accuracy(is_right):

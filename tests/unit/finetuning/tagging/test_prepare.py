@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
+from roberta_plugin.finetuning.examples_dataset import TaggingDataset
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same
-from roberta_plugin.finetuning.tagging.dataset import TaggingDataset
 from roberta_plugin.finetuning.tagging.reader import read_file
 from roberta_plugin.kinds.tags import Sentences
 from roberta_plugin.kinds.words import IGNORED
