@@ -42,7 +42,6 @@ def load_state(checkpoint: str | os.PathLike[str], *, for_use: bool = False) -> 
     With `for_use`, the optimizer's state, two thirds of a file, is left out and not read.
 
     Raises:
-        FileNotFoundError: if there is no such file.
         ValueError: if it is not a complete checkpoint in fairseq's layout.
     """
     path = Path(checkpoint)
@@ -183,7 +182,6 @@ def check_checkpoint(path: str | os.PathLike[str], used: Iterable[Any] | None = 
     """Refuse a damaged checkpoint before any of it is used; `used` as in `fault_of`.
 
     Raises:
-        ValueError: if the file is damaged; names it, the damage and the remedy.
         OSError: if there is no such file, or it cannot be read.
     """
     fault = fault_of(path, used)

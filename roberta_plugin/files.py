@@ -79,11 +79,7 @@ def remove_replaced(folder: Path) -> None:
 
 
 def files_below(folders: Iterable[Path], pattern: str) -> list[Path]:
-    """The files in and below folders that match `pattern`, each once even if the folders overlap.
-
-    Raises:
-        FileNotFoundError: naming the path that is not a folder.
-    """
+    """The files in and below folders that match `pattern`, each once even if the folders overlap."""
     found = {}
     for folder in folders:
         if not folder.is_dir():

@@ -135,11 +135,7 @@ def is_null(value: Any) -> bool:
 
 
 def check_values(settings: Any) -> None:
-    """Check every field's `choices`, `smallest`, `largest` and `above`.
-
-    Raises:
-        ValueError: naming the option, the bad value and what would be right.
-    """
+    """Check every field's `choices`, `smallest`, `largest` and `above`."""
     hints = typing.get_type_hints(type(settings))
     for item in dataclasses.fields(settings):
         value, has = getattr(settings, item.name), item.metadata

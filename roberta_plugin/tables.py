@@ -68,11 +68,7 @@ class Row(NamedTuple):
         return (str(self.path) if self.path is IN_MEMORY else where(self.path, self.line)) + self.inside
 
     def value(self, name: str, *, option: str = "") -> Any:
-        """The value of a column or field, which `option` may name.
-
-        Raises:
-            ValueError: naming the columns that there are, if it is not among them.
-        """
+        """The value of a column or field, which `option` may name."""
         if name not in self.values:
             found = ", ".join(map(repr, self.values)) or "none"
             remedy = f"Name one of them by {option}." if option else "Add it."
@@ -80,32 +76,20 @@ class Row(NamedTuple):
         return self.values[name]
 
     def text(self, name: str, *, option: str = "", may_be_empty: bool = False) -> str:
-        """A text as it stands in the file.
-
-        Raises:
-            ValueError: if it is missing, empty or not a text.
-        """
+        """A text as it stands in the file."""
         return check_text(
             self.value(name, option=option), f"the column {name!r}", self.where, may_be_empty=may_be_empty
         )
 
     def number(self, name: str) -> int:
-        """A whole number from 0 on.
-
-        Raises:
-            ValueError: if it is missing or anything else.
-        """
+        """A whole number from 0 on."""
         value = self.value(name)
         if type(value) is not int or value < 0:
             raise ValueError(f"{self.where}: {name} must be a whole number from 0 on, found {short(value)}.")
         return value
 
     def label(self, name: str, values: Sequence[Any]) -> int:
-        """The index of the value among `values`, compared with its type: 1 is not true.
-
-        Raises:
-            ValueError: if it is missing or not among them.
-        """
+        """The index of the value among `values`, compared with its type: 1 is not true."""
         value = self.value(name)
         for index, known in enumerate(values):
             if type(value) is type(known) and value == known:
@@ -114,19 +98,11 @@ class Row(NamedTuple):
         raise ValueError(f"{self.where}: {name} is {short(value)}, and must be one of {known_values}. Correct it.")
 
     def object_of(self, name: str) -> Row:
-        """An object within this one.
-
-        Raises:
-            ValueError: if it is missing or no object.
-        """
+        """An object within this one."""
         return self._within(self.value(name), f", {name}")
 
     def objects_of(self, name: str) -> list[Row]:
-        """A list of objects within this one.
-
-        Raises:
-            ValueError: if it is missing, empty or no list of objects.
-        """
+        """A list of objects within this one."""
         values = check_list(self.value(name), name, self.where)
         if not values:
             raise ValueError(f"{self.where}: {name} is empty. Fill it in, or leave the entry out.")
@@ -157,11 +133,7 @@ def without_compression(path: Path) -> str:
 
 
 def format_of(path: Path) -> Format:
-    """The format that the name of a table gives.
-
-    Raises:
-        ValueError: if it gives none.
-    """
+    """The format that the name of a table gives."""
     found = named_format(path)
     if found is None:
         raise ValueError(
@@ -174,12 +146,7 @@ def format_of(path: Path) -> Format:
 
 
 def read_table(path: Path, *, delimiter: str | None = None) -> Iterator[Row]:
-    """The rows of a table; the first bad line is an error.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: naming the file, the line and the remedy, if a row cannot be read, or pyarrow is missing.
-    """
+    """The rows of a table; the first bad line is an error."""
     for row in scan_table(path, format=format_of(path), delimiter=delimiter):
         if isinstance(row, BadLineError):
             raise row
@@ -199,7 +166,6 @@ def scan_table(
     `on_read` gets the number of bytes that were read from the disk.
 
     Raises:
-        FileNotFoundError: if there is no such file.
         ValueError: naming the file and the remedy, if nothing can be read: the header is faulty, the compression is
             damaged, a line has no end, or pyarrow is missing.
     """

@@ -100,7 +100,6 @@ def export_model(settings: ExportSettings) -> Converted:
     """Write a model in another format.
 
     Raises:
-        FileNotFoundError: if a file of the model is missing.
         ValueError: if the model cannot be expressed in the format, or the folder holds something else.
     """
     from roberta_plugin.conversion.fairseq_format import write_fairseq
@@ -158,7 +157,6 @@ def import_model(settings: ImportSettings) -> Converted:
     """Write model.pt, dict.txt and the tokenizer into a folder, from a model in another format.
 
     Raises:
-        FileNotFoundError: if a file of the model is missing.
         ValueError: if it is not a RoBERTa, is damaged, or the folder holds something else.
     """
     from roberta_plugin.conversion.fairseq_format import write_ours

@@ -94,7 +94,6 @@ def read_files(
         tokenizer: folder with the tokenizer's files, where it is another one.
 
     Raises:
-        FileNotFoundError: if one of them is missing.
         ValueError: if the checkpoint is damaged.
     """
     checkpoint = find_checkpoint(folder, name)
@@ -115,7 +114,6 @@ def read_checkpoint(
     """The model of a checkpoint, with its tokenizer and vocabulary.
 
     Raises:
-        FileNotFoundError: if the checkpoint, dict.txt or the tokenizer is missing.
         ValueError: if they do not fit each other, or the checkpoint is damaged or of another model.
     """
     checkpoint, state, dictionary, vocabulary, tokenizer = read_files(path, data=data)

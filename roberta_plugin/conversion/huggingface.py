@@ -77,7 +77,6 @@ def read_huggingface(path: Path) -> PortableModel:
     """The model in a Hugging Face folder, or of a safetensors file in one.
 
     Raises:
-        FileNotFoundError: if a file is missing.
         ValueError: if it is not a RoBERTa, or its files do not fit each other.
     """
     folder, file = (path.parent, path) if path.is_file() else (path, None)
@@ -205,7 +204,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The content of config.json.
 
     Raises:
-        FileNotFoundError: if there is none.
         ValueError: if it is not a JSON object.
     """
     path = folder / CONFIG
@@ -222,7 +220,6 @@ def read_weights(folder: Path, *, file: Path | None = None) -> dict[str, Tensor]
     """All parameters of a folder, or of one safetensors file of it.
 
     Raises:
-        FileNotFoundError: if a file is missing.
         ValueError: if a file is damaged.
     """
     parameters: dict[str, Tensor] = {}
@@ -306,11 +303,7 @@ def _indexed_files(index: Path) -> list[Path]:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a file.
-
-    Raises:
-        ValueError: if it is damaged.
-    """
+    """All tensors of a file."""
     from safetensors import SafetensorError, safe_open
 
     try:

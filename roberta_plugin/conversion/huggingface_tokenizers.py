@@ -243,7 +243,6 @@ def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
     """The tokenizer in a folder, for a model with embeddings of `num_symbols` symbols (V).
 
     Raises:
-        FileNotFoundError: if the folder has none of the files.
         ValueError: if they describe a tokenizer that is not RoBERTa's, XLM-R's or CamemBERT's.
     """
     path = folder / TOKENIZER

@@ -70,9 +70,6 @@ def find_checkpoint(folder: Path, name: str | None) -> Path:
 
     `folder` may also be the checkpoint itself, the folder of a run, whose subfolder checkpoints/ holds it, or the
     output folder of a finished `roberta finetune`, whose best run is taken.
-
-    Raises:
-        FileNotFoundError: if there is none.
     """
     if name is None and folder.is_file():
         return folder
@@ -134,11 +131,7 @@ def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.Path
 
 
 def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike[str] | None) -> Tokenizer:
-    """The tokenizer of `folder` if given, else that of `tokenizer_folder`, or GPT-2's for fairseq's released models.
-
-    Raises:
-        FileNotFoundError: if there is none.
-    """
+    """The tokenizer of `folder` if given, else that of `tokenizer_folder`, or GPT-2's for fairseq's released models."""
     if folder is not None:
         return load_tokenizer(folder)
     try:
@@ -150,11 +143,7 @@ def find_tokenizer(checkpoint: Path, dictionary: Path, folder: str | os.PathLike
 
 
 def tokenizer_folder(checkpoint: Path, dictionary: Path) -> Path:
-    """The folder of a model's tokenizer: that of dict.txt, the one above, or the checkpoint's.
-
-    Raises:
-        FileNotFoundError: if none of them holds a tokenizer.
-    """
+    """The folder of a model's tokenizer: that of dict.txt, the one above, or the checkpoint's."""
     above = [dictionary.parent.parent] if dictionary.parent.name == "input0" else []
     candidates = [dictionary.parent, *above, checkpoint.parent]
     for candidate in candidates:

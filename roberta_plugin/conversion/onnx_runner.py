@@ -64,7 +64,6 @@ def read_onnx(folder: Path, *, precision: str) -> OnnxFolder:
     """Open an exported folder.
 
     Raises:
-        FileNotFoundError: if a file is missing.
         ValueError: if it is of another version, is damaged, or has no such precision; or without ONNX Runtime.
     """
     require("onnxruntime", extra="onnx", purpose=f"{folder}, an ONNX model,")

@@ -38,11 +38,7 @@ _ADVICE = "Copy the file again."
 
 
 def write_adapter(model: PortableModel, folder: Path) -> None:
-    """Write the adapters and the head of a model into an existing folder.
-
-    Raises:
-        ValueError: if it has none.
-    """
+    """Write the adapters and the head of a model into an existing folder."""
     adapters: dict[str, Tensor] = model.state.get(ADAPTERS) or {}
     if not adapters:
         raise ValueError(f"{model.path} has no adapters: fine-tune it with --set lora-rank=8, or use --to huggingface.")
@@ -83,7 +79,6 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     """A model with the adapters of a folder added to its weights, and with its head, if there is one.
 
     Raises:
-        FileNotFoundError: if a file is missing.
         ValueError: if the adapters are of another form or another model.
     """
     path = folder / WEIGHTS

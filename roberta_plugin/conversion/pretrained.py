@@ -57,7 +57,6 @@ def open_pretrained(path: Path, *, data: Path | None = None) -> PretrainedModel:
     `data` is the folder with dict.txt and the tokenizer, where it has none.
 
     Raises:
-        FileNotFoundError: if something is missing.
         ValueError: if it is none of these, damaged, or no RoBERTa.
     """
     from roberta_plugin import register
@@ -82,7 +81,6 @@ def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -
     """The model in a file or folder of any known format.
 
     Raises:
-        FileNotFoundError: if there is nothing, or something is missing.
         ValueError: if the format is not known, or the files do not fit each other.
     """
     if not path.exists():

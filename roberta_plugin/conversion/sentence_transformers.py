@@ -23,11 +23,7 @@ _MODES = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 
 
 def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
-    """Write the files; pooling and length are those of the training, or the mean and all positions.
-
-    Raises:
-        ValueError: as `write_huggingface`.
-    """
+    """Write the files; pooling and length are those of the training, or the mean and all positions."""
     write_huggingface(model, folder, max_shard_bytes=max_shard_bytes)
     options: Any = model.state["cfg"]["model"]
     settings = identity.of_checkpoint(model.state).get("settings") or {}

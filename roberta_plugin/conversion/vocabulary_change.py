@@ -55,7 +55,6 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
     """Write model.pt, dict.txt and the tokenizer of the model with another vocabulary.
 
     Raises:
-        FileNotFoundError: if a file is missing.
         ValueError: if not exactly one way to a new vocabulary is given, or a word cannot be added.
     """
     from roberta_plugin.conversion.convert import check_output, output_folder

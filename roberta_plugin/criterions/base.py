@@ -70,11 +70,7 @@ class FineTuningCriterion(SummedCriterion):
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        """Build it for the task of its name, and refuse others.
-
-        Raises:
-            ValueError: naming both.
-        """
+        """Build it for the task of its name, and refuse others."""
         name = getattr(task, "name", None) or getattr(task.cfg, "_name", None) or type(task).__name__
         if name != cls.name:
             raise ValueError(

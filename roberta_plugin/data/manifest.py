@@ -26,11 +26,7 @@ _BYTES_AT_ONCE = 2**20
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The manifest of a data-bin; None if it has none, like the folders of fairseq-preprocess.
-
-    Raises:
-        ValueError: if the file is damaged or has another format.
-    """
+    """The manifest of a data-bin; None if it has none, like the folders of fairseq-preprocess."""
     path = Path(folder) / NAME
     if not path.is_file():
         return None

@@ -82,7 +82,6 @@ class MmapTokens:
         """Open PREFIX.bin and PREFIX.idx.
 
         Raises:
-            FileNotFoundError: if one of them is missing.
             ValueError: if the .idx does not have this format, or the length of a file does not match the index.
         """
         self.prefix = os.fspath(prefix)
@@ -277,11 +276,7 @@ class MmapTokensWriter:
 
 
 def check_ids(tokens: MmapTokens, vocab_size: int) -> None:
-    """Read all ids and refuse any that is not in the vocabulary; takes as long as reading the file.
-
-    Raises:
-        ValueError: naming the file, the item, the id and what to do.
-    """
+    """Read all ids and refuse any that is not in the vocabulary; takes as long as reading the file."""
     for start in range(0, tokens.num_tokens, _TOKENS_IN_MEMORY):
         part = tokens.tokens_on_disk[start : start + _TOKENS_IN_MEMORY]
         if part.max() >= vocab_size or part.min() < 0:

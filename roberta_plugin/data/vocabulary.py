@@ -88,7 +88,6 @@ class Vocabulary:
         """Read a dict.txt.
 
         Raises:
-            FileNotFoundError: if it does not exist.
             ValueError: if it is empty, or a line is not `symbol count`; the message names the file and the line.
         """
         path = Path(path)

@@ -54,7 +54,6 @@ def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
     """All evaluations in and below the folders, in the order of the tasks.
 
     Raises:
-        FileNotFoundError: if there are none, or a folder does not exist.
         ValueError: if a file is not an evaluation.
     """
     paths = files_below(folders, f"{PREFIX}*.json")

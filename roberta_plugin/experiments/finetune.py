@@ -88,7 +88,6 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
     """Prepare the data, train every cell of the paper's grid with every seed, and evaluate the best cell.
 
     Raises:
-        FileNotFoundError: if a file that the settings name does not exist.
         ValueError: if settings, model and data do not fit each other; or if the prepared folder or a run exists and was
             made with other settings: the message names each difference.
     """
@@ -200,9 +199,6 @@ def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: 
     """Run the procedure for each of `settings.folds`; calling it again resumes where it stopped.
 
     The settings are as for `finetune`, of own data without a development set.
-
-    Raises:
-        ValueError: as `finetune`.
     """
     plans: list[tuple[FinetunePlan, list[str]]] = []
     for each in settings_of_folds(settings):  # one that cannot be prepared is found before hours of training

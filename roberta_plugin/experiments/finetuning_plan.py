@@ -93,7 +93,6 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     """Prepare the data if needed, check that everything fits, and write the grid file.
 
     Raises:
-        FileNotFoundError: if a file that the settings name does not exist.
         ValueError: if settings, model and data do not fit each other; or if the prepared folder or a run exists and was
             made with other settings: the message names each difference.
     """
@@ -152,7 +151,6 @@ def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None
     `dictionary` is the dict.txt to prepare it with, by default the tokenizer's.
 
     Raises:
-        FileNotFoundError: if official files or the tokenizer are missing.
         ValueError: if they cannot be used; or if the folder is for another task, or was prepared with other settings.
     """
     if data.raw is not None and not (folder / NAME).is_file():
@@ -296,7 +294,6 @@ def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
     """The checkpoint itself, that of an imported model's folder, or the best one of the fine-tuning in a folder.
 
     Raises:
-        FileNotFoundError: if the folder holds none.
         ValueError: if it is a model of another format, which must be imported first.
     """
     from roberta_plugin.conversion.model_files import best_of_finetuning, find_checkpoint, format_of, is_checkpoint

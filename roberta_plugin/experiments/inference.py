@@ -35,7 +35,6 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     The model is in evaluation mode, on the CPU.
 
     Raises:
-        FileNotFoundError: if the checkpoint does not exist.
         ValueError: if it was not fine-tuned on a task like that of the folder, with other words or heads, or cannot
             be loaded safely.
     """

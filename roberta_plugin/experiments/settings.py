@@ -10,23 +10,19 @@ from typing import Any, Literal
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.machine import Precision
-from roberta_plugin.settings import REQUIRED, check_values, parse_pairs, setting
+from roberta_plugin.settings import REQUIRED, Checked, parse_pairs, setting
 from roberta_plugin.training.resources import Resources, read_resources
 
 Keep = Literal["best", "weights", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSettings:
+class RunSettings(Checked):
     """Settings of everything that trains several runs."""
 
     output_dir: Path = setting(REQUIRED, "where everything is written")
     parallel: int = setting(1, "runs at a time", smallest=1)
     retries: int = setting(0, "how often to restart a failed run at once; only on this machine", smallest=0)
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_values(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,11 +218,7 @@ class FinetuneSettings(RunSettings, DataSettings):
     """Whether to show progress bars of the evaluation."""
 
     def __post_init__(self) -> None:
-        """Check what can be checked before anything is read.
-
-        Raises:
-            ValueError: naming the option and what to write instead.
-        """
+        """Check what can be checked before anything is read."""
         DataSettings.__post_init__(self)
         RunSettings.__post_init__(self)
         if self.slurm is not None and not self.slurm.time and not self.grid_only:

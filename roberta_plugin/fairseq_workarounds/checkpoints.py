@@ -79,9 +79,6 @@ def atomic_copy(fairseqs: Callable[..., Any], src_path: str, dst_path: str, over
     The result is that of fairseq's `PathManager.copy`; see fault 3. On XFS and Btrfs the two files share their
     blocks. A hard link would be as fast everywhere, but writing into one name, as `cp other.pt checkpoint_last.pt`
     does, would change both.
-
-    Raises:
-        OSError: as `save_whole`.
     """
     if PathManager.path_requires_pathmanager(dst_path):
         return bool(fairseqs(src_path, dst_path, overwrite))
@@ -136,7 +133,6 @@ def load_checked(
     """Check a checkpoint's checksums, then load it as fairseq's `load_checkpoint_to_cpu`; see fault 12.
 
     Raises:
-        ValueError: if the file is damaged or not a checkpoint of fairseq.
         UnpicklingError: if it holds objects that could run code.
         OSError: if the file does not exist or cannot be read.
     """

@@ -137,11 +137,7 @@ class Benchmark(ABC):
 
     @abstractmethod
     def files(self, raw: Path, options: Any) -> dict[str, list[Path]]:
-        """The official files of each split, in the order in which they are read.
-
-        Raises:
-            FileNotFoundError: if `raw` does not hold them.
-        """
+        """The official files of each split, in the order in which they are read."""
 
     def source_files(self, files: Mapping[str, list[Path]]) -> list[Path]:
         """All official files that are read where these are the splits', split by split."""
@@ -158,19 +154,11 @@ class Benchmark(ABC):
     def read(
         self, files: Mapping[str, list[Path]], options: Any, settings: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The content of each split; and settings that are found in the files.
-
-        Raises:
-            ValueError: naming the file, the line or entry and the remedy, if a file is not as it should be.
-        """
+        """The content of each split; and settings that are found in the files."""
         return {split: self.read_split(split, paths, options) for split, paths in files.items()}, {}
 
     def read_split(self, split: str, paths: list[Path], options: Any) -> Any:
-        """The content of a split, which may be read when it is iterated.
-
-        Raises:
-            ValueError: as `read`.
-        """
+        """The content of a split, which may be read when it is iterated."""
         raise NotImplementedError(f"{self.name} reads all splits at once")
 
     @abstractmethod
@@ -199,9 +187,7 @@ class Benchmark(ABC):
         """Write the prepared folder `output` from the official files in `raw`.
 
         Raises:
-            FileNotFoundError: if `raw` does not hold the files.
             FileExistsError: if `output` is not free.
-            ValueError: naming the file, the line or entry and the remedy, if a file is not as it should be.
         """
         check_is_free(output)
         settings = self.settings(max_length=max_length, options=options)
@@ -255,20 +241,12 @@ class Benchmark(ABC):
 
     @abstractmethod
     def judge(self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Judged:
-        """Metrics and prediction files of one model or of an ensemble, whose members' probabilities are averaged.
-
-        Raises:
-            ValueError: if an option is missing or does not fit.
-        """
+        """Metrics and prediction files of one model or of an ensemble, whose members' probabilities are averaged."""
 
     def score(
         self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, folder: Path | None, options: Any
     ) -> dict[str, float]:
-        """The metrics of `judge`; its prediction files are written into `folder`, if there is one.
-
-        Raises:
-            ValueError: as `judge`.
-        """
+        """The metrics of `judge`; its prediction files are written into `folder`, if there is one."""
         judged = self.judge(prepared, prepared.split(split), members, options)
         for name, lines in judged.files.items() if folder is not None else ():
             assert folder is not None

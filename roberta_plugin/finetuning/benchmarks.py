@@ -82,9 +82,6 @@ def benchmark_of(task: str) -> Benchmark:
 def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptions:
     """The options of a task with these values or texts, by field name; None: not given.
 
-    Raises:
-        ValueError: naming an option that the task does not have, or a value that it cannot have.
-
     Example:
         options_for("race", {"order": "question"})  ->  RaceOptions(order="question")
     """

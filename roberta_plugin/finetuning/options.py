@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from roberta_plugin.kinds import LONG_TEXTS, OWN, POOLINGS
-from roberta_plugin.settings import check_values, setting
+from roberta_plugin.settings import Checked, setting
 
 Stage = Literal["prepare", "score"]
 
@@ -26,12 +26,8 @@ def option(help_text: str, *, default: Any = None, stage: Stage = "prepare", **m
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskOptions:
+class TaskOptions(Checked):
     """Options of a task; the subclasses have them."""
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_values(self)
 
     def given(self, stage: Stage) -> dict[str, Any]:
         """The options of a stage that differ from their defaults, by field name.

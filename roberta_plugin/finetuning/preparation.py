@@ -83,7 +83,6 @@ def prepare(settings: PrepareSettings) -> Prepared:
     """Write a prepared folder, and open it.
 
     Raises:
-        FileNotFoundError: if the official files or the tokenizer's do not exist.
         FileExistsError: if the folder exists and is not to be overwritten.
         ValueError: if a setting or an official file cannot be used.
     """
@@ -125,10 +124,6 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
 
     With `raw`, the settings describe a whole preparation, so their defaults are compared too; without it, only what is
     given.
-
-    Raises:
-        FileNotFoundError: if the official files or the tokenizer's do not exist.
-        ValueError: naming each difference and what to do.
     """
     if prepared.task != wanted.task:
         raise ValueError(

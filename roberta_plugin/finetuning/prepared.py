@@ -82,11 +82,7 @@ class PreparedSplit:
             yield from map(json.loads, lines)
 
     def _file(self, ending: str, *, is_large: bool = False) -> Path:
-        """A file of the split as it was written; `Prepared.changed_files` compares the content of large ones.
-
-        Raises:
-            FileNotFoundError, ValueError: naming the file that is missing or was changed.
-        """
+        """A file of the split as it was written; `Prepared.changed_files` compares the content of large ones."""
         path = self.folder / f"{self.name}.{ending}"
         check_size(path, self.files)
         if path.name in self.files and not is_large:
@@ -107,7 +103,6 @@ class Prepared:
         """Read prepared.json.
 
         Raises:
-            FileNotFoundError: if the folder is not a prepared one.
             ValueError: if prepared.json is damaged or of another version, or a file does not have the recorded size.
         """
         path = Path(folder) / NAME
@@ -204,7 +199,6 @@ def check_size(path: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     """Compare a file's size with prepared.json.
 
     Raises:
-        FileNotFoundError: if the file is missing.
         ValueError: if the sizes differ.
     """
     if not path.is_file():

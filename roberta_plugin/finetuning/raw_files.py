@@ -47,9 +47,6 @@ def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict
     """The file of each split that `raw`, or its folder of the task's name, has.
 
     Of the names that `files` has for a split, the first that exists is taken.
-
-    Raises:
-        FileNotFoundError: if the training or the development set is missing.
     """
     folder = raw / task if (raw / task).is_dir() else raw
     found = {}
@@ -66,11 +63,7 @@ def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of an official file.
-
-    Raises:
-        ValueError: naming the file and line of what cannot be read, or the file if it has no row.
-    """
+    """The rows of an official file."""
     row = None
     for row in read_table(path):
         yield row

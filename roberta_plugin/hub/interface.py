@@ -89,7 +89,6 @@ class RobertaHub(HubCore):
             device: where to compute.
 
         Raises:
-            FileNotFoundError: if the checkpoint, dict.txt or the tokenizer's files are not there.
             ValueError: if the checkpoint is damaged, its model is not one of ours or of fairseq's roberta, or the
                 device lacks the precision.
         """

@@ -222,11 +222,7 @@ class Kind(ABC):
             self.head_name = chosen_head(self.hub.heads_of(self.head), self.options.head, kind=self.name)
 
     def question(self, record: Mapping[str, Any]) -> Any:
-        """What a record asks, for `answer`.
-
-        Raises:
-            ValueError: naming the column and the remedy.
-        """
+        """What a record asks, for `answer`."""
         row = Row(IN_MEMORY, 0, record)
         for name in ("text_column", "text_pair_column"):
             self.check_column(row, name)
@@ -270,11 +266,7 @@ class Kind(ABC):
 
     @abstractmethod
     def read_question(self, row: Row) -> Any:
-        """The inputs of a row or record, checked.
-
-        Raises:
-            ValueError: beginning with where it is, and naming the column and the remedy.
-        """
+        """The inputs of a row or record, checked."""
 
     def answer(self, questions: Sequence[Any]) -> list[Answer]:
         """The answers to results of `question`, in order, by the open model."""
@@ -290,20 +282,13 @@ class Kind(ABC):
         return names if len(names) == number else [form.format(label) for label in range(number)]
 
     def chosen_threshold(self) -> float:
-        """The threshold (`chosen`), or 0.5.
-
-        Raises:
-            ValueError: as `chosen`.
-        """
+        """The threshold (`chosen`), or 0.5."""
         found = self.chosen(self.threshold)
         return DEFAULT_THRESHOLD if found is None else found
 
     def chosen(self, option: str) -> float | None:
         """The threshold or temperature that is given, or that `roberta finetune` has found, if the model is its output
         folder: on the development set, for the run that answers.
-
-        Raises:
-            ValueError: if the file that has it is damaged.
         """
         given: float | None = getattr(self.options, option)
         if given is not None or not self.options.model.is_dir():

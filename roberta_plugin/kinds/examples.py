@@ -84,11 +84,7 @@ def warn_of_duplicates(examples: Sequence[Example]) -> None:
 
 
 def check_ids(examples: Sequence[Example], column: str) -> None:
-    """Check that no two rows of a table have the same id.
-
-    Raises:
-        ValueError: naming both.
-    """
+    """Check that no two rows of a table have the same id."""
     seen: dict[str, Example] = {}
     for example in examples:
         if seen.setdefault(example.id, example) is not example:

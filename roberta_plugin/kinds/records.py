@@ -8,11 +8,7 @@ from roberta_plugin.tables import Row, check_list, check_text
 
 
 def column_of(row: Row, names: Sequence[str], *, option: str) -> str:
-    """The first of these columns that a row has.
-
-    Raises:
-        ValueError: naming the columns that there are, if it has none of them.
-    """
+    """The first of these columns that a row has."""
     found = next((name for name in names if name in row.values), names[0])
     row.value(found, option=option)
     return found
@@ -29,11 +25,7 @@ def text_of(row: Row, names: Sequence[str], *, option: str, keeps_space: bool = 
 
 
 def texts_of(row: Row, name: str, *, what: str, may_be_empty: bool = False) -> list[str]:
-    """The list of texts of a column.
-
-    Raises:
-        ValueError: naming the column, or the text by its number.
-    """
+    """The list of texts of a column."""
     values = check_list(row.values[name], f"the column {name!r}", row.where)
     return [
         check_text(value, f"{what} {number} of the column {name!r}", row.where, may_be_empty=may_be_empty)

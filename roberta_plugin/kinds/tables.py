@@ -91,11 +91,7 @@ class TableKind(Kind):
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
-        """Further settings of this kind, from a `CustomOptions` of `finetuning/options.py`.
-
-        Raises:
-            ValueError: if they do not fit each other.
-        """
+        """Further settings of this kind, from a `CustomOptions` of `finetuning/options.py`."""
         return {}
 
     @property
@@ -109,19 +105,11 @@ class TableKind(Kind):
         return str(self.settings["label_column"][0])
 
     def check_name(self, path: Path) -> None:
-        """Check that the name of a file gives a format that this kind reads.
-
-        Raises:
-            ValueError: if it does not.
-        """
+        """Check that the name of a file gives a format that this kind reads."""
         format_of(path)
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """The rows of a file.
-
-        Raises:
-            ValueError: naming file, line and remedy.
-        """
+        """The rows of a file."""
         return read_table(path, delimiter=self.settings["delimiter"])
 
     def is_labelled(self, row: Row) -> bool:
@@ -130,11 +118,7 @@ class TableKind(Kind):
         return all(column in row.values and not is_missing(row.values[column]) for column in columns)
 
     def read(self, row: Row, *, is_labelled: bool) -> Example:
-        """The example of a row.
-
-        Raises:
-            ValueError: naming file, line and remedy.
-        """
+        """The example of a row."""
         texts, choices = self.read_inputs(row)
         return Example(
             path=row.path,
@@ -166,11 +150,7 @@ class TableKind(Kind):
 
     @abstractmethod
     def read_target(self, row: Row, choices: tuple[str, ...]) -> Any:
-        """What the label column of a row says.
-
-        Raises:
-            ValueError: naming file, line and remedy.
-        """
+        """What the label column of a row says."""
 
     @abstractmethod
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
@@ -199,11 +179,7 @@ class TableKind(Kind):
         return sentence_inputs([example.texts for example in examples], encoder, split, layout)
 
     def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
-        """Write a split: the inputs and numbers of each example, and a record with its id.
-
-        Raises:
-            ValueError: as `columns`.
-        """
+        """Write a split: the inputs and numbers of each example, and a record with its id."""
         sequences = self.sequences(examples, encoder, split, max_length=max_length)
         for example, inputs in zip(examples, sequences, strict=True):
             split.add(inputs, **({} if example.target is None else self.columns(example)))
@@ -232,11 +208,7 @@ class TableKind(Kind):
         train: PreparedSplit,
         options: Options,
     ) -> Outcome:
-        """Predictions and metrics beside those of the constant answer, which the training set gives.
-
-        Raises:
-            ValueError: as `judged`.
-        """
+        """Predictions and metrics beside those of the constant answer, which the training set gives."""
         found = self.judged(split, members, options)
         if found.measure is None:
             return found

@@ -85,7 +85,6 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     A data folder at the beginning of `train` replaces that of the file.
 
     Raises:
-        FileNotFoundError: if the config file or its base is missing.
         ValueError: for an unknown key, a bad value, or without a run folder; names file and line.
 
     Example:

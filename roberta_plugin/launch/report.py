@@ -156,11 +156,7 @@ def launched_run(output_dir: Path) -> Launch:
 
 
 def log_path(output_dir: Path, *, node: int | None = None) -> Path:
-    """The log of a node; None: of the node whose rank failed first in the last attempt that ended, else the first.
-
-    Raises:
-        FileNotFoundError: if there is none, naming those that there are.
-    """
+    """The log of a node; None: of the node whose rank failed first in the last attempt that ended, else the first."""
     job_id = launched_run(output_dir).job_id
     records = [record for record in read_attempts(output_dir) if record["job_id"] == job_id]
     name = f"logs/{job_id}_0_log.out" if not records else records[-1].get("log", f"logs/{job_id}_0_log.out")

@@ -127,11 +127,7 @@ def next_folder(output_dir: Path) -> Path:
 
 
 def user_dir_of(arguments: tuple[str, ...]) -> Path | None:
-    """The folder of --user-dir, where there is one.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-    """
+    """The folder of --user-dir, where there is one."""
     if "--user-dir" not in arguments[:-1]:
         return None
     folder = Path(arguments[arguments.index("--user-dir") + 1]).resolve()

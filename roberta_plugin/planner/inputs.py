@@ -179,7 +179,6 @@ def speed_in_log(path: Path) -> float:
     """Tokens per second of one GPU, from the output of fairseq-train with --log-format json.
 
     Raises:
-        FileNotFoundError: if there is no such file.
         ValueError: if it contains no speed.
     """
     if not path.is_file():

@@ -18,7 +18,6 @@ def open_kind(settings: PredictSettings) -> Kind:
     """The model of the settings, ready to answer.
 
     Raises:
-        FileNotFoundError: if the model or a file of it is not there.
         ValueError: if the model cannot give such answers.
     """
     device = usable_device(settings.device)
@@ -73,11 +72,7 @@ def kind_of_training(trained_on: Mapping[str, Any]) -> str | None:
 
 
 def usable_device(name: str | None) -> str:
-    """The device of this name, or a GPU if there is one, or the CPU.
-
-    Raises:
-        ValueError: if it cannot be used here.
-    """
+    """The device of this name, or a GPU if there is one, or the CPU."""
     device = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=device)

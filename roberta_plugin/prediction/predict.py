@@ -52,7 +52,6 @@ def predict(settings: PredictSettings) -> PredictResult:
     """Answer every record of the input, and write the answers.
 
     Raises:
-        FileNotFoundError: if the input, the model or a file of it is not there.
         ValueError: if the model cannot give such answers; or at a bad line, unless they are skipped: then the
             answers before it are in OUTPUT.partial.
     """
@@ -94,9 +93,6 @@ def iterate_predictions(settings: PredictSettings, records: Iterable[Record] | N
     """The answers as they are computed, in order; nothing is written.
 
     Records are dictionaries or texts; without any, those of `settings.input` are read.
-
-    Raises:
-        ValueError: as `predict`.
     """
     kind = open_kind(settings)
     if records is None:

@@ -128,7 +128,6 @@ def check_output(path: Path) -> None:
     """Refuse an output that cannot be written, before anything is computed.
 
     Raises:
-        FileNotFoundError: if its folder does not exist.
         ValueError: if it is a folder.
     """
     if not path.parent.is_dir():

@@ -50,7 +50,6 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
         """Refuse options and data that cannot work, before fairseq builds or logs anything.
 
         Raises:
-            ValueError: naming the option, its value and what would be right.
             OSError: naming the data that are missing.
         """
         check_training_options(cfg)

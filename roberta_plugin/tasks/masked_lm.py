@@ -351,11 +351,7 @@ def is_mixed_by_size(turn: Sequence[Corpus]) -> bool:
 
 
 def corpora_with(split: str, turns: Sequence[Sequence[Corpus]]) -> list[Corpus]:
-    """The corpora that have the split, in the first turn where any has it; of `valid@NAME`, those called NAME.
-
-    Raises:
-        FileNotFoundError: if none has it.
-    """
+    """The corpora that have the split, in the first turn where any has it; of `valid@NAME`, those called NAME."""
     name, chosen = split_and_corpus(split)
     for turn in turns:
         of_turn = [corpus for corpus in turn if not chosen or Path(corpus.folder).name == chosen]

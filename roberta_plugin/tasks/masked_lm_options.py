@@ -219,11 +219,7 @@ def check_format(cfg: RobertaMaskedLMConfig) -> None:
 
 
 def check_folders(folders: list[Path]) -> None:
-    """Refuse a data folder that is none.
-
-    Raises:
-        FileNotFoundError: naming it, what is wrong with it, and the remedy.
-    """
+    """Refuse a data folder that is none."""
     for folder in folders:
         if folder.is_file():
             raise FileNotFoundError(
@@ -294,7 +290,6 @@ def check_splits(folders: Sequence[Path], *, training: str, validation: Sequence
     """Refuse data without a training split in each folder, or without validation data in all of them.
 
     Raises:
-        FileNotFoundError: naming the split, and the remedy.
         ValueError: if a split is empty.
     """
     for folder in folders:

@@ -93,7 +93,6 @@ def check_data(parsed: argparse.Namespace) -> None:
 
     Raises:
         ValueError: without any folder, or for an empty split.
-        FileNotFoundError: naming the folder or split, and the remedy.
     """
     from roberta_plugin.tasks.masked_lm_options import check_splits
 
@@ -124,12 +123,7 @@ def to_config(parsed: argparse.Namespace) -> Any:
 
 
 def check_options(parsed: argparse.Namespace) -> None:
-    """Check the options of task, model, criterion, optimizer and learning rate, and those of fairseq around them.
-
-    Raises:
-        FileNotFoundError: for fine-tuning, if the prepared folder does not exist.
-        ValueError: naming the option, its value and the remedy.
-    """
+    """Check the options of task, model, criterion, optimizer and learning rate, and those of fairseq around them."""
     from roberta_plugin.fairseq_workarounds.command_line import check_needed, chosen_classes, with_defaults
     from roberta_plugin.tasks.fairseq_options import check_training_options
     from roberta_plugin.tasks.masked_lm_options import check_positions

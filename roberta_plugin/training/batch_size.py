@@ -131,7 +131,6 @@ def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
     """The size of an update of pretraining, by the batches that the task makes of its data.
 
     Raises:
-        FileNotFoundError: if the data is not there.
         ValueError: for options that the task refuses.
     """
     from fairseq import tasks

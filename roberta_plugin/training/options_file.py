@@ -68,7 +68,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file; its values are text, lists and mappings.
 
     Raises:
-        FileNotFoundError: if there is no such file.
         ValueError: naming file and line, for a file that is not UTF-8, YAML or a mapping, or that has a key twice.
     """
     if not path.is_file():

@@ -155,11 +155,7 @@ def _name_of(text: str) -> str:
 
 
 def check_resources(resources: Resources) -> None:
-    """Check all that can be known without asking SLURM.
-
-    Raises:
-        ValueError: naming the option and the remedy.
-    """
+    """Check all that can be known without asking SLURM."""
     smallest = {"nodes": 1, "gpus_per_node": 0, "cpus_per_gpu": 1, "signal_delay": 0}
     for name, least in smallest.items():
         if getattr(resources, name) < least:
@@ -235,11 +231,7 @@ class Gpus(NamedTuple):
 
 
 def parse_gpus(text: str | int, *, name: str = "--gpus-per-node") -> Gpus:
-    """Read `8` or `h100:8`.
-
-    Raises:
-        ValueError: for anything else.
-    """
+    """Read `8` or `h100:8`."""
     match = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(\d+)", str(text).strip())
     if match is None:
         raise ValueError(f"{name} is {text!r}: write how many GPUs a node has, as 8, or with their type, as h100:8.")

@@ -175,7 +175,6 @@ def binarize(
         The manifest.
 
     Raises:
-        FileNotFoundError: if an input does not exist.
         FileExistsError: if the folder holds another corpus.
         ValueError: if a line or an archive cannot be read, the folder has another vocabulary, or dict.txt does not
             belong to the tokenizer.

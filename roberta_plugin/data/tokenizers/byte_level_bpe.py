@@ -88,11 +88,7 @@ class ByteLevelBpe:
 
     @classmethod
     def load(cls, folder: Path, *, use_fast_engine: bool = True) -> ByteLevelBpe:
-        """Read encoder.json and vocab.bpe.
-
-        Raises:
-            ValueError: naming the file and the line, if they are not in GPT-2's format.
-        """
+        """Read encoder.json and vocab.bpe."""
         return read_files(folder / "encoder.json", folder / "vocab.bpe", use_fast_engine=use_fast_engine)
 
     def save(self, folder: Path) -> None:
@@ -242,11 +238,7 @@ class ByteLevelBpe:
 
 
 def read_files(encoder_json: Path, vocab_bpe: Path, *, use_fast_engine: bool = True) -> ByteLevelBpe:
-    """The tokenizer in two files in GPT-2's format, of any names.
-
-    Raises:
-        ValueError: naming the file and the line, if they are not in that format.
-    """
+    """The tokenizer in two files in GPT-2's format, of any names."""
     pieces, merges = _read_pieces(encoder_json), _read_merges(vocab_bpe)
     try:
         return ByteLevelBpe(pieces, merges, use_fast_engine=use_fast_engine)

@@ -66,11 +66,7 @@ class PairBenchmark:
     """Further published models -> their number for all pairs."""
 
     def folder(self, data: Path) -> Path:
-        """The folder of the files: `data`, or its subfolder of the benchmark's name.
-
-        Raises:
-            FileNotFoundError: naming the files that are missing.
-        """
+        """The folder of the files: `data`, or its subfolder of the benchmark's name."""
         names = [f"{name}{self.ending}" for name in self.categories]
         folders = [folder for folder in (data, data / self.name, data / "data") if folder.is_dir()]
         found = max(folders, key=lambda folder: sum((folder / name).is_file() for name in names), default=data)
@@ -88,12 +84,7 @@ class PairBenchmark:
         return found
 
     def paradigms(self, data: Path, *, limit: int | None = None) -> list[Paradigm]:
-        """The paradigms, with at most `limit` pairs each, the first.
-
-        Raises:
-            FileNotFoundError: as `folder`.
-            ValueError: naming the file, the line and the remedy, if a line is no sentence or no pair.
-        """
+        """The paradigms, with at most `limit` pairs each, the first."""
         folder = self.folder(data)
         return [
             Paradigm(name, category, list(self.read(folder / f"{name}{self.ending}"))[:limit])

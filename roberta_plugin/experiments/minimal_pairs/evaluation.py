@@ -79,7 +79,6 @@ def evaluate_pairs(settings: PairSettings) -> PairResults:
     """Score the sentences of a benchmark by each model, and count the right pairs.
 
     Raises:
-        FileNotFoundError: if files of the benchmark or a model are missing.
         ValueError: if a file is not as it should be, or a model has no LM head.
     """
     benchmark = BENCHMARKS[settings.benchmark]

@@ -38,8 +38,6 @@ SHARE_OF_MATMUL = 1 / 3  # of a CPU's large matrix products that training reache
 SHARE_OF_PEAK = 0.4  # of a GPU's half-precision peak; an assumption
 _MATMUL = 768  # rows and columns of the product that is timed
 _MATMUL_S = 0.4
-_LOOK_EVERY_S = 5.0
-_BAR = "{l_bar}{bar}| {n:.1f} of 100 %, {elapsed} so far, {remaining} left{postfix}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +152,6 @@ def dry_run(settings: StudySettings) -> str:
 
     Raises:
         FileNotFoundError: as `run_study`, for what is needed to plan.
-        ValueError: as `run_study`.
     """
     planned = plan_study(settings)
     study, plans, parallel = planned.study, planned.plans, settings.parallel

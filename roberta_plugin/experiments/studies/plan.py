@@ -129,7 +129,6 @@ def plan_study(settings: StudySettings, *, num_ranks: int | None = None) -> Plan
     `num_ranks` are the processes of a pretraining that an earlier start has recorded; None: as many as there are GPUs.
 
     Raises:
-        FileNotFoundError: if a file that it names does not exist.
         ValueError: for what cannot work, or what claims to be equal and is not; nothing has run then.
     """
     import torch
@@ -151,7 +150,6 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
     """The plans of all variants.
 
     Raises:
-        FileNotFoundError: if a tokenizer's or data file is missing that is needed.
         ValueError: for options that fairseq-train would refuse, and for budgets that are not equal though claimed.
     """
     sized = {variant.name: _sized(variant, study, num_ranks=num_ranks) for variant in study.variants}

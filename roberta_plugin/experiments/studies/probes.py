@@ -73,7 +73,6 @@ def check_probes(study: Study, plans: Sequence[VariantPlan]) -> None:
     """Refuse a probe without its files, with another vocabulary, or with sequences that a model cannot hold.
 
     Raises:
-        FileNotFoundError: if a file is missing.
         ValueError: if vocabularies or lengths do not fit each other.
     """
     for probe in study.probes:
@@ -166,7 +165,6 @@ def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, 
         "num_predicted".
 
     Raises:
-        FileNotFoundError: if the checkpoint does not exist.
         ValueError: if it cannot be loaded safely, or nothing could be masked.
     """
     model: Any = build_model(load_state(checkpoint), checkpoint, dictionary=text.dictionary).to(device).eval()

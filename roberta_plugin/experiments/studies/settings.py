@@ -17,7 +17,7 @@ from roberta_plugin.experiments.sweeps.grid import SECTIONS, VARIANT, cells_from
 from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.planner.equal_compute import RULES
-from roberta_plugin.settings import REQUIRED, check_names, check_values, convert, is_null, setting
+from roberta_plugin.settings import REQUIRED, Checked, check_names, convert, is_null, setting
 from roberta_plugin.training.options_file import in_section, locate, named_options, read_yaml
 from roberta_plugin.training.resources import Resources
 
@@ -48,11 +48,7 @@ medians over five seeds of fine-tuning."""
 
 
 def paper_row(name: str) -> Mapping[str, float]:
-    """The row of the paper's Tables 1 to 3 that a variant mirrors, as `table1/static`; empty for an empty name.
-
-    Raises:
-        ValueError: naming the rows that there are.
-    """
+    """The row of the paper's Tables 1 to 3 that a variant mirrors, as `table1/static`; empty for an empty name."""
     rows = {f"{table}/{row}": numbers for table, own in PAPER.items() for row, numbers in own.items()}
     if name and name not in rows:
         raise ValueError(f"--paper: the paper has no row {name!r}: there are {', '.join(rows)}.")
@@ -70,14 +66,6 @@ class Variant:
     """Names of the options that the variant sets itself."""
     paper: str = ""
     """The row of the paper's tables that it mirrors, as `table1/static`."""
-
-
-class Checked:
-    """Settings whose values are checked when they are made; messages name `--KEY`, which `in_section` makes the key."""
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_values(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +200,6 @@ def read_study(path: Path) -> Study:
     """Read and check a study file.
 
     Raises:
-        FileNotFoundError: if the file, or the recipe that it names, does not exist.
         ValueError: naming the file, the line where one can be found, and what to write instead.
     """
     content = {name: value for name, value in read_yaml(path).items() if not is_null(value)}

@@ -138,12 +138,7 @@ class Grid:
 
 
 def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
-    """Read and check a grid file; settings in `slurm` win over its section of that name.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: naming the file, the section and what to write instead.
-    """
+    """Read and check a grid file; settings in `slurm` win over its section of that name."""
     content = read_yaml(path)
     try:
         return grid_from(content, path, slurm=slurm)
@@ -181,10 +176,6 @@ def cells_from(content: Mapping[str, Any], path: Path) -> list[Cell]:
 
     `base` is another name for `train`, and `variants` for the axis `variant`. `recipe` among the options names a recipe
     whose section train they change; its path is relative to the file.
-
-    Raises:
-        FileNotFoundError: if the recipe does not exist.
-        ValueError: naming the file, the section and what to write instead.
     """
     if {"train", "base"} <= content.keys():
         raise ValueError(f"{path}: base is another name for train: leave out one of them.")

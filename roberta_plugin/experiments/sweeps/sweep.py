@@ -77,7 +77,6 @@ def sweep(
     A caller that has made the grid and checked it (`check_options`) gives it. `share`: see `SweepProgress`.
 
     Raises:
-        FileNotFoundError: if the grid file or its data are missing.
         ValueError: for a grid file that cannot work, or an output folder with other runs.
     """
     is_checked = grid is not None
@@ -211,10 +210,6 @@ def check_options(grid: Grid, *, is_written: bool = True) -> None:
     """Check every cell's options and data as fairseq-train would at its start, before anything is started.
 
     A file that is not written yet cannot be quoted.
-
-    Raises:
-        ValueError: naming the cell, with fairseq's reason.
-        FileNotFoundError: if a data folder is missing.
     """
     for run in {run.cell: run for run in grid.runs}.values():
         try:

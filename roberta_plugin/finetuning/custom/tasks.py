@@ -77,7 +77,6 @@ class OwnTables(Benchmark):
         """See `Benchmark.files`; the tables are named by the options, relative to `raw`.
 
         Raises:
-            FileNotFoundError: naming the option of a table that does not exist.
             ValueError: if there is no table to train on.
         """
         if options.train is None:
@@ -210,11 +209,7 @@ def _hardest(prepared: Prepared, split: PreparedSplit, outcome: Outcome) -> list
 
 
 def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
-    """The examples of a table; a test table may have no labels at all.
-
-    Raises:
-        ValueError: naming file, line and remedy.
-    """
+    """The examples of a table; a test table may have no labels at all."""
     rows = list(kind.rows(path))
     if not rows:
         raise ValueError(f"{path} has no rows: the table is empty or holds a header only.")

@@ -34,9 +34,6 @@ def read_rows(glue_task: GlueTask, source: SplitSource, path: Path) -> list[Text
 
     Broken rows of QQP's train and dev files are left out, with a warning: the official files have about twenty, whose
     questions contain line ends or are empty.
-
-    Raises:
-        ValueError: naming the file, the line and what is wrong with it.
     """
     lines = list(_lines_of(path))
     header = source.header or tuple(lines[0][1].split("\t") if lines else ())

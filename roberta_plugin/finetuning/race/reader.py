@@ -72,11 +72,7 @@ def _by_number(path: Path) -> tuple[int, str]:
 
 
 def read_split(task: str, split: str, files: list[Path]) -> Iterator[Passage]:
-    """The passages of one split.
-
-    Raises:
-        ValueError: naming the file, the line or id, the bad value and what would be right.
-    """
+    """The passages of one split."""
     made = (passage for path in files for passage in _passages(task, split, path))
     return with_unique_ids(made, id_of=lambda passage: passage.id)
 

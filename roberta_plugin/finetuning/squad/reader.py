@@ -53,9 +53,6 @@ def read_file(task: str, path: Path, *, needs_answers: bool, strict: bool = Fals
     """Read and check a file.
 
     With `strict`, answers that are not at their `answer_start` are refused.
-
-    Raises:
-        ValueError: naming the file, the question or the paragraph, the bad value and what would be right.
     """
     result = SquadFile(path)
     passages: dict[str, int] = {}

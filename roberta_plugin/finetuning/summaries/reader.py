@@ -60,11 +60,7 @@ class Document(NamedTuple):
 
 
 def find_files(task: str, raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
-    """The files of each split.
-
-    Raises:
-        FileNotFoundError: if there are none, or one that is named does not exist.
-    """
+    """The files of each split."""
     found = find_stories(raw, SPLITS) if task == "cnn_dailymail" else {}
     if not any(found.values()):
         found = _tables(raw, options.files)
@@ -96,11 +92,7 @@ def _tables(raw: Path, named: dict[str, str]) -> dict[str, list[Path]]:
 
 
 def read_split(task: str, split: str, files: list[Path], options: SummariesOptions) -> Iterator[Document]:
-    """The documents of a split; those of a test split may have no summary.
-
-    Raises:
-        ValueError: naming the file, the line or id, the bad value and what would be right.
-    """
+    """The documents of a split; those of a test split may have no summary."""
     seen: dict[str, str] = {}
     is_stories = files[0].suffix == ".story"
     documents = _stories(files) if is_stories else _rows(task, split, files, options)
@@ -177,11 +169,7 @@ def parted(text: str) -> str:
 
 
 def find_stories(raw: Path, splits: Mapping[str, tuple[str, ...]]) -> dict[str, list[Path]]:
-    """The stories of each split, in folders or by lists; empty if there are none.
-
-    Raises:
-        FileNotFoundError: naming the list and the line, if a story is missing.
-    """
+    """The stories of each split, in folders or by lists; empty if there are none."""
     folders = {
         split: next((raw / name for name in names if (raw / name).is_dir()), None) for split, names in splits.items()
     }

@@ -48,11 +48,7 @@ class Reader(Protocol):
     """What makes examples of a row."""
 
     def __call__(self, row: Row, *, labelled: bool) -> Iterator[Example]:
-        """The examples of a row, one or more.
-
-        Raises:
-            ValueError: naming the file, the line and the field.
-        """
+        """The examples of a row, one or more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,21 +92,13 @@ class SuperGlueTask(TextBenchmark):
         return self.examples(split, path)
 
     def examples(self, split: str, path: Path) -> list[Example]:
-        """The examples of a file; labels of a test set or diagnostic set are not read.
-
-        Raises:
-            ValueError: naming the file, the line and what is wrong with it.
-        """
+        """The examples of a file; labels of a test set or diagnostic set are not read."""
         rows = with_listed_answers(path, read_rows(path)) if self.is_winogrande else read_rows(path)
         made = ((row.where, example) for row in rows for example in self.examples_of(row, labelled=split in LABELLED))
         return list(with_unique_ids(made, id_of=lambda example: example.id))
 
     def examples_of(self, row: Row, *, labelled: bool) -> Iterator[Example]:
-        """The examples of a row.
-
-        Raises:
-            ValueError: naming the file, the line and the field.
-        """
+        """The examples of a row."""
         if self.reader is not None:
             yield from self.reader(row, labelled=labelled)
         elif self.texts_of is not None:

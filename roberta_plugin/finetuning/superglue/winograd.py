@@ -64,11 +64,7 @@ def read_wsc(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
 
 
 def read_winogrande(row: Row, *, labelled: bool) -> Iterator[SchemaExample]:
-    """The example of a row of WinoGrande: `option1` is the phrase, and the label says whether it is right.
-
-    Raises:
-        ValueError: naming the place, if a field is not as it should be.
-    """
+    """The example of a row of WinoGrande: `option1` is the phrase, and the label says whether it is right."""
     sentence, first, second = (row.text(name).strip() for name in ("sentence", "option1", "option2"))
     if GAP not in sentence:
         raise ValueError(f"{row.where}: the sentence has no gap {GAP!r} for the options. Correct or remove the line.")

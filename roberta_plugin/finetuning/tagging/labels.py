@@ -25,11 +25,7 @@ _NUM_NAMED = 5  # faults that a warning names
 def convert(
     task: str, splits: Mapping[str, Sequence[Sentence]], options: TaggingOptions
 ) -> tuple[list[str], dict[str, list[list[int]] | None]]:
-    """The labels of the model, and of each split the labels of the words of each sentence; None if it has no tags.
-
-    Raises:
-        ValueError: naming the file and the line of a tag that cannot be used.
-    """
+    """The labels of the model, and of each split the labels of the words of each sentence; None if it has no tags."""
     tagged = {name: list(sentences) for name, sentences in splits.items() if sentences[0].tags is not None}
     if options.scheme == PLAIN:
         labels = sorted({tag for sentences in tagged.values() for each in sentences for tag in each.tags or ()})

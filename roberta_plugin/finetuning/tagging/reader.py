@@ -100,9 +100,6 @@ def read_file(
     """Read and check a file.
 
     `columns` of words and tags are names or numbers, None: the usual ones; `called` are the options that name them.
-
-    Raises:
-        ValueError: naming the file, the line and what would be right.
     """
     is_json = named_format(path) == "jsonl"
     sentences = list(_read_json(path, columns) if is_json else _read_columns(path, columns, called))

@@ -176,9 +176,6 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
     """`architecture` as options of fairseq-train, without leading dashes.
 
     Example: {"arch": "fast_roberta", "encoder-layers": "12", "encoder-embed-dim": "768", ...}
-
-    Raises:
-        ValueError: as `architecture`.
     """
     texts = {name: "true" if value is True else str(value) for name, value in architecture(state).items()}
     return {"arch": "fast_roberta", **{name.replace("_", "-"): text for name, text in texts.items()}}
@@ -190,11 +187,7 @@ def num_symbols(state: Mapping[str, Any]) -> int:
 
 
 def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.Module:
-    """Build the checkpoint's model with its parameters and heads, in evaluation mode, on the CPU.
-
-    Raises:
-        ValueError: as `model_arguments` and `load_parameters`.
-    """
+    """Build the checkpoint's model with its parameters and heads, in evaluation mode, on the CPU."""
     arguments = model_arguments(state, path)
     arguments.load_checkpoint_heads = True
     task = ModelOnlyTask(dictionary, arguments.max_positions)

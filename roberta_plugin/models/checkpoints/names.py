@@ -88,11 +88,7 @@ def sizes_of(state: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def positions_of(state: Mapping[str, Tensor]) -> Tensor:
-    """The embeddings of positions, in any layout that fairseq's `roberta` has had.
-
-    Raises:
-        ValueError: if there are none.
-    """
+    """The embeddings of positions, in any layout that fairseq's `roberta` has had."""
     found = next((value for name, value in state.items() if name.endswith("embed_positions.weight")), None)
     if found is None:
         raise ValueError("There are no position embeddings: this is not a checkpoint of a RoBERTa.")

@@ -127,11 +127,7 @@ def _as_sentences(text: str) -> str:
 
 
 def copa_record(content: Mapping[str, Any]) -> ChoiceExample:
-    """The example of a record with the official fields.
-
-    Raises:
-        ValueError: naming the field.
-    """
+    """The example of a record with the official fields."""
     return next(read_copa(Row(IN_MEMORY, 0, {"idx": 0, **content}), is_training=False, labelled=False))
 
 

@@ -44,11 +44,7 @@ class Reader(Protocol):
     """What makes examples of a row."""
 
     def __call__(self, row: Row, *, is_training: bool, labelled: bool) -> Iterator[ChoiceExample]:
-        """The examples of a row, one or more.
-
-        Raises:
-            ValueError: naming the file, the line and the field.
-        """
+        """The examples of a row, one or more."""
 
 
 @dataclass(frozen=True, kw_only=True)
