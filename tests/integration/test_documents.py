@@ -371,7 +371,7 @@ def test_vectors_are_trained_and_exported_as_written(after_the_tour):
 
 
 def test_the_kind_in_the_document_reads_learns_and_refuses():
-    (block,) = blocks("examples/README.custom_task.md", "kind", "python")
+    (block,) = blocks(".github/CONTRIBUTING.md", "kind", "python")
     printed = python(
         f"""{block}
 from pathlib import Path
