@@ -89,9 +89,6 @@ def from_arguments(kind: type[T], values: Mapping[str, Any], **known: Any) -> T:
     """Make the dataclass `kind` from a command's arguments by field name, of which it takes those that it has.
 
     `known` are fields that the command knows otherwise.
-
-    Raises:
-        ValueError: for a value of another type; names the option.
     """
     hints, items = typing.get_type_hints(kind), dataclasses.fields(kind)  # type: ignore[arg-type]
     given = {item.name: (item, values.get(item.name)) for item in items if item.init and item.name not in known}

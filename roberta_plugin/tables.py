@@ -245,11 +245,7 @@ class TextLines:
 
 
 def text_lines(path: Path | None, *, on_read: Callable[[int], None] = lambda num_bytes: None) -> TextLines:
-    """The lines of a file, plain or compressed, or of standard input.
-
-    Raises:
-        ValueError: if the content is not what the name says.
-    """
+    """The lines of a file, plain or compressed, or of standard input."""
     if path is None:
         return TextLines(str(STANDARD_INPUT), _blocks_of_standard_input())
     (source,) = find_inputs([path], text_format="text")

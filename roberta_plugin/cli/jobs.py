@@ -95,11 +95,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def cancel(folder: Path) -> None:
-    """Cancel the job of a run.
-
-    Raises:
-        ValueError: if it has ended.
-    """
+    """Cancel the job of a run."""
     job_id = launched_run(folder).job_id or ""
     state = slurm_commands.job_state(job_id)
     if state not in slurm_commands.ACTIVE_STATES:

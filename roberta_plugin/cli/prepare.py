@@ -68,11 +68,7 @@ def add_task_options(parser: argparse.ArgumentParser, *, stages: Sequence[Stage]
 
 
 def task_options(args: argparse.Namespace, task: str) -> TaskOptions:
-    """The options of a task that were given.
-
-    Raises:
-        ValueError: if one is given that the task does not have.
-    """
+    """The options of a task that were given."""
     from roberta_plugin.finetuning.benchmarks import options_for
 
     return options_for(task, {name: getattr(args, name) for name in given_task_options(args)})

@@ -92,9 +92,6 @@ def read_files(
         name: of the checkpoint, if it is none of the usual.
         data: folder with dict.txt and the tokenizer, where they are not found beside the checkpoint.
         tokenizer: folder with the tokenizer's files, where it is another one.
-
-    Raises:
-        ValueError: if the checkpoint is damaged.
     """
     checkpoint = find_checkpoint(folder, name)
     state = on_scale_of_labels(load_state(checkpoint, for_use=True))

@@ -201,11 +201,7 @@ def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> se
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The content of config.json.
-
-    Raises:
-        ValueError: if it is not a JSON object.
-    """
+    """The content of config.json."""
     path = folder / CONFIG
     content = read_json(path, keys=(), remedy="copy the file again")
     if content is None:
@@ -217,11 +213,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_weights(folder: Path, *, file: Path | None = None) -> dict[str, Tensor]:
-    """All parameters of a folder, or of one safetensors file of it.
-
-    Raises:
-        ValueError: if a file is damaged.
-    """
+    """All parameters of a folder, or of one safetensors file of it."""
     parameters: dict[str, Tensor] = {}
     for path in [file] if file else _weight_files(folder):
         parameters |= read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)

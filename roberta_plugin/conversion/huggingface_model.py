@@ -421,11 +421,7 @@ def _module(name: str) -> str:
 
 
 def translate(name: str, table: Mapping[str, str]) -> str:
-    """The name of a parameter by a table of modules, such as `TRUNK`.
-
-    Raises:
-        ValueError: if the table lacks it.
-    """
+    """The name of a parameter by a table of modules, such as `TRUNK`."""
     module, _, leaf = name.rpartition(".")
     key = module
     number = re.search(r"\.layers?\.(\d+)\.", module)

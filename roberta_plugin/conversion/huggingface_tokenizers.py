@@ -398,11 +398,7 @@ def _pair(merge: Any) -> tuple[str, str]:
 
 
 def vocabulary_of(symbols: Sequence[str]) -> Vocabulary:
-    """The vocabulary with these symbols in this order (V,), special ones included.
-
-    Raises:
-        ValueError: if it does not begin with fairseq's special symbols.
-    """
+    """The vocabulary with these symbols in this order (V,), special ones included."""
     if tuple(symbols[: len(SPECIALS)]) != SPECIALS:
         raise ValueError(
             f"A vocabulary must begin with {' '.join(SPECIALS)}, and this one begins with "
@@ -416,9 +412,6 @@ def vocabulary_of(symbols: Sequence[str]) -> Vocabulary:
 
 def with_gaps_filled(symbol_of: dict[int, str], size: int) -> list[str]:
     """Symbols by their ids -> all `size` symbols; ids without one get fairseq's names for such.
-
-    Raises:
-        ValueError: if an id is not below `size`.
 
     Example: {0: "a", 2: "b"}, 3 -> ["a", "madeupword0001", "b"].
     """

@@ -30,7 +30,7 @@ from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.heads import SpanLogits
 
 VERSION = 1
-_KEYS = ("version", "head", "sizes", "trained_on")
+_KEYS = ("version", "head", "sizes", "trained_on", "vocabulary")
 _INPUTS = ["input_ids", "attention_mask"]
 _RANKS = {MASKED_LM: [3], "classification": [2], "token": [3], "span": [2, 2, 1]}  # of the outputs of each head
 _AGAIN = "export the checkpoint again by `roberta export --to onnx`"
@@ -88,7 +88,7 @@ def read_onnx(folder: Path, *, precision: str) -> OnnxFolder:
     if not isinstance(facts["trained_on"], dict):
         raise ValueError(f"{folder / ONNX_FACTS} is damaged (trained_on is {facts['trained_on']!r:.60}): {_AGAIN}.")
     vocabulary = Vocabulary.load(folder / "dict.txt")
-    if facts.get("vocabulary") not in (None, vocabulary.sha256):  # early exports do not name it
+    if facts["vocabulary"] != vocabulary.sha256:
         raise ValueError(f"{folder / 'dict.txt'} is not the one that was exported: {_AGAIN}.")
     try:
         tokenizer = load_tokenizer(folder)
@@ -106,11 +106,7 @@ class OnnxModel(nn.Module):
     """A graph with the calls of a model that the hub makes; it computes on the CPU, with as many threads as torch."""
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
-        """Open a graph.
-
-        Raises:
-            ValueError: if it is damaged, or not what roberta.json says.
-        """
+        """Open a graph."""
         import onnxruntime  # type: ignore[import-untyped]
 
         super().__init__()
@@ -160,11 +156,7 @@ class OnnxModel(nn.Module):
         return (found[0] if len(found) == 1 else SpanLogits(*found),)
 
     def position_logits(self, tokens: Tensor, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
-        """Scores of the vocabulary at some positions of each row, as `hub/running.position_logits`: parts (M', V).
-
-        Raises:
-            ValueError: if the graph is that of another head.
-        """
+        """Scores of the vocabulary at some positions of each row, as `hub/running.position_logits`: parts (M', V)."""
         if not self._is_masked_lm:
             raise ValueError(f"{self.path} was exported without its masked-LM head: export with --head masked_lm.")
         step = max(1, _POSITIONS_AT_ONCE // tokens.size(1))

@@ -111,11 +111,7 @@ def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -
 
 
 def build(portable: PortableModel) -> nn.Module:
-    """The model itself, in evaluation mode, on the CPU, in fp32.
-
-    Raises:
-        ValueError: if the parameters do not fit the options.
-    """
+    """The model itself, in evaluation mode, on the CPU, in fp32."""
     return build_model(portable.state, portable.path, dictionary=fairseq_dictionary(portable.vocabulary))
 
 

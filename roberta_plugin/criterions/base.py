@@ -4,7 +4,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -14,18 +14,17 @@ from omegaconf import II
 from torch import Tensor
 
 from roberta_plugin.fairseq_import import OwnGroup
+from roberta_plugin.settings import setting
 
 
 @dataclass
 class LabelsConfig(FairseqDataclass):
     """Options of criterions of labels."""
 
-    label_smoothing: float = field(
-        default=0.0,
-        metadata={
-            "help": "share of the target, from 0 to 1, that is spread evenly over all labels, in training; the loss of "
-            "a validation is without"
-        },
+    label_smoothing: float = setting(
+        0.0,
+        "share of the target, from 0 to 1, that is spread evenly over all labels, in training; the loss of "
+        "a validation is without",
     )
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 

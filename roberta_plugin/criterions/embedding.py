@@ -12,7 +12,7 @@ A * (K - 1) candidates, D dimensions, S = B * K sequences.
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.kinds.embedding import COSINE, TRIPLET
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.settings import setting
 
 _METRIC, _FINISHED = "metric_", "num_finished"  # in the log of a validation
 
@@ -36,14 +37,10 @@ _METRIC, _FINISHED = "metric_", "num_finished"  # in the log of a validation
 class RobertaEmbeddingCriterionConfig(FairseqDataclass):
     """Options of the losses, each of its own."""
 
-    scale: float = field(
-        default=20.0, metadata={"help": "in-batch negatives: factor of cosines, the inverse of the temperature"}
-    )
-    triplet_margin: float = field(
-        default=5.0, metadata={"help": "triplets: how much farther the wrong text should be than the right one"}
-    )
-    distance_metric: ChoiceEnum(["euclidean", "cosine", "manhattan"]) = field(  # type: ignore[valid-type]
-        default="euclidean", metadata={"help": "triplets: what is compared with the margin"}
+    scale: float = setting(20.0, "in-batch negatives: factor of cosines, the inverse of the temperature")
+    triplet_margin: float = setting(5.0, "triplets: how much farther the wrong text should be than the right one")
+    distance_metric: ChoiceEnum(["euclidean", "cosine", "manhattan"]) = setting(  # type: ignore[valid-type]
+        "euclidean", "triplets: what is compared with the margin"
     )
 
 

@@ -168,7 +168,6 @@ def log_from_sums(
     function: Callable[[Mapping[str, Tensor]], float],
     *,
     num_examples: int | None = None,
-    priority: int = 20,
 ) -> None:
     """Log a metric that is a function of the sums of a whole validation.
 
@@ -177,7 +176,6 @@ def log_from_sums(
         function: sums by name, float64 tensors -> the metric.
         num_examples: fairseq asks for metrics after every batch as well; with this number, the answer is NaN, at no
             cost, until the sum called `counted` has as many.
-        priority: its order in the log.
     """
 
     def derive(meters: Mapping[str, Any]) -> float:
@@ -186,4 +184,4 @@ def log_from_sums(
             return math.nan
         return function(sums)
 
-    metrics.log_derived(name, derive, priority=priority)
+    metrics.log_derived(name, derive)

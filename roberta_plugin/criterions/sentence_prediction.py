@@ -11,7 +11,7 @@ thresholds.
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion, LabelsConfig, by_example
 from roberta_plugin.kinds import metrics as of_split
 from roberta_plugin.kinds.pair_ranking import decide
+from roberta_plugin.settings import setting
 
 Sums = dict[str, Any]
 LaterSums = Callable[[], Sums]  # of a validation alone; in training nothing is computed for them
@@ -34,16 +35,12 @@ LaterSums = Callable[[], Sums]  # of a validation alone; in training nothing is 
 class RobertaSentencePredictionCriterionConfig(LabelsConfig):
     """Options for labels, and for competing phrases (WNLI, WSC, WinoGrande); the other losses have none."""
 
-    margin_alpha: float = field(
-        default=5.0,
-        metadata={"help": "phrases: weight of the margin loss relative to the log-probability of the right phrase"},
+    margin_alpha: float = setting(
+        5.0, "phrases: weight of the margin loss relative to the log-probability of the right phrase"
     )
-    margin_beta: float = field(
-        default=0.4, metadata={"help": "phrases: margin of the right phrase over the others, in nats per token"}
-    )
-    phrase_cross_entropy: bool = field(
-        default=False,
-        metadata={"help": "phrases: cross-entropy over them instead of the margin, as fairseq's --wsc-cross-entropy"},
+    margin_beta: float = setting(0.4, "phrases: margin of the right phrase over the others, in nats per token")
+    phrase_cross_entropy: bool = setting(
+        False, "phrases: cross-entropy over them instead of the margin, as fairseq's --wsc-cross-entropy"
     )
 
 

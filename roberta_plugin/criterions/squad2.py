@@ -9,7 +9,7 @@ Shapes: B windows in the batch, T positions, N windows of the split, Q questions
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.kinds.questions import MAX_ANSWER_LENGTH, best_of_window
 from roberta_plugin.kinds.span_metrics import best_threshold
+from roberta_plugin.settings import setting
 
 _NOT_HERE = -100
 _NULL_THRESHOLD = {"squad1": 1.0, "squad2": 0.5}  # a question counts as not answered above it
@@ -36,9 +37,7 @@ _SCORE, _EXACT, _F1, _ANSWERABLE, _QUESTION, _HAS_ANSWER, _IS_GIVEN = range(7)  
 class Squad2CriterionConfig(FairseqDataclass):
     """Options of the criterion."""
 
-    max_answer_length: int = field(
-        default=MAX_ANSWER_LENGTH, metadata={"help": "most tokens of an answer, in validation"}
-    )
+    max_answer_length: int = setting(MAX_ANSWER_LENGTH, "most tokens of an answer, in validation")
 
 
 @register_criterion("squad2", dataclass=Squad2CriterionConfig)

@@ -8,7 +8,7 @@ Shapes: B documents in the batch, V sentences of all of them.
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.kinds.documents import FAST, NUM_SENTENCES, average_precision, choose, f1_of_choice, rouge
+from roberta_plugin.settings import setting
 
 _COUNTS = ("num_both", "num_chosen", "num_right")
 
@@ -30,13 +31,8 @@ _COUNTS = ("num_both", "num_chosen", "num_right")
 class SummarizationCriterionConfig(FairseqDataclass):
     """Options of the criterion, for the ROUGE of a validation."""
 
-    num_sentences: int = field(
-        default=NUM_SENTENCES, metadata={"help": "sentences of a summary whose ROUGE is logged in validation"}
-    )
-    length_share: float = field(
-        default=0.0,
-        metadata={"help": "instead of a number of sentences: share of the document's words; 0: not used"},
-    )
+    num_sentences: int = setting(NUM_SENTENCES, "sentences of a summary whose ROUGE is logged in validation")
+    length_share: float = setting(0.0, "instead of a number of sentences: share of the document's words; 0: not used")
 
 
 @register_criterion("roberta_summarization", dataclass=SummarizationCriterionConfig)

@@ -120,9 +120,6 @@ class UpdateStarts(Sequence[int]):
         stop: end of the epoch; the last update may be incomplete.
         blocks: blocks of an update on all ranks.
         batches: batches of an update on all ranks.
-
-    Raises:
-        ValueError: if a batch would be empty.
     """
 
     def __init__(self, start: int, stop: int, *, blocks: int, batches: int) -> None:

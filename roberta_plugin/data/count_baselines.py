@@ -135,9 +135,6 @@ def baselines_of(
         splits: prefixes of each split.
 
     A split without a token that masking can choose has None.
-
-    Raises:
-        ValueError: if a token id is not in the vocabulary.
     """
     vocabulary = Vocabulary.load(Path(train[0]).parent / "dict.txt")
     text = [MmapTokens(prefix) for prefix in train]
@@ -235,11 +232,7 @@ class _Counts:
 def count_baselines(
     train: Sequence[MmapTokens], splits: Mapping[str, Sequence[MmapTokens]], vocabulary: Vocabulary
 ) -> dict[str, CountBaselines | None]:
-    """The losses of counts of `train` on each split; None for one without a token that masking can choose.
-
-    Raises:
-        ValueError: if a token id is not in the vocabulary.
-    """
+    """The losses of counts of `train` on each split; None for one without a token that masking can choose."""
     counted = _spread(train, _MOST_COUNTED)
     most = _MOST_HELD_OUT // max(1, len(counted))
     fitted_on = [

@@ -256,11 +256,7 @@ def letters_of(text: str) -> str:
 
 
 def write_corpus(folder: Path, documents: Iterable[Document], *, max_bytes: float = float("inf")) -> dict[str, int]:
-    """Write the three files; return their numbers of documents, paragraphs and bytes.
-
-    Raises:
-        ValueError: if a split is empty.
-    """
+    """Write the three files; return their numbers of documents, paragraphs and bytes."""
     splits = make_splits(documents, max_bytes=max_bytes)
     counts: dict[str, int] = {}
     for split, texts in splits.items():

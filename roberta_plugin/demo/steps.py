@@ -76,11 +76,7 @@ class DemoFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for this process and the training it starts.
-
-        Raises:
-            ValueError: if another run holds it.
-        """
+        """Hold the folder for this process and the training it starts."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "w") as file:
             deadline = time.monotonic() + LOCK_PATIENCE_S

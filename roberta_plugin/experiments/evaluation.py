@@ -80,11 +80,7 @@ class Evaluation:
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
-        """Read evaluation_SPLIT.json.
-
-        Raises:
-            ValueError: if the file is not an evaluation.
-        """
+        """Read evaluation_SPLIT.json."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             known = {item.name for item in fields(cls)}

@@ -531,9 +531,6 @@ def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> di
 
     Example:
         share_batch(32, {"batch-size": "4"}, num_ranks=2)  ->  {"batch-size": "4", "update-freq": "4"}
-
-    Raises:
-        ValueError: if the batch cannot be divided like this.
     """
     for name, value in sharing.items():
         if not value.isdecimal() or int(value) < 1:

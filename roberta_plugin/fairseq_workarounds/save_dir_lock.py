@@ -26,9 +26,6 @@ def acquire(folder: Path) -> None:
     """Lock a save folder until this process ends; repeated calls change nothing.
 
     If the file system does not support locks, log a warning and continue.
-
-    Raises:
-        ValueError: if another training holds the lock.
     """
     folder = folder.absolute()
     if folder in _held:

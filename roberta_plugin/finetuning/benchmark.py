@@ -145,11 +145,7 @@ class Benchmark(ABC):
 
     @abstractmethod
     def settings(self, *, max_length: int, options: Any) -> dict[str, Any]:
-        """The settings that a folder prepared with these options records.
-
-        Raises:
-            ValueError: if `max_length` leaves no room for what the options ask for.
-        """
+        """The settings that a folder prepared with these options records; refuses options without room for them."""
 
     def read(
         self, files: Mapping[str, list[Path]], options: Any, settings: Mapping[str, Any]

@@ -57,11 +57,7 @@ TASKS = tuple(task for folder in BENCHMARKS.values() for task in folder.tasks)
 
 
 def benchmark_name_of(task: str) -> str:
-    """The name of the benchmark that serves a task.
-
-    Raises:
-        ValueError: if there is no such task.
-    """
+    """The name of the benchmark that serves a task."""
     for name, folder in BENCHMARKS.items():
         if task in folder.tasks:
             return name
@@ -69,11 +65,7 @@ def benchmark_name_of(task: str) -> str:
 
 
 def benchmark_of(task: str) -> Benchmark:
-    """The row of a task; its module is imported by this call.
-
-    Raises:
-        ValueError: if there is no such task.
-    """
+    """The row of a task; its module is imported by this call."""
     module = importlib.import_module(f"roberta_plugin.finetuning.{benchmark_name_of(task)}.tasks")
     found: Benchmark = module.TASKS[task]
     return found
@@ -94,11 +86,7 @@ def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptio
 
 
 def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:
-    """The options, or the paper's if there are none.
-
-    Raises:
-        ValueError: if they are those of another task.
-    """
+    """The options, or the paper's if there are none."""
     if options is None:
         return options_for(task)
     if type(options) is not _options_of(task):
@@ -125,11 +113,7 @@ def kind_of_task(task: str) -> str | None:
 
 
 def kind_of(prepared: Prepared) -> Kind:
-    """The kind of a prepared folder; its file is imported by this call.
-
-    Raises:
-        ValueError: if there is no such task, or no such kind.
-    """
+    """The kind of a prepared folder; its file is imported by this call."""
     benchmark_name_of(prepared.task)
     name = kind_of_task(prepared.task) or prepared.settings.get("kind")
     return kind_class(str(name))(prepared.settings, task_name=prepared.task)

@@ -117,9 +117,6 @@ def class_order(named: Sequence[str], prepared: Prepared, *, checkpoint: Path) -
     """Map the data's classes to the indices of an imported model; capital letters do not matter.
 
     Example: a model of the classes not_entailment and entailment, and data of entailment and not_entailment -> [1, 0].
-
-    Raises:
-        ValueError: if the classes are others.
     """
     theirs = [str(name).casefold() for name in named]
     ours = [str(name).casefold() for name in prepared.settings["labels"]]

@@ -84,7 +84,6 @@ def prepare(settings: PrepareSettings) -> Prepared:
 
     Raises:
         FileExistsError: if the folder exists and is not to be overwritten.
-        ValueError: if a setting or an official file cannot be used.
     """
     raw, tokenizer, output_dir = settings.raw, settings.tokenizer, settings.output_dir
     if raw is None:

@@ -170,11 +170,7 @@ class Prepared:
         return tuple(self.content["splits"])
 
     def split(self, name: str) -> PreparedSplit:
-        """One split.
-
-        Raises:
-            ValueError: if it does not exist.
-        """
+        """One split."""
         if name not in self.content["splits"]:
             raise ValueError(f"{self.folder} has no split {name!r}; it has {', '.join(self.splits) or 'none'}.")
         return PreparedSplit(self.folder, name, self.content["splits"][name], self.files)
@@ -196,11 +192,7 @@ def records_of_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def check_size(path: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Compare a file's size with prepared.json.
-
-    Raises:
-        ValueError: if the sizes differ.
-    """
+    """Compare a file's size with prepared.json."""
     if not path.is_file():
         raise FileNotFoundError(_missing(path))
     record, found = files.get(path.name), path.stat().st_size

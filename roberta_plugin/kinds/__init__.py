@@ -94,11 +94,7 @@ TASK_KINDS = {entry.task_kind or name: name for name, entry in KINDS.items() if 
 
 
 def kind_class(name: str) -> type[Kind]:
-    """The class of a kind; its file is imported by this call.
-
-    Raises:
-        ValueError: if there is no such kind.
-    """
+    """The class of a kind; its file is imported by this call."""
     if name not in KINDS:
         raise ValueError(f"There is no kind of task {name!r}; there are {', '.join(KINDS)}.")
     found: type[Kind] = getattr(importlib.import_module(f"{__name__}.{name}"), KINDS[name].class_name)
@@ -106,11 +102,7 @@ def kind_class(name: str) -> type[Kind]:
 
 
 def table_kind(settings: Mapping[str, Any]) -> TableKind:
-    """The kind of tables of your own that settings name.
-
-    Raises:
-        ValueError: if there is no such kind.
-    """
+    """The kind of tables of your own that settings name."""
     name = str(settings["kind"])
     if name not in OWN:
         raise ValueError(f"There is no kind {name!r} of own data; there are {', '.join(OWN)}.")

@@ -181,11 +181,7 @@ class Kind(ABC):
 
     @classmethod
     def answering(cls, hub: Hub, options: AnswerOptions, official: Official | None = None) -> Self:
-        """The kind with an open model, ready to answer.
-
-        Raises:
-            ValueError: if the model cannot give such answers.
-        """
+        """The kind with an open model, ready to answer."""
         goes_with: dict[str, list[str]] = {}
         for kind, entry in KINDS.items():
             for option in entry.options:
@@ -211,11 +207,7 @@ class Kind(ABC):
         return made
 
     def open(self) -> None:
-        """Find what of the model answers.
-
-        Raises:
-            ValueError: if the model cannot give such answers.
-        """
+        """Find what of the model answers."""
         if self.head == "masked_lm":
             self.hub.check_masked_lm()
         else:
@@ -392,11 +384,7 @@ def logits_of(members: Sequence[RawOutputs]) -> list[NDArray[np.float64]]:
 
 
 def chosen_head(heads: Sequence[str], wanted: str | None, *, kind: str) -> str:
-    """The head called `wanted`, or the only one.
-
-    Raises:
-        ValueError: if there is none, or more than one and none is chosen.
-    """
+    """The head called `wanted`, or the only one."""
     if wanted is not None and wanted not in heads:
         raise ValueError(f"--head {wanted}: the model has {', '.join(heads) or 'no head'} for {kind}.")
     if wanted is None and len(heads) != 1:

@@ -70,11 +70,7 @@ class ChoiceLayout:
 
     @classmethod
     def of(cls, max_length: int, *, question_length: int | None = None, order: str | None = None) -> ChoiceLayout:
-        """The layout of inputs of `max_length` tokens; None: the paper's value.
-
-        Raises:
-            ValueError: if `max_length` leaves no room for the passage.
-        """
+        """The layout of inputs of `max_length` tokens; None: the paper's value."""
         layout = cls(
             max_length=max_length,
             question_length=question_length or QUESTION_LENGTH,

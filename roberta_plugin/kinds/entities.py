@@ -54,9 +54,6 @@ def split_tag(tag: str) -> tuple[str, str]:
     """A tag -> its letter and its type.
 
     Example: "B-creative-work" -> ("B", "creative-work"); "O" -> ("O", ""); "B" -> ("B", "_").
-
-    Raises:
-        ValueError: if it does not begin with a letter of a scheme.
     """
     letter, _, type_ = tag.partition("-")
     if tag == OUTSIDE:
@@ -70,9 +67,6 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
     """The entities of a sentence, as conlleval reads its tags.
 
     Example: entities_of(["I-PER", "I-PER", "B-PER", "O", "E-LOC"])  ->  PER 0 to 2, PER 2 to 3, LOC 4 to 5
-
-    Raises:
-        ValueError: if a tag is of no scheme.
     """
     found: list[Entity] = []
     before, start = (OUTSIDE, ""), 0

@@ -37,11 +37,7 @@ class Example(NamedTuple):
 
 
 def label_of(value: Any, column: str, place: str) -> str:
-    """A label as text: the numbers 1 and 1.0 and the text "1" are the same label, true is "true".
-
-    Raises:
-        ValueError: if it is empty, a list or an object.
-    """
+    """A label as text: the numbers 1 and 1.0 and the text "1" are the same label, true is "true"."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:

@@ -91,11 +91,7 @@ def found_labels(
 
 
 def number_of(label: str, labels: Sequence[str], example: Example) -> int:
-    """The number of a label.
-
-    Raises:
-        ValueError: if it is not among those of the training set, naming the file and the line.
-    """
+    """The number of a label."""
     try:
         return labels.index(label)
     except ValueError:

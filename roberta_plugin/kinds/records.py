@@ -15,11 +15,7 @@ def column_of(row: Row, names: Sequence[str], *, option: str) -> str:
 
 
 def text_of(row: Row, names: Sequence[str], *, option: str, keeps_space: bool = False) -> str:
-    """The text of the first of these columns that a row has, without white space at its ends unless it is kept.
-
-    Raises:
-        ValueError: if it has none, or the column holds no text.
-    """
+    """The text of the first of these columns that a row has, without white space at its ends unless it is kept."""
     text = row.text(column_of(row, names, option=option), option=option)
     return text if keeps_space else text.strip()
 

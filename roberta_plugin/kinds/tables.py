@@ -154,11 +154,7 @@ class TableKind(Kind):
 
     @abstractmethod
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
-        """Settings that are found in the data, `labels` among them.
-
-        Raises:
-            ValueError: if there is nothing to learn.
-        """
+        """Settings that are found in the data, `labels` among them; refuses data of which nothing can be learned."""
 
     @abstractmethod
     def columns(self, example: Example) -> dict[str, Any]:

@@ -47,11 +47,7 @@ class WindowLayout:
 
     @classmethod
     def of(cls, max_length: int, *, question_length: int | None = None, doc_stride: int | None = None) -> WindowLayout:
-        """The layout of windows of `max_length` tokens; None: the paper's value.
-
-        Raises:
-            ValueError: if `max_length` leaves no room for the passage.
-        """
+        """The layout of windows of `max_length` tokens; None: the paper's value."""
         question_length = question_length or QUESTION_LENGTH
         room = max_length - question_length - NUM_SPECIALS
         layout = cls(

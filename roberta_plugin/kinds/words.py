@@ -67,11 +67,7 @@ class TaggingLayout:
         label_pieces: str | None = None,
         context: str | None = None,
     ) -> TaggingLayout:
-        """The layout of windows of `max_length` tokens; None: the usual value.
-
-        Raises:
-            ValueError: if `max_length` leaves no room for a token.
-        """
+        """The layout of windows of `max_length` tokens; None: the usual value."""
         if max_length <= NUM_SPECIALS:
             raise ValueError(
                 f"--max-length must be {NUM_SPECIALS + 1} or more, for <s>, a token and </s>: {max_length}."
@@ -263,11 +259,7 @@ def split_words(text: str) -> list[str]:
 
 
 def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
-    """Characters of each word, in order.
-
-    Raises:
-        ValueError: if a word does not follow the one before it in the text.
-    """
+    """Characters of each word, in order."""
     spans, position = [], 0
     for word in words:
         start = text.find(word, position) if word else -1

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.settings import BAGS, is_null, setting
+from roberta_plugin.settings import BAGS, REQUIRED, is_null, setting
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
@@ -25,8 +25,8 @@ from roberta_plugin.training.resources import Resources, read_resources, with_en
 class LaunchSettings(Resources):
     """A training job: fairseq-train's arguments, the resources, and what happens when it is stopped."""
 
-    output_dir: Path = field(metadata={"help": "folder of the run: snapshot, logs, checkpoints, state"})
-    train: tuple[str, ...] = field(metadata={"help": "fairseq-train's arguments, the data folder first"})
+    output_dir: Path = setting(REQUIRED, "folder of the run: snapshot, logs, checkpoints, state")
+    train: tuple[str, ...] = setting(REQUIRED, "fairseq-train's arguments, the data folder first")
     name: str = setting("", "name of the job (default: that of the run folder)")
     gpus_per_node: int = setting(
         1, "GPUs per node, as 8 or h100:8, each with one process; with --cpu in the recipe, processes per node"

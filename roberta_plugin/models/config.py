@@ -4,7 +4,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Optional
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from roberta_plugin.models.attention.registry import BACKEND_NAMES
 from roberta_plugin.models.sharing import PARTS, num_groups
+from roberta_plugin.settings import setting
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -31,80 +32,60 @@ MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])
 class FastRobertaConfig(FairseqDataclass):
     """Options of `fast_roberta`, named as fairseq's `roberta` names them; defaults are RoBERTa base (Table 9)."""
 
-    encoder_layers: int = field(default=12, metadata={"help": "number of layers"})
-    encoder_embed_dim: int = field(default=768, metadata={"help": "model dimension"})
-    encoder_ffn_embed_dim: int = field(default=3072, metadata={"help": "inner dimension of the feed-forward layers"})
-    encoder_attention_heads: int = field(default=12, metadata={"help": "number of attention heads"})
-    dropout: float = field(default=0.1, metadata={"help": "dropout after embeddings, attention and feed-forward"})
-    attention_dropout: float = field(default=0.1, metadata={"help": "dropout of the attention weights"})
-    activation_dropout: float = field(default=0.0, metadata={"help": "dropout inside the feed-forward layers"})
-    encoder_layerdrop: float = field(
-        default=0.0,
-        metadata={
-            "help": "probability to leave out a layer in a training step (LayerDrop). Several ranks then need "
-            "--find-unused-parameters, or --ddp-backend legacy_ddp"
-        },
+    encoder_layers: int = setting(12, "number of layers")
+    encoder_embed_dim: int = setting(768, "model dimension")
+    encoder_ffn_embed_dim: int = setting(3072, "inner dimension of the feed-forward layers")
+    encoder_attention_heads: int = setting(12, "number of attention heads")
+    dropout: float = setting(0.1, "dropout after embeddings, attention and feed-forward")
+    attention_dropout: float = setting(0.1, "dropout of the attention weights")
+    activation_dropout: float = setting(0.0, "dropout inside the feed-forward layers")
+    encoder_layerdrop: float = setting(
+        0.0,
+        "probability to leave out a layer in a training step (LayerDrop). Several ranks then need "
+        "--find-unused-parameters, or --ddp-backend legacy_ddp",
     )
-    pooler_dropout: float = field(default=0.0, metadata={"help": "dropout in classification and token heads"})
-    activation_fn: ACTIVATION_FNS = field(  # type: ignore[valid-type]
-        default="gelu", metadata={"help": "activation function of the feed-forward layers and the LM head"}
+    pooler_dropout: float = setting(0.0, "dropout in classification and token heads")
+    activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
+        "gelu", "activation function of the feed-forward layers and the LM head"
     )
-    pooler_activation_fn: ACTIVATION_FNS = field(  # type: ignore[valid-type]
-        default="tanh", metadata={"help": "activation function of classification heads"}
+    pooler_activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
+        "tanh", "activation function of classification heads"
     )
-    share_layers: str = field(
-        default="none",
-        metadata={"help": "layers with the same parameters: none, all, or groups:N of consecutive layers (ALBERT)"},
+    share_layers: str = setting(
+        "none", "layers with the same parameters: none, all, or groups:N of consecutive layers (ALBERT)"
     )
-    share_parts: SHARED_PARTS = field(  # type: ignore[valid-type]
-        default="all", metadata={"help": "what --share-layers shares: whole layers, their attention, or their ffn"}
+    share_parts: SHARED_PARTS = setting(  # type: ignore[valid-type]
+        "all", "what --share-layers shares: whole layers, their attention, or their ffn"
     )
-    encoder_normalize_before: bool = field(
-        default=False,
-        metadata={"help": "layer norm before each sublayer and after the last layer, instead of after each sublayer"},
+    encoder_normalize_before: bool = setting(
+        False, "layer norm before each sublayer and after the last layer, instead of after each sublayer"
     )
-    no_layernorm_embedding: bool = field(
-        default=False,
-        metadata={"help": "no layer norm after the embeddings; fairseq's roberta_prenorm is both options"},
+    no_layernorm_embedding: bool = setting(
+        False, "no layer norm after the embeddings; fairseq's roberta_prenorm is both options"
     )
-    init_std: str = field(
-        default="0.02",
-        metadata={
-            "help": "standard deviation of the initial matrices and embeddings, or width: 1/sqrt(--encoder-embed-dim), "
-            "which learns faster in small models. BERT and RoBERTa have 0.02"
-        },
+    init_std: str = setting(
+        "0.02",
+        "standard deviation of the initial matrices and embeddings, or width: 1/sqrt(--encoder-embed-dim), "
+        "which learns faster in small models. BERT and RoBERTa have 0.02",
     )
-    layer_norm_eps: float = field(
-        default=1e-5, metadata={"help": "added to the variance in layer norms; Hugging Face's own default is 1e-12"}
+    layer_norm_eps: float = setting(1e-5, "added to the variance in layer norms; Hugging Face's own default is 1e-12")
+    max_positions: Optional[int] = setting(None, "number of positions (default: the task's --tokens-per-sample)")
+    untie_weights_roberta: bool = setting(False, "give the LM head a separate output matrix instead of the embeddings")
+    checkpoint_activations: bool = setting(
+        False, "recompute each layer in the backward pass: less memory, a third more time"
     )
-    max_positions: Optional[int] = field(
-        default=None, metadata={"help": "number of positions (default: the task's --tokens-per-sample)"}
+    compile_layers: bool = setting(
+        False, "compile the encoder's layers with torch.compile: minutes at the start, faster steps on a GPU"
     )
-    untie_weights_roberta: bool = field(
-        default=False, metadata={"help": "give the LM head a separate output matrix instead of the embeddings"}
+    attention_backend: ATTENTION_BACKENDS = setting(  # type: ignore[valid-type]
+        "auto", "implementation of attention; auto chooses by device, dropout and batch"
     )
-    checkpoint_activations: bool = field(
-        default=False, metadata={"help": "recompute each layer in the backward pass: less memory, a third more time"}
+    matmul_precision: MATMUL_PRECISIONS = setting(  # type: ignore[valid-type]
+        "highest",
+        "of matrix products in an fp32 training. highest: fp32; high: TF32 on a GPU that has it; medium: "
+        "also bf16 on a CPU that has it, with sums in fp32. For the whole process",
     )
-    compile_layers: bool = field(
-        default=False,
-        metadata={
-            "help": "compile the encoder's layers with torch.compile: minutes at the start, faster steps on a GPU"
-        },
-    )
-    attention_backend: ATTENTION_BACKENDS = field(  # type: ignore[valid-type]
-        default="auto", metadata={"help": "implementation of attention; auto chooses by device, dropout and batch"}
-    )
-    matmul_precision: MATMUL_PRECISIONS = field(  # type: ignore[valid-type]
-        default="highest",
-        metadata={
-            "help": "of matrix products in an fp32 training. highest: fp32; high: TF32 on a GPU that has it; medium: "
-            "also bf16 on a CPU that has it, with sums in fp32. For the whole process"
-        },
-    )
-    load_checkpoint_heads: bool = field(
-        default=False, metadata={"help": "take over the classification heads found in a checkpoint"}
-    )
+    load_checkpoint_heads: bool = setting(False, "take over the classification heads found in a checkpoint")
 
 
 # Layers, model dimension, feed-forward dimension, heads. base and large: the paper's Table 9. tiny and small: the

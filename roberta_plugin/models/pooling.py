@@ -18,9 +18,6 @@ def pool(features: Tensor, is_token: Tensor, pooling: str) -> Tensor:
     """Features (B, T, D) -> vectors (B, D): their mean or largest values over all tokens, or those of <s>.
 
     <s> and </s> are tokens, too; `is_token` (B, T) is False at padding.
-
-    Raises:
-        ValueError: for an unknown way of pooling.
     """
     check_pooling(pooling)
     if pooling == "first":

@@ -274,9 +274,6 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         """Add a head called `name` with fresh weights, or replace it.
 
         `sizes` are arguments of its class: num_classes (and inner_dim) of classes, num_layers of a sentence head.
-
-        Raises:
-            ValueError: if there is no such kind.
         """
         if kind not in HEADS:
             raise ValueError(f"There is no kind of heads called {kind!r}: give one of {', '.join(HEADS)}.")

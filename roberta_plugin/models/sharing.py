@@ -30,9 +30,6 @@ def num_groups(share_layers: str, num_layers: int) -> int:
     """Number of distinct layers that `num_layers` consist of.
 
     Example: "none" of 12 -> 12, "groups:3" -> 3, "all" -> 1.
-
-    Raises:
-        ValueError: if the option is none of these, or the groups do not divide the layers.
     """
     if share_layers in ("none", "all"):
         return num_layers if share_layers == "none" else 1

@@ -22,7 +22,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from torch import nn
 
 from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.optim import master_weights
+from roberta_plugin.settings import setting
 
 logger = logging.getLogger(__name__)
 
@@ -45,18 +46,16 @@ _ENCODER = "encoder.sentence_encoder."
 class RobertaAdamWConfig(FairseqDataclass):
     """Options of the optimizer, named as fairseq's `adam` names them; defaults from the paper's Table 9."""
 
-    adam_betas: Any = field(default="(0.9, 0.98)", metadata={"help": "decay rates of the two moments"})
-    adam_eps: float = field(default=1e-6, metadata={"help": "epsilon in the denominator"})
-    weight_decay: float = field(default=0.01, metadata={"help": "decoupled weight decay"})
-    no_decay_norms_and_biases: bool = field(
-        default=False, metadata={"help": "apply --weight-decay to matrices and embeddings only, as BERT does"}
+    adam_betas: Any = setting("(0.9, 0.98)", "decay rates of the two moments")
+    adam_eps: float = setting(1e-6, "epsilon in the denominator")
+    weight_decay: float = setting(0.01, "decoupled weight decay")
+    no_decay_norms_and_biases: bool = setting(
+        False, "apply --weight-decay to matrices and embeddings only, as BERT does"
     )
-    layer_lr_decay: float = field(
-        default=1.0,
-        metadata={
-            "help": "in fine-tuning, the learning rate of each layer is this times that of the layer above; heads have "
-            "the full rate, embeddings the lowest. 1: the same rate for all"
-        },
+    layer_lr_decay: float = setting(
+        1.0,
+        "in fine-tuning, the learning rate of each layer is this times that of the layer above; heads have "
+        "the full rate, embeddings the lowest. 1: the same rate for all",
     )
     lr: list[float] = II("optimization.lr")
 
@@ -88,11 +87,7 @@ def check_config(cfg: Any) -> None:
 
 
 def layer_groups(params: Iterable[torch.nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Parameters by the number of layers above them, the fewest first; "lr_scale" is their share of the learning rate.
-
-    Raises:
-        ValueError: if the layer of a parameter is unknown.
-    """
+    """Parameters by the number of layers above them, fewest first; "lr_scale" is their share of the learning rate."""
     if decay == 1.0:
         return [{"params": list(params)}]
     groups: dict[int, list[torch.nn.Parameter]] = {}
@@ -315,11 +310,11 @@ def _for_fused_adamw(state_dict: Mapping[str, Any], settings: Sequence[Mapping[s
     flags = {"fused": True, "foreach": None, "amsgrad": False, "maximize": False, "capturable": False}
     flags |= {"differentiable": False, "decoupled_weight_decay": True}
     groups, state = [], dict(state_dict["state"])
-    for saved, setting in zip(state_dict["param_groups"], settings, strict=True):
+    for saved, ours in zip(state_dict["param_groups"], settings, strict=True):
         step = saved.get("step")
         if step is not None:
             state |= {number: {"step": step, **state[number]} for number in saved["params"] if number in state}
-        groups.append({name: value for name, value in saved.items() if name != "step"} | flags | dict(setting))
+        groups.append({name: value for name, value in saved.items() if name != "step"} | flags | dict(ours))
     return {**state_dict, "state": state, "param_groups": groups}
 
 

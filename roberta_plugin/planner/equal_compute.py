@@ -34,9 +34,6 @@ def scaled_rate(learning_rate: float, batch_size: float, other_batch_size: float
     of an epoch (Goyal et al. 2017). The paper tunes it: from 256 to 2K it lies between sqrt and linear.
 
     Example: from 256 to 1024 sequences, 1e-4 becomes 2e-4 by sqrt and 4e-4 by linear.
-
-    Raises:
-        ValueError: for a rule that is not in RULES.
     """
     if rule not in RULES:
         raise ValueError(f"The rule of the learning rate must be {' or '.join(RULES)}, got {rule!r}.")

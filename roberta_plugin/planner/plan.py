@@ -156,11 +156,7 @@ def goodput_of(training: Training, row: Row, *, machine: Machine, failures: Fail
 def plan_table(
     training: Training, *, counts: Sequence[int], machine: Machine, failures: Failures | None = None
 ) -> list[Row]:
-    """A row for each number of GPUs among which the batch can be divided.
-
-    Raises:
-        ValueError: if it cannot be divided for any of them.
-    """
+    """A row for each number of GPUs among which the batch can be divided."""
     rows, reason = [], ""
     for count in counts:
         try:

@@ -15,11 +15,7 @@ from roberta_plugin.prediction.settings import PredictSettings
 
 
 def open_kind(settings: PredictSettings) -> Kind:
-    """The model of the settings, ready to answer.
-
-    Raises:
-        ValueError: if the model cannot give such answers.
-    """
+    """The model of the settings, ready to answer."""
     device = usable_device(settings.device)
     wanted = settings.task_kind or ("score" if settings.score else None)
     kind = None if wanted is None else kind_class(TASK_KINDS[wanted])  # imported before the model

@@ -76,11 +76,7 @@ class Vectors:
 
 @contextmanager
 def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
-    """A writer to a file, by the ending of its name, or to standard output.
-
-    Raises:
-        ValueError: if another process is writing the file.
-    """
+    """A writer to a file, by the ending of its name, or to standard output."""
     if path is None:
         yield JsonLines(sys.stdout.buffer)
         with _named("Standard output"):
@@ -108,11 +104,7 @@ def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
 
 
 def _open_alone(path: Path, partial: Path) -> IO[bytes]:
-    """Open NAME.partial for this process alone, and empty it.
-
-    Raises:
-        ValueError: if another process has it.
-    """
+    """Open NAME.partial for this process alone, and empty it."""
     file = open(partial, "wb", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))  # noqa: SIM115
     if not is_locked_by_us(file.fileno(), partial):
         file.close()

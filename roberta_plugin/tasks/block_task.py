@@ -60,11 +60,7 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
         raise NotImplementedError
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the model; with --pack-sequences refuse one that would attend across packed sequences.
-
-        Raises:
-            ValueError: if the model does not support --pack-sequences.
-        """
+        """Build the model; with --pack-sequences refuse one that would attend across packed sequences."""
         model = super().build_model(cfg, from_checkpoint)
         if self.cfg.pack_sequences and not getattr(model, "supports_packing", False):
             raise ValueError(

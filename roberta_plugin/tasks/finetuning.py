@@ -8,7 +8,7 @@ The steps from official files to batches are drawn in `roberta_plugin/finetuning
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fairseq.data import Dictionary
@@ -23,6 +23,7 @@ from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.models.adapters import TARGETS, add_adapters, check_layers, freeze_layers
 from roberta_plugin.optim.adamw import set_layer_depths
+from roberta_plugin.settings import setting
 from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
 
 logger = logging.getLogger(__name__)
@@ -32,36 +33,22 @@ logger = logging.getLogger(__name__)
 class FineTuningConfig(FairseqDataclass):
     """Options of a fine-tuning task."""
 
-    data: str = field(default=MISSING, metadata={"help": "folder made by `roberta prepare`"})
-    max_positions: int = field(default=512, metadata={"help": "number of positions of the pretrained model"})
-    classification_head_name: str = field(
-        default="sentence_classification_head", metadata={"help": "name of the new head in the checkpoint"}
+    data: str = setting(MISSING, "folder made by `roberta prepare`")
+    max_positions: int = setting(512, "number of positions of the pretrained model")
+    classification_head_name: str = setting("sentence_classification_head", "name of the new head in the checkpoint")
+    pad_to_multiple: int = setting(1, "pad every batch to a multiple of this many tokens (8 suits tensor cores)")
+    pack_sequences: bool = setting(
+        False, "lay the sequences of a batch end to end instead of padding them; attention stays within a sequence"
     )
-    pad_to_multiple: int = field(
-        default=1, metadata={"help": "pad every batch to a multiple of this many tokens (8 suits tensor cores)"}
+    freeze_layers: int = setting(0, "do not train the embeddings and this many of the lower layers")
+    lora_rank: int = setting(
+        0,
+        "train low-rank adapters (LoRA) of this rank and the heads, instead of the encoder's weights; 8 is "
+        "usual, with learning rates of 1e-4 to 1e-3. 0: no adapters",
     )
-    pack_sequences: bool = field(
-        default=False,
-        metadata={
-            "help": "lay the sequences of a batch end to end instead of padding them; attention stays within a sequence"
-        },
-    )
-    freeze_layers: int = field(
-        default=0, metadata={"help": "do not train the embeddings and this many of the lower layers"}
-    )
-    lora_rank: int = field(
-        default=0,
-        metadata={
-            "help": "train low-rank adapters (LoRA) of this rank and the heads, instead of the encoder's weights; 8 is "
-            "usual, with learning rates of 1e-4 to 1e-3. 0: no adapters"
-        },
-    )
-    lora_alpha: float = field(
-        default=8.0, metadata={"help": "what the adapters add is multiplied by this, and divided by the rank"}
-    )
-    lora_targets: str = field(
-        default="q_proj,v_proj",
-        metadata={"help": f"linear layers with adapters, separated by commas: {', '.join(TARGETS)}"},
+    lora_alpha: float = setting(8.0, "what the adapters add is multiplied by this, and divided by the rank")
+    lora_targets: str = setting(
+        "q_proj,v_proj", f"linear layers with adapters, separated by commas: {', '.join(TARGETS)}"
     )
     seed: int = II("common.seed")
     update_freq: list[int] = II("optimization.update_freq")
@@ -152,11 +139,7 @@ class FineTuningTask(BlockTask):
         return self.kind.head_sizes()
 
     def register_heads(self, model: Any) -> None:
-        """Add the head of the task's kind to a new model, if it has one; the masked-LM head is there.
-
-        Raises:
-            ValueError: if the model cannot have one; it names an architecture that can.
-        """
+        """Add the head of the task's kind to a new model, if it has one; the masked-LM head is there."""
         name, kind = self.cfg.classification_head_name, self.kind.head
         if kind == "classification":
             model.register_classification_head(name, **self.head_sizes)
@@ -165,11 +148,7 @@ class FineTuningTask(BlockTask):
             model.register_head(name, kind, **self.head_sizes)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the model with the task's heads; to be trained, with frozen layers and adapters.
-
-        Raises:
-            ValueError: if the model cannot have them.
-        """
+        """Build the model with the task's heads; to be trained, with frozen layers and adapters."""
         model = super().build_model(cfg, from_checkpoint)
         self.register_heads(model)
         if not from_checkpoint and self.cfg.freeze_layers:
@@ -187,11 +166,7 @@ class FineTuningTask(BlockTask):
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the task's own criterion.
-
-        Raises:
-            ValueError: if another one is asked for.
-        """
+        """Build the task's own criterion."""
         name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
         if name != self.name:
             raise ValueError(f"--task {self.name} goes with --criterion {self.name}, not with --criterion {name}.")

@@ -13,7 +13,7 @@ roberta_embedding             vectors of texts
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -37,6 +37,7 @@ from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.race.degenerate_run import DEFAULT_PATIENCE, DegenerateRunWatch, Sums
 from roberta_plugin.kinds.embedding import Embedding
 from roberta_plugin.models.checkpoints.fitting import SEGMENTS
+from roberta_plugin.settings import setting
 from roberta_plugin.tasks.finetuning import FineTuningConfig, FineTuningTask, need_ours
 
 logger = logging.getLogger(__name__)
@@ -149,9 +150,7 @@ def _begins(inputs: Mapping[str, Any]) -> Tensor:
 class Squad2Config(FineTuningConfig):
     """Options of the task."""
 
-    classification_head_name: str = field(
-        default="span_head", metadata={"help": "name of the new head in the checkpoint"}
-    )
+    classification_head_name: str = setting("span_head", "name of the new head in the checkpoint")
 
 
 @register_task("squad2", dataclass=Squad2Config)
@@ -166,9 +165,7 @@ class Squad2Task(FineTuningTask):
 class RobertaTaggingConfig(FineTuningConfig):
     """Options of the task."""
 
-    classification_head_name: str = field(
-        default="token_head", metadata={"help": "name of the new head in the checkpoint"}
-    )
+    classification_head_name: str = setting("token_head", "name of the new head in the checkpoint")
 
 
 @register_task("roberta_tagging", dataclass=RobertaTaggingConfig)
@@ -184,16 +181,13 @@ class RobertaTaggingTask(FineTuningTask):
 class RaceConfig(FineTuningConfig):
     """Options of the multiple-choice task."""
 
-    degenerate_patience: int = field(
-        default=DEFAULT_PATIENCE,
-        metadata={
-            "help": "training updates in a row with loss and accuracy at chance after which the run is called "
-            "degenerate; 0: never. A resumed run starts counting again"
-        },
+    degenerate_patience: int = setting(
+        DEFAULT_PATIENCE,
+        "training updates in a row with loss and accuracy at chance after which the run is called "
+        "degenerate; 0: never. A resumed run starts counting again",
     )
-    degenerate_action: ChoiceEnum(["warn", "stop"]) = field(  # type: ignore[valid-type]
-        default="warn",
-        metadata={"help": "what follows then: a warning in the log, or the end of the run with an error"},
+    degenerate_action: ChoiceEnum(["warn", "stop"]) = setting(  # type: ignore[valid-type]
+        "warn", "what follows then: a warning in the log, or the end of the run with an error"
     )
 
 
@@ -242,18 +236,12 @@ class RaceTask(FineTuningTask):
 class SummarizationConfig(FineTuningConfig):
     """Options of the task."""
 
-    classification_head_name: str = field(
-        default="summary_head", metadata={"help": "name of the new head in the checkpoint"}
+    classification_head_name: str = setting("summary_head", "name of the new head in the checkpoint")
+    sentence_layers: int = setting(
+        SENTENCE_LAYERS, "layers of a Transformer over the sentences of a document, before the linear classifier"
     )
-    sentence_layers: int = field(
-        default=SENTENCE_LAYERS,
-        metadata={"help": "layers of a Transformer over the sentences of a document, before the linear classifier"},
-    )
-    alternating_segments: bool = field(
-        default=False,
-        metadata={
-            "help": "give the sentences segments 0 and 1 in turn, as BertSum does; for a model with segment embeddings"
-        },
+    alternating_segments: bool = setting(
+        False, "give the sentences segments 0 and 1 in turn, as BertSum does; for a model with segment embeddings"
     )
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
 
@@ -305,12 +293,10 @@ class SummarizationTask(FineTuningTask):
 class RobertaEmbeddingConfig(FineTuningConfig):
     """Options of the task."""
 
-    mini_batch_size: int = field(
-        default=0,
-        metadata={
-            "help": "sequences that are in memory at a time in training; activations are computed twice, and the "
-            "gradients are those of the whole batch. 0: all at once"
-        },
+    mini_batch_size: int = setting(
+        0,
+        "sequences that are in memory at a time in training; activations are computed twice, and the "
+        "gradients are those of the whole batch. 0: all at once",
     )
 
 

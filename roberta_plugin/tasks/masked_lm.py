@@ -136,11 +136,7 @@ class RobertaMaskedLMTask(BlockTask):
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the criterion: ours, fairseq's masked_lm, or a user's own.
-
-        Raises:
-            ValueError: if it is another criterion of fairseq, such as the default of --criterion.
-        """
+        """Build the criterion: ours, fairseq's masked_lm, or a user's own."""
         check_criterion(getattr(cfg, "_name", None) or getattr(cfg, "criterion", None), self.cfg)
         return super().build_criterion(cfg, from_checkpoint)
 

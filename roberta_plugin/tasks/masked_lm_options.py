@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, get_args
 
@@ -17,6 +17,7 @@ from roberta_plugin.data.mixture import parse_turns
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.pair_chunks import PairFormat
 from roberta_plugin.data.pairs import NUM_SPECIALS
+from roberta_plugin.settings import setting
 
 BREAK_MODES = {"full-sentences": "complete", "doc-sentences": "complete_doc"}
 INPUT_FORMAT_CHOICES = ChoiceEnum([*BREAK_MODES, *get_args(PairFormat)])
@@ -26,116 +27,84 @@ INPUT_FORMAT_CHOICES = ChoiceEnum([*BREAK_MODES, *get_args(PairFormat)])
 class RobertaMaskedLMConfig(FairseqDataclass):
     """Options of the pretraining task; names and meanings are fairseq's `masked_lm`'s wherever it has them."""
 
-    data: str = field(
-        default=MISSING,
-        metadata={
-            "help": "folder made by `roberta binarize` or fairseq-preprocess. A,B or A@3,B@1: several corpora mixed in "
-            "every epoch, by size or by weight (shares of the blocks of an epoch). A:B: one folder or mixture an "
-            "epoch, in turn. Validation takes all blocks of the folders that have the split, of the first such turn"
-        },
+    data: str = setting(
+        MISSING,
+        "folder made by `roberta binarize` or fairseq-preprocess. A,B or A@3,B@1: several corpora mixed in "
+        "every epoch, by size or by weight (shares of the blocks of an epoch). A:B: one folder or mixture an "
+        "epoch, in turn. Validation takes all blocks of the folders that have the split, of the first such turn",
     )
-    corpus_alpha: float = field(
-        default=1.0,
-        metadata={
-            "help": "for several corpora without weights: shares are proportional to size to this power; 1 = by size, "
-            "smaller favours small corpora (XLM-R: 0.3)"
-        },
+    corpus_alpha: float = setting(
+        1.0,
+        "for several corpora without weights: shares are proportional to size to this power; 1 = by size, "
+        "smaller favours small corpora (XLM-R: 0.3)",
     )
-    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = field(
-        default="none",
-        metadata={
-            "help": "how text becomes blocks: none = every --tokens-per-sample tokens; complete = whole sentences that "
-            "may cross documents (FULL-SENTENCES in the paper); complete_doc = whole sentences of one document "
-            "(DOC-SENTENCES); eos = one sentence (blank lines are left out)"
-        },
+    sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = setting(
+        "none",
+        "how text becomes blocks: none = every --tokens-per-sample tokens; complete = whole sentences that "
+        "may cross documents (FULL-SENTENCES in the paper); complete_doc = whole sentences of one document "
+        "(DOC-SENTENCES); eos = one sentence (blank lines are left out)",
     )
-    input_format: Optional[INPUT_FORMAT_CHOICES] = field(  # type: ignore[valid-type]
-        default=None,
-        metadata={
-            "help": "the paper's input formats (section 4.2): full-sentences (= --sample-break-mode complete), "
-            "doc-sentences (complete_doc); segment-pair = BERT's pairs of texts of one document or two, sentence-pair "
-            "= pairs of sentences; both need one sentence a line (default: as --sample-break-mode says)"
-        },
+    input_format: Optional[INPUT_FORMAT_CHOICES] = setting(  # type: ignore[valid-type]
+        None,
+        "the paper's input formats (section 4.2): full-sentences (= --sample-break-mode complete), "
+        "doc-sentences (complete_doc); segment-pair = BERT's pairs of texts of one document or two, sentence-pair "
+        "= pairs of sentences; both need one sentence a line (default: as --sample-break-mode says)",
     )
-    short_seq_prob: float = field(
-        default=0.0,
-        metadata={"help": "share of segment pairs that are shorter, of random length (BERT: 0.1)"},
+    short_seq_prob: float = setting(0.0, "share of segment pairs that are shorter, of random length (BERT: 0.1)")
+    bert_pairs: int = setting(
+        0,
+        "for segment pairs: draw them N times over the text, exactly as BERT's create_pretraining_data "
+        "does (BERT: 10); an epoch is all of them. 0: new pairs in every epoch, of which half are consecutive",
     )
-    bert_pairs: int = field(
-        default=0,
-        metadata={
-            "help": "for segment pairs: draw them N times over the text, exactly as BERT's create_pretraining_data "
-            "does (BERT: 10); an epoch is all of them. 0: new pairs in every epoch, of which half are consecutive"
-        },
+    next_sentence_prediction: bool = setting(
+        False, "for pairs: predict as well whether the second text follows the first, as BERT does"
     )
-    next_sentence_prediction: bool = field(
-        default=False,
-        metadata={"help": "for pairs: predict as well whether the second text follows the first, as BERT does"},
+    no_segment_embeddings: bool = setting(
+        False, "for pairs: leave out the embeddings of the first and second text that BERT has"
     )
-    no_segment_embeddings: bool = field(
-        default=False,
-        metadata={"help": "for pairs: leave out the embeddings of the first and second text that BERT has"},
+    tokens_per_sample: int = setting(512, "most tokens in a block, <s> included")
+    mask_prob: float = setting(0.15, "share of the tokens to predict")
+    leave_unmasked_prob: float = setting(0.1, "probability that a predicted token stays as it is in the input")
+    random_token_prob: float = setting(
+        0.1, "probability that a predicted token is replaced by a random one in the input"
     )
-    tokens_per_sample: int = field(default=512, metadata={"help": "most tokens in a block, <s> included"})
-    mask_prob: float = field(default=0.15, metadata={"help": "share of the tokens to predict"})
-    leave_unmasked_prob: float = field(
-        default=0.1, metadata={"help": "probability that a predicted token stays as it is in the input"}
+    freq_weighted_replacement: bool = setting(
+        False, "draw random tokens by their counts in dict.txt instead of uniformly"
     )
-    random_token_prob: float = field(
-        default=0.1, metadata={"help": "probability that a predicted token is replaced by a random one in the input"}
+    mask_whole_words: bool = setting(False, "choose words instead of tokens, and predict all tokens of a word")
+    num_static_masks: int = setting(
+        0,
+        "0: a new mask in every epoch (dynamic masking). N: N masks for each block, used in turn "
+        "(static masking; the paper's baseline has 10)",
     )
-    freq_weighted_replacement: bool = field(
-        default=False, metadata={"help": "draw random tokens by their counts in dict.txt instead of uniformly"}
+    tokenizer_folder: Optional[str] = setting(
+        None, "folder with the tokenizer's files, for --mask-whole-words (default: the first data folder)"
     )
-    mask_whole_words: bool = field(
-        default=False, metadata={"help": "choose words instead of tokens, and predict all tokens of a word"}
+    pad_to_multiple: int = setting(1, "pad every batch to a multiple of this many tokens (8 suits tensor cores)")
+    pack_sequences: bool = setting(
+        False,
+        "lay the blocks of a batch end to end instead of padding them; attention stays within a block. "
+        "Batches are cut by --max-tokens; --pad-to-multiple of the same number gives all of them one shape. The "
+        "default on a GPU in half precision, where attention has a kernel for it",
     )
-    num_static_masks: int = field(
-        default=0,
-        metadata={
-            "help": "0: a new mask in every epoch (dynamic masking). N: N masks for each block, used in turn "
-            "(static masking; the paper's baseline has 10)"
-        },
+    no_pack_sequences: bool = setting(False, "pad the blocks of a batch on a GPU too")
+    update_sequences: Optional[int] = setting(
+        None,
+        "blocks of an update on all ranks together, exactly, also where ranks x --update-freq does not "
+        "divide it: the sizes of its batches then differ by one. `roberta launch` and `roberta train` set it "
+        "(default: --batch-size x ranks x --update-freq)",
     )
-    tokenizer_folder: Optional[str] = field(
-        default=None,
-        metadata={"help": "folder with the tokenizer's files, for --mask-whole-words (default: the first data folder)"},
+    background_checkpoints: bool = setting(
+        False,
+        "stop for a checkpoint only while the state is copied to the memory of rank 0's host (18 bytes per "
+        "parameter in bf16, 12 in fp32), and write it while the training continues; one at a time. Unlike with "
+        "--write-checkpoints-asynchronously, files appear complete and checked, checkpoint_last.pt and "
+        "checkpoint_best.pt are made, old files are deleted last, and a failure ends the training",
     )
-    pad_to_multiple: int = field(
-        default=1, metadata={"help": "pad every batch to a multiple of this many tokens (8 suits tensor cores)"}
-    )
-    pack_sequences: bool = field(
-        default=False,
-        metadata={
-            "help": "lay the blocks of a batch end to end instead of padding them; attention stays within a block. "
-            "Batches are cut by --max-tokens; --pad-to-multiple of the same number gives all of them one shape. The "
-            "default on a GPU in half precision, where attention has a kernel for it"
-        },
-    )
-    no_pack_sequences: bool = field(default=False, metadata={"help": "pad the blocks of a batch on a GPU too"})
-    update_sequences: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "blocks of an update on all ranks together, exactly, also where ranks x --update-freq does not "
-            "divide it: the sizes of its batches then differ by one. `roberta launch` and `roberta train` set it "
-            "(default: --batch-size x ranks x --update-freq)"
-        },
-    )
-    background_checkpoints: bool = field(
-        default=False,
-        metadata={
-            "help": "stop for a checkpoint only while the state is copied to the memory of rank 0's host (18 bytes per "
-            "parameter in bf16, 12 in fp32), and write it while the training continues; one at a time. Unlike with "
-            "--write-checkpoints-asynchronously, files appear complete and checked, checkpoint_last.pt and "
-            "checkpoint_best.pt are made, old files are deleted last, and a failure ends the training"
-        },
-    )
-    no_baselines: bool = field(
-        default=False,
-        metadata={
-            "help": "do not count the training text to log beside each validation what unigrams and bigrams would "
-            "reach (unigram_loss, bigram_loss); rank 0 counts once, about 10 million tokens a second"
-        },
+    no_baselines: bool = setting(
+        False,
+        "do not count the training text to log beside each validation what unigrams and bigrams would "
+        "reach (unigram_loss, bigram_loss); rank 0 counts once, about 10 million tokens a second",
     )
     seed: int = II("common.seed")
     cpu: bool = II("common.cpu")
@@ -287,11 +256,7 @@ def split_and_corpus(split: str) -> tuple[str, str]:
 
 
 def check_splits(folders: Sequence[Path], *, training: str, validation: Sequence[str]) -> None:
-    """Refuse data without a training split in each folder, or without validation data in all of them.
-
-    Raises:
-        ValueError: if a split is empty.
-    """
+    """Refuse data without a training split in each folder, or without validation data in all of them."""
     for folder in folders:
         if not (folder / f"{training}.idx").is_file():
             raise FileNotFoundError(

@@ -230,20 +230,18 @@ class Gpus(NamedTuple):
     type: str | None
 
 
-def parse_gpus(text: str | int, *, name: str = "--gpus-per-node") -> Gpus:
+def parse_gpus(text: str | int) -> Gpus:
     """Read `8` or `h100:8`."""
     match = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(\d+)", str(text).strip())
     if match is None:
-        raise ValueError(f"{name} is {text!r}: write how many GPUs a node has, as 8, or with their type, as h100:8.")
+        raise ValueError(
+            f"--gpus-per-node is {text!r}: write how many GPUs a node has, as 8, or with their type, as h100:8."
+        )
     return Gpus(int(match.group(2)), match.group(1))
 
 
 def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[str, str]:
-    """The option that requests the GPUs; none if `sbatch` already requests them by its own gres.
-
-    Raises:
-        ValueError: for another `request` than GPU_REQUESTS.
-    """
+    """The option that requests the GPUs; none if `sbatch` already requests them by its own gres."""
     if request not in GPU_REQUESTS:
         raise ValueError(f"--gpu-request must be one of {', '.join(GPU_REQUESTS)}, got {request!r}.")
     if gpus.num == 0 or request == "none" or "gpu" in str(sbatch.get("gres", "")):
@@ -252,7 +250,7 @@ def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[s
     return {"gres": f"gpu:{amount}"} if request == "gres" else {"gpus-per-node": amount}
 
 
-def parse_sbatch(texts: Iterable[str], *, name: str = "--sbatch") -> dict[str, Any]:
+def parse_sbatch(texts: Iterable[str]) -> dict[str, Any]:
     """Read NAME=VALUE, or NAME alone for an option without a value (True).
 
     Raises:
@@ -266,17 +264,17 @@ def parse_sbatch(texts: Iterable[str], *, name: str = "--sbatch") -> dict[str, A
         key, _, value = text.partition("=")
         key = key.strip().lstrip("-").replace("_", "-")
         if not re.fullmatch(r"[A-Za-z][\w-]*", key):
-            raise ValueError(f"{name} {text!r} must be NAME=VALUE, or the NAME of an option without a value.")
+            raise ValueError(f"--sbatch {text!r} must be NAME=VALUE, or the NAME of an option without a value.")
         if key in SET_BY_US:
-            raise ValueError(f"{name} {text!r}: --{key} follows from other settings, use those.")
+            raise ValueError(f"--sbatch {text!r}: --{key} follows from other settings, use those.")
         if key in _REFUSED:
-            raise ValueError(f"{name} {text!r}: --{key} cannot be given, because {_REFUSED[key]}.")
+            raise ValueError(f"--sbatch {text!r}: --{key} cannot be given, because {_REFUSED[key]}.")
         if key in options:
-            raise ValueError(f"{name} {text!r}: {key} is given twice.")
+            raise ValueError(f"--sbatch {text!r}: {key} is given twice.")
         if value.lower() in ("false", "null", "~"):
             continue
         options[key] = True if value.lower() in ("", "true") else value
-    check_text({f"{name} {key}": value for key, value in options.items()})
+    check_text({f"--sbatch {key}": value for key, value in options.items()})
     return options
 
 

@@ -51,8 +51,8 @@ FLOORS = [
 ]
 # Narrower than the floors: what these import of the package, besides their own folder.
 ONLY: dict[str, set[str]] = {
-    "models": {"checkpoint_files", "fairseq_import", "machine"},
-    "optim": {"fairseq_import"},
+    "models": {"checkpoint_files", "fairseq_import", "machine", "settings"},
+    "optim": {"fairseq_import", "settings"},
     "data": {"extras", "fairseq_import", "files", "json_files", "locks", "machine", "pictures", "progress", "settings"},
     "files.py": set(),
     "machine.py": set(),

@@ -57,11 +57,7 @@ def make_plan(
     rules: dict[str, Any],
     part_bytes: int | None,
 ) -> Plan:
-    """A plan to binarize `sources` as `split`.
-
-    Raises:
-        ValueError: if the name of the split is invalid.
-    """
+    """A plan to binarize `sources` as `split`."""
     if not re.fullmatch(r"[\w.-]+", split) or split.startswith("."):
         raise ValueError(f"The name of a split may contain letters, digits, '_', '-' and '.', got {split!r}.")
     inputs = [_identity(source) for source in sources]

@@ -160,9 +160,6 @@ class ByteLevelBpe:
         """Text of ids; bytes that are not valid UTF-8, such as half of a character, become U+FFFD as in fairseq.
 
         `errors` is that of `bytes.decode`.
-
-        Raises:
-            ValueError: if an id is not one of the tokenizer's.
         """
         check_known(ids, len(self.pieces))
         characters = "".join(self.pieces[index] for index in ids)

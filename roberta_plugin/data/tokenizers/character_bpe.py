@@ -122,11 +122,7 @@ class CharacterBpe:
         return LocatedTokens(*(np.array(values, dtype=np.int32) for values in (ids, starts, ends)))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, with spaces where Moses' rules expect them.
-
-        Raises:
-            ValueError: if an id is not one of the tokenizer's.
-        """
+        """Text of ids, with spaces where Moses' rules expect them."""
         check_known(ids, len(self.symbols))
         words: list[str] = []
         for index in ids:

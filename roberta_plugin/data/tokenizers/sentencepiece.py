@@ -35,11 +35,7 @@ class SentencePiece:
     name = "sentencepiece"
 
     def __init__(self, model: bytes) -> None:
-        """Make a tokenizer.
-
-        Raises:
-            ValueError: if the content is not such a model.
-        """
+        """Make a tokenizer."""
         self.model = model
         processor = self._processor
         self.symbols: list[str] = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
@@ -86,11 +82,7 @@ class SentencePiece:
         return LocatedTokens(ids, starts, np.where(is_part, np.minimum(starts + 1, len(text)), ends).astype(np.int32))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids.
-
-        Raises:
-            ValueError: if an id is not one of the tokenizer's.
-        """
+        """Text of ids."""
         check_known(ids, len(self.symbols))
         return str(self._processor.decode([int(index) for index in ids]))
 

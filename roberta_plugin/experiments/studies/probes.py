@@ -129,11 +129,7 @@ class HeldOut(NamedTuple):
 
 
 def held_out(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> HeldOut:
-    """The blocks and masks of a probe; with `max_tokens`, blocks that are evenly spread over the split.
-
-    Raises:
-        ValueError: if the split has no block.
-    """
+    """The blocks and masks of a probe; with `max_tokens`, blocks that are evenly spread over the split."""
     folder, length = data_of(probe, plans), block_length(probe, plans)
     dictionary, vocabulary = load_vocabulary(folder)
     tokens = MmapTokens(folder / probe.split)

@@ -155,11 +155,7 @@ def report_again(study: Study, root: Path) -> StudyOutcome:
 
 @contextmanager
 def only_one(root: Path) -> Iterator[None]:
-    """Hold the folder for this process.
-
-    Raises:
-        ValueError: if another one holds it.
-    """
+    """Hold the folder for this process."""
     root.mkdir(parents=True, exist_ok=True)
     lock = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -176,11 +172,7 @@ class Work:
     def __init__(
         self, settings: StudySettings, planned: PlannedStudy, prepared: Mapping[str, Prepared], *, say: Say
     ) -> None:
-        """Count the work of a study, with the data of each probe that has any; `say` receives messages for the user.
-
-        Raises:
-            ValueError: if the grid or the options of a probe do not fit its task.
-        """
+        """Count the work of a study, with the data of each probe that has any; `say` receives messages for the user."""
         self.settings, self.planned, self.prepared, self.say = settings, planned, prepared, say
         self.study = planned.study
         self.root = settings.output_dir.resolve()

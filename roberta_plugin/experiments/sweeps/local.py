@@ -71,11 +71,7 @@ def run_locally(
 
 
 def environments(num_parallel: int, *, gpus_per_run: int) -> list[dict[str, str]]:
-    """Variables that give each of the parallel runs its share of the machine.
-
-    Raises:
-        ValueError: if there are not enough GPUs.
-    """
+    """Variables that give each of the parallel runs its share of the machine."""
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, num_cores() // num_parallel))
     shares: list[dict[str, str]] = [{"OMP_NUM_THREADS": threads} for _ in range(num_parallel)]
     if gpus_per_run:

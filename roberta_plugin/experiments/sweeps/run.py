@@ -275,9 +275,6 @@ def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:
     """The metric in fairseq's JSON log, with the update it was measured at.
 
     A resumed run repeats the validations after its checkpoint: of each update, the last record counts.
-
-    Raises:
-        ValueError: if the log holds no finite value.
     """
     records: dict[int, dict[str, float]] = {}
     for line in lines:

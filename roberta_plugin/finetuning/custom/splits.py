@@ -98,11 +98,7 @@ def _number_below(border: float, positions: Sequence[float], *, step: float) -> 
 def divided(
     examples: Sequence[Example], is_valid: Sequence[bool], *, remedy: str
 ) -> tuple[list[Example], list[Example]]:
-    """Training and development set.
-
-    Raises:
-        ValueError: if one of them is empty.
-    """
+    """Training and development set."""
     train = [example for example, chosen in zip(examples, is_valid, strict=True) if not chosen]
     valid = [example for example, chosen in zip(examples, is_valid, strict=True) if chosen]
     if not train or not valid:

@@ -74,11 +74,7 @@ class OwnTables(Benchmark):
     """Tables of any kind."""
 
     def files(self, raw: Path, options: CustomOptions) -> dict[str, list[Path]]:
-        """See `Benchmark.files`; the tables are named by the options, relative to `raw`.
-
-        Raises:
-            ValueError: if there is no table to train on.
-        """
+        """See `Benchmark.files`; the tables are named by the options, relative to `raw`."""
         if options.train is None:
             raise ValueError("--train is missing: name the table to train on, such as --train my.csv.")
         found = {split: raw / name for split, name in options.files.items()}

@@ -182,11 +182,7 @@ class _Writing:
             )
 
     def finish(self) -> None:
-        """Write what belongs to all documents.
-
-        Raises:
-            ValueError: if there is nothing to learn.
-        """
+        """Write what belongs to all documents."""
         split, counts, name = self.split, self.counts, self.split.name
         if not split.num_records:
             raise ValueError(f"The split {name} holds no document: check its files, or leave the split out.")

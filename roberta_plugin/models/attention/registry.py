@@ -150,7 +150,6 @@ def choose_backend(
     to `nested`.
 
     Raises:
-        ValueError: for an unknown name, or one that does not serve padded batches or packed rows.
         RuntimeError: if the backend cannot run here.
     """
     if name == "auto":

@@ -131,9 +131,6 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     defaults.
 
     Example: {"encoder_layers": 12, "encoder_embed_dim": 768, ..., "activation_fn": "gelu"}
-
-    Raises:
-        ValueError: if it is not a checkpoint of a RoBERTa.
     """
     try:
         parameters = from_older_fairseq(state["model"])
@@ -206,11 +203,7 @@ def num_segments_of(state: Mapping[str, Any]) -> int:
 
 
 def load_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:
-    """Copy the checkpoint's parameters into a model.
-
-    Raises:
-        ValueError: if names or shapes do not match.
-    """
+    """Copy the checkpoint's parameters into a model."""
     with _named(path):
         model.load_state_dict(dict(state["model"]))
 
