@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roberta_plugin.locks import try_lock
+from roberta_plugin.locks import is_locked_by_us, try_lock
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -243,12 +243,7 @@ def remove_unfinished(save_dir: Path) -> list[str]:
     removed = []
     for path in sorted({*save_dir.glob(".*.pt.*.tmp"), *save_dir.glob("*.pt.tmp")}):
         with open(path, "r+b") as file:
-            try:
-                is_free = try_lock(file.fileno())
-            except OSError:  # a file system without locks
-                is_free = True
-            if not is_free:
-                continue
-            path.unlink()
-            removed.append(path.name)
+            if is_locked_by_us(file.fileno(), path):
+                path.unlink()
+                removed.append(path.name)
     return removed

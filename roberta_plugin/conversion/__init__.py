@@ -13,7 +13,6 @@ huggingface              a folder of Hugging Face                    <-> portabl
 huggingface_model        config.json, names of parameters            <-> options, our names
 huggingface_tokenizers   tokenizer.json and its like                 <-> tokenizers, ids of symbols
 peft_adapter             low-rank adapters of a model                <-> a folder of peft
-sentence_transformers    portable                                    ->  a folder of sentence-transformers
 onnx_model               portable                                    ->  model.onnx
 onnx_runner              such a folder                               ->  a model for the hub
 model_card               README.md of an export

@@ -103,10 +103,9 @@ def export_model(settings: ExportSettings) -> Converted:
         ValueError: if the model cannot be expressed in the format, or the folder holds something else.
     """
     from roberta_plugin.conversion.fairseq_format import write_fairseq
-    from roberta_plugin.conversion.huggingface import write_huggingface
+    from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
     from roberta_plugin.conversion.model_card import write_card
     from roberta_plugin.conversion.pretrained import read_any
-    from roberta_plugin.conversion.sentence_transformers import write_sentence_transformers
 
     check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
     check_values(settings)

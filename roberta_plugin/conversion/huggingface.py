@@ -5,6 +5,14 @@ model.safetensors                      up to 5 GB of weights; only the parameter
 model-00001-of-00002.safetensors ...   and model.safetensors.index.json, the file of each parameter
 pytorch_model.bin                      read too, without running code of the file
 tokenizer.json ...                     see `huggingface_tokenizers`
+
+A folder of sentence-transformers has these besides, which say how features become a vector:
+
+modules.json                           the parts of the model, in order
+1_Pooling/config.json                  mean, <s> (cls) or max
+2_Normalize                            if vectors have the length 1
+sentence_bert_config.json              most tokens of a text
+config_sentence_transformers.json      vectors are compared by their cosine
 """
 
 from __future__ import annotations
@@ -44,11 +52,14 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
 )
 from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
+from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
 from roberta_plugin.models.encoder import STANDARD_DEVIATION
 
 _ADVICE = "Copy the file again."
+_PARTS = "sentence_transformers.models"  # names of all versions; those since 6 read them, too
+_MODES = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 
 
 def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
@@ -71,6 +82,35 @@ def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: in
     max_length = config["max_position_embeddings"] - 2
     write_tokenizer(model, folder, model_type=model_type, max_length=max_length)
     write_json(folder / CONFIG, config, ensure_ascii=False)
+
+
+def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
+    """Write a folder of sentence-transformers; without pooling and length in training, the mean of all positions."""
+    write_huggingface(model, folder, max_shard_bytes=max_shard_bytes)
+    options: Any = model.state["cfg"]["model"]
+    settings = identity.of_checkpoint(model.state).get("settings") or {}
+    parts = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    if settings.get("normalize"):
+        parts.append(("2_Normalize", "Normalize"))
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"{_PARTS}.{name}"}
+        for number, (path, name) in enumerate(parts)
+    ]
+    pooling = {f"pooling_mode_{mode}": name == settings.get("pooling", "mean") for name, mode in _MODES.items()}
+    max_length = min(settings.get("max_length", options["max_positions"]), options["max_positions"])
+    contents: dict[str, Any] = {
+        "modules.json": modules,
+        "1_Pooling/config.json": {"word_embedding_dimension": options["encoder_embed_dim"], **pooling},
+        "sentence_bert_config.json": {"max_seq_length": max_length, "do_lower_case": False},
+        "config_sentence_transformers.json": {
+            "prompts": {},
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        },
+    }
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_json(folder / name, content)
 
 
 def read_huggingface(path: Path) -> PortableModel:
