@@ -54,19 +54,13 @@ _KEYS = {
 }
 
 
-@dataclass
-class RobertaSentencePredictionConfig(FineTuningConfig):
-    """Options of all fine-tuning tasks; the prepared folder determines what is predicted."""
-
-
-@register_task("roberta_sentence_prediction", dataclass=RobertaSentencePredictionConfig)
+@register_task("roberta_sentence_prediction", dataclass=FineTuningConfig)
 class RobertaSentencePredictionTask(FineTuningTask):
     """Fine-tunes on one of GLUE's tasks or on own data, as the prepared folder says."""
 
-    cfg: RobertaSentencePredictionConfig
     name = "roberta_sentence_prediction"
 
-    def __init__(self, cfg: RobertaSentencePredictionConfig, *arguments: Any) -> None:
+    def __init__(self, cfg: FineTuningConfig, *arguments: Any) -> None:
         super().__init__(cfg, *arguments)
         if self.kind.window_pooling is not None:
             self.dataset_class = self.inputs_class = WindowsDataset

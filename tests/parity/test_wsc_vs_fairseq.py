@@ -22,7 +22,8 @@ from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.finetuning.superglue import winograd
 from roberta_plugin.finetuning.superglue.tasks import TASKS
 from roberta_plugin.kinds.phrases import schema_inputs
-from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig
+from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionTask
 from tests.real_data import unpack
 from tests.tiny_models import spread
 from tests.tiny_superglue import write_task
@@ -61,7 +62,7 @@ def official(shared_data, tmp_path_factory):
 
 
 def our_task(prepared, split):
-    task = RobertaSentencePredictionTask.setup_task(RobertaSentencePredictionConfig(data=str(prepared.folder), seed=1))
+    task = RobertaSentencePredictionTask.setup_task(FineTuningConfig(data=str(prepared.folder), seed=1))
     task.load_dataset(split)
     return task
 

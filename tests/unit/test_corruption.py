@@ -13,7 +13,8 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.launch.recipe import load_recipe
-from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig
+from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionTask
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.conftest import REPOSITORY
@@ -73,7 +74,7 @@ def sound_set(tmp_path_factory):
 
 
 def train_on_set(folder):
-    config = RobertaSentencePredictionConfig(data=str(folder), max_positions=40)
+    config = FineTuningConfig(data=str(folder), max_positions=40)
     config.seed = 1
     task = RobertaSentencePredictionTask.setup_task(config)
     tokens = read_all(task, "train")

@@ -8,10 +8,10 @@ from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.criterions.race import RaceCriterion
 from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion
 from roberta_plugin.criterions.squad2 import Squad2Criterion
+from roberta_plugin.tasks.finetuning import FineTuningConfig
 from roberta_plugin.tasks.finetuning_tasks import (
     RaceConfig,
     RaceTask,
-    RobertaSentencePredictionConfig,
     RobertaSentencePredictionTask,
     Squad2Config,
     Squad2Task,
@@ -36,7 +36,7 @@ def tasks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
     data_bin = write_data_bin(folder / "text", num_documents=3, valid_documents=2)
     kinds = {
-        "roberta_sentence_prediction": (RobertaSentencePredictionTask, RobertaSentencePredictionConfig, "RTE"),
+        "roberta_sentence_prediction": (RobertaSentencePredictionTask, FineTuningConfig, "RTE"),
         "race": (RaceTask, RaceConfig, "race"),
         "squad2": (Squad2Task, Squad2Config, "squad2"),
     }

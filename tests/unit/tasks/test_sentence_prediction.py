@@ -5,7 +5,8 @@ from argparse import Namespace
 import pytest
 import torch
 
-from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionConfig, RobertaSentencePredictionTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig
+from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionTask
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_glue import write_task
 from tests.unit.finetuning.glue.test_prepare import prepared_of
@@ -25,7 +26,7 @@ def folders(tmp_path_factory):
 
 
 def make_task(data, **options):
-    config = RobertaSentencePredictionConfig(data=str(data), **{"seed": 3, "max_positions": 64, **options})
+    config = FineTuningConfig(data=str(data), **{"seed": 3, "max_positions": 64, **options})
     return RobertaSentencePredictionTask.setup_task(config)
 
 
