@@ -61,7 +61,8 @@ SHORTER = {  # as they stand in the documents -> as they run here
 HYDRA = {
     "common": {"cpu": "true", "bf16": "false", "log_interval": "1"},
     "model": dict.fromkeys(("encoder_embed_dim", "encoder_ffn_embed_dim"), "32")
-    | {"encoder_layers": "1", "encoder_attention_heads": "2"},
+    | {"encoder_layers": "2", "encoder_attention_heads": "2"},
+    "+model": {"share_layers": "all"},
     "task": {"tokens_per_sample": "64"},
     "dataset": {"batch_size": "4", "num_workers": "0"},
     "optimization": {"update_freq": "[1]"},
@@ -447,6 +448,7 @@ def test_the_hydra_example_trains_and_resumes_from_any_folder_by_the_command_of_
     state = torch.load(tmp_path / "runs" / "base" / "checkpoints" / "checkpoint_last.pt", weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 8
     assert state["cfg"]["task"]["_name"] == "roberta_masked_lm"
+    assert state["cfg"]["model"]["share_layers"] == "all"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["A", "B", "runs"]
 
 
