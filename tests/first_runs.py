@@ -44,9 +44,12 @@ def train(words: list[str]) -> None:
     from fairseq.logging import metrics
     from fairseq_cli.train import main
 
+    from roberta_plugin.fairseq_workarounds.stopping import interruption
+
     if hasattr(save_checkpoint, "best"):
         del save_checkpoint.best  # fairseq keeps the best metric there, also of the task before
     try:
         main(train_arguments.to_config(train_arguments.parse(words)))
-    finally:
-        metrics.reset()  # so that other tests find nothing of it
+    finally:  # so that other tests find nothing of it
+        metrics.reset()
+        interruption.end()  # else what they fork is deaf to SIGTERM, as data-loader workers are
