@@ -89,6 +89,8 @@ def _check_form(manifest: dict[str, Any]) -> None:
         for record in (*split["inputs"], *split["outputs"].values()):
             if not isinstance(record["bytes"], int) or not isinstance(record["sha256"], str):
                 raise TypeError(f"splits.{name}: bytes or sha256")
+        if not all(isinstance(record["format"], str) for record in split["inputs"]):
+            raise TypeError(f"splits.{name}: format")
 
 
 def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ GOOD = {"format": 2, "tokenizer": {"kind": "x"}, "dict_sha256": ""}
         json.dumps({**GOOD, "splits": {"train": {}}}),
         json.dumps({**GOOD, "splits": {"train": {**SPLIT, "outputs": ["train.bin"]}}}),
         json.dumps({**GOOD, "splits": {"train": {**SPLIT, "outputs": {"train.bin": {"bytes": "9"}}}}}),
+        json.dumps({**GOOD, "splits": {"train": {**SPLIT, "inputs": [{"bytes": 9, "sha256": ""}]}}}),
         json.dumps({"format": 2, "splits": {}}),
         json.dumps({**GOOD, "format": 1, "splits": {}}),
         json.dumps({**GOOD, "format": 9, "splits": {}}),
