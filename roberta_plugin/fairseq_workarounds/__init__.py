@@ -73,10 +73,10 @@ Each fault has a number and the file that works around it:
 23. **Importing fairseq imports scikit-learn and `scipy.stats`** (`fairseq_import`) for a few metrics of its own: 800
    modules of 3,000, 30 % of the time, 70 MB per process. In programs of ours (jobs of `roberta launch`, `roberta`,
    `RobertaHub`) the first call of such a metric imports them.
-24. **Training resumes with different data or a different head** (`resuming`). A second start in one --save-dir
-   takes the checkpoint over if the shapes fit, regardless of its data and dict.txt; heads of other shapes are left
-   out, and the optimizer's state then no longer fits. We compare both and name the differences; for fine-tuning data
-   also the hash of the examples.
+24. **Training resumes with different data, a different head or model** (`resuming`). A second start in one --save-dir
+   takes the checkpoint over if the shapes fit, regardless of its data, dict.txt, attention heads and activation; heads
+   of other shapes are left out, and the optimizer's state then no longer fits. We compare these and name the
+   differences; for fine-tuning data also the hash of the examples.
 25. **A mistyped option or data folder ends in a page of log and a traceback** (`command_line`). Our tasks and models
    check options and data before fairseq-train logs anything; a refusal is one line, and the exit code is 1. So is an
    option without a default that is missing. Errors of other code, such as a subclass of a task, keep their traceback.

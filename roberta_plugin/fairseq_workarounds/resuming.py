@@ -39,6 +39,20 @@ _OF_TEXT = (
     "corpus_alpha",
     "seed",
 )
+# Options of the model without which weights have another meaning, or no place.
+_OF_MODEL = (
+    "encoder_layers",
+    "encoder_embed_dim",
+    "encoder_ffn_embed_dim",
+    "encoder_attention_heads",
+    "activation_fn",
+    "layer_norm_eps",
+    "encoder_normalize_before",
+    "no_layernorm_embedding",
+    "untie_weights_roberta",
+    "share_layers",
+    "share_parts",
+)
 
 
 def save_trainer(fairseqs: Callable[..., Any], trainer: Any, filename: str, extra_state: dict[str, Any]) -> Any:
@@ -57,7 +71,7 @@ def load_trainer(
 
     def look(load: Callable[..., dict[str, Any]], *arguments: Any, **further: Any) -> dict[str, Any]:
         state = load(*arguments, **further)
-        (warn_of_other_words if reset_optimizer else check_continues)(trainer, state, Path(filename))
+        (warn_of_other_start if reset_optimizer else check_continues)(trainer, state, Path(filename))
         rename_classes(trainer, state)
         return state
 
@@ -158,7 +172,7 @@ def _optimizer_class(cfg: Any) -> str:
 
 
 def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
-    """Refuse to resume from a checkpoint with different data, heads or shared layers; see fault 24."""
+    """Refuse to resume from a checkpoint with different data, heads or another model; see fault 24."""
     remedy = "To continue, give the options that it was started with; to train something else, give another --save-dir"
     try:
         _check_words(trainer.task, state, path)
@@ -168,7 +182,7 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
             split = trainer.cfg.dataset.train_subset
             identity.check_examples(state, prepared, split=split, checkpoint=path)
         _check_heads(trainer, state, path)
-        _check_sharing(trainer, state, path)
+        _check_model(trainer, state, path)
     except ValueError as error:
         raise ValueError(f"{error} {remedy}.") from None
     saved = saved_options(state)[0]
@@ -177,12 +191,13 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         logger.warning(f"{path} is of a training with other options: {'; '.join(different)}. {remedy}.")
 
 
-def warn_of_other_words(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
-    """Warn if a training begins with weights of another vocabulary, which may be intended."""
-    try:
-        _check_words(trainer.task, state, path)
-    except ValueError as error:
-        logger.warning(str(error))
+def warn_of_other_start(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    """Warn if a training begins with weights of another vocabulary or model, which may be intended."""
+    for check, ours in ((_check_words, trainer.task), (_check_model, trainer)):
+        try:
+            check(ours, state, path)
+        except ValueError as error:
+            logger.warning(str(error))
 
 
 def _check_words(task: Any, state: Mapping[str, Any], path: Path) -> None:
@@ -204,16 +219,18 @@ def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         raise ValueError(f"{path} is of a training with another head: {'; '.join(different)}.")
 
 
-def _check_sharing(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
-    """The optimizer's state has an entry for each parameter, so for a shared layer only one."""
-    saved = saved_options(state)[1]
+def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    """Weights fit another number of heads or activation, too; and other layer norms torch names by their parameters.
+
+    The optimizer's state has an entry for each parameter, so for a shared layer only one.
+    """
     of_none = {"share_layers": FastRobertaConfig.share_layers, "share_parts": FastRobertaConfig.share_parts}
     theirs, ours = (
-        {name: str(options.get(name) or default) for name, default in of_none.items()}
-        for options in (saved, {name: getattr(trainer.cfg.model, name, None) for name in of_none})
+        of_none | {name: str(options[name]) for name in _OF_MODEL if options.get(name) is not None}
+        for options in (saved_options(state)[1], {name: getattr(trainer.cfg.model, name, None) for name in _OF_MODEL})
     )
     if different := list(_different_options(theirs, ours)):
-        raise ValueError(f"{path} is of a training with other shared layers: {'; '.join(different)}.")
+        raise ValueError(f"{path} is of a training with another model: {'; '.join(different)}.")
 
 
 def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -101,6 +101,22 @@ fairseq_cli.train.cli_main()
     assert updates_in(last) == 8
 
 
+def test_another_model_is_named_by_its_options(tiny_data_bin, begun, tmp_path):
+    """The weights fit any number of heads; torch would name the layer norms by their parameters."""
+    other = ("--encoder-attention-heads", "1", "--encoder-normalize-before", "--max-update", "8")
+    shutil.copytree(begun, tmp_path / "run")
+    done = run(train_command(tiny_data_bin, tmp_path / "run", *LAST_ONLY, *other))
+    assert done.returncode == 1
+    named = "is of a training with another model: --encoder-attention-heads was 2 and is 1 now; "
+    named += "--encoder-normalize-before was False and is True now."
+    assert named in done.stderr.splitlines()[-1]
+    assert "to begin with these weights" in done.stderr.splitlines()[-1]
+    start = ("--finetune-from-model", str(begun / "checkpoint_last.pt"))
+    done = run(train_command(tiny_data_bin, tmp_path / "other", *LAST_ONLY, *other, *start))
+    assert done.returncode == 1
+    assert named in done.stdout + done.stderr
+
+
 def test_a_run_of_fairseqs_own_model_criterion_and_adam_goes_on_with_ours(tiny_data_bin, tmp_path):
     """In fp32, by --restore-file, without --reset-optimizer: moments and updates go on, options count from here on.
 

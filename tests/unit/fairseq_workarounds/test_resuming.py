@@ -191,7 +191,7 @@ def test_other_shared_layers_are_named_before_torch_refuses_the_optimizer_s_stat
     state["cfg"]["model"] = {**vars(trainer.cfg.model), "share_layers": "groups:1"}
     if arch == "roberta":  # which has no such options
         trainer.cfg.model = SimpleNamespace()
-    with pytest.raises(ValueError, match="with other shared layers: --share-layers was groups:1 and is none now"):
+    with pytest.raises(ValueError, match="with another model: --share-layers was groups:1 and is none now"):
         resuming.check_continues(trainer, state, PATH)
 
 
