@@ -86,10 +86,14 @@ class PairBenchmark:
     def paradigms(self, data: Path, *, limit: int | None = None) -> list[Paradigm]:
         """The paradigms, with at most `limit` pairs each, the first."""
         folder = self.folder(data)
-        return [
-            Paradigm(name, category, list(self.read(folder / f"{name}{self.ending}"))[:limit])
-            for name, category in self.categories.items()
-        ]
+        paradigms = []
+        for name, category in self.categories.items():
+            path = folder / f"{name}{self.ending}"
+            pairs = list(self.read(path))
+            if not pairs:
+                raise ValueError(f"{path} is empty: fetch it again.")
+            paradigms.append(Paradigm(name, category, pairs[:limit]))
+        return paradigms
 
     def published_numbers(self, data: Path) -> dict[str, Numbers]:
         """Model -> its published numbers: those in the files beside the pairs, and those in `known`."""

@@ -73,6 +73,8 @@ def test_missing_files_are_named(name, tmp_path):
         ("blimp", '{"sentence_good": "A.", "sentence_bad": ""}\n', "line 1: .*sentence_bad"),
         ("zorro", "a b .\na c .\na d .\n", "has 3 lines, and a pair is two"),
         ("zorro", "a b .\n\n", "line 2 is empty"),
+        ("blimp", "", r"jsonl is empty: fetch it again"),
+        ("zorro", "", r"txt is empty: fetch it again"),
     ],
 )
 def test_what_is_no_pair_is_named_by_file_and_line(name, content, message, tmp_path):
