@@ -190,7 +190,7 @@ def conclusions(
 ) -> list[str]:
     """Sentences on what differs by more than the seeds' noise, and on what these seeds cannot show."""
     if len(comparison.spreads) < 2:
-        return [f"{name}: with one seed a variant nothing can be said about noise; give two seeds or more."]
+        return [f"{name}: nothing can be said about noise before two variants have the values of two seeds each."]
     if not any(comparison.spreads.values()):
         return [f"{name}: the seeds of a variant give equal values, so there is no noise to compare with."]
     spreads = ", ".join(f"{spread:.3g} ({variant})" for variant, spread in comparison.spreads.items())
@@ -215,9 +215,10 @@ def conclusions(
     )
     assert comparison.smallest_p is not None
     if comparison.smallest_p >= LEVEL:
-        counts = sorted({len(seeds) for seeds in values.values() if len(seeds)})
+        counts = sorted({len(values[variant]) for variant in comparison.spreads})
+        shown = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         sentences.append(
-            f"With {' to '.join(map(str, counts))} seeds the exact permutation test of a single pair cannot give less "
+            f"With {shown} seeds the exact permutation test of a single pair cannot give less "
             f"than p = {comparison.smallest_p:.2g}, whatever the values: statements on pairs assume that seeds scatter "
             "normally. Four seeds a variant or more free them of that."
         )

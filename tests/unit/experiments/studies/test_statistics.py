@@ -176,12 +176,19 @@ def test_one_seed_and_equal_seeds_allow_no_statement():
     assert not compare(one).spreads
     assert compare(one).p_all is None
     assert compare(one).pairs[0].p_permutation is None
-    assert "with one seed a variant nothing can be said" in say(one)[0]
+    two_variants = "nothing can be said about noise before two variants have the values of two seeds each"
+    assert two_variants in say(one)[0]
+    assert two_variants in say({"a": [1.0, 1.1], "b": []})[0], "a variant whose runs failed"
     equal = {"a": [1.0, 1.0], "b": [2.0, 2.0]}
     assert compare(equal).pairs[0].p_games_howell is None
     assert np.std([92.1] * 3) > 0, "rounding alone"
     assert compare({"a": [92.1] * 3, "b": [92.1] * 3}).spreads == {"a": 0, "b": 0}
     assert "no noise to compare with" in say(equal)[0]
+
+
+def test_the_caveat_counts_the_seeds_of_the_variants_that_are_tested():
+    *_, caveat = say({"a": [1.0, 1.1, 1.2, 1.3], "b": [2.0, 2.2], "c": [3.0, 3.1, 3.3], "d": [5.0]})
+    assert caveat.startswith("With 2 to 4 seeds the exact permutation test")
 
 
 def test_five_seeds_need_no_caveat():
