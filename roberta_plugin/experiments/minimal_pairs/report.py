@@ -53,16 +53,20 @@ def _table(results: PairResults, rows: Sequence[str]) -> str:
     shown = list(results.models)
     if len(shown) > _MOST_COLUMNS:
         shown = [shown[0], shown[-1]]
-    columns: dict[str, Numbers] = {_name(model): model.numbers for model in shown}
-    columns |= {name: numbers for name, numbers in results.published.items() if any(row in numbers for row in rows)}
-    cells = [[row, *(_percent(numbers.get(row)) for numbers in columns.values())] for row in rows]
-    return markdown_table(["", *columns], cells)
+    columns: list[tuple[str, Numbers]] = list(zip(_names(shown), (model.numbers for model in shown), strict=True))
+    columns += [(name, numbers) for name, numbers in results.published.items() if any(row in numbers for row in rows)]
+    cells = [[row, *(_percent(numbers.get(row)) for _, numbers in columns)] for row in rows]
+    return markdown_table(["", *(name for name, _ in columns)], cells)
 
 
-def _name(model: ModelResult) -> str:
-    """Such as `base/checkpoint_best.pt, 8,000 updates`."""
-    updates = f", {model.num_updates:,} updates" if model.num_updates else ""
-    return "/".join(Path(model.name).parts[-2:]) + updates
+def _names(models: Sequence[ModelResult]) -> list[str]:
+    """Such as `base/checkpoint_best.pt, 8,000 updates`; with more folders where two models would be called the same."""
+    paths = [Path(model.name).parts for model in models]
+    num_parts = 2
+    while len({parts[-num_parts:] for parts in paths}) < len(set(paths)):
+        num_parts += 1
+    updates = [f", {model.num_updates:,} updates" if model.num_updates else "" for model in models]
+    return ["/".join(parts[-num_parts:]) + text for parts, text in zip(paths, updates, strict=True)]
 
 
 def _percent(value: float | None) -> str:

@@ -1,6 +1,7 @@
 """Models on minimal pairs: numbers equal those of a loop over the hub, stored scores serve again, curves and tables."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -126,6 +127,19 @@ def test_the_command_writes_tables_and_the_curve(run, tmp_path, capsys):
     assert curve["percent_right"]["all"] == [model["numbers"]["all"] for model in results["models"][:2]]
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert "| irregular-verb |" in (out / "results.md").read_text()
+
+
+def test_each_model_has_a_column_though_their_files_are_called_the_same(run, tmp_path, capsys):
+    """As those of a study: variant-a/seed-1/checkpoints/checkpoint_last.pt and variant-a/seed-2/..."""
+    models = [tmp_path / name / "checkpoints" for name in ("seed-1", "seed-2")]
+    for folder in models:
+        shutil.copytree(run, folder)
+    chosen = settings(tmp_path, benchmark="zorro", checkpoints=[])
+    given = ["--data", chosen.data, "--output-dir", tmp_path / "out", "--limit", "1", "--no-progress", "--checkpoint"]
+    given += [folder / "checkpoint_1_20.pt" for folder in models]
+    assert main(["evaluate", "zorro", *map(str, given)]) == 0
+    names = "| seed-1/checkpoints/checkpoint_1_20.pt, 20 updates | seed-2/checkpoints/checkpoint_1_20.pt, 20 updates |"
+    assert names in capsys.readouterr().out
 
 
 def test_pairs_that_are_too_long_or_twice_the_same_are_named_and_wrong(run, tmp_path):
