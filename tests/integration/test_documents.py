@@ -453,25 +453,42 @@ def test_the_hydra_example_trains_and_resumes_from_any_folder_by_the_command_of_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("recipe", "folder"), [("base", "base/checkpoints"), ("half_hour", "half_hour")])
-def test_a_shell_recipe_trains_from_any_folder(tiny_data_bin, tmp_path, recipe, folder):
+def test_the_shell_recipe_of_base_trains_from_any_folder(tiny_data_bin, tmp_path):
     shutil.copytree(tiny_data_bin, tmp_path / "corpus")
     small = "--cpu --distributed-world-size 1 --max-update 2 --batch-size 4 --num-workers 0 --tokens-per-sample 64"
     small += " --encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
-    script = shlex.quote(str(EXAMPLES / "pretrain" / f"{recipe}.sh"))
+    script = shlex.quote(str(EXAMPLES / "pretrain" / "base.sh"))
     shell(f"UPDATE_FREQ=1 {script} corpus {small} --arch fast_roberta_tiny", tmp_path)
-    assert (tmp_path / "runs" / folder / "checkpoint_last.pt").is_file()
+    assert (tmp_path / "runs" / "base" / "checkpoints" / "checkpoint_last.pt").is_file()
 
 
 @pytest.mark.slow
-def test_the_recipe_of_the_small_model_trains_on_longer_blocks_in_the_end(tiny_data_bin, tmp_path):
+@pytest.mark.parametrize(("recipe", "longest"), [("half_hour", 64), ("two_hours", 128)])
+def test_the_recipes_for_a_cpu_go_on_with_longer_blocks_and_the_state_of_the_optimizer(
+    tiny_data_bin, tmp_path, recipe, longest
+):
+    """Each script with a thousandth of its updates, called twice."""
+    folder = tmp_path / "repository" / "examples" / "pretrain"
+    folder.mkdir(parents=True)
+    (tmp_path / "repository" / "roberta_plugin").symlink_to(REPOSITORY / "roberta_plugin")
+    text = (EXAMPLES / "pretrain" / f"{recipe}.sh").read_text()
+    parts = re.findall(r'"(\d+) (\d+) (\S+) (\d+) (\d+)"', text)
+    for block, batch, lr, *updates in parts:
+        fewer = " ".join(str(int(number) // 1000) for number in updates)
+        text = text.replace(" ".join((block, batch, lr, *updates)), f"{block} {batch} {lr} {fewer}")
+    (folder / "recipe.sh").write_text(text)
     shutil.copytree(tiny_data_bin, tmp_path / "corpus")
-    small = "--max-update 2 --total-num-update 2 --warmup-updates 1 --max-tokens 1024 --encoder-layers 1"
-    small += " --encoder-embed-dim 32 --encoder-ffn-embed-dim 32"
-    shell(f"{shlex.quote(str(EXAMPLES / 'pretrain' / 'small_100m.sh'))} corpus {small}", tmp_path)
-    for length in (128, 512):
-        state = torch.load(tmp_path / f"runs/small_100m/{length}/checkpoint_last.pt", weights_only=False)
-        assert state["cfg"]["task"]["tokens_per_sample"] == length
+    small = "--warmup-updates 1 --encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32"
+
+    first = shell(f"bash {shlex.quote(str(folder / 'recipe.sh'))} corpus {small}", tmp_path)
+    again = shell(f"bash {shlex.quote(str(folder / 'recipe.sh'))} corpus {small}", tmp_path)
+
+    last = int(parts[-1][-1]) // 1000
+    state = torch.load(tmp_path / "runs" / recipe / "checkpoint_last.pt", weights_only=False)
+    assert state["cfg"]["task"]["tokens_per_sample"] == int(parts[-1][0]) == longest
+    assert {int(moments["step"]) for moments in state["last_optimizer_state"]["state"].values()} == {last}
+    assert "This training is finished" not in first
+    assert again.count("This training is finished") == len(parts)
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: path.name)
