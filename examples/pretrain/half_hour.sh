@@ -11,22 +11,6 @@ if [ $# -lt 1 ]; then
   echo "usage: $0 DATA-BIN [fairseq-train options]" >&2
   exit 2
 fi
-data=$1
-shift
-plugin=$(cd "$(dirname "$0")/../../roberta_plugin" && pwd)
-
 # One training in two parts: the second resumes the first, with the optimizer's state, longer blocks and larger batches.
 # Learning rates: 1.5e-3 to 1.3e-3, 1.9e-3 to 0 (a part's --lr is that of update 1,000, had it been there).
-for part in "32 512 1.5e-3 25000 5000" "64 2048 3.5e-3 9700 9700"; do
-  read -r block batch lr total_updates last_update <<<"$part"
-  fairseq-train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
-    --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta \
-    --encoder-layers 4 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 \
-    --encoder-normalize-before --init-std width --dropout 0.0 --attention-dropout 0.0 --max-positions 64 \
-    --sample-break-mode complete --tokens-per-sample "$block" --max-tokens "$batch" --mask-prob 0.3 \
-    --optimizer roberta_adamw --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 0.0 \
-    --lr-scheduler polynomial_decay --lr "$lr" --warmup-updates 1000 --total-num-update "$total_updates" \
-    --max-update "$last_update" --num-workers 0 --seed 1 --save-dir runs/half_hour --save-interval-updates 1000 \
-    --keep-interval-updates 1 --no-epoch-checkpoints --max-tokens-valid 8192 --max-valid-steps 5 --log-format json \
-    --log-interval 100 "$@"
-done
+exec bash "$(dirname "$0")/growing.sh" half_hour 64 "32 512 1.5e-3 25000 5000" "64 2048 3.5e-3 9700 9700" -- "$@"

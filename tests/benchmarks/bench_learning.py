@@ -42,14 +42,14 @@ def chunks(data: Path, length: int) -> list[dict[str, list[int]]]:
     return [{"input_ids": [0, *tokens[start : start + length - 2].tolist(), 2]} for start in starts]
 
 
-def train(model: Any, data: Path, options: argparse.Namespace, *, steps: int) -> None:
+def train(model: Any, blocks: list[dict[str, list[int]]], learning_rate: float, *, steps: int) -> None:
     """`steps` steps of the Trainer."""
     transformers = import_transformers()
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
             output_dir=folder,
             max_steps=steps,
-            learning_rate=options.learning_rate,
+            learning_rate=learning_rate,
             use_cpu=True,
             save_strategy="no",
             report_to=[],
@@ -59,9 +59,7 @@ def train(model: Any, data: Path, options: argparse.Namespace, *, steps: int) ->
         )
         tokenizer = make_tokenizer(transformers, model.config.vocab_size)
         collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
-        transformers.Trainer(
-            model=model, args=arguments, train_dataset=chunks(data, options.block), data_collator=collator
-        ).train()
+        transformers.Trainer(model=model, args=arguments, train_dataset=blocks, data_collator=collator).train()
 
 
 def trained(ours: Any, data: Path, options: argparse.Namespace) -> tuple[Any, int, float]:
@@ -80,13 +78,14 @@ def trained(ours: Any, data: Path, options: argparse.Namespace) -> tuple[Any, in
             type_vocab_size=1,
         )
     )
+    blocks = chunks(data, options.block)
     untrained = {name: value.clone() for name, value in model.state_dict().items()}
     start = time.process_time()
-    train(model, data, options, steps=STEPS_TO_MEASURE)
+    train(model, blocks, options.learning_rate, steps=STEPS_TO_MEASURE)
     steps = max(1, round(STEPS_TO_MEASURE * options.minutes * 60 / (time.process_time() - start)))
     model.load_state_dict(untrained)
     start = time.process_time()
-    train(model, data, options, steps=steps)
+    train(model, blocks, options.learning_rate, steps=steps)
     return model.eval(), steps, (time.process_time() - start) / 60
 
 

@@ -11,13 +11,11 @@ not done again; calls with different --tasks may share FOLDER. The model reads 1
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import lzma
 import os
 import shutil
 import subprocess
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, matthews_corrcoef
 from sklearn.model_selection import GridSearchCV
 
-from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.glue.tasks import GlueTask
+from roberta_plugin.finetuning.text_examples import TextExample
 from tests.benchmarks.report import Report, machine
 from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.real_data import unpack
@@ -52,22 +52,20 @@ class Task:
     name: str = ""
     """As `roberta finetune` calls it; empty: as in the table."""
     options: tuple[str, ...] = field(default=())
-    columns: tuple[str, ...] = ()
-    """Of the official file, for TF-IDF: one text or two, and the label; by number where the file has no header."""
 
 
 TASKS = {
-    "CoLA": Task("mcc", 5, "glue/CoLA", columns=("3", "1")),
-    "SST-2": Task("accuracy", 1, "glue/SST-2", columns=("sentence", "label")),
-    "MRPC": Task("acc_and_f1", 5, "glue/MRPC", columns=("#1 String", "#2 String", "Quality")),
-    "STS-B": Task("pearson_spearman", 5, "glue/STS-B", columns=("sentence1", "sentence2", "score")),
-    "RTE": Task("accuracy", 5, "glue/RTE", columns=("sentence1", "sentence2", "label")),
+    "CoLA": Task("mcc", 5, "glue/CoLA"),
+    "SST-2": Task("accuracy", 1, "glue/SST-2"),
+    "MRPC": Task("acc_and_f1", 5, "glue/MRPC"),
+    "STS-B": Task("pearson_spearman", 5, "glue/STS-B"),
+    "RTE": Task("accuracy", 5, "glue/RTE"),
     "WNUT-17": Task("f1", 10, "ner/wnut17", batch="16", name="wnut17"),
     "SQuAD 1.1": Task(
         "f1", 2, "squad-part", name="squad1", options=("--doc-stride", "64", "--question-length", "32")
     ),
     "summaries": Task(
-        "rouge1_rouge2",
+        "rouge1",
         2,
         "summaries",
         batch="16",
@@ -89,6 +87,8 @@ def make_raw_files(raw: Path) -> None:
         if not (raw / f"{name}.done").is_file():
             unpack(SHARED_DATA, name, raw)
             (raw / f"{name}.done").touch()
+    if (raw / "parts.done").is_file():
+        return
     (raw / "squad-part").mkdir(exist_ok=True)
     for split, number in SQUAD_ARTICLES.items():
         content = json.loads((raw / "squad" / f"{split}-v1.1.json").read_text(encoding="utf-8"))
@@ -102,6 +102,7 @@ def make_raw_files(raw: Path) -> None:
             open(raw / "summaries" / ours, "wb") as plain,
         ):
             shutil.copyfileobj(packed, plain)
+    (raw / "parts.done").touch()
 
 
 def finetune(name: str, arguments: argparse.Namespace, side: str, *flags: str) -> dict[str, Any]:
@@ -117,61 +118,37 @@ def finetune(name: str, arguments: argparse.Namespace, side: str, *flags: str) -
     return evaluation
 
 
-def rows(path: Path, columns: tuple[str, ...]) -> list[list[str]]:
-    """The texts and the label of each complete row of a GLUE file; columns of a file without a header are numbers."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        lines = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    numbered = columns[0].isdigit()
-    numbers = [int(name) if numbered else lines[0].index(name) for name in columns]
-    complete = (line for line in lines[0 if numbered else 1 :] if len(line) > max(numbers))
-    return [[line[number] for number in numbers] for line in complete]
+def tfidf(name: str, raw: Path) -> float | None:
+    """What TF-IDF of words and bigrams with logistic regression gets; None for what is not a task of GLUE.
 
-
-def tfidf(task: Task, raw: Path) -> float:
-    """TF-IDF of words and bigrams with logistic regression; two texts: their common terms and their differences.
-
-    Of words alone, and the cosine of the two, where the answer is a number. The regression's strength is chosen by cross-validation.
+    Of two texts their common terms and their differences. Of words alone, and the cosine of the two, where the answer
+    is a number. The regression's strength is chosen by cross-validation.
     """
-    train, dev = (rows(raw / task.raw / f"{split}.tsv", task.columns) for split in ("train", "dev"))
-    is_number = task.metric == "pearson_spearman"
+    benchmark, metric = benchmark_of(TASKS[name].name or name), TASKS[name].metric
+    if not isinstance(benchmark, GlueTask):
+        return None
+    files = benchmark.files(raw / TASKS[name].raw, None)
+    train, dev = (benchmark.read_split(split, files[split], None) for split in ("train", "valid"))
+    is_number = metric == "pearson_spearman"
     vectors = TfidfVectorizer(ngram_range=(1, 1 if is_number else 2), token_pattern=r"\w+", sublinear_tf=not is_number)
-    vectors.fit([text for row in train for text in row[:-1]])
-    answers = [row[-1] for row in dev]
+    vectors.fit([text for example in train for text in example.texts])
 
-    def features(part: list[list[str]]) -> Any:
-        sides = [vectors.transform(column) for column in list(zip(*part, strict=True))[:-1]]
+    def features(part: list[TextExample]) -> Any:
+        sides = [vectors.transform(texts) for texts in zip(*(example.texts for example in part), strict=True)]
+        if is_number:
+            return np.asarray(sides[0].multiply(sides[1]).sum(axis=1)).ravel()
         return sides[0] if len(sides) == 1 else hstack([sides[0].multiply(sides[1]), abs(sides[0] - sides[1])]).tocsr()
 
+    labels, right = ([example.label for example in part] for part in (train, dev))
     if is_number:
-        one, other = (vectors.transform(column) for column in list(zip(*dev, strict=True))[:2])
-        cosines, scores = np.asarray(one.multiply(other).sum(axis=1)).ravel(), [float(answer) for answer in answers]
-        return 50.0 * float(pearsonr(cosines, scores)[0] + spearmanr(cosines, scores)[0])
-    labels = [row[-1] for row in train]
-    search = GridSearchCV(LogisticRegression(max_iter=2000), {"C": [0.1, 1, 10, 100]}, cv=5).fit(
-        features(train), labels
-    )
-    guesses = search.predict(features(dev))
-    accuracy = 100.0 * float(np.mean(guesses == np.array(answers)))
-    if task.metric == "mcc":
-        return 100.0 * float(matthews_corrcoef(answers, guesses))
-    if task.metric == "acc_and_f1":
-        return (accuracy + 100.0 * float(f1_score(answers, guesses, pos_label="1"))) / 2
-    return accuracy
-
-
-def most_frequent(name: str, found: dict[str, Any]) -> str:
-    """What the most frequent answer would get, by the metric of the table; for summaries the beginning of the text."""
-    metric = TASKS[name].metric
-    if metric in ("mcc", "pearson_spearman") or name in ("WNUT-17", "SQuAD 1.1"):
-        return "0.0"  # a constant; no entity; no answer
-    if name == "summaries":
-        return f"{found['details']['baseline'][metric]:.1f}"
-    split = Prepared.open(found["data"]).split("valid")
-    labels = Counter(split.columns["label"].tolist())
-    if metric == "acc_and_f1":  # all are paraphrases
-        positive = labels[1] / len(split)
-        return f"{50 * (positive + 2 * positive / (1 + positive)):.1f}"
-    return f"{100 * labels.most_common(1)[0][1] / len(split):.1f}"
+        cosines = features(dev)
+        return 50.0 * float(pearsonr(cosines, right)[0] + spearmanr(cosines, right)[0])
+    search = GridSearchCV(LogisticRegression(max_iter=2000), {"C": [0.1, 1, 10, 100]}, cv=5)
+    guesses = search.fit(features(train), labels).predict(features(dev))
+    accuracy = 100.0 * float(np.mean(guesses == np.array(right)))
+    if metric == "mcc":
+        return 100.0 * float(matthews_corrcoef(right, guesses))
+    return (accuracy + 100.0 * float(f1_score(right, guesses))) / 2 if metric == "acc_and_f1" else accuracy
 
 
 def main() -> None:
@@ -196,11 +173,10 @@ def main() -> None:
             found = finetune(name, arguments, side, *flags)
             values = [member["metrics"][task.metric] for member in found["members"]]
             cells.append(f"{found['median'][task.metric]:.1f} ({min(values):.1f} to {max(values):.1f})")
-        counted = f"{tfidf(task, raw):.1f}" if task.columns else ""
+        constant, counted = found["baseline"].get(task.metric), tfidf(name, raw)
+        cells = ["" if value is None else f"{value:.1f}" for value in (constant, counted)] + cells
         settings = f"{task.epochs}, {task.lr}, {task.batch}"
-        lines.append(
-            f"| {name} | {task.metric} | {settings} | {most_frequent(name, found)} | {counted} | {' | '.join(cells)} |"
-        )
+        lines.append(f"| {name} | {task.metric} | {settings} | {' | '.join(cells)} |")
     report.text("\n".join(lines))
     report.text(
         f"Medians of {len(SEEDS)} seeds on the development sets (lowest to highest). Summaries: the beginning of the "

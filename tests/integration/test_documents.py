@@ -477,6 +477,7 @@ def test_the_recipes_for_a_cpu_go_on_with_longer_blocks_and_the_state_of_the_opt
         fewer = " ".join(str(int(number) // 1000) for number in updates)
         text = text.replace(" ".join((block, batch, lr, *updates)), f"{block} {batch} {lr} {fewer}")
     (folder / "recipe.sh").write_text(text)
+    shutil.copy(EXAMPLES / "pretrain" / "growing.sh", folder)
     shutil.copytree(tiny_data_bin, tmp_path / "corpus")
     small = "--warmup-updates 1 --encoder-layers 1 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32"
 

@@ -73,7 +73,9 @@ def test_fairseq_train_commands_parse():
         arguments = [word.replace("$plugin", "roberta_plugin") for word in arguments]
         arguments = [re.sub(r"\$\{\w+:-(\w+)\}", r"\1", word) for word in arguments]
         # Numbers of one part of a training: tests/integration/test_documents.py runs them.
-        arguments = [re.sub(r"^\$(block|batch|lr|total_updates|last_update)$", "64", word) for word in arguments]
+        arguments = [
+            re.sub(r"^\$(positions|block|batch|lr|total_updates|last_update)$", "64", word) for word in arguments
+        ]
         where = arguments.index("--user-dir") + 1
         arguments[where] = str(REPOSITORY / arguments[where])
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))

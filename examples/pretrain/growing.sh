@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Pretrain a small RoBERTa (4 layers, 256 wide) on one CPU core, with blocks and batches that grow from part to part.
+#
+#   examples/pretrain/growing.sh NAME MAX-POSITIONS "BLOCK BATCH LR TOTAL-UPDATES LAST-UPDATE" ... -- DATA-BIN [more options]
+#
+# half_hour.sh and two_hours.sh call it. All parts are one training in runs/NAME: each resumes the part before, with the
+# optimizer's state; fairseq-train warns that the length of blocks has changed, which is meant here.
+set -euo pipefail
+if [ $# -lt 5 ]; then
+  echo "usage: $0 NAME MAX-POSITIONS PART ... -- DATA-BIN [fairseq-train options]" >&2
+  exit 2
+fi
+name=$1
+positions=$2
+shift 2
+parts=()
+while [ "$1" != -- ]; do
+  parts+=("$1")
+  shift
+done
+data=$2
+shift 2
+plugin=$(cd "$(dirname "$0")/../../roberta_plugin" && pwd)
+
+for part in "${parts[@]}"; do
+  read -r block batch lr total_updates last_update <<<"$part"
+  fairseq-train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
+    --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta \
+    --encoder-layers 4 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 \
+    --encoder-normalize-before --init-std width --dropout 0.0 --attention-dropout 0.0 --max-positions "$positions" \
+    --sample-break-mode complete --tokens-per-sample "$block" --max-tokens "$batch" --mask-prob 0.3 \
+    --optimizer roberta_adamw --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 0.0 \
+    --lr-scheduler polynomial_decay --lr "$lr" --warmup-updates 1000 --total-num-update "$total_updates" \
+    --max-update "$last_update" --num-workers 0 --seed 1 --save-dir "runs/$name" --save-interval-updates 1000 \
+    --keep-interval-updates 1 --no-epoch-checkpoints --max-tokens-valid 8192 --max-valid-steps 5 --log-format json \
+    --log-interval 100 "$@"
+done
