@@ -6,24 +6,60 @@
 # half_hour.sh and two_hours.sh call it. All parts are one training in runs/NAME: each resumes the part before, with the
 # optimizer's state; fairseq-train warns that the length of blocks has changed, which is meant here.
 set -euo pipefail
-if [ $# -lt 5 ]; then
-  echo "usage: $0 NAME MAX-POSITIONS PART ... -- DATA-BIN [fairseq-train options]" >&2
+
+usage() {
+  echo "usage: $0 NAME MAX-POSITIONS \"BLOCK BATCH LR TOTAL-UPDATES LAST-UPDATE\" ... -- DATA-BIN [fairseq-train options]" >&2
   exit 2
-fi
+}
+
+refuse() {
+  echo "$0: $1" >&2
+  exit 2
+}
+
+[ $# -ge 5 ] || usage
 name=$1
 positions=$2
 shift 2
 parts=()
-while [ "$1" != -- ]; do
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
   parts+=("$1")
   shift
 done
+[ $# -ge 2 ] && [ ${#parts[@]} -gt 0 ] || usage
 data=$2
 shift 2
-plugin=$(cd "$(dirname "$0")/../../roberta_plugin" && pwd)
+case $data in -*) usage ;; esac
 
+# Every part is checked before the first is trained.
+[[ $positions =~ ^[0-9]+$ ]] || refuse "MAX-POSITIONS is '$positions': give a number."
+before=0
+for part in "${parts[@]}"; do
+  [[ $part =~ ^[0-9]+\ [0-9]+\ [0-9.]+(e-?[0-9]+)?\ [0-9]+\ [0-9]+$ ]] ||
+    refuse "the part '$part' must be five numbers: BLOCK BATCH LR TOTAL-UPDATES LAST-UPDATE."
+  read -r block batch lr total_updates last_update <<<"$part"
+  [ "$block" -le "$positions" ] || refuse "the part '$part' has blocks of more than MAX-POSITIONS, $positions tokens."
+  [ "$block" -le "$batch" ] || refuse "the part '$part' has blocks that are longer than its batches."
+  [ "$before" -lt "$last_update" ] || refuse "the part '$part' must end after update $before, where the part before ends."
+  [ "$last_update" -le "$total_updates" ] ||
+    refuse "the part '$part' ends after TOTAL-UPDATES, where its learning rate has come to 0."
+  before=$last_update
+done
+for option in "$@"; do
+  case ${option%%=*} in
+    --max-update | --total-num-update | --tokens-per-sample | --max-tokens | --lr | --max-positions)
+      refuse "${option%%=*} is set by the parts: call growing.sh with parts of your own."
+      ;;
+    --restore-file) refuse "--restore-file would undo the part before: use --finetune-from-model." ;;
+  esac
+done
+
+plugin=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../roberta_plugin" >/dev/null && pwd)
+number=0
 for part in "${parts[@]}"; do
   read -r block batch lr total_updates last_update <<<"$part"
+  number=$((number + 1))
+  echo "part $number of ${#parts[@]}: blocks of $block, batches of $batch tokens, to update $last_update"
   fairseq-train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
     --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta \
     --encoder-layers 4 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 \

@@ -61,7 +61,9 @@ def score_sequences(
     """
     scores: list[Score] = []
     for part in _parts(sequences, is_masked=method != "unmasked"):
-        asked = [queries(hub, sequence, method) for sequence in part]
+        asked = [
+            queries(hub, sequence, method, f"Text {len(scores) + at}") for at, sequence in enumerate(part, start=1)
+        ]
         flat = [query for of_one in asked for query in of_one]
         columns = zip(*flat, strict=True)
         answers = iter(hub.token_log_probs(*map(list, columns), max_tokens=max_tokens))
@@ -73,16 +75,19 @@ def score_sequences(
     return scores
 
 
-def queries(hub: HubCore, sequence: NDArray[Any], method: ScoreMethod) -> list[Query]:
-    """The copies of a sequence (T,) that the model reads for its score, from left to right.
+def queries(hub: HubCore, sequence: NDArray[Any], method: ScoreMethod, name: str) -> list[Query]:
+    """The copies of a sequence (T,) that the model reads for its score, from left to right; `name` is for messages.
 
     Raises:
         ValueError: if there is nothing to score.
     """
     length, mask_id = len(sequence), hub.vocabulary.mask_id
-    hub.check_length(length)
+    try:
+        hub.check_length(length)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     if length < 3 or mask_id in sequence:
-        raise ValueError("A text to score needs at least one token and no <mask>: give whole sentences.")
+        raise ValueError(f"{name} needs at least one token and no <mask> to be scored: give whole sentences.")
     if method == "unmasked":
         return [Query(sequence, range(length), sequence)]
     ends = np.arange(1, length) + 1

@@ -29,8 +29,8 @@ class PredictSettings:
     score: ScoreMethod | None = setting(
         None,
         "score how acceptable texts are to the pretrained model: pll, the sum of the log-probabilities of the tokens, "
-        "each masked in turn (default of --score alone); pll-word-l2r, with the later tokens of its word masked too; "
-        "unmasked, minus the mean cross-entropy of the text as it is",
+        "each masked in turn (default of --score alone, after the model); pll-word-l2r, with the later tokens of its "
+        "word masked too; unmasked, minus the mean cross-entropy of the text as it is",
         nargs="?",
         const="pll",
     )

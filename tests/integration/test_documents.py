@@ -6,25 +6,21 @@ What takes long on a laptop is made short by `SHORTER`; paths of the repository 
 from __future__ import annotations
 
 import json
-import lzma
 import re
 import shlex
 import shutil
 import subprocess
 import tarfile
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.hub import RobertaHub
 from tests.conftest import REPOSITORY
 from tests.forked_training import run_python
-from tests.real_data import unpack
 from tests.shell import shell
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
@@ -292,29 +288,19 @@ def test_pairs_train_as_written(after_the_tour):
     assert (folder / "data-bin" / "sentences" / "train.paragraphs").is_file()
 
 
-def test_a_study_is_planned_as_written_on_real_text_and_nothing_is_written(shared_data, tmp_path):
-    with lzma.open(shared_data / "text" / "books.valid.txt.xz", "rt", encoding="utf-8") as text:
-        for name, num_lines in (("train", 1500), ("valid", 100)):
-            (tmp_path / f"{name}.txt").write_text("".join(islice(text, num_lines)))
-    (tmp_path / "study-tokenizer").symlink_to(shared_data / "gpt2_bpe")
-    paths = {"--tokenizer": "study-tokenizer", "--output-dir": "data-bin/books-news-small"}
-    paths |= {"--train": "train.txt", "--valid": "valid.txt"}
-    words = [word for option, path in paths.items() for word in (option, str(tmp_path / path))]
-    assert main(["binarize", "--split-sentences", "--no-progress", *words]) == 0
-    sst2 = unpack(shared_data, "glue", tmp_path / "official") / "glue" / "SST-2"
-    (tmp_path / "glue" / "SST-2").mkdir(parents=True)
-    for name in ("train", "dev"):
-        with open(sst2 / f"{name}.tsv", encoding="utf-8") as rows:
-            (tmp_path / "glue" / "SST-2" / f"{name}.tsv").write_text("".join(islice(rows, 300)))
-    before = sorted(tmp_path.rglob("*"))
-
-    (plan,) = blocks("examples/README.studies.md", "dry-run")
-    printed = shell(plan.replace("examples/", f"{EXAMPLES}/"), tmp_path)
-    assert "3 variants x 2 seeds, equal tokens" in printed
-    assert "probe SST-2: fine-tuning on SST-2, 6 runs" in printed
-    assert re.search(r"^12 trainings, .* FLOPs", printed, flags=re.MULTILINE)
-    assert "The data is not here" not in printed
-    assert sorted(tmp_path.rglob("*")) == before
+def test_the_small_studies_are_planned_as_written_and_nothing_is_written(after_the_tour):
+    folder, _ = after_the_tour
+    (folder / "runs" / "demo" / "tokenizer").symlink_to(folder / "my-tokenizer")
+    (steps,) = blocks("examples/README.studies.md", "small studies")
+    *preparation, plan = steps.strip().replace("examples/", f"{EXAMPLES}/").split("\n")
+    shell("\n".join(preparation), folder)
+    before = sorted(folder.rglob("*"))
+    for name, variants in (("table1", 2), ("table2", 4), ("table3", 3)):
+        printed = shell(plan.replace("table1", name), folder)
+        assert f"{variants} variants x 3 seeds, equal tokens" in printed
+        assert re.search(rf"^{3 * variants} trainings, .* FLOPs", printed, flags=re.MULTILINE)
+        assert "The data is not here" not in printed
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_pronouns_are_learned_and_resolved_as_written(after_the_tour):
@@ -490,6 +476,33 @@ def test_the_recipes_for_a_cpu_go_on_with_longer_blocks_and_the_state_of_the_opt
     assert {int(moments["step"]) for moments in state["last_optimizer_state"]["state"].values()} == {last}
     assert "This training is finished" not in first
     assert again.count("This training is finished") == len(parts)
+
+
+PART = "32 512 1e-3 20 10"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["64", PART, "64 1024 2e-3 60", "--", "data"], "'64 1024 2e-3 60' must be five numbers"),
+        (["64", PART, "128 1024 2e-3 60 20", "--", "data"], "more than MAX-POSITIONS, 64 tokens"),
+        (["64", PART, "64 32 2e-3 60 20", "--", "data"], "longer than its batches"),
+        (["64", PART, "64 1024 2e-3 60 10", "--", "data"], "must end after update 10"),
+        (["64", PART, "64 1024 2e-3 10 20", "--", "data"], "ends after TOTAL-UPDATES"),
+        ([PART, "--", "data", "--seed", "2"], "usage: "),
+        (["64", PART, PART, "data"], "usage: "),
+        (["64", PART, PART, "--"], "usage: "),
+        (["64", PART, "--", "--seed", "2"], "usage: "),
+        (["64", PART, "--", "data", "--max-update=8"], "--max-update is set by the parts"),
+        (["64", PART, "--", "data", "--restore-file", "other.pt"], "use --finetune-from-model"),
+    ],
+)
+def test_the_loop_of_the_recipes_refuses_what_would_go_wrong_after_hours(words, message, tmp_path):
+    script = EXAMPLES / "pretrain" / "growing.sh"
+    done = subprocess.run(
+        ["bash", script, "name", *words], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 2 and message in done.stderr and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: path.name)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.kinds import ScoreMethod
 from roberta_plugin.tables import read_table, text_lines, where
 
@@ -92,6 +93,11 @@ class PairBenchmark:
             pairs = list(self.read(path))
             if not pairs:
                 raise ValueError(f"{path} is empty: fetch it again.")
+            masked = next((pair for pair in pairs if MASK in pair.good + pair.bad), None)
+            if masked is not None:
+                raise ValueError(
+                    f"{masked.where}: a sentence has a {MASK}, and cannot be scored. Fetch the file again."
+                )
             paradigms.append(Paradigm(name, category, pairs[:limit]))
         return paradigms
 

@@ -11,20 +11,30 @@ from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
 
 
+def plan_of(study: str, options: list[str], capsys) -> str:
+    assert main(["study", str(REPOSITORY / study), *options]) == 0
+    return capsys.readouterr().out
+
+
 def test_the_dry_run_of_the_readme_plans_anywhere_and_writes_nothing(tmp_path, monkeypatch, capsys):
     """As after `git clone`, without data and official files; tests/integration/test_documents.py has it with them."""
     text = (REPOSITORY / "examples" / "README.studies.md").read_text()
-    (line,) = re.findall(r"<!-- tested: dry-run -->\n```bash\n(.*)\n```", text)
+    (line,) = re.findall(r"^roberta study .*--dry-run.*$", text, flags=re.MULTILINE)
     monkeypatch.chdir(tmp_path)
-    program, *words = shlex.split(line.replace("examples/", f"{REPOSITORY}/examples/"))
-    assert program == "roberta" and "--dry-run" in words
-    assert main(words) == 0
-    printed = capsys.readouterr().out
-    assert "3 variants x 2 seeds, equal tokens" in printed
+    program, command, study, *options = shlex.split(line, comments=True)
+    assert [program, command] == ["roberta", "study"]
+    printed = plan_of(study, options, capsys)
+    assert "2 variants x 3 seeds, equal tokens" in printed
     assert "The data is not here: tokens are those of full blocks." in printed
-    assert "probe SST-2: fine-tuning on SST-2, data not prepared: its hours are not in the estimate" in printed
     assert re.search(r"^6 trainings, .* FLOPs", printed, flags=re.MULTILINE)
     assert re.search(r"^about [\d.]+ hours, with 2 run\(s\) at a time", printed, flags=re.MULTILINE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_says_that_the_hours_of_a_probe_without_data_are_not_in_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    printed = plan_of("examples/studies/table1.yaml", ["--dry-run"], capsys)
+    assert "probe SST-2: fine-tuning on SST-2, data not prepared: its hours are not in the estimate" in printed
     assert not list(tmp_path.iterdir())
 
 

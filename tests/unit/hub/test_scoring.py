@@ -81,8 +81,8 @@ def test_what_cannot_be_scored_is_named(hub):
     with pytest.raises(ValueError, match="method must be pll or pll-word-l2r or unmasked, got 'mlm'"):
         hub.score("a", "mlm")
     for text in ("", "The <mask> dog."):
-        with pytest.raises(ValueError, match="at least one token and no <mask>"):
-            hub.score([text])
-    with pytest.raises(ValueError, match="reads at most 40"):
-        hub.score("q" * 50)
+        with pytest.raises(ValueError, match="Text 2 needs at least one token and no <mask>"):
+            hub.score(["The dog.", text])
+    with pytest.raises(ValueError, match=r"Text 3: .*reads at most 40"):
+        hub.score(["a", "a", "q" * 50])
     assert hub.score([]) == []

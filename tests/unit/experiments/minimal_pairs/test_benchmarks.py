@@ -75,6 +75,7 @@ def test_missing_files_are_named(name, tmp_path):
         ("zorro", "a b .\n\n", "line 2 is empty"),
         ("blimp", "", r"jsonl is empty: fetch it again"),
         ("zorro", "", r"txt is empty: fetch it again"),
+        ("zorro", "a b .\na c .\na <mask> .\na d .\n", "line 3: a sentence has a <mask>"),
     ],
 )
 def test_what_is_no_pair_is_named_by_file_and_line(name, content, message, tmp_path):
