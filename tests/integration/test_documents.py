@@ -449,7 +449,7 @@ def test_the_shell_recipe_of_base_trains_from_any_folder(tiny_data_bin, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("recipe", "longest"), [("half_hour", 64), ("two_hours", 128)])
+@pytest.mark.parametrize(("recipe", "longest"), [("half_hour", 64), ("two_hours", 128), ("night", 128)])
 def test_the_recipes_for_a_cpu_go_on_with_longer_blocks_and_the_state_of_the_optimizer(
     tiny_data_bin, tmp_path, recipe, longest
 ):
