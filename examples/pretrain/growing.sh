@@ -3,7 +3,7 @@
 #
 #   examples/pretrain/growing.sh NAME MAX-POSITIONS "BLOCK BATCH LR TOTAL-UPDATES LAST-UPDATE" ... -- DATA-BIN [more options]
 #
-# half_hour.sh and two_hours.sh call it. All parts are one training in runs/NAME: each resumes the part before, with the
+# half_hour.sh, two_hours.sh and night.sh call it. All parts are one training in runs/NAME: each resumes the part before, with the
 # optimizer's state; fairseq-train warns that the length of blocks has changed, which is meant here.
 set -euo pipefail
 

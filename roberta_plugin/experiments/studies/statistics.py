@@ -6,7 +6,8 @@ Every pretraining is one observation; seeds of fine-tuning only make the value o
                             errors of all pairs at once
     every pair, no model    exact permutation test of the difference of means: with few seeds it cannot reach 0.05, and
                             the report says so
-    all variants together   exact permutation test of the sum of squares between variants (Fisher's randomisation)
+    all variants together   permutation test of the sum of squares between variants (Fisher's randomisation), exact up
+                            to 9,999 arrangements, which are drawn where there are more
     a variant by itself     F test of its variance against that of the others (Bonferroni): a warning
 
 The tests are scipy's.
@@ -59,7 +60,7 @@ class Comparison:
     too_wide: Mapping[str, float]
     """Variants whose seeds scatter more than those of the others -> p of the F test."""
     p_all: float | None
-    """p that all variants are alike, by the exact permutation test."""
+    """p that all variants are alike, by the permutation test."""
     smallest_p: float | None
     """Smallest p that the permutation test of a pair can give with these numbers of seeds."""
     pairs: tuple[Pair, ...]
