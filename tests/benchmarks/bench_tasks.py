@@ -64,7 +64,7 @@ TASKS = {
     "RTE": Task("accuracy", 3, "glue/RTE"),
     "WNUT-17": Task("f1", 6, "ner/wnut17", batch="16", name="wnut17"),
     "SQuAD 1.1": Task(
-        "f1", 2, "squad-part", name="squad1", options=("--doc-stride", "64", "--question-length", "32")
+        "f1", 2, "squad-part", batch="48", name="squad1", options=("--doc-stride", "64", "--question-length", "32")
     ),
     "summaries": Task(
         "rouge1",
