@@ -63,7 +63,8 @@ for part in "${parts[@]}"; do
   fairseq-train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
     --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta \
     --encoder-layers 4 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 \
-    --encoder-normalize-before --init-std width --dropout 0.0 --attention-dropout 0.0 --max-positions "$positions" \
+    --encoder-normalize-before --init-std width --init-attention neighbors --zero-init-residual --dropout 0.0 \
+    --attention-dropout 0.0 --max-positions "$positions" \
     --sample-break-mode complete --tokens-per-sample "$block" --max-tokens "$batch" --mask-prob 0.3 \
     --optimizer roberta_adamw --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 0.0 \
     --lr-scheduler polynomial_decay --lr "$lr" --warmup-updates 1000 --total-num-update "$total_updates" \

@@ -6,8 +6,8 @@
 # Works from any folder; DATA-BIN and runs/night start at the current one. Made for some 10 million words and a vocabulary
 # of 8,000. Running the same command again resumes. From part 3 on, each part brings the learning rate to 0: after it,
 # runs/night/checkpoint_last.pt is a finished model.
-# Hardware: one CPU core, best with bf16 (AVX512-BF16 or AMX). Measured up to the end of part 4; the last two have not been
-# run by us: examples/pretrain/results/small_budgets_cpu1_202611.md.
+# Hardware: one CPU core, best with bf16 (AVX512-BF16 or AMX). Measured up to the end of part 3 (two_hours.sh); the others have not
+# been run by us: examples/pretrain/results/small_budgets_cpu1_202611.md.
 set -euo pipefail
 if [ $# -lt 1 ]; then
   echo "usage: $0 DATA-BIN [fairseq-train options]" >&2
@@ -15,6 +15,6 @@ if [ $# -lt 1 ]; then
 fi
 # Learning rates: as in two_hours.sh, then three times from 1.7e-3 or 2e-3 to 0 (a part's --lr is that of update 1,000, had
 # it been there).
-exec bash "$(dirname "$0")/growing.sh" night 128 "32 512 1.5e-3 25000 5000" "64 2048 2.4e-3 20000 12000" \
-  "128 4096 6.4e-3 16000 16000" "128 8192 1.87e-2 17500 17500" "128 8192 6.1e-3 25500 25500" \
-  "128 16384 8.1e-3 33500 33500" -- "$@"
+exec bash "$(dirname "$0")/growing.sh" night 128 "64 1024 1.5e-3 25000 2500" "64 2048 2.09e-3 17440 9500" \
+  "128 4096 5.31e-3 13500 13500" "128 8192 1.59e-2 15000 15000" "128 8192 5.48e-3 23000 23000" \
+  "128 16384 7.47e-3 31000 31000" -- "$@"

@@ -6,6 +6,7 @@ roberta                the registered model `fast_roberta`, in fairseq's words
 roberta_encoder        its encoder with the pretraining heads
 encoder                ids (B, T)                 -> features (B, T, D); BERT's initial weights
 attention/             self-attention and its interchangeable backends
+initial_attention      heads that begin by attending to the tokens beside
 pretraining_heads      features                   -> logits of the vocabulary, and of next sentences
 heads                  features                   -> logits of classes, tags, spans or sentences: fine-tuning
 pooling                features                   -> a vector for each text

@@ -25,6 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
 ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))
 SHARED_PARTS = ChoiceEnum(list(PARTS))
+INITIAL_ATTENTION = ChoiceEnum(["random", "neighbors"])
 MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])
 
 
@@ -67,6 +68,16 @@ class FastRobertaConfig(FairseqDataclass):
         "0.02",
         "standard deviation of the initial matrices and embeddings, or width: 1/sqrt(--encoder-embed-dim), "
         "which learns faster in small models. BERT and RoBERTa have 0.02",
+    )
+    init_attention: INITIAL_ATTENTION = setting(  # type: ignore[valid-type]
+        "random",
+        "neighbors: position embeddings begin as sinusoids, and the heads of the first two layers attend to the tokens "
+        "one, two, ... positions away, which small models learn from much sooner. BERT and RoBERTa: random",
+    )
+    zero_init_residual: bool = setting(
+        False,
+        "the matrices that end each attention and feed-forward sublayer begin at 0, so that a layer begins as the "
+        "identity, which small models learn faster from",
     )
     layer_norm_eps: float = setting(1e-5, "added to the variance in layer norms; Hugging Face's own default is 1e-12")
     max_positions: Optional[int] = setting(None, "number of positions (default: the task's --tokens-per-sample)")

@@ -201,6 +201,17 @@ class SentenceEncoder(nn.Module):
         x = x if self.layer_norm is None else self.layer_norm(x)
         return x, hidden if keep_hidden else []
 
+    @torch.no_grad()
+    def silence_sublayers(self) -> None:
+        """Set the last matrix of every sublayer to 0, so that at first each layer adds nothing.
+
+        As in "Fixup Initialization" (Zhang et al. 2019, arXiv 1901.09321), first rule.
+        """
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            for last in (layer.self_attn.out_proj, layer.fc2):
+                last.weight.zero_()
+
     def _kept_layers(self) -> list[nn.Module]:
         """All layers; in training those that LayerDrop keeps, with fairseq's order of random numbers."""
         if not (self.training and self.layerdrop_prob):

@@ -34,6 +34,7 @@ from roberta_plugin.models.config import ARCHITECTURES, FastRobertaConfig, init_
 from roberta_plugin.models.encoder import initialize
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.heads import HEADS, pool_windows
+from roberta_plugin.models.initial_attention import attend_to_neighbors
 from roberta_plugin.models.roberta_encoder import RobertaEncoder
 from roberta_plugin.models.sharing import check_shared
 
@@ -80,6 +81,10 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.cfg = cfg
         self.heads = nn.ModuleDict()
         self.apply(partial(initialize, std=init_std(cfg)))
+        if cfg.zero_init_residual:
+            encoder.sentence_encoder.silence_sublayers()
+        if str(cfg.init_attention) == "neighbors":
+            attend_to_neighbors(encoder.sentence_encoder, std=init_std(cfg))
         self._is_in_training = self._describes_attention = False
         self.register_forward_pre_hook(in_our_words, with_kwargs=True)
         self.register_state_dict_post_hook(name_heads_as_in_files)

@@ -170,6 +170,29 @@ def test_the_initial_spread_is_that_of_the_option_in_all_matrices_and_later_head
     assert not any(value.any() for name, value in model.named_parameters() if name.endswith("bias"))
 
 
+@pytest.mark.parametrize("normalize_before", [False, True], ids=["after", "before"])
+@pytest.mark.parametrize("share_layers", ["none", "all"])
+def test_silent_sublayers_add_nothing_at_first_and_learn_from_the_first_update(normalize_before, share_layers):
+    # a large spread, beside which the norms' epsilon is nothing
+    given = {"encoder_normalize_before": normalize_before, "share_layers": share_layers, "init_std": "0.5"}
+    model = FastRobertaModel.build_model(options(zero_init_residual=True, **given), TinyTask())
+    plain = FastRobertaModel.build_model(options(), TinyTask()).state_dict()
+    silent = {
+        name for name, value in model.state_dict().items() if plain.get(name, value).any() and not bool(value.any())
+    }
+    assert silent == {
+        f"encoder.sentence_encoder.layers.{layer}.{name}.weight"
+        for layer in range(3)
+        for name in ("self_attn.out_proj", "fc2")
+    }
+    tokens, masked, targets = make_batch()
+    hidden = model(tokens, return_all_hiddens=True)[1]["inner_states"]
+    for state in hidden[1:]:
+        torch.testing.assert_close(state, hidden[0], atol=1e-3, rtol=1e-3)  # norms of what is normal already
+    model(tokens, predicted=gathered(masked, targets))[0].backward()
+    assert all(layer.fc2.weight.grad.any() for layer in model.encoder.sentence_encoder.layers)
+
+
 def test_matrices_are_normal_biases_and_padding_zero_and_norms_stay():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(300, 200), nn.LayerNorm(200), nn.Embedding(100, 200, padding_idx=1))
