@@ -41,8 +41,9 @@ MODEL = {
     "--dropout": "0.0",
     "--attention-dropout": "0.0",
     "--init-std": "width",
+    "--init-attention": "neighbors",
 }
-SWITCHES = ["--encoder-normalize-before"]
+SWITCHES = ["--encoder-normalize-before", "--zero-init-residual"]
 PEAK_LR = 1.5e-3
 WARMUP_SHARE = 0.06
 BATCH_SIZE_VALID = 128

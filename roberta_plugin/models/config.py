@@ -77,7 +77,7 @@ class FastRobertaConfig(FairseqDataclass):
     zero_init_residual: bool = setting(
         False,
         "the matrices that end each attention and feed-forward sublayer begin at 0, so that a layer begins as the "
-        "identity, which small models learn faster from",
+        "identity, which helps small models with --init-attention neighbors, and harms them without",
     )
     layer_norm_eps: float = setting(1e-5, "added to the variance in layer norms; Hugging Face's own default is 1e-12")
     max_positions: Optional[int] = setting(None, "number of positions (default: the task's --tokens-per-sample)")
