@@ -7,7 +7,7 @@
 # of 8,000. Running the same command again resumes. From part 3 on, each part brings the learning rate to 0: after it,
 # runs/night/checkpoint_last.pt is a finished model.
 # Hardware: one CPU core, best with bf16 (AVX512-BF16 or AMX); by the speed of the first parts, four hours of a free one or
-# two and a quarter of two. Only the first three parts, two_hours.sh, have been run by us:
+# two and a quarter of two. Only the first three parts, two_hours.sh, have been run by us, without --zero-init-residual:
 # examples/pretrain/results/small_budgets_cpu1_202611.md.
 set -euo pipefail
 if [ $# -lt 1 ]; then

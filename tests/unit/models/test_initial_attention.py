@@ -47,6 +47,7 @@ def test_heads_of_the_first_layer_attend_to_their_offsets(dim, heads, positions,
     tokens = torch.randint(4, 600, (4, positions))
     with torch.no_grad():
         weights = attention_of(model, 0, tokens)
+    assert [offset_of_head(head) for head in range(6)][:heads] == [-1, 1, -2, 2, -3, 3][:heads]
     inside = torch.arange(heads, positions - heads)
     for head in range(heads):
         chosen = weights[:, head, inside].argmax(dim=-1)
