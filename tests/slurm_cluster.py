@@ -249,13 +249,13 @@ def talking_to(cluster: SlurmCluster) -> Iterator[None]:
         os.environ.update(before)
 
 
-def wait_for(condition: Callable[[], object], seconds: float, what: str) -> None:
+def wait_for(condition: Callable[[], object], seconds: float, what: str, longest_pause: float = 0.3) -> None:
     """Wait until `condition()` holds. To ask it costs time of the processor, so it is asked ever more rarely."""
-    deadline, pause = time.monotonic() + seconds, 0.02
+    deadline, pause = time.monotonic() + seconds, min(0.02, longest_pause)
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
         time.sleep(pause)
-        pause = min(0.3, 1.2 * pause)
+        pause = min(longest_pause, 1.2 * pause)
 
 
 def free_ports(count: int) -> list[int]:

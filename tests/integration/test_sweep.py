@@ -73,11 +73,13 @@ def has_reached(log, update):
 
 def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_path, capsys):
     """The first start is the real command; the others are calls, whose trainings are forks."""
-    grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes={"lr": ["1e-5", "1e-2"]}, seeds=["1"])
+    updates = 150  # of 6 ms on a fast core: those after the seventh take far longer than the signal to stop
+    cells = {"axes": {"lr": ["1e-5", "1e-2"]}, "updates": updates}
+    grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, seeds=["1"], **cells)
     folder = tmp_path / "out"
     process = subprocess.Popen(command(grid, folder), env=environment(), stdout=subprocess.PIPE, text=True)
     first = folder / "lr-1e-5" / "seed-1" / "log.txt"
-    wait_for(lambda: process.poll() is not None or has_reached(first, 7), 120, "update 7")
+    wait_for(lambda: process.poll() is not None or has_reached(first, 7), 120, "update 7", longest_pause=0.02)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
@@ -86,9 +88,9 @@ def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_pat
 
     assert sweep_here(grid, folder, "--parallel", "2") == 0
     stopped, resumed = attempts_in(first)
-    assert stopped[-1] < UPDATES
+    assert stopped[-1] < updates
     assert 1 < resumed[0] <= stopped[-1] + 1, "the run began anew"
-    assert resumed[-1] == UPDATES
+    assert resumed[-1] == updates
 
     facts = report_of(folder)
     assert facts["states"] == {"done": 2}
@@ -98,10 +100,10 @@ def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_pat
     best, other = facts["ensemble"]
     assert best["run"] == "lr-1e-2/seed-1"
     assert best["value"] < other["value"]
-    assert torch.load(best["checkpoint"], weights_only=True)["optimizer_history"][-1]["num_updates"] == UPDATES
+    assert torch.load(best["checkpoint"], weights_only=True)["optimizer_history"][-1]["num_updates"] == updates
 
     before = first.stat().st_mtime_ns
-    grid_of(grid, tiny_data_bin, axes={"lr": ["1e-5", "1e-2"]}, seeds=["1", "2"])
+    grid_of(grid, tiny_data_bin, seeds=["1", "2"], **cells)
     assert sweep_here(grid, folder, "--parallel", "2") == 0
     assert "2 of 4 runs to do" in capsys.readouterr().out
     assert first.stat().st_mtime_ns == before, "a finished run was trained again"
