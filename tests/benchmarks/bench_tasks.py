@@ -31,14 +31,19 @@ from sklearn.model_selection import GridSearchCV
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.glue.tasks import GlueTask
+from roberta_plugin.finetuning.squad.reader import find_files, read_file
+from roberta_plugin.finetuning.squad.tasks import SquadTask
 from roberta_plugin.finetuning.text_examples import TextExample
+from roberta_plugin.kinds.sentences import sentences_of
+from roberta_plugin.kinds.span_metrics import score
 from tests.benchmarks.report import Report, machine
 from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.real_data import unpack
 from tests.tiny_corpus import command
 
 SEEDS = ("1", "2", "3")
-FROM_SCRATCH = ("--from-scratch", "--set", "init-std=width")  # as the pretraining began
+INITIAL_WEIGHTS = ("init-std=width", "init-attention=neighbors", "zero-init-residual=true")  # as in growing.sh
+FROM_SCRATCH = ("--from-scratch", *(word for option in INITIAL_WEIGHTS for word in ("--set", option)))
 SQUAD_ARTICLES = {"train": 15, "dev": 12}  # of 442 and 48
 
 
@@ -140,12 +145,14 @@ def finetune(name: str, arguments: argparse.Namespace, side: str, *flags: str) -
 
 
 def tfidf(name: str, raw: Path) -> float | None:
-    """What TF-IDF of words and bigrams with logistic regression gets; None for what is not a task of GLUE.
+    """What counts of words get by TF-IDF; None where they have no answer to give.
 
-    Of two texts their common terms and their differences. Of words alone, and the cosine of the two, where the answer
+    For SQuAD see `nearest_sentences`; for GLUE, of words and bigrams, with logistic regression. Of two texts their common terms and their differences. Of words alone, and the cosine of the two, where the answer
     is a number. The regression's strength is chosen by cross-validation.
     """
     benchmark, metric = benchmark_of(TASKS[name].name or name), TASKS[name].metric
+    if isinstance(benchmark, SquadTask):
+        return nearest_sentences(raw / TASKS[name].raw)
     if not isinstance(benchmark, GlueTask):
         return None
     files = benchmark.files(raw / TASKS[name].raw, None)
@@ -170,6 +177,21 @@ def tfidf(name: str, raw: Path) -> float | None:
     if metric == "mcc":
         return 100.0 * float(matthews_corrcoef(right, guesses))
     return (accuracy + 100.0 * float(f1_score(right, guesses))) / 2 if metric == "acc_and_f1" else accuracy
+
+
+def nearest_sentences(raw: Path) -> float:
+    """F1 on SQuAD 1.1 of answering with the passage's sentence whose words are most like the question's."""
+    files = find_files("squad1", raw)
+    train, dev = (read_file("squad1", files[split], needs_answers=True) for split in ("train", "valid"))
+    vectors = TfidfVectorizer(token_pattern=r"\w+").fit(train.passages)
+    sentences = [sentences_of(passage) for passage in dev.passages]
+    of_passages = [vectors.transform(texts) for texts in sentences]
+    scores = []
+    for question, vector in zip(dev.questions, vectors.transform([each.text for each in dev.questions]), strict=True):
+        best = int((of_passages[question.passage] @ vector.T).toarray().argmax())
+        right = [answer.text for answer in question.answers or ()]
+        scores.append(score("squad1", sentences[question.passage][best], right).f1)
+    return 100.0 * float(np.mean(scores))
 
 
 def main() -> None:
