@@ -29,15 +29,16 @@ done
 [ $# -ge 2 ] && [ ${#parts[@]} -gt 0 ] || usage
 data=$2
 shift 2
-case $data in -*) usage ;; esac
+case $data in -*) refuse "the first argument is DATA-BIN, the folder of the binarized text, got '$data'." ;; esac
 
 # Every part is checked before the first is trained.
 [[ $positions =~ ^[0-9]+$ ]] || refuse "MAX-POSITIONS is '$positions': give a number."
 before=0
 for part in "${parts[@]}"; do
-  [[ $part =~ ^[0-9]+\ [0-9]+\ [0-9.]+(e-?[0-9]+)?\ [0-9]+\ [0-9]+$ ]] ||
+  [[ $part =~ ^[0-9]+\ [0-9]+\ ([0-9]+\.?[0-9]*|\.[0-9]+)(e-?[0-9]+)?\ [0-9]+\ [0-9]+$ ]] ||
     refuse "the part '$part' must be five numbers: BLOCK BATCH LR TOTAL-UPDATES LAST-UPDATE."
   read -r block batch lr total_updates last_update <<<"$part"
+  [[ $block =~ [1-9] && ${lr%e*} =~ [1-9] ]] || refuse "BLOCK and LR of the part '$part' must be above 0."
   [ "$block" -le "$positions" ] || refuse "the part '$part' has blocks of more than MAX-POSITIONS, $positions tokens."
   [ "$block" -le "$batch" ] || refuse "the part '$part' has blocks that are longer than its batches."
   [ "$before" -lt "$last_update" ] || refuse "the part '$part' must end after update $before, where the part before ends."

@@ -71,8 +71,9 @@ class FastRobertaConfig(FairseqDataclass):
     )
     init_attention: INITIAL_ATTENTION = setting(  # type: ignore[valid-type]
         "random",
-        "neighbors: position embeddings begin as sinusoids, and the heads of the first two layers attend to the tokens "
-        "one, two, ... positions away, which small models learn from much sooner. BERT and RoBERTa: random",
+        "neighbors: position embeddings begin as sinusoids, and the heads of the first layer, with "
+        "--zero-init-residual those of the second too, attend to the tokens one, two, ... positions away, which small "
+        "models learn from much sooner. Made for heads of 32 dimensions or more. BERT and RoBERTa: random",
     )
     zero_init_residual: bool = setting(
         False,
@@ -158,6 +159,8 @@ def check_config(cfg: FastRobertaConfig) -> None:
     for name in ("activation_fn", "pooler_activation_fn"):
         if str(getattr(cfg, name)) not in ACTIVATIONS:
             raise ValueError(f"{_option(name)} must be one of {sorted(ACTIVATIONS)}, got {getattr(cfg, name)}.")
+    if str(cfg.init_attention) not in INITIAL_ATTENTION.__members__:
+        raise ValueError(f"--init-attention must be random or neighbors, got {cfg.init_attention}.")
     num_groups(cfg.share_layers, cfg.encoder_layers)
     if str(cfg.share_parts) != "all" and cfg.share_layers == "none":
         raise ValueError(f"--share-parts {cfg.share_parts} shares nothing by itself: give --share-layers all, too.")

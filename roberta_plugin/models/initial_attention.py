@@ -6,6 +6,10 @@ begins as a rotation of them, so that it attends to one offset: -1, 1, -2, 2 and
 initial weights is that of Trockman and Kolter 2023 ("Mimetic initialization of self-attention layers", arXiv
 2305.09828), the rotation that of Vaswani et al. 2017, section 3.5. All weights are trained as usual.
 
+The second layer begins like the first, but sees the positions as clearly only where the first adds nothing at first
+(`--zero-init-residual`). The sharpness is that of normed inputs: in the first layer, of a norm after the embeddings or
+before the sublayer.
+
 With frequencies w, position t is (cos wt, sin wt) for each w. A query rotated by w*offset and an unrotated key have the
 product sum over w of cos(w (t + offset - s)), which is greatest where s = t + offset.
 

@@ -62,6 +62,7 @@ def test_every_form_of_fairseqs_options_is_read(wrap):
         ("init_std", 0.0, "--init-std must be a number above 0"),
         ("dropout", 1.0, "--dropout must be at least 0 and below 1, got 1.0"),
         ("attention_dropout", -0.1, "--attention-dropout must be at least 0 and below 1, got -0.1"),
+        ("init_attention", "Neighbors", "--init-attention must be random or neighbors, got Neighbors"),
         ("activation_fn", "swish", "--activation-fn must be one of .*'gelu'.*, got swish"),
     ],
 )
