@@ -5,8 +5,7 @@
 #
 # Works from any folder; DATA-BIN and runs/two_hours start at the current one. Made for some 10 million words and a
 # vocabulary of 8,000. Running the same command again resumes.
-# Hardware: one CPU core, best with bf16 (AVX512-BF16 or AMX): 41 minutes on a free one, twice that on a busy machine,
-# both measured without --zero-init-residual.
+# Hardware: one CPU core, best with bf16 (AVX512-BF16 or AMX): 41 minutes on a free one, twice that on a busy machine.
 # Why these settings: examples/README.pretraining.md.
 set -euo pipefail
 if [ $# -lt 1 ]; then

@@ -70,14 +70,14 @@ TASKS = {
     "RTE": Task("accuracy", 4, "glue/RTE", batch="16"),
     "WNUT-17": Task("f1", 6, "ner/wnut17", batch="16", name="wnut17"),
     "SQuAD 1.1": Task(
-        "f1", 2, "squad-part", batch="16", name="squad1", options=("--doc-stride", "64", "--question-length", "32")
+        "f1", 2, "squad-part", batch="48", name="squad1", options=("--doc-stride", "64", "--question-length", "32")
     ),
     "summaries": Task(
         "rouge1",
-        1,
+        2,
         "summaries",
-        lr="5e-4",
-        batch="12",
+        lr="1e-3",
+        batch="36",
         options=("--doc-stride", "112", "--length-share", "0.4", "--set", "length-share=0.4", "--set", "batch-size=12"),
     ),
 }  # fmt: skip
