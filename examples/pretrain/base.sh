@@ -15,7 +15,7 @@ data=$1
 shift
 plugin=$(cd "$(dirname "$0")/../../roberta_plugin" && pwd)
 
-fairseq-train "$data" --user-dir "$plugin" \
+exec fairseq-train "$data" --user-dir "$plugin" \
   --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta_base \
   --sample-break-mode complete --tokens-per-sample 512 \
   --optimizer roberta_adamw --adam-betas '(0.9,0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 0.0 \

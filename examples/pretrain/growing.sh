@@ -48,12 +48,32 @@ for part in "${parts[@]}"; do
 done
 for option in "$@"; do
   case ${option%%=*} in
-    --max-update | --total-num-update | --tokens-per-sample | --max-tokens | --lr | --max-positions)
+    --max-update | --total-num-update | --tokens-per-sample | --max-tokens | --batch-size | --lr | --max-positions)
       refuse "${option%%=*} is set by the parts: call growing.sh with parts of your own."
+      ;;
+    --max-epoch | --stop-time-hours | --stop-min-lr | --patience)
+      refuse "${option%%=*} would end one part early, and the next would begin: stop with Ctrl-C, and start again."
       ;;
     --restore-file) refuse "--restore-file would undo the part before: use --finetune-from-model." ;;
   esac
 done
+
+# fairseq-train in a process group of its own: it gets a signal to this script once, finishes its update and saves.
+set -m
+train() {
+  fairseq-train "$@" &
+  local child=$! status=0 name
+  for name in INT TERM HUP; do
+    trap "kill -$name $child 2>/dev/null" "$name"
+  done
+  wait "$child" || status=$?
+  while kill -0 "$child" 2>/dev/null; do # a signal has ended the wait, not the training
+    status=0
+    wait "$child" || status=$?
+  done
+  trap - INT TERM HUP
+  return "$status"
+}
 
 plugin=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../roberta_plugin" >/dev/null && pwd)
 number=0
@@ -61,7 +81,7 @@ for part in "${parts[@]}"; do
   read -r block batch lr total_updates last_update <<<"$part"
   number=$((number + 1))
   echo "part $number of ${#parts[@]}: blocks of $block, batches of $batch tokens, to update $last_update"
-  fairseq-train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
+  train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
     --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta \
     --encoder-layers 4 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 \
     --encoder-normalize-before --init-std width --init-attention neighbors --zero-init-residual --dropout 0.0 \

@@ -32,7 +32,8 @@ from tests.benchmarks.report import Report, machine
 from tests.hugging_face import import_transformers
 
 STEPS_TO_MEASURE = 20
-EVALUATION_BLOCKS = 1600  # of 64 tokens
+EVALUATION_BLOCKS = 1600
+EVALUATION_BLOCK = 64  # tokens
 
 
 def chunks(data: Path, length: int) -> list[dict[str, list[int]]]:
@@ -74,7 +75,7 @@ def trained(ours: Any, data: Path, options: argparse.Namespace) -> tuple[Any, in
             num_hidden_layers=sizes.encoder_layers,
             num_attention_heads=sizes.encoder_attention_heads,
             intermediate_size=sizes.encoder_ffn_embed_dim,
-            max_position_embeddings=options.block + 2,
+            max_position_embeddings=max(options.block, EVALUATION_BLOCK) + 2,
             type_vocab_size=1,
         )
     )
@@ -94,7 +95,7 @@ def perplexity(predict: Any, data: Path) -> float:
     """Perplexity of 15 % of the held-out tokens; `predict` maps ids (B, T) to logits (B, T, V)."""
     _, vocabulary = load_vocabulary(data)
     tokens = MmapTokens(data / "valid")
-    blocks = open_blocks(tokens, block_length=63, break_mode="complete")
+    blocks = open_blocks(tokens, block_length=EVALUATION_BLOCK - 1, break_mode="complete")
     masker = Masker.of(vocabulary, MaskingRecipe())
     ids = {"bos_id": vocabulary.bos_id, "pad_id": vocabulary.pad_id, "vocab_size": len(vocabulary)}
     dataset = MaskedLMDataset([SplitFile(tokens, blocks)], masker, seed=1, **ids)

@@ -4,7 +4,7 @@
 
 `roberta finetune` with three seeds on each task, once from the model (examples/pretrain/night.sh) and once with
 --from-scratch, by the same settings; beside what always giving the most frequent answer gets, and TF-IDF: for a text or
-a pair with logistic regression, for STS-B the cosine, for SQuAD the sentence most like the question. A task that an
+a pair with logistic regression, for STS-B the cosine, for SQuAD the sentence most like the question. What an
 earlier call has finished is not done again; calls with different --tasks may share FOLDER. The model reads 128 tokens:
 passages are cut into windows.
 """
@@ -27,8 +27,8 @@ from scipy.sparse import hstack
 from scipy.stats import pearsonr, spearmanr
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score, matthews_corrcoef
-from sklearn.model_selection import GridSearchCV
+from sklearn.metrics import accuracy_score, f1_score, make_scorer, matthews_corrcoef
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.glue.tasks import GlueTask
@@ -126,30 +126,29 @@ def check_model(arguments: argparse.Namespace) -> None:
     with open(arguments.model, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     note = arguments.work / "model.sha256"
-    if note.is_file() and note.read_text() != found:
+    if note.is_file() and note.read_text() != found and any(arguments.work.glob("*/*/results")):
         raise ValueError(f"{arguments.work} has results of another model than {arguments.model}: give another --work.")
     note.write_text(found)
 
 
 def finetune(name: str, arguments: argparse.Namespace, side: str, *flags: str) -> dict[str, Any]:
-    """What `roberta finetune` found on the development set."""
+    """What `roberta finetune` found on the development set; it resumes, and refuses other settings than before."""
     task, folder = TASKS[name], arguments.work / name.replace(" ", "-") / side
     words = ["--raw", str(arguments.work / "raw" / task.raw), "--tokenizer", str(arguments.tokenizer), *task.options]
     words += ["--model", str(arguments.model), "--output-dir", str(folder), "--data", str(folder.parent / "data")]
     words += ["--epochs", str(task.epochs), "--only", f"lr={task.lr}", "--only", f"batch={task.batch}"]
     words += ["--set", "matmul-precision=medium"]
-    found = folder / "results" / "evaluation_valid.json"
-    if not found.is_file():
-        call("roberta", "finetune", task.name or name, *words, "--seeds", *SEEDS, *flags)
-    evaluation: dict[str, Any] = json.loads(found.read_text())
+    call("roberta", "finetune", task.name or name, *words, "--seeds", *SEEDS, *flags)
+    evaluation: dict[str, Any] = json.loads((folder / "results" / "evaluation_valid.json").read_text())
     return evaluation
 
 
 def tfidf(name: str, raw: Path) -> float | None:
     """What counts of words get by TF-IDF; None where they have no answer to give.
 
-    For SQuAD see `nearest_sentences`; for GLUE, of words and bigrams, with logistic regression. Of two texts their common terms and their differences. Of words alone, and the cosine of the two, where the answer
-    is a number. The regression's strength is chosen by cross-validation.
+    For SQuAD see `nearest_sentences`; for GLUE, of words and bigrams, with logistic regression. Of two texts their common
+    terms and their differences. Of words alone, and the cosine of the two, where the answer is a number. The strength of
+    the regression is chosen by the task's metric in cross-validation.
     """
     benchmark, metric = benchmark_of(TASKS[name].name or name), TASKS[name].metric
     if isinstance(benchmark, SquadTask):
@@ -172,12 +171,19 @@ def tfidf(name: str, raw: Path) -> float | None:
     if is_number:
         cosines = features(dev)
         return 50.0 * float(pearsonr(cosines, right)[0] + spearmanr(cosines, right)[0])
-    search = GridSearchCV(LogisticRegression(max_iter=2000), {"C": [0.1, 1, 10, 100]}, cv=5)
-    guesses = search.fit(features(train), labels).predict(features(dev))
-    accuracy = 100.0 * float(np.mean(guesses == np.array(right)))
-    if metric == "mcc":
-        return 100.0 * float(matthews_corrcoef(right, guesses))
-    return (accuracy + 100.0 * float(f1_score(right, guesses))) / 2 if metric == "acc_and_f1" else accuracy
+    of_metric = {"mcc": matthews_corrcoef, "accuracy": accuracy_score, "acc_and_f1": accuracy_and_f1}[metric]
+    search = GridSearchCV(
+        LogisticRegression(max_iter=2000),
+        {"C": [0.1, 1, 10, 100]},
+        scoring=make_scorer(of_metric),
+        cv=StratifiedKFold(5, shuffle=True, random_state=1),
+    )
+    return 100.0 * float(of_metric(right, search.fit(features(train), labels).predict(features(dev))))
+
+
+def accuracy_and_f1(right: Any, guesses: Any) -> float:
+    """The mean of the two, as of MRPC."""
+    return float(accuracy_score(right, guesses) + f1_score(right, guesses)) / 2
 
 
 def nearest_sentences(raw: Path) -> float:
@@ -203,6 +209,8 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="tasks to fine-tune on (all)")
     parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
     arguments = parser.parse_args()
+    if arguments.write and set(arguments.tasks) != set(TASKS):
+        parser.error("--write replaces the whole table: leave --tasks out; tasks that are finished are not done again")
     for name in ("work", "model", "tokenizer"):
         setattr(arguments, name, getattr(arguments, name).resolve())
     raw = arguments.work / "raw"

@@ -501,6 +501,10 @@ PART = "32 512 1e-3 20 10"
         ),
         (["64", PART, "0 1024 2e-3 60 20", "--", "data"], "must be above 0"),
         (["64", PART, "--", "data", "--max-update=8"], "--max-update is set by the parts"),
+        (["64", PART, "--", "data", "--lr", "1e-3"], "--lr is set by the parts"),
+        (["64", PART, "--", "data", "--max-positions", "512"], "--max-positions is set by the parts"),
+        (["64", PART, "--", "data", "--batch-size", "4"], "--batch-size is set by the parts"),
+        (["64", PART, "--", "data", "--stop-time-hours", "1"], "--stop-time-hours would end one part early"),
         (["64", PART, "--", "data", "--restore-file", "other.pt"], "use --finetune-from-model"),
     ],
 )

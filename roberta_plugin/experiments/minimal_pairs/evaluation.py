@@ -79,7 +79,7 @@ def evaluate_pairs(settings: PairSettings) -> PairResults:
     """Score the sentences of a benchmark by each model, and count the right pairs.
 
     Raises:
-        ValueError: if a file is not as it should be, or a model has no LM head.
+        ValueError: if a file is not as it should be, or a model has no LM head or gives NaN.
     """
     benchmark = BENCHMARKS[settings.benchmark]
     paradigms = benchmark.paradigms(settings.data, limit=settings.limit)
@@ -90,7 +90,8 @@ def evaluate_pairs(settings: PairSettings) -> PairResults:
     for path in paths:
         # A checkpoint is known by its weights in fp32, and gets its precision after that.
         of_graph = {"precision": settings.precision} if format_of(path) == "onnx" else {}
-        hub = RobertaHub.from_pretrained(path, data=settings.tokenizer, tokenizer=settings.tokenizer, **of_graph)
+        tokenizer = None if format_of(path) in ("onnx", "huggingface") else settings.tokenizer  # these have their own
+        hub = RobertaHub.from_pretrained(path, data=tokenizer, tokenizer=tokenizer, **of_graph)
         hub.check_masked_lm()
         found, too_long = _evaluate_model(hub, benchmark, paradigms, settings, name=str(path))
         models.append(ModelResult(name=str(path), num_updates=hub.num_updates, numbers=benchmark.summarized(found)))

@@ -142,6 +142,16 @@ def test_each_model_has_a_column_though_their_files_are_called_the_same(run, tmp
     assert names in capsys.readouterr().out
 
 
+def test_a_tokenizer_for_one_model_leaves_another_its_own(run, tmp_path):
+    """A checkpoint without a tokenizer beside it, and a folder of Hugging Face, which brings its own."""
+    alone, theirs = tmp_path / "alone.pt", tmp_path / "theirs"
+    shutil.copy(run / "checkpoint_last.pt", alone)
+    export_model(ExportSettings(checkpoint=run, to="huggingface", output_dir=theirs))
+    chosen = settings(tmp_path, benchmark="zorro", checkpoints=[alone, theirs], tokenizer=run, limit=1)
+    first, second = evaluate_pairs(chosen).models
+    assert first.numbers == second.numbers
+
+
 def test_pairs_that_are_too_long_or_twice_the_same_are_named_and_wrong(run, tmp_path):
     long = ("The dogs see " + "x" * 60, "The dogs sees " + "x" * 60)
     pairs = [PAIRS[0], long, ("Same.", "Same.")]

@@ -1,11 +1,16 @@
 """Products through oneDNN against float64: any layout, derivatives, and who is served."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from roberta_plugin.models.cpu import linear as cpu_linear
 from roberta_plugin.models.cpu.linear import (
+    SHAPES_KEPT,
     Linear,
     has_fast_bf16,
     has_onednn,
@@ -157,3 +162,35 @@ def test_fp32_is_the_default_and_what_a_processor_without_bf16_does(monkeypatch)
     assert not rounds()
     monkeypatch.setattr(cpu_linear, "has_fast_bf16", lambda: True)
     assert rounds()
+
+
+GROWTH = """
+import random
+import torch
+from roberta_plugin.models.cpu.linear import has_fast_bf16, onednn_linear
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+torch.set_num_threads(1)
+random.seed(0)
+dtype = torch.bfloat16 if has_fast_bf16() else torch.float32
+weight = torch.randn(1024, 256, dtype=dtype)
+for number in range(401):
+    onednn_linear(torch.ones(random.randrange(1000, 3000), 256, dtype=dtype), weight)
+    before = resident() if number == 100 else before if number > 100 else 0
+print((resident() - before) >> 20)
+"""
+
+
+@pytest.mark.parametrize("of_user", [None, "1024"])
+def test_memory_stops_growing_with_new_numbers_of_rows_unless_the_user_says_so(of_user):
+    """300 more shapes after the first 100: some 20 MB, and 170 with the caches' own sizes; sizes are read once a process."""
+    variables = {"LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}
+    environment = {name: value for name, value in os.environ.items() if name not in variables}
+    environment |= dict.fromkeys(variables, of_user) if of_user else {}
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert SHAPES_KEPT < 100
+    assert (int(done.stdout) > 90) == (of_user is not None), f"grew by {done.stdout} MB"
