@@ -58,10 +58,10 @@ for option in "$@"; do
   esac
 done
 
-# fairseq-train in a process group of its own: it gets a signal to this script once, finishes its update and saves.
+# A command in a process group of its own: it gets a signal to this script once, and can finish its update and save.
 set -m
-train() {
-  fairseq-train "$@" &
+stoppable() {
+  "$@" &
   local child=$! status=0 name
   for name in INT TERM HUP; do
     trap "kill -$name $child 2>/dev/null" "$name"
@@ -81,7 +81,7 @@ for part in "${parts[@]}"; do
   read -r block batch lr total_updates last_update <<<"$part"
   number=$((number + 1))
   echo "part $number of ${#parts[@]}: blocks of $block, batches of $batch tokens, to update $last_update"
-  train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
+  stoppable fairseq-train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
     --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta \
     --encoder-layers 4 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 \
     --encoder-normalize-before --init-std width --init-attention neighbors --zero-init-residual --dropout 0.0 \
