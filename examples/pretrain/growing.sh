@@ -4,7 +4,8 @@
 #   examples/pretrain/growing.sh NAME MAX-POSITIONS "BLOCK BATCH LR TOTAL-UPDATES LAST-UPDATE" ... -- DATA-BIN [more options]
 #
 # half_hour.sh, two_hours.sh and night.sh call it. All parts are one training in runs/NAME: each resumes the part before, with the
-# optimizer's state; fairseq-train warns that the length of blocks has changed, which is meant here.
+# optimizer's state; fairseq-train warns that the length of blocks has changed, which is meant here. Ctrl-C saves and stops;
+# `kill` must reach fairseq-train, not only this shell.
 set -euo pipefail
 
 usage() {
@@ -58,30 +59,13 @@ for option in "$@"; do
   esac
 done
 
-# A command in a process group of its own: it gets a signal to this script once, and can finish its update and save.
-set -m
-stoppable() {
-  "$@" &
-  local child=$! status=0 name
-  for name in INT TERM HUP; do
-    trap "kill -$name $child 2>/dev/null" "$name"
-  done
-  wait "$child" || status=$?
-  while kill -0 "$child" 2>/dev/null; do # a signal has ended the wait, not the training
-    status=0
-    wait "$child" || status=$?
-  done
-  trap - INT TERM HUP
-  return "$status"
-}
-
 plugin=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../roberta_plugin" >/dev/null && pwd)
 number=0
 for part in "${parts[@]}"; do
   read -r block batch lr total_updates last_update <<<"$part"
   number=$((number + 1))
   echo "part $number of ${#parts[@]}: blocks of $block, batches of $batch tokens, to update $last_update"
-  stoppable fairseq-train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
+  fairseq-train "$data" --user-dir "$plugin" --cpu --matmul-precision medium \
     --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta \
     --encoder-layers 4 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 \
     --encoder-normalize-before --init-std width --init-attention neighbors --zero-init-residual --dropout 0.0 \

@@ -126,7 +126,7 @@ def check_model(arguments: argparse.Namespace) -> None:
     with open(arguments.model, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     note = arguments.work / "model.sha256"
-    if note.is_file() and note.read_text() != found and any(arguments.work.glob("*/*/results")):
+    if note.is_file() and note.read_text() != found and any(arguments.work.glob("*/*/runs")):
         raise ValueError(f"{arguments.work} has results of another model than {arguments.model}: give another --work.")
     note.write_text(found)
 

@@ -149,24 +149,3 @@ def test_the_process_that_starts_the_ranks_passes_signals_on(tiny_data_bin, tmp_
     assert saved_updates(save_dir) == max(training.updates())
     # SIGHUP also ends Python's own resource tracker, whose successor complains about semaphores that it does not know
     assert "Traceback" not in training.log().partition("resource_tracker.py")[0]
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_to_the_shell_of_a_recipe_stops_its_training_once_and_begins_no_other_part(
-    tiny_data_bin, tmp_path, number, code
-):
-    """`kill` reaches the shell alone, Ctrl-C its process group."""
-    small = ["--encoder-layers", "1", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "32"]
-    parts = ["64", "32 64 1e-3 90000 5", "64 64 1e-3 90000 50000", "64 128 1e-3 90000 60000"]
-    arguments = ["bash", "examples/pretrain/growing.sh", "small", *parts, "--", str(tiny_data_bin), *small]
-    arguments += ["--save-dir", str(tmp_path), "--log-interval", "1", "--disable-validation"]
-    training = Training(arguments, tmp_path / "log.txt")
-    try:
-        training.wait_for_update(10)
-        (os.killpg if number == signal.SIGINT else os.kill)(training.process.pid, number)
-        assert training.wait() == code, training.log()[-3000:]
-    finally:
-        training.kill()
-    assert saved_updates(tmp_path) == max(training.updates())
-    assert training.log().count(f"Stopped by {signal.Signals(number).name} after update") == 1
-    assert "part 2 of 3" in training.log() and "part 3 of 3" not in training.log()

@@ -29,7 +29,7 @@ def commands(text, name):
     """The calls of the command `name` in all bash blocks of a page, or in a whole script, as lists of words."""
     blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL) or [text]
     for block in blocks:
-        for call in re.findall(rf"(?:^ *(?:exec |stoppable )?|&& ){name}( .*)?$", block.replace("\\\n", " "), flags=re.MULTILINE):
+        for call in re.findall(rf"(?:^ *(?:exec )?|&& ){name}( .*)?$", block.replace("\\\n", " "), flags=re.MULTILINE):
             yield shlex.split(call, comments=True)
 
 

@@ -84,16 +84,20 @@ def evaluate_pairs(settings: PairSettings) -> PairResults:
     benchmark = BENCHMARKS[settings.benchmark]
     paradigms = benchmark.paradigms(settings.data, limit=settings.limit)
     paths = list(_models(settings))
+    with_own = [path for path in paths if format_of(path) in ("onnx", "huggingface")]  # a tokenizer, and no other
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     remarks = _remarks(benchmark, paradigms, limit=settings.limit)
     models = []
     for path in paths:
         # A checkpoint is known by its weights in fp32, and gets its precision after that.
         of_graph = {"precision": settings.precision} if format_of(path) == "onnx" else {}
-        tokenizer = None if format_of(path) in ("onnx", "huggingface") else settings.tokenizer  # these have their own
+        tokenizer = None if path in with_own and len(with_own) < len(paths) else settings.tokenizer
         hub = RobertaHub.from_pretrained(path, data=tokenizer, tokenizer=tokenizer, **of_graph)
         hub.check_masked_lm()
-        found, too_long = _evaluate_model(hub, benchmark, paradigms, settings, name=str(path))
+        try:
+            found, too_long = _evaluate_model(hub, benchmark, paradigms, settings, name=str(path))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
         models.append(ModelResult(name=str(path), num_updates=hub.num_updates, numbers=benchmark.summarized(found)))
         if too_long:
             remarks.append(

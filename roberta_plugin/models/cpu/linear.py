@@ -25,8 +25,9 @@ from torch import Tensor, nn
 from roberta_plugin.machine import processor_words
 
 # torch and oneDNN keep what they build for each shape of a product, 1,024 each, with its memory; and nearly every batch
-# has its own number of rows: a training with batches of 16,384 tokens grew to 12 GB. Both read these at the first product.
-SHAPES_KEPT = 32  # more than the products of one update of a model
+# has its own number of rows: a training with batches of 16,384 tokens grew to 12 GB. Both read these at the first
+# product of a process.
+SHAPES_KEPT = 128  # no slower than 1,024, where 32 cost a small model a fourth of its updates
 for _variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
     os.environ.setdefault(_variable, str(SHAPES_KEPT))
 

@@ -1,5 +1,6 @@
 """Models on minimal pairs: numbers equal those of a loop over the hub, stored scores serve again, curves and tables."""
 
+import dataclasses
 import json
 import shutil
 
@@ -150,6 +151,18 @@ def test_a_tokenizer_for_one_model_leaves_another_its_own(run, tmp_path):
     chosen = settings(tmp_path, benchmark="zorro", checkpoints=[alone, theirs], tokenizer=run, limit=1)
     first, second = evaluate_pairs(chosen).models
     assert first.numbers == second.numbers
+    with pytest.raises(ValueError, match="brings its vocabulary and tokenizer along"):  # here nothing would read it
+        evaluate_pairs(dataclasses.replace(chosen, checkpoints=[theirs]))
+
+
+def test_the_model_that_gives_nan_is_named(run, tmp_path):
+    state = torch.load(run / "checkpoint_last.pt", weights_only=True)
+    state["model"]["encoder.lm_head.bias"][:] = torch.nan
+    shutil.copytree(run, tmp_path / "broken")
+    torch.save(state, tmp_path / "broken" / "checkpoint_last.pt")
+    chosen = settings(tmp_path, benchmark="blimp", checkpoints=[run, tmp_path / "broken"], limit=1)
+    with pytest.raises(ValueError, match=r"broken: The model's answer for text 1 is NaN"):
+        evaluate_pairs(chosen)
 
 
 def test_pairs_that_are_too_long_or_twice_the_same_are_named_and_wrong(run, tmp_path):

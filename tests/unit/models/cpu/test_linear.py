@@ -175,22 +175,22 @@ def resident():
 torch.set_num_threads(1)
 random.seed(0)
 dtype = torch.bfloat16 if has_fast_bf16() else torch.float32
-weight = torch.randn(1024, 256, dtype=dtype)
-for number in range(401):
-    onednn_linear(torch.ones(random.randrange(1000, 3000), 256, dtype=dtype), weight)
-    before = resident() if number == 100 else before if number > 100 else 0
+weight = torch.randn(512, 256, dtype=dtype)
+for number in range(1201):
+    onednn_linear(torch.ones(random.randrange(300, 1300), 256, dtype=dtype), weight)
+    before = resident() if number == 400 else before if number > 400 else 0
 print((resident() - before) >> 20)
 """
 
 
 @pytest.mark.parametrize("of_user", [None, "1024"])
 def test_memory_stops_growing_with_new_numbers_of_rows_unless_the_user_says_so(of_user):
-    """300 more shapes after the first 100: some 20 MB, and 170 with the caches' own sizes; sizes are read once a process."""
+    """800 more shapes after 400: 14 to 37 MB, and 250 with the caches' own sizes, which a process reads once."""
     variables = {"LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}
     environment = {name: value for name, value in os.environ.items() if name not in variables}
     environment |= dict.fromkeys(variables, of_user) if of_user else {}
     done = subprocess.run(
         [sys.executable, "-c", GROWTH], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
-    assert SHAPES_KEPT < 100
-    assert (int(done.stdout) > 90) == (of_user is not None), f"grew by {done.stdout} MB"
+    assert SHAPES_KEPT < 400
+    assert (int(done.stdout) > 120) == (of_user is not None), f"grew by {done.stdout} MB"
