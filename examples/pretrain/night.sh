@@ -7,7 +7,7 @@
 # of 8,000. Running the same command again resumes. From part 3 on, each part brings the learning rate to 0: after it,
 # runs/night/checkpoint_last.pt is a finished model.
 # Hardware: best with bf16 (AVX512-BF16 or AMX): 92 minutes of two cores for the first five parts, 90 minutes of one for the
-# last; or some four hours of one for all. Memory: 3 GB.
+# last; or some four hours of one for all. Memory: 3.3 GB (after 160 updates of the last).
 # Results: examples/pretrain/results/small_budgets_cpu1_202611.md.
 set -euo pipefail
 if [ $# -lt 1 ]; then
