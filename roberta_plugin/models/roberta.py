@@ -31,6 +31,7 @@ from roberta_plugin.models.checkpoints.names import (
 )
 from roberta_plugin.models.compiling import compile_layers, num_graphs
 from roberta_plugin.models.config import ARCHITECTURES, FastRobertaConfig, init_std, read_config, set_size
+from roberta_plugin.models.cpu.linear import keep_fewer_shapes
 from roberta_plugin.models.encoder import initialize
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.heads import HEADS, pool_windows
@@ -240,9 +241,10 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         return str(self.cfg.attention_backend) == "auto" and is_served and is_exact(device, dtype)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Called by fairseq's trainer before each step; the first call sets the process's precision of products."""
+        """Called by fairseq's tasks before each step; the first call sets precision and memory of its products."""
         if not self._is_in_training:
             self._is_in_training = self._describes_attention = True
+            keep_fewer_shapes()
             if str(self.cfg.matmul_precision) != "highest":
                 torch.set_float32_matmul_precision(str(self.cfg.matmul_precision))
 

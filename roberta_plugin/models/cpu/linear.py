@@ -24,12 +24,18 @@ from torch import Tensor, nn
 
 from roberta_plugin.machine import processor_words
 
-# torch and oneDNN keep what they build for each shape of a product, 1,024 each, with its memory; and nearly every batch
-# has its own number of rows: a training with batches of 16,384 tokens grew to 12 GB. Both read these at the first
-# product of a process.
-SHAPES_KEPT = 128  # no slower than 1,024, where 32 cost a small model a fourth of its updates
-for _variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
-    os.environ.setdefault(_variable, str(SHAPES_KEPT))
+SHAPES_KEPT = 128
+
+
+def keep_fewer_shapes() -> None:
+    """Bound the memory of a training on a CPU; before the first product of the process, and unless the user has said.
+
+    torch and oneDNN keep what they build for each shape of a product, 1,024 each, with its memory, and nearly every
+    batch has its own number of rows: a training with batches of 16,384 tokens grew to 12 GB. 128 are as fast there; 32
+    cost a small model a fourth of its updates. Answers to single sentences are faster with all, and need little memory.
+    """
+    for variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+        os.environ.setdefault(variable, str(SHAPES_KEPT))
 
 
 @cache

@@ -1,10 +1,12 @@
 """The registered model: its outputs, and calls that ask for too much or for what is not there."""
 
 import logging
+import os
 
 import pytest
 import torch
 
+from roberta_plugin.models.cpu.linear import SHAPES_KEPT
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.tiny_models import MAX_POSITIONS, TinyTask, gathered, make_batch, options, our_model
 
@@ -106,6 +108,17 @@ def test_the_attention_backend_is_said_once_in_training(caplog):
         == 1
     )
     assert "dropout 0.0; kernel: flash\n" in caplog.text
+
+
+def test_only_a_training_keeps_fewer_shapes_of_products(monkeypatch):
+    for variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+        monkeypatch.setenv(variable, "")  # so that its value of before comes back at the end
+        monkeypatch.delenv(variable)
+    model = our_model()
+    model.eval()(make_batch()[0])
+    assert "LRU_CACHE_CAPACITY" not in os.environ
+    model.set_num_updates(1)
+    assert os.environ["LRU_CACHE_CAPACITY"] == os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == str(SHAPES_KEPT)
 
 
 def test_training_learns_as_well_with_rounded_products():
