@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -62,4 +64,21 @@ def write_predictor(folder: Path, name: str) -> Path:
     if TRAINED[name]:
         state["task_state"] = {"data": TRAINED[name]}
     torch.save(state, folder / "model.pt")
+    return folder
+
+
+def write_finetuning(folder: Path, predictor: Path, metrics: dict[str, Any]) -> Path:
+    """A predictor as the best run of a `roberta finetune` in `folder`, with these metrics of the development set."""
+    checkpoints = folder / "runs" / "lr-1" / "seed-2" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (folder / "results").mkdir()
+    shutil.copytree(predictor, folder / "data")
+    (folder / "data" / "model.pt").rename(checkpoints / "checkpoint_best.pt")
+    ensemble = [{"run": "lr-1/seed-2", "checkpoint": "elsewhere/checkpoint_best.pt"}]
+    (folder / "runs" / "report.json").write_text(json.dumps({"ensemble": ensemble}))
+    members = [
+        {"checkpoint": f"moved/runs/lr-1/seed-{seed}/checkpoints/checkpoint_best.pt", "metrics": each}
+        for seed, each in ((1, {}), (2, metrics))
+    ]
+    (folder / "results" / "evaluation_valid.json").write_text(json.dumps({"ensemble": {}, "members": members}))
     return folder

@@ -36,6 +36,7 @@ from roberta_plugin.conversion.model_files import (
     find_checkpoint,
     find_dictionary,
     find_tokenizer,
+    found_on_development,
     training_data,
 )
 from roberta_plugin.conversion.number_scale import on_scale_of_labels
@@ -94,7 +95,7 @@ def read_files(
         tokenizer: folder with the tokenizer's files, where it is another one.
     """
     checkpoint = find_checkpoint(folder, name)
-    state = on_scale_of_labels(load_state(checkpoint, for_use=True))
+    state = _with_decisions(on_scale_of_labels(load_state(checkpoint, for_use=True)), checkpoint)
     try:
         dictionary = find_dictionary(checkpoint, state, data)
     except FileNotFoundError:
@@ -103,6 +104,14 @@ def read_files(
         dictionary = folder / "data" / "dict.txt"  # after `roberta finetune`, if its folder was moved
     found = find_tokenizer(checkpoint, dictionary, tokenizer)
     return CheckpointFiles(checkpoint, state, dictionary, Vocabulary.load(dictionary), found)
+
+
+def _with_decisions(state: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """The content of a checkpoint that also records the numbers by which it decides; an import records them itself."""
+    record, found = identity.of_checkpoint(state), found_on_development(checkpoint)
+    if not record or not found:
+        return state
+    return {**state, "task_state": {**state["task_state"], identity.KEY: {**record, identity.DECISIONS: found}}}
 
 
 def read_checkpoint(

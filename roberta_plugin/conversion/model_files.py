@@ -24,6 +24,7 @@ from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json
+from roberta_plugin.kinds.decisions import NUMBERS
 from roberta_plugin.models.checkpoints.names import saved_options
 
 SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
@@ -109,6 +110,26 @@ def best_of_finetuning(folder: Path) -> Path | None:
         return None
     best = members[0]  # the folder may have been moved, so its own path counts
     return Path(folder, "runs", best["run"], "checkpoints", Path(best["checkpoint"]).name)
+
+
+def finetuning_folder(checkpoint: Path) -> Path | None:
+    """The folder of the `roberta finetune` that a checkpoint is of: OUTPUT_DIR/runs/CELL/seed-N/checkpoints/FILE."""
+    parents = checkpoint.absolute().parents
+    is_of_run = len(parents) > 4 and parents[0].name == "checkpoints" and parents[3].name == "runs"
+    return parents[4] if is_of_run else None
+
+
+def found_on_development(checkpoint: Path) -> dict[str, float]:
+    """The numbers by which a checkpoint of `roberta finetune` decides: those found on its development set; else {}."""
+    folder = finetuning_folder(checkpoint)
+    if folder is None:
+        return {}
+    path = folder / "results" / "evaluation_valid.json"
+    remedy = f"run the fine-tuning in {folder} again, which rewrites it"
+    members = (read_json(path, keys=["members"], remedy=remedy) or {}).get("members", ())
+    run = checkpoint.absolute().parts[-4:-2]  # CELL and seed-N, for the folder may have been moved
+    found = [each["metrics"] for each in members if Path(each["checkpoint"]).parts[-4:-2] == run]
+    return {name: float(found[0][name]) for name in NUMBERS if name in found[0]} if found else {}
 
 
 def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.PathLike[str] | None) -> Path:

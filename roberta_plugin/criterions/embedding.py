@@ -26,6 +26,7 @@ from torch import Tensor
 
 from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion
+from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.embedding import COSINE, TRIPLET
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.settings import setting
@@ -115,7 +116,7 @@ class RobertaEmbeddingCriterion(FineTuningCriterion):
         is_finished = collected.is_complete and rank == 0
         if is_finished:
             outputs = RawOutputs(vectors=collected.vectors.reshape(-1, vectors.size(-1)))
-            measure = kind.judged(split, [outputs], None).measure
+            measure = kind.judged(split, [outputs], Decisions(split.name)).measure
             found |= measure(np.ones(len(split))) if measure is not None else {}
         numbers = {f"{_METRIC}{name}": torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
         return {**{name: value.to(vectors.device) for name, value in numbers.items()}, _FINISHED: int(is_finished)}

@@ -22,7 +22,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
 from roberta_plugin.files import write_text
@@ -36,11 +36,10 @@ from roberta_plugin.finetuning.benchmarks import (
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS
 from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
 
 PREFIX = "evaluation_"
-_TUNED = ("null_threshold", "threshold", "temperature")  # metrics that are options too
-_TUNING = ("tune_threshold", "calibrate")  # options that find them
 _LEAD = "lead_"  # in the names of the metrics of summaries
 _REMEDY = (
     "It is of no use as it is: try a higher learning rate (--only lr=...), more --epochs, or a model that was "
@@ -98,28 +97,85 @@ class Evaluation:
 def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     """Evaluate checkpoints on several splits, the development set first.
 
-    A threshold or a temperature that is found on the development set, as for "no answer" in SQuAD 2.0 and for several
-    labels, is applied to the other splits, unless the options give one.
+    A threshold or a temperature that is found on the development set, now or before (`_found_before`), as for "no
+    answer" in SQuAD 2.0 and for several labels, is applied to the other splits, unless the options give one: to each
+    model its own, and to the ensemble that of the ensemble.
 
     Raises:
         FileNotFoundError: if a checkpoint does not exist and its outputs are not stored.
-        ValueError: if a file of the prepared folder has changed since it was made, or a checkpoint does not fit it.
+        ValueError: if a file of the prepared folder has changed since it was made, a checkpoint does not fit it, or a
+            number is neither given nor found.
     """
     prepared = Prepared.open(settings.data)
     options = checked_options(prepared.task, settings.options)
+    splits = _splits(prepared, settings)
+    found = Found({}, [{}] * len(settings.checkpoints)) if DEVELOPMENT in splits else _found_before(settings)
     evaluations: list[Evaluation] = []
-    for split in _splits(prepared, settings):
-        evaluations.append(evaluate_split(prepared, settings, split=split, options=options))
-        tuned = {name: evaluations[0].ensemble[name] for name in _TUNED if name in evaluations[0].ensemble}
-        if split == "valid" and tuned:
-            scoring = {name: value for name, value in options.given("score").items() if name not in _TUNING}
-            given = {**options.given("prepare"), **tuned, **scoring}
-            options = options_for(prepared.task, given)
+    for split in splits:
+        evaluations.append(
+            evaluate_split(
+                prepared,
+                settings,
+                split=split,
+                options=_decided(prepared, options, found.ensemble),
+                of_members=[_decided(prepared, options, own) for own in found.members],
+            )
+        )
+        if split == DEVELOPMENT:
+            found = Found.of(evaluations[-1])
     return evaluations
 
 
-def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str, options: TaskOptions) -> Evaluation:
+class Found(NamedTuple):
+    """The numbers that were found on the development set (`kinds/decisions.py`), among its metrics."""
+
+    ensemble: Mapping[str, float]
+    members: Sequence[Mapping[str, float]]
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> Found:
+        """Those of an evaluation of the development set."""
+        return cls(evaluation.ensemble, [member["metrics"] for member in evaluation.members])
+
+
+def _found_before(settings: EvaluateSettings) -> Found:
+    """The numbers of an earlier evaluation of the same checkpoints in the output folder, or of a single checkpoint's
+    own fine-tuning; nothing if there is neither."""
+    from roberta_plugin.conversion.model_files import found_on_development
+
+    path = settings.output_dir / f"{PREFIX}{DEVELOPMENT}.json"
+    if path.is_file():
+        evaluation = Evaluation.read(path)
+        theirs = [Path(member["checkpoint"]).resolve() for member in evaluation.members]
+        if theirs == [checkpoint.resolve() for checkpoint in settings.checkpoints]:
+            return Found.of(evaluation)
+    if len(settings.checkpoints) > 1:
+        return Found({}, [{}] * len(settings.checkpoints))
+    own = found_on_development(settings.checkpoints[0])
+    return Found(own, [own])
+
+
+def _decided(prepared: Prepared, options: TaskOptions, found: Mapping[str, float]) -> TaskOptions:
+    """The options with the numbers that were found, in place of the options that would find them; given ones stay."""
+    scoring = options.given("score")
+    for name in NUMBERS:
+        wish = kind_of(prepared).decides_by.get(name)
+        if name in found and (not wish or scoring.pop(wish, None)):
+            scoring.setdefault(name, found[name])
+    return options_for(prepared.task, {**options.given("prepare"), **scoring})
+
+
+def evaluate_split(
+    prepared: Prepared,
+    settings: EvaluateSettings,
+    *,
+    split: str,
+    options: TaskOptions,
+    of_members: Sequence[TaskOptions],
+) -> Evaluation:
     """Evaluate the checkpoints on one split, and write evaluation_SPLIT.json and the prediction files.
+
+    The options are those of the ensemble, or of the only checkpoint, and of each.
 
     The predictions are those of the ensemble: the outputs of all checkpoints are averaged, as the paper does for GLUE's
     test sets (section 5.1).
@@ -132,7 +188,10 @@ def evaluate_split(prepared: Prepared, settings: EvaluateSettings, *, split: str
     ensemble = benchmark.score(prepared, split, outputs, folder=folder, options=options)
     metrics = [ensemble]
     if len(outputs) > 1:
-        metrics = [benchmark.score(prepared, split, [one], folder=None, options=options) for one in outputs]
+        metrics = [
+            benchmark.score(prepared, split, [one], folder=None, options=own)
+            for one, own in zip(outputs, of_members, strict=True)
+        ]
     details = benchmark.details(prepared, split, outputs, options=options)
     constant = baseline_of(prepared, split, outputs[0], metrics=ensemble, details=details, options=options)
     answers = [kind_of(prepared).only_answer(each, prepared.split(split)) for each in outputs]
@@ -185,7 +244,7 @@ def store_outputs(settings: EvaluateSettings) -> None:
 def _splits(prepared: Prepared, settings: EvaluateSettings) -> list[str]:
     """The splits to evaluate, the development set first."""
     names = settings.splits or [name for name in prepared.splits if name != "train"]
-    return sorted(names, key=lambda name: name != "valid")
+    return sorted(names, key=lambda name: name != DEVELOPMENT)
 
 
 def _outputs(prepared: Prepared, settings: EvaluateSettings, *, split: str) -> Iterator[RawOutputs]:

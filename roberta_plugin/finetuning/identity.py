@@ -22,6 +22,7 @@ EXAMPLES = "examples"  # beside "task": which examples, for a training that cont
 MADE_ANEW = "made_anew"  # names of heads that it lacked, and that know nothing
 MASK_KEEPS_SPACE = "mask_keeps_space"  # whether the space before <mask> is a token of its own
 IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be used for
+DECISIONS = "decides_by"  # the threshold or temperature that was found on the development set (`kinds/decisions.py`)
 _LENGTHS = ("max_length", "question_length", "doc_stride", "size", "sentence_length", "oracle_sentences")
 _FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read
 _FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read

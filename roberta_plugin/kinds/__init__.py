@@ -25,6 +25,7 @@ What the classes are made of:
     averaging           logits of several models   -> mean probabilities
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations; per class, at thresholds
     calibration         probabilities              -> temperature, expected calibration error
+    decisions           thresholds and temperatures: given, or found on the development set alone
     examples            rows                       -> examples; what is odd about them
     labels              examples                   -> labels in order, their weights
     texts               texts and pairs            -> model inputs

@@ -13,14 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.json_files import read_json
 from roberta_plugin.kinds import KINDS, POOLINGS
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import text_of
@@ -28,7 +26,6 @@ from roberta_plugin.kinds.texts import MAX_WINDOWS, TextLayout, inputs_of
 from roberta_plugin.tables import IN_MEMORY, Row
 
 DEFAULT_THRESHOLD = 0.5
-THRESHOLDS = ("threshold", "null_threshold")  # in the metrics of a development set
 TEXT_CLASSES = "roberta_sentence_prediction"  # the fairseq task of texts and pairs
 
 Answer = dict[str, Any] | ValueError
@@ -115,12 +112,15 @@ class Kind(ABC):
     """Fields of a record that --text-column and --text-pair-column stand for."""
     baseline_name: ClassVar[str] = "a constant answer"
     """What its baseline is, in words."""
-    threshold: ClassVar[str] = ""
-    """Name of the option that is its threshold; empty if it has none."""
+    decides_by: ClassVar[Mapping[str, str]] = {}
+    """Numbers that decide beside the weights (`kinds/decisions.py`), by the option of `roberta predict` that gives each
+    -> the option of the scoring that has it found; empty: it is always found."""
 
     hub: Hub
     options: AnswerOptions
     official: Official
+    found: Mapping[str, float]
+    """Numbers of `decides_by` that belong to the model."""
     max_length: int
     head_name: str
 
@@ -180,8 +180,14 @@ class Kind(ABC):
     # Answers about records.
 
     @classmethod
-    def answering(cls, hub: Hub, options: AnswerOptions, official: Official | None = None) -> Self:
-        """The kind with an open model, ready to answer."""
+    def answering(
+        cls,
+        hub: Hub,
+        options: AnswerOptions,
+        official: Official | None = None,
+        found: Mapping[str, float] | None = None,
+    ) -> Self:
+        """The kind with an open model, ready to answer; `found` are the numbers by which the model decides."""
         goes_with: dict[str, list[str]] = {}
         for kind, entry in KINDS.items():
             for option in entry.options:
@@ -196,6 +202,7 @@ class Kind(ABC):
         made = cls(hub.trained_on.get("settings", {}), task_name=str(hub.trained_on.get("task")))
         made.is_answering = True
         made.hub, made.options, made.official = hub, options, official or Official()
+        made.found = found or {}
         made.max_length = options.max_length or min(
             made.settings.get("max_length", hub.max_positions), hub.max_positions
         )
@@ -273,29 +280,21 @@ class Kind(ABC):
         names = [str(label) for label in self.settings.get("labels") or ()]
         return names if len(names) == number else [form.format(label) for label in range(number)]
 
-    def chosen_threshold(self) -> float:
-        """The threshold (`chosen`), or 0.5."""
-        found = self.chosen(self.threshold)
-        return DEFAULT_THRESHOLD if found is None else found
+    @classmethod
+    def numbers_of(cls, found: Mapping[str, Any]) -> dict[str, float]:
+        """The numbers of `decides_by` among others that were found, such as the metrics of a development set.
 
-    def chosen(self, option: str) -> float | None:
-        """The threshold or temperature that is given, or that `roberta finetune` has found, if the model is its output
-        folder: on the development set, for the run that answers.
+        That of no answer is called `threshold` in tables of your own.
         """
-        given: float | None = getattr(self.options, option)
-        if given is not None or not self.options.model.is_dir():
-            return given
-        remedy = f"give --{option.replace('_', '-')}"
-        folder: Path = self.options.model
-        found = read_json(folder / "results" / "evaluation_valid.json", keys=["ensemble"], remedy=remedy) or {}
-        runs = (read_json(folder / "runs" / "report.json", keys=["ensemble"], remedy=remedy) or {}).get("ensemble")
-        best = Path(runs[0]["run"]).parts if runs else ()
-        members = [
-            each["metrics"] for each in found.get("members", ()) if Path(each["checkpoint"]).parts[-4:-2] == best
-        ]
-        metrics = next(iter(members), found.get("ensemble", {}))
-        names = THRESHOLDS if option in THRESHOLDS else (option,)
-        return next((float(metrics[name]) for name in names if name in metrics), None)
+        names = {name: name for name in cls.decides_by}
+        if "null_threshold" in names and "null_threshold" not in found:
+            names["null_threshold"] = "threshold"
+        return {ours: float(found[theirs]) for ours, theirs in names.items() if theirs in found}
+
+    def number(self, name: str) -> float | None:
+        """The threshold or temperature that an option gives, or that belongs to the model."""
+        given: float | None = getattr(self.options, name)
+        return self.found.get(name) if given is None else given
 
     def check_one_output(self) -> None:
         """Refuse a head with several outputs."""

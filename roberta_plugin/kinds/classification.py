@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.averaging import class_probabilities
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
 from roberta_plugin.kinds.calibration import fitted_temperature, losses, reliability, tempered
+from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.labels import balanced_weights, found_labels, given_weights, number_of
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -35,7 +37,7 @@ class Classification(TextKind, TableKind):
     description = "chooses a class for a text or a pair of texts"
     loss = "classification"
     has_labels = can_smooth = True
-    threshold = "threshold"
+    decides_by = MappingProxyType({"threshold": "tune_threshold", "temperature": "calibrate"})
     scoring = ("threshold", "tune_threshold", "temperature", "calibrate")
     hugging_face = HuggingFace(
         **SEQUENCE_CLASSIFICATION, problem_type="single_label_classification", settings={"kind": "classification"}
@@ -77,7 +79,7 @@ class Classification(TextKind, TableKind):
     def open(self) -> None:
         """See `Kind.open`."""
         super().open()
-        self.temperature, self.limit = self.chosen("temperature"), self.chosen("threshold")
+        self.temperature, self.limit = self.number("temperature"), self.number("threshold")
         if self.options.threshold is not None:
             check_two(self.known_labels(self.hub.num_classes(self.head_name)), "threshold")
 
@@ -125,24 +127,24 @@ class Classification(TextKind, TableKind):
                     f"{split.folder} have the same. Leave it out, or give a larger development set."
                 )
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
-        """See `TableKind.judged`: the most probable label, or of two the one that a threshold decides for.
-
-        Raises:
-            ValueError: if a threshold or a temperature is to be found on another split than the development set.
-        """
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """See `TableKind.judged`: the most probable label, or of two the one that a threshold decides for."""
         labels, answers = self.labels, split.columns.get("label")
         right = None if answers is None else np.asarray(answers)
         raw = probabilities = class_probabilities(logits_of(members))  # (N, C)
-        temperature, threshold = options.temperature, options.threshold
-        if options.calibrate and temperature is None:
-            temperature = fitted_temperature(raw, _of_development(split, right, "temperature"))
+        temperature, threshold = decisions.given("temperature"), decisions.given("threshold")
+        is_labelled = right is not None
+        if decisions.wish("calibrate"):
+            temperature = decisions.find("temperature", lambda: fitted_temperature(raw, right), is_labelled=is_labelled)
         if temperature is not None:
             probabilities = tempered(raw, temperature)
-        if options.tune_threshold and threshold is None:
+        if metric := decisions.wish("tune_threshold"):
             check_two(labels, "tune_threshold")
-            known = _of_development(split, right, "threshold")
-            threshold = metrics.tuned_threshold(probabilities[:, 1], known, options.tune_threshold)
+            threshold = decisions.find(
+                "threshold",
+                lambda: metrics.tuned_threshold(probabilities[:, 1], right, metric),
+                is_labelled=is_labelled,
+            )
 
         def entries() -> Iterator[dict[str, Any]]:
             for index, (id_, found) in enumerate(
@@ -151,9 +153,8 @@ class Classification(TextKind, TableKind):
                 entry = {"id": id_, "prediction": found.pop("label"), "probability": found.pop("probability")}
                 yield {**entry, **({} if right is None else {"label": labels[int(right[index])]}), **found}
 
-        given = {"entries": entries, "num_examples": len(split), "threshold": threshold, "temperature": temperature}
         if right is None:
-            return Outcome(**given)
+            return Outcome(entries=entries, num_examples=len(split))
         known, predictions = right, _decided(probabilities, threshold)
         counts = metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
         scores = _scores(raw) if len(labels) == 2 else None
@@ -164,7 +165,8 @@ class Classification(TextKind, TableKind):
             return found | {name: 100 * function(known, scores, weights) for name, function in of_scores.items()}
 
         return Outcome(
-            **given,
+            entries=entries,
+            num_examples=len(split),
             measure=measure,
             losses=losses(probabilities, right),
             tables={
@@ -188,16 +190,6 @@ def check_two(labels: Sequence[str], option: str) -> None:
         )
 
 
-def _of_development(split: PreparedSplit, right: Any, what: str) -> Any:
-    """The right answers, if the split is one to choose by."""
-    if right is None or split.name != "valid":
-        raise ValueError(
-            f"The {what} is found on the development set, not on the split {split.name}: evaluate `valid` too, or give "
-            f"--{what}."
-        )
-    return right
-
-
 def _decided(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
     """The number of the label of each example (N,)."""
     if threshold is None:
@@ -212,7 +204,8 @@ def _entries(
     answers = []
     for row, best in zip(probabilities.tolist(), _decided(probabilities, threshold).tolist(), strict=True):
         shown = dict(zip(labels, map(rounded, row), strict=True))
-        answers.append({"label": labels[best], "probability": rounded(row[best]), "probabilities": shown})
+        limit = {} if threshold is None else {"threshold": rounded(threshold)}
+        answers.append({"label": labels[best], "probability": rounded(row[best]), **limit, "probabilities": shown})
     return answers
 
 

@@ -34,6 +34,7 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import metrics, similarity
 from roberta_plugin.kinds.base import Answer, marked, rounded
+from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import text_of
@@ -291,12 +292,12 @@ class Embedding(TableKind):
         is_same = len(vectors) > 1 and float(vectors.var(axis=0).sum()) < _SAME
         return "the same vector" if is_same else None
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], threshold: float | None) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `TableKind.judged`."""
         return self._measured(split, [similarity.unit(_vectors(member)) for member in members])
 
     def baseline(
-        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, threshold: float | None
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
         """See `TableKind.baseline`: the cosine of TF-IDF, whose weights are from the training set."""
         num_ids = 1 + max(int(each.sequences.tokens.max(initial=0)) for each in (split, train))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,16 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import metrics
-from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
+from roberta_plugin.kinds.base import (
+    DEFAULT_THRESHOLD,
+    SEQUENCE_CLASSIFICATION,
+    HuggingFace,
+    TextKind,
+    certain,
+    logits_of,
+    rounded,
+)
+from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing, label_of
 from roberta_plugin.kinds.labels import found_labels, given_weights, number_of, positive_weights
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -42,7 +52,7 @@ class MultiLabel(TextKind, TableKind):
         arguments=", top_k=None",
         settings={"kind": "multi_label"},
     )
-    threshold = "threshold"
+    decides_by = MappingProxyType({"threshold": ""})
     scoring = ("threshold",)
 
     def metrics(self) -> tuple[str, ...]:
@@ -70,7 +80,7 @@ class MultiLabel(TextKind, TableKind):
     def open(self) -> None:
         """See `Kind.open`."""
         super().open()
-        self.limit = self.chosen_threshold()
+        self.limit = self.number("threshold")
 
     def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
         """See `TextKind.decode`: the labels above the threshold of the open model."""
@@ -128,33 +138,26 @@ class MultiLabel(TextKind, TableKind):
             present[number_of(label, self.labels, example)] = 1
         return {"labels": present}
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
-        """See `TableKind.judged`: the labels above the threshold.
-
-        Raises:
-            ValueError: if no threshold is given, and the split has no right answers to find it by.
-        """
-        labels, probabilities, threshold = self.labels, label_probabilities(members), options.threshold
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """See `TableKind.judged`: the labels above the threshold."""
+        labels, probabilities = self.labels, label_probabilities(members)
         answers = split.columns.get("labels")
         right = None if answers is None else np.asarray(answers, dtype=bool)
-        if threshold is None:
-            if right is None:
-                raise ValueError(
-                    f"The split {split.name} has no labels to find the threshold by: give --threshold, that of the "
-                    "development set."
-                )
-            threshold = metrics.best_threshold(metrics.threshold_counts(probabilities, right))
-        limit = threshold
+        threshold = decisions.find(
+            "threshold",
+            lambda: metrics.best_threshold(metrics.threshold_counts(probabilities, right)),
+            is_labelled=right is not None,
+        )
 
         def entries() -> Iterator[dict[str, Any]]:
             for index, (id_, found) in enumerate(
-                zip(ids_of(split), _entries(probabilities, labels, limit), strict=True)
+                zip(ids_of(split), _entries(probabilities, labels, threshold), strict=True)
             ):
                 entry = {"id": id_, "prediction": found.pop("labels")}
                 yield {**entry, **({} if right is None else {"label": _names(labels, right[index])}), **found}
 
         if right is None:
-            return Outcome(entries=entries, num_examples=len(split), threshold=threshold)
+            return Outcome(entries=entries, num_examples=len(split))
         known, predictions = right, probabilities >= threshold
         counts = metrics.label_counts(right, predictions, np.ones(len(right)))
         return Outcome(
@@ -162,7 +165,6 @@ class MultiLabel(TextKind, TableKind):
             num_examples=len(split),
             measure=lambda weights: metrics.of_labels(known, predictions, weights),
             tables={"classes": metrics.class_table(*counts, labels)},
-            threshold=threshold,
             losses=np.logaddexp(0, np.where(right, -1, 1) * _log_odds(probabilities)).mean(axis=1),
         )
 
@@ -179,11 +181,15 @@ def label_probabilities(members: Sequence[RawOutputs]) -> NDArray[np.float64]:
     return mean
 
 
-def _entries(probabilities: NDArray[np.float64], labels: Sequence[str], limit: float) -> Iterator[dict[str, Any]]:
-    """The labels of each example that reach the limit, and all probabilities."""
+def _entries(
+    probabilities: NDArray[np.float64], labels: Sequence[str], threshold: float | None
+) -> Iterator[dict[str, Any]]:
+    """The labels of each example that reach the threshold, by default 0.5, and all probabilities."""
+    limit = DEFAULT_THRESHOLD if threshold is None else threshold
+    given = {} if threshold is None else {"threshold": rounded(threshold)}
     for row in probabilities:
         shown = dict(zip(labels, map(rounded, row.tolist()), strict=True))
-        yield {"labels": _names(labels, row >= limit), "probabilities": shown}
+        yield {"labels": _names(labels, row >= limit), **given, "probabilities": shown}
 
 
 def _names(labels: Sequence[str], present: Any) -> list[str]:

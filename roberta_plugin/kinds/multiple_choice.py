@@ -41,6 +41,7 @@ from roberta_plugin.kinds.choices import (
     option_probabilities,
     question_with_option,
 )
+from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import column_of, text_of, texts_of
@@ -221,7 +222,7 @@ class MultipleChoice(TableKind):
             found.append(marked(content, is_cut=is_cut))
         return found
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `TableKind.judged`: the most probable option; probabilities of members are averaged."""
         offsets = np.asarray(split.offsets)
         probabilities = option_probabilities(members, offsets)  # (S,)
@@ -246,7 +247,7 @@ class MultipleChoice(TableKind):
         )
 
     def baseline(
-        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, options: Any
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
         """See `TableKind.baseline`: a guess."""
         return {"accuracy": 100 * float((1 / np.diff(split.offsets)).mean())}

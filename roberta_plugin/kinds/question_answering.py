@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,8 @@ from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.kinds.base import Answer, HuggingFace, rounded
+from roberta_plugin.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
+from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.passages import (
@@ -83,7 +85,7 @@ class QuestionAnswering(TableKind):
     )
     fields = ("context", "question")
     can_pack = False
-    threshold = "null_threshold"
+    decides_by = MappingProxyType({"null_threshold": ""})
     scoring = ("threshold",)
 
     def metrics(self) -> tuple[str, ...]:
@@ -138,7 +140,7 @@ class QuestionAnswering(TableKind):
         """See `Kind.open`."""
         super().open()
         self.windows = self.layout(self.max_length)
-        self.limit = self.chosen_threshold()
+        self.limit = self.number("null_threshold")
         self.may_be_unanswerable = self.task_name != "squad1"
 
     def is_labelled(self, row: Row) -> bool:
@@ -250,33 +252,27 @@ class QuestionAnswering(TableKind):
             entry = {"answer": best["text"], **{name: best[name] for name in ("probability", "start", "end")}}
         if self.may_be_unanswerable:
             null = decoded.null_probability
-            if null > self.limit:
+            if null > (DEFAULT_THRESHOLD if self.limit is None else self.limit):
                 entry = {"answer": "", "probability": rounded(null)}
             entry["no_answer_probability"] = rounded(null)
+            entry |= {} if self.limit is None else {"null_threshold": rounded(self.limit)}
         return {**entry, "candidates": candidates}
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
-        """See `TableKind.judged`: the best span, or no answer if its probability is above the threshold.
-
-        Raises:
-            ValueError: if no threshold is given, and the split has no right answers to find it by.
-        """
-        questions, threshold = Questions(split, _RULES), options.threshold
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """See `TableKind.judged`: the best span, or no answer if its probability is above the threshold."""
+        questions = Questions(split, _RULES)
         decoded = decode(questions, members, n_best=1)
         best = [found.candidates[0].text if found.candidates else "" for found in decoded]
         null = [found.null_probability for found in decoded]
         right = [answers or [] for answers in questions.answers]
-        if threshold is None:
-            if not questions.is_labelled:
-                raise ValueError(
-                    f"The split {split.name} has no answers to find the threshold by: give --threshold, that of the "
-                    "development set."
-                )
+
+        def search() -> float:
             of_f1 = [score(_RULES, text, answers).f1 for text, answers in zip(best, right, strict=True)]
             given = {"has_answer": [bool(answers) for answers in right], "is_given": [bool(text) for text in best]}
-            threshold = best_threshold(of_f1, null=null, **given)[1]
-        limit = threshold
-        predictions = ["" if value > limit else text for text, value in zip(best, null, strict=True)]
+            return best_threshold(of_f1, null=null, **given)[1]
+
+        threshold = decisions.find("threshold", search, is_labelled=questions.is_labelled)
+        predictions = ["" if value > threshold else text for text, value in zip(best, null, strict=True)]
 
         def entries() -> Iterator[dict[str, Any]]:
             for id_, text, value, answers in zip(questions.ids, predictions, null, questions.answers, strict=True):
@@ -284,20 +280,19 @@ class QuestionAnswering(TableKind):
                 yield entry if answers is None else {**entry, "label": answers}
 
         if not questions.is_labelled:
-            return Outcome(entries=entries, num_examples=len(questions), threshold=threshold)
+            return Outcome(entries=entries, num_examples=len(questions))
         scores = np.array([score(_RULES, text, answers) for text, answers in zip(predictions, right, strict=True)])
         return Outcome(
             entries=entries,
             num_examples=len(questions),
             measure=lambda weights: _means(scores, weights),
-            threshold=threshold,
         )
 
     def baseline(
-        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, options: Any
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
         """See `TableKind.baseline`: no answer to any question, whatever the threshold is."""
-        return super().baseline(split, outputs, train, replace(options, threshold=0.0))
+        return super().baseline(split, outputs, train, Decisions(split.name, {"threshold": 0.0}))
 
 
 class _QuestionsInMemory(Questions):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, logits_of
+from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
@@ -117,7 +118,7 @@ class Regression(TextKind, TableKind):
         """See `TableKind.columns`."""
         return {"label": float(example.target)}
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `TableKind.judged`."""
         predictions = self.decide(members, split)
         answers = split.columns.get("label")

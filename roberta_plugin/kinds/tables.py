@@ -28,6 +28,7 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import OWN, kind_class
 from roberta_plugin.kinds.base import Kind
+from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.metrics import OF_SCORES
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -57,10 +58,8 @@ class Outcome:
     """Metrics of always giving the same answer: the most frequent label of the training set, or a guess."""
     tables: Mapping[str, Any] = field(default_factory=dict)
     """For the report: `classes`, one row per label; `confusion`, counts by right and predicted label; `errors`."""
-    threshold: float | None = None
-    """The probability from which a label was predicted; None where there is no threshold."""
-    temperature: float | None = None
-    """What the logits were divided by; None: nothing."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """The thresholds and temperatures that were applied (`kinds/decisions.py`)."""
     losses: NDArray[Any] | None = None
     """The loss of each example (N,), by the probabilities or numbers in the entries; None: it has none of its own."""
     not_measured: tuple[str, ...] = ()
@@ -189,11 +188,11 @@ class TableKind(Kind):
                 raise ValueError(f"--{name.replace('_', '-')} goes with {kinds}, and this is {self.name}.")
 
     @abstractmethod
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Options) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """Predictions and metrics, without the baseline; the members of an ensemble are averaged.
 
         Raises:
-            ValueError: if a threshold is needed that is neither given, nor can be found by the answers of the split.
+            ValueError: see `Decisions.find`.
         """
 
     def outcome(
@@ -205,18 +204,19 @@ class TableKind(Kind):
         options: Options,
     ) -> Outcome:
         """Predictions and metrics beside those of the constant answer, which the training set gives."""
-        found = self.judged(split, members, options)
+        decisions = Decisions(split.name, options.given("score"))
+        found = self.judged(split, members, decisions)
         if found.measure is None:
             return found
-        decided = replace(options, threshold=found.threshold, tune_threshold=None, calibrate=False)
-        return replace(found, baseline=self.baseline(split, members[0], train, decided))
+        baseline = self.baseline(split, members[0], train, Decisions(split.name, decisions.used))
+        return replace(found, baseline=baseline, numbers=decisions.used)
 
     def baseline(
-        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, options: Options
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
         """The metrics of the constant answer on a labelled split."""
         constant = self.constant(outputs, train)
-        judged = None if constant is None else self.judged(split, [constant], options)
+        judged = None if constant is None else self.judged(split, [constant], decisions)
         if judged is None or judged.measure is None:
             return {}
         return judged.measure(np.ones(judged.num_examples))

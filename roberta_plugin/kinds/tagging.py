@@ -32,6 +32,7 @@ from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.tagging.reader import Sentence, read_file
 from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.base import Answer, HuggingFace, certain, rounded
+from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.entities import (
     CORRECT,
     FOUND,
@@ -347,7 +348,7 @@ class Tagging(TableKind):
         ]
         return entry
 
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Outcome:
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `TableKind.judged`: the most probable tag of each word; probabilities of members are averaged."""
         sentences, labels = Sentences(split), self.labels
         found = sentences.decided(members, labels)  # (W,)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.kinds import KINDS, TASK_KINDS, kind_class
@@ -27,7 +28,9 @@ def open_kind(settings: PredictSettings) -> Kind:
         device=device,
     )
     kind = kind or kind_class(kind_of_model(hub))
-    return kind.answering(hub, settings, _official(str(hub.trained_on.get("task"))))
+    is_own = kind.name == kind_of_training(hub.trained_on)  # else its numbers would decide about something else
+    found = kind.numbers_of(hub.trained_on.get(identity.DECISIONS, {})) if is_own else {}
+    return kind.answering(hub, settings, _official(str(hub.trained_on.get("task"))), found)
 
 
 def _official(task: str) -> Official:

@@ -148,14 +148,12 @@ class OwnTables(Benchmark):
     def judge(
         self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: CustomOptions
     ) -> Judged:
-        """See `Benchmark.judge`; the metrics are those of the kind, and the `threshold`, if it has one."""
+        """See `Benchmark.judge`; the metrics are those of the kind, and the numbers by which it decides."""
         outcome = self._outcome(prepared, part, members, options)
         files = {name: as_json(outcome.entries()) for name in self.prediction_files(part.name)}
         if outcome.measure is None:
             return Judged({}, files)
-        metrics = outcome.measure(np.ones(outcome.num_examples))
-        found = {name: getattr(outcome, name) for name in ("threshold", "temperature")}
-        return Judged(metrics | {name: value for name, value in found.items() if value is not None}, files)
+        return Judged(outcome.measure(np.ones(outcome.num_examples)) | outcome.numbers, files)
 
     def details(
         self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: CustomOptions

@@ -23,6 +23,7 @@ from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.squad.reader import find_files, read_file
+from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.passages import NO_PLACE, SplitMaker, SquadFile
 from roberta_plugin.kinds.questions import MAX_ANSWER_LENGTH, N_BEST, Decoded, Questions, decode
@@ -82,8 +83,8 @@ class SquadTask(Benchmark):
         """See `Benchmark.judge`.
 
         With squad2, a question whose probability of no answer is above a threshold gets no answer. The threshold is
-        `options.null_threshold`, or else the one with the best F1 on this split, as is usual for the development set. A
-        split without labels needs the option.
+        `options.null_threshold`, or else the one with the best F1 on the development set. Another split needs the
+        option.
 
         The files are predictions.json (id -> text, "" for no answer), nbest_predictions.json (id -> candidates, the
         best first) and, for squad2, null_odds.json (id -> probability of no answer, which the official script takes as
@@ -91,7 +92,6 @@ class SquadTask(Benchmark):
         with and without an answer (HasAns_, NoAns_); the best that any threshold gives and that threshold, from 0 to 1
         (best_exact, best_exact_thresh, best_f1, best_f1_thresh); and null_threshold, the threshold that was applied.
         """
-        threshold = options.null_threshold
         questions = Questions(part, self.name)
         decoded = decode(
             questions,
@@ -105,12 +105,9 @@ class SquadTask(Benchmark):
         if self.name == "squad2":
             if questions.is_labelled:
                 metrics = evaluate(self.name, questions.right, best, null=null)
-                threshold = metrics["best_f1_thresh"] if threshold is None else threshold
-            elif threshold is None:
-                raise ValueError(
-                    f"The split {part.name} has no right answers to find the threshold by: give --null-threshold, the "
-                    "best_f1_thresh of the development set."
-                )
+            threshold = Decisions(part.name, options.given("score")).find(
+                "null_threshold", lambda: metrics["best_f1_thresh"], is_labelled=questions.is_labelled
+            )
             best = {id_: "" if null[id_] > threshold else text for id_, text in best.items()}
             metrics |= {"null_threshold": threshold} if metrics else {}
         if questions.is_labelled:

@@ -35,7 +35,7 @@ def asked(monkeypatch):
     """What `evaluate_split` is asked for; nothing is computed."""
     calls = []
 
-    def evaluate_split(questions, settings, *, split, options):
+    def evaluate_split(questions, settings, *, split, options, of_members):
         calls.append((split, options))
         members = [{"checkpoint": str(path), "metrics": {}} for path in settings.checkpoints]
         found = Evaluation(

@@ -23,7 +23,13 @@ from roberta_plugin.kinds.questions import decode
 from roberta_plugin.prediction import predict as predicting
 from roberta_plugin.prediction.opening import kind_of_training
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, predict
-from tests.tiny_predictors import CLASSES, LABELS, TRAINED, write_predictor
+from tests.tiny_predictors import (
+    CLASSES,
+    LABELS,
+    TRAINED,
+    write_finetuning,
+    write_predictor,
+)
 
 PAIRS = [{"id": n, "text": "good " * (n % 7 + 1), "text_pair": "bad " * (n % 3 + 1)} for n in range(40)]
 
@@ -434,16 +440,15 @@ def test_the_threshold_for_no_answer_is_the_one_of_the_development_set_or_the_gi
     asked = [{"question": "good ?", "context": "a good bad thing"}]
     (undecided,) = answers(models["question_answering"], asked)
     null = undecided["no_answer_probability"]
-    for name in ("null_threshold", "threshold"):
-        folder = tmp_path / name
-        shutil.copytree(models["question_answering"], folder)
-        (folder / "results").mkdir()
-        for limit, is_answered in ((null + 0.01, True), (null - 0.01, False)):
-            (folder / "results" / "evaluation_valid.json").write_text(json.dumps({"ensemble": {name: limit}}))
-            assert bool(answers(folder, asked)[0]["answer"]) is is_answered
-            assert bool(answers(folder, asked, null_threshold=1.0)[0]["answer"]) is True
+    for name, shift in (("null_threshold", 0.01), ("threshold", -0.01)):
+        folder = write_finetuning(tmp_path / name, models["question_answering"], {name: null + shift})
+        (found,) = answers(folder, asked)
+        assert bool(found["answer"]) is (shift > 0)
+        assert found["null_threshold"] == pytest.approx(null + shift, abs=1e-6)
+        assert bool(answers(folder, asked, null_threshold=1.0)[0]["answer"]) is True
+    assert "null_threshold" not in undecided
     (folder / "results" / "evaluation_valid.json").write_text("")
-    with pytest.raises(ValueError, match=r"evaluation_valid\.json is empty: give --null-threshold"):
+    with pytest.raises(ValueError, match=r"evaluation_valid\.json is empty: run the fine-tuning in .* again"):
         answers(folder, asked)
 
 
@@ -451,23 +456,17 @@ def test_a_label_is_given_at_the_threshold_and_temperature_of_the_run_that_answe
     (plain,) = answers(models["single"], ["good"])
     names, shares = zip(*plain["probabilities"].items(), strict=True)
     assert len(names) == 2
-    folder = tmp_path / "tuned"
-    shutil.copytree(models["single"], folder)
-    (folder / "results").mkdir()
-    (folder / "runs").mkdir()
-    (folder / "runs" / "report.json").write_text(json.dumps({"ensemble": [{"run": "lr-1/seed-2", "checkpoint": "x"}]}))
-    members = [
-        {"checkpoint": f"moved/runs/lr-1/seed-{seed}/checkpoints/checkpoint_best.pt", "metrics": metrics}
-        for seed, metrics in ((1, {}), (2, {"temperature": 0.1, "threshold": 0.99}))
-    ]
-    (folder / "results" / "evaluation_valid.json").write_text(json.dumps({"ensemble": {}, "members": members}))
+    folder = write_finetuning(tmp_path / "tuned", models["single"], {"temperature": 0.1, "threshold": 0.99})
     powers = [share**10 for share in shares]  # divided by 0.1
     (tuned,) = answers(folder, ["good"])
     assert list(tuned["probabilities"].values()) == pytest.approx([each / sum(powers) for each in powers], abs=1e-5)
     assert tuned["label"] == names[powers[1] / sum(powers) >= 0.99]
+    assert tuned["threshold"] == 0.99
+    assert "threshold" not in plain
+    assert answers(folder / "runs" / "lr-1" / "seed-2", ["good"], data=folder / "data") == [tuned]
     for limit, label in ((0.0, names[1]), (1.0, names[0])):
         (given,) = answers(folder, ["good"], threshold=limit, temperature=1.0)
-        assert given == {**plain, "label": label, "probability": plain["probabilities"][label]}
+        assert given == {**plain, "label": label, "probability": plain["probabilities"][label], "threshold": limit}
     with pytest.raises(ValueError, match="--threshold goes with two labels, and there are 3: "):
         answers(models["classification"], PAIRS[:1], threshold=0.4)
 

@@ -13,10 +13,11 @@ from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import CustomOptions
+from roberta_plugin.kinds import OWN, table_kind
 from roberta_plugin.kinds.entities import evaluate
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
 from roberta_plugin.kinds.tags import Sentences
-from tests.tiny_tables import rows_of, write_csv
+from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
 NONE = CustomOptions()
 
@@ -42,17 +43,17 @@ FIRST = {"multi-label": "micro_f1", "regression": "pearson", "multiple-choice": 
 
 @pytest.mark.parametrize("kind", FIRST)
 def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table, tmp_path, kind):
-    prepared = prepare_table(kind)
+    prepared, options = prepare_table(kind), CustomOptions(threshold=0.5 if kind == "multi-label" else None)
     right = logits_for(prepared, "train", noise=0)
-    assert benchmark_of("custom").score(prepared, "train", [right], folder=None, options=NONE)[
+    assert benchmark_of("custom").score(prepared, "train", [right], folder=None, options=options)[
         FIRST[kind]
     ] == pytest.approx(100)
 
     outputs = [logits_for(prepared, "train", noise=2.6, seed=seed) for seed in range(4)]
-    found = benchmark_of("custom").score(prepared, "train", outputs, folder=tmp_path, options=NONE)
+    found = benchmark_of("custom").score(prepared, "train", outputs, folder=tmp_path, options=options)
     assert benchmark_of("custom").recipe(prepared).compared_by in found
-    single = benchmark_of("custom").score(prepared, "train", outputs[:1], folder=None, options=NONE)
-    details = benchmark_of("custom").details(prepared, "train", outputs, options=NONE)
+    single = benchmark_of("custom").score(prepared, "train", outputs[:1], folder=None, options=options)
+    details = benchmark_of("custom").details(prepared, "train", outputs, options=options)
     assert found[FIRST[kind]] > single[FIRST[kind]], "an ensemble averages the noise away"
     assert details["intervals"].keys() == found.keys() - {"threshold"}
     for name, (low, high) in details["intervals"].items():
@@ -114,10 +115,10 @@ def test_a_label_that_a_split_lacks_is_not_measured_and_makes_nothing_perfect(pr
 
 
 def test_the_threshold_is_the_given_one_or_the_best(prepare_table):
-    prepared = prepare_table("multi-label")
-    outputs = [RawOutputs(logits=logits_for(prepared, "train", noise=1.0).logits - 2)]  # all too sceptical
-    tuned = benchmark_of("custom").score(prepared, "train", outputs, folder=None, options=NONE)
-    given = benchmark_of("custom").score(prepared, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
+    prepared = prepare_table("multi-label", valid_share=0.5)
+    outputs = [RawOutputs(logits=logits_for(prepared, "valid", noise=1.0).logits - 2)]  # all too sceptical
+    tuned = benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=NONE)
+    given = benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=CustomOptions(threshold=0.5))
     assert given["threshold"] == 0.5 > tuned["threshold"]
     assert tuned["micro_f1"] > given["micro_f1"]
     other = prepare_table(output="other")
@@ -126,8 +127,8 @@ def test_the_threshold_is_the_given_one_or_the_best(prepare_table):
 
 
 def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_table, tmp_path):
-    prepared = prepare_table("question-answering")
-    split, rng = prepared.split("train"), np.random.default_rng(0)
+    prepared = prepare_table("question-answering", valid_share=0.9)
+    split, rng = prepared.split("valid"), np.random.default_rng(0)
     columns = {name: np.asarray(values) for name, values in split.columns.items()}
     sizes = [len(split.sequences[number]) for number in range(len(split))]
     starts, ends = ([rng.normal(size=size).astype(np.float32) for size in sizes] for _ in range(2))
@@ -136,16 +137,16 @@ def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_tabl
     right = 6.0 * columns["has_answer"] - 5  # too sceptical: -5 and 1
     answerable = (right + rng.normal(size=len(right))).astype(np.float32)
     outputs = [RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=answerable)]
-    found = benchmark_of("custom").score(prepared, "train", outputs, folder=tmp_path, options=NONE)
+    found = benchmark_of("custom").score(prepared, "valid", outputs, folder=tmp_path, options=NONE)
     assert found["exact"] > 95 and 0 < found["threshold"] < 1
-    given = benchmark_of("custom").score(prepared, "train", outputs, folder=None, options=CustomOptions(threshold=0.0))
+    given = benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=CustomOptions(threshold=0.0))
     unanswered = 100 * (1 - columns["has_answer"].mean())
     assert given["exact"] == pytest.approx(unanswered)
-    details = benchmark_of("custom").details(prepared, "train", outputs, options=NONE)
+    details = benchmark_of("custom").details(prepared, "valid", outputs, options=NONE)
     assert details["baseline"]["exact"] == pytest.approx(unanswered)
     low, high = details["intervals"]["f1"]
     assert low <= found["f1"] <= high
-    entries = [json.loads(line) for line in (tmp_path / "train.predictions.jsonl").read_text().splitlines()]
+    entries = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
     same = [entry["prediction"] in (entry["label"] or [""]) for entry in entries]
     assert 100 * np.mean(same) == pytest.approx(found["exact"])
 
@@ -318,3 +319,83 @@ def test_folds_with_a_share_hold_each_row_out_once(prepare_table):
         assert len(parts[1]) == pytest.approx(0.2 * (len(parts[0]) + len(parts[1])), rel=0.3)
         ids += parts[2]
     assert len(ids) == len(set(ids)) == sum(map(len, parts))
+
+
+def random_outputs(kind, split):
+    """Outputs of any kind, with the fields that it names."""
+    rng, sizes = np.random.default_rng(1), split.sequences.sizes
+    num_labels = len(kind.labels) if kind.has_labels and kind.name != "multiple_choice" else 1
+    shapes = {
+        "logits": (len(sizes), num_labels),
+        "answerable_logits": (len(sizes),),
+        "vectors": (len(sizes), 8),
+        "token_logits": [(size, num_labels) for size in sizes],
+        "start_logits": [(size,) for size in sizes],
+        "end_logits": [(size,) for size in sizes],
+    }
+
+    def drawn(shape):
+        return [drawn(each) for each in shape] if isinstance(shape, list) else rng.normal(size=shape).astype("f4")
+
+    return RawOutputs(**{name: drawn(shapes[name]) for name in kind.outputs})
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_is_predicted_of_a_test_set_does_not_depend_on_its_answers(prepare_table, tmp_path, name):
+    """No kind finds a number on another split than the development set; each finds those that it declares there."""
+    rows = [row for row in rows_of(name.replace("_", "-"), 60) if row.get("label") != "none"]
+    found = []
+    for output in ("without", "with"):
+        columns = [column for column in rows[0] if output == "with" or column not in ("label", "answer", "tags")]
+        write_json_lines(tmp_path / "test.jsonl", [{column: row[column] for column in columns} for row in rows])
+        prepared = prepare_table(name.replace("_", "-"), rows=rows, test="test.jsonl", output=output, valid_share=0.5)
+        kind, train = table_kind(prepared.settings), prepared.split("train")
+        wishes = {wish: "f1" if wish == "tune_threshold" else True for wish in kind.decides_by.values() if wish}
+        valid, test = prepared.split("valid"), prepared.split("test")
+        for options in (NONE, CustomOptions(**wishes)):
+            try:
+                outcome = kind.outcome(test, [random_outputs(kind, test)], train=train, options=options)
+                found.append([{**entry, "label": None, "gold": None} for entry in outcome.entries()])
+            except ValueError as error:
+                found.append(str(error))
+        outcome = kind.outcome(valid, [random_outputs(kind, valid)], train=train, options=options)
+        assert kind.numbers_of(outcome.numbers).keys() == kind.decides_by.keys()
+    assert found[:2] == found[2:]
+    always = "" in kind.decides_by.values()
+    refused = ["found on the development set, not on the split test" in each for each in found[:2]]
+    assert refused == [always, bool(kind.decides_by)]
+
+
+def test_a_test_set_is_judged_by_what_was_found_before_or_refused(prepare_table, tmp_path):
+    """Each model by its own threshold, the ensemble by that of the ensemble, also in a later evaluation of its own."""
+    write_json_lines(tmp_path / "new.jsonl", rows_of("multi-label", 60, seed=2))
+    prepared = prepare_table("multi-label", valid_share=0.5, test="new.jsonl")
+    runs = [tmp_path / "out" / "runs" / "lr-1" / f"seed-{seed}" for seed in (1, 2)]
+    for number, run in enumerate(runs):
+        for split in ("valid", "test"):  # the models give too few labels, more so the second, and of the test set
+            logits = logits_for(prepared, split, noise=1.0, seed=number).logits - 1 - number - (split == "test")
+            write_outputs(run / "outputs", RawOutputs(logits=logits), prepared.split(split))
+
+    def evaluated(*chosen, folder, **changes):
+        checkpoints = [run / "checkpoints" / "checkpoint_best.pt" for run in chosen]
+        stored = [run / "outputs" for run in chosen]
+        settings = {"data": prepared.folder, "checkpoints": checkpoints, "stored": stored, "output_dir": folder}
+        return evaluate_splits(EvaluateSettings(**settings, **changes))
+
+    valid, test = evaluated(*runs, folder=tmp_path / "out" / "results")
+    for before, after in zip([valid.ensemble, *_metrics(valid)], [test.ensemble, *_metrics(test)], strict=True):
+        assert before["threshold"] == after["threshold"]
+    assert len({each["threshold"] for each in (test.ensemble, *_metrics(test))}) == 3
+    assert evaluated(*runs, folder=tmp_path / "out" / "results", splits=["test"]) == [test]
+    (alone,) = evaluated(runs[1], folder=tmp_path / "alone", splits=["test"])  # by the record of its fine-tuning
+    assert alone.ensemble == _metrics(test)[1]
+    (given,) = evaluated(runs[1], folder=tmp_path / "x", splits=["test"], options=CustomOptions(threshold=0.5))
+    assert given.ensemble["threshold"] == 0.5
+    (tmp_path / "out" / "results" / "evaluation_valid.json").unlink()
+    for chosen in (runs, runs[:1]):
+        with pytest.raises(ValueError, match="The threshold is found on the development set, not on the split test"):
+            evaluated(*chosen, folder=tmp_path / "elsewhere", splits=["test"])
+
+
+def _metrics(evaluation):
+    return [member["metrics"] for member in evaluation.members]

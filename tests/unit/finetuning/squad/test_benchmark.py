@@ -101,8 +101,12 @@ def test_a_split_without_answers_has_predictions_and_no_metrics(prepared, tmp_pa
     assert score(prepared, [member], split="test", folder=tmp_path, **options) == {}
     assert json.loads((tmp_path / "test" / "predictions.json").read_text()).keys() == {"untold"}
     if prepared.task == "squad2":
-        with pytest.raises(ValueError, match=r"split test has no right answers.*give --null-threshold"):
+        with pytest.raises(
+            ValueError, match=r"found on the development set, not on the split test: .* or give --null-threshold"
+        ):
             score(prepared, [member], split="test")
+        with pytest.raises(ValueError, match="found on the development set, not on the split train"):
+            score(prepared, [outputs(prepared, "train")], split="train")
 
 
 def test_the_recipe_is_the_papers_and_a_grid(prepared, tmp_path):
