@@ -16,4 +16,5 @@ peft_adapter             low-rank adapters of a model                <-> a folde
 onnx_model               portable                                    ->  model.onnx
 onnx_runner              such a folder                               ->  a model for the hub
 model_card               README.md of an export
+usage                    code by which transformers gives its answers, for the card
 """

@@ -106,12 +106,19 @@ def export_model(settings: ExportSettings) -> Converted:
     from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
     from roberta_plugin.conversion.model_card import write_card
     from roberta_plugin.conversion.pretrained import read_any
+    from roberta_plugin.finetuning import identity
 
     check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
     check_values(settings)
     model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
-    record = {"source": str(model.path), "to": settings.to, "head": model.head.name, "version": __version__}
-    notes = [*model.notes, *_notes_on_long_texts(model, settings.to)]
+    record = {
+        "source": str(model.path),
+        "to": settings.to,
+        "head": model.head.name,
+        "version": __version__,
+        **({identity.DECISIONS: model.decides_by} if model.decides_by else {}),
+    }
+    notes = [*model.notes, *_notes_on_long_texts(model, settings.to), *_notes_on_decisions(model, settings.to)]
     with output_folder(settings.output_dir, record) as folder:
         if settings.to == "huggingface":
             write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
@@ -150,6 +157,19 @@ def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
     note = f"Of texts longer than {layout.max_length} tokens, the model reads {layout.long_texts}"
     remembers = ", as `roberta predict` does with this folder" if to == "huggingface" else ""
     return [f"{note}{remembers}. {program} does not: cut them before."]
+
+
+def _notes_on_decisions(model: PortableModel, to: Format) -> list[str]:
+    """Who applies the numbers by which a model decides beside its weights, and who does not."""
+    from roberta_plugin.conversion.usage import numbers_in_words
+
+    if not model.decides_by:
+        return []
+    was_judged = f"The model was judged by {numbers_in_words(model)}"
+    if to not in ("huggingface", "onnx"):
+        return [f"{was_judged}, which --to {to} cannot hold: README.md names what to apply."]
+    program = {"huggingface": "transformers", "onnx": "ONNX Runtime"}[to]
+    return [f"{was_judged}; `roberta predict` does so with this folder, {program} by itself does not (README.md)."]
 
 
 def import_model(settings: ImportSettings) -> Converted:

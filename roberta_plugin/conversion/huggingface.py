@@ -35,6 +35,7 @@ from roberta_plugin.conversion.huggingface_model import (
     from_config,
     from_hugging_face,
     head_of,
+    remembered_decisions,
     remembered_layout,
     remembered_training,
     remembered_vectors,
@@ -167,6 +168,7 @@ def read_huggingface(path: Path) -> PortableModel:
             mask_keeps_space=found.mask_keeps_space,
             tokenizer=found.tokenizer,
             vocabulary=found.vocabulary,
+            decides_by=remembered_decisions(config, where),
         ),
         **({ORIGINAL: merged} if merged else {}),
     }

@@ -28,6 +28,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
+from roberta_plugin.kinds.decisions import is_number
 from roberta_plugin.kinds.texts import TextLayout
 from roberta_plugin.models.checkpoints.building import architecture
 from roberta_plugin.models.checkpoints.names import (
@@ -59,7 +60,8 @@ _SIZES = {
 }
 _DROPOUTS = {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"}
 _THEIR_EPSILON = 1e-12  # of layer norms, where config.json does not name it
-REMEMBERED = "fine_tuned_on"  # our own entry: task and settings of fine-tuning, without labels; transformers keeps it
+# Our own entry: task, empty for tables of your own, and settings of fine-tuning, without labels; transformers keeps it.
+REMEMBERED = "fine_tuned_on"
 TEXTS = "text_layout"  # likewise: the `TextLayout` of a model that does not cut long texts at their end
 VECTORS = "embedding"  # likewise: how a model of trained vectors makes one of the features of a text
 _LENGTHS = ("max_length", "question_length", "doc_stride")
@@ -133,10 +135,15 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     trained = identity.of_checkpoint(model.state)
     settings = dict(trained.get("settings") or {})
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
-    is_known = trained.get("task") in TASKS and trained["task"] != "custom"  # whose settings hold names of columns
-    if is_known and not trained.get(identity.IS_INFERRED) and is_of_this_head:
-        kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
-        config[REMEMBERED] = {"task": trained["task"], "settings": kept}
+    task = trained.get("task")
+    is_known = task in TASKS and task != "custom" and not trained.get(identity.IS_INFERRED)  # else the head tells it
+    kept = {name: value for name, value in settings.items() if _is_setting(name, value)}
+    if not is_known:  # all else are names of columns
+        kept = {name: kept[name] for name in _LENGTHS if name in kept}
+    if is_of_this_head and (is_known or kept not in ({}, {"max_length": options["max_positions"]})):
+        config[REMEMBERED] = {"task": task if is_known else "", "settings": kept}
+    if model.decides_by:
+        config[identity.DECISIONS] = model.decides_by
     if model.text_layout.long_texts is not None:
         config[TEXTS] = asdict(model.text_layout)
     if settings.get("kind") == "embedding":
@@ -158,6 +165,19 @@ def remembered_layout(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {TEXTS} was not written by an export ({error}): delete the entry.") from error
     return asdict(layout)
+
+
+def remembered_decisions(config: Mapping[str, Any], path: Path) -> dict[str, float]:
+    """The thresholds and the temperature that an export of ours recorded; {} if there is no such entry.
+
+    Raises:
+        ValueError: if no export of ours could have written the entry.
+    """
+    if (entry := config.get(identity.DECISIONS)) is None:
+        return {}
+    if not isinstance(entry, dict) or not all(map(is_number, entry, entry.values())):
+        raise ValueError(f"{path}: {identity.DECISIONS} was not written by an export: delete the entry.")
+    return dict(entry)
 
 
 def remembered_vectors(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -262,7 +282,11 @@ def remembered_training(config: Mapping[str, Any], path: Path) -> tuple[str, dic
     if entry is None:
         return "", {}
     task, settings = (entry.get("task"), entry.get("settings")) if isinstance(entry, dict) else (None, None)
-    if task not in TASKS or not isinstance(settings, dict) or not all(map(_is_setting, settings, settings.values())):
+    if (
+        task not in ("", *TASKS)
+        or not isinstance(settings, dict)
+        or not all(map(_is_setting, settings, settings.values()))
+    ):
         raise ValueError(f"{path}: {REMEMBERED} was not written by an export: delete the entry.")
     return str(task), settings
 

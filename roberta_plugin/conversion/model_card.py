@@ -11,10 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.conversion.model_files import finetuning_folder, own_results
 from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.usage import RULES, numbers_in_words, transformers_code
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
+from roberta_plugin.kinds.decisions import NUMBERS
 from roberta_plugin.models.checkpoints.names import saved_options
 from roberta_plugin.models.flops import training_flops
 
@@ -47,11 +51,12 @@ def card(model: PortableModel, *, to: str, license_name: str) -> str:
         _section("Model", _list(_sizes(model))),
         _section("Data", _list(_data(model)) or TO_FILL_IN),
         _section("Training", _list(_training(model)) or TO_FILL_IN),
+        _section("Decision", _decision(model, to)) if model.decides_by else None,
         _section("Evaluation", _evaluation(model) or TO_FILL_IN),
         _section("Limitations", f"{TO_FILL_IN} What it was not made for; what is known of its biases."),
         _section("Licence", license_name if license_name != "other" else TO_FILL_IN),
     ]
-    return "\n".join(parts)
+    return "\n".join(part for part in parts if part is not None)
 
 
 def _name(path: Path) -> str:
@@ -59,20 +64,13 @@ def _name(path: Path) -> str:
 
     Example: roberta.base/model.pt and roberta.base.tar.gz -> roberta.base; a checkpoint below runs/reviews -> reviews.
     """
-    output_dir = _output_dir(path)
+    output_dir = finetuning_folder(path)
     if output_dir is not None:
         return output_dir.name
     if path.suffix in (".pt", ".safetensors"):
         folder = path.absolute().parent
         return folder.parent.name if folder.name == "checkpoints" else folder.name
     return re.sub(r"\.(tar\.gz|tgz|tar)$", "", path.absolute().name)
-
-
-def _output_dir(path: Path) -> Path | None:
-    """The folder of the `roberta finetune` that a checkpoint is of: OUTPUT_DIR/runs/CELL/seed-N/checkpoints/FILE."""
-    parents = path.absolute().parents
-    is_of_run = len(parents) > 4 and parents[0].name == "checkpoints" and parents[3].name == "runs"
-    return parents[4] if is_of_run else None
 
 
 def _section(title: str, body: str) -> str:
@@ -94,39 +92,29 @@ def _usage(model: PortableModel, to: str) -> str:
     if to == SENTENCE_TRANSFORMERS:
         call = 'vectors = SentenceTransformer("FOLDER").encode(["A text.", "Another one."])'
         return f"```python\nfrom sentence_transformers import SentenceTransformer\n\n{call}\n```"
-    facts = model.head.hugging_face
     if to == "peft":
-        name = f"AutoModel{facts.suffix}"
+        name = f"AutoModel{model.head.hugging_face.suffix}"
         return (
             "A low-rank adapter and a head, for the model that it was trained on:\n\n```python\nfrom peft import "
             f"PeftModel\nfrom transformers import {name}\n\n"
             f'base = {name}.from_pretrained("THAT MODEL", num_labels={model.head.num_outputs})\n'
             'model = PeftModel.from_pretrained(base, "FOLDER")\n```'
         )
-    if facts.arguments is not None:
-        call = f'pipe = pipeline("{facts.pipeline}", "FOLDER"{facts.arguments})'
-        return f"```python\nfrom transformers import pipeline\n\n{call}\n```"
-    name = f"AutoModel{facts.suffix}"
-    text = f'```python\nfrom transformers import {name}\n\nmodel = {name}.from_pretrained("FOLDER")\n```'
-    if facts.optional:
-        text += (
-            "\n\nWhether the passage holds the answer at all is the one logit of another head in the same folder "
-            "(above 0: it does):\n\n```python\nfrom transformers import AutoModelForSequenceClassification\n\n"
-            'answerable = AutoModelForSequenceClassification.from_pretrained("FOLDER", num_labels=1)\n```'
-        )
-    return text
+    return transformers_code(model)
 
 
 def _sizes(model: PortableModel) -> dict[str, Any]:
     options = model.state["cfg"]["model"]
     # tied parameters are in the state twice
     distinct = {value.data_ptr(): value.numel() for value in model.parameters.values()}
+    length = model.text_layout.max_length
+    shorter = f"; fine-tuned with at most {length}" if length < options["max_positions"] else ""
     rows = {
         "Parameters": f"{sum(distinct.values()):,}",
         "Layers": options.get("encoder_layers"),
         "Dimension": options.get("encoder_embed_dim"),
         "Attention heads": options.get("encoder_attention_heads"),
-        "Longest input": f"{options.get('max_positions')} tokens",
+        "Longest input": f"{options.get('max_positions')} tokens{shorter}",
         "Vocabulary": f"{len(model.vocabulary):,} symbols, {model.tokenizer.name}",
     }
     if model.labels:
@@ -142,7 +130,7 @@ def _data(model: PortableModel) -> dict[str, Any]:
     if trained_on.get("task") and not trained_on.get(identity.IS_INFERRED):
         kind = (trained_on.get("settings") or {}).get("kind")
         rows["Fine-tuned on"] = ", ".join([trained_on["task"], *([kind] if kind else [])])
-    output_dir = _output_dir(model.path)
+    output_dir = finetuning_folder(model.path)
     folders = [Path(task["data"])] if task.get("data") not in (None, "", ".") else []
     folders += [output_dir / "data"] if output_dir is not None else []  # where it was moved
     found = (folder / name for folder in folders for name in ("manifest.json", PREPARED))
@@ -182,10 +170,32 @@ def _training(model: PortableModel) -> dict[str, Any]:
     return rows
 
 
+def _decision(model: PortableModel, to: str) -> str:
+    """The numbers that decide beside the weights, and who applies them."""
+    keeps = f"`roberta predict` applies {'it' if len(model.decides_by) == 1 else 'them'} to this folder"
+    applies = {"huggingface": f"{keeps}, and so does the code above.", "onnx": f"{keeps}."}
+    rules = " ".join(rule for name, rule in RULES.items() if name in model.decides_by)
+    return (
+        f"It was judged by {numbers_in_words(model)}, which the weights do not hold. {rules} "
+        f"{applies.get(to, 'No file of this folder does that.')}"
+    )
+
+
 def _evaluation(model: PortableModel) -> str:
-    """The table that `roberta finetune` wrote."""
-    output_dir = _output_dir(model.path)
+    """The table that `roberta finetune` wrote; if it is of several runs, also the numbers of this one."""
+    output_dir = finetuning_folder(model.path)
     path = None if output_dir is None else output_dir / "results" / "results.md"
     if path is None or not path.is_file():
         return ""
-    return re.sub(r"^#", "###", path.read_text(encoding="utf-8").strip(), flags=re.MULTILINE)
+    table = re.sub(r"^#", "###", path.read_text(encoding="utf-8").strip(), flags=re.MULTILINE)
+    rows = []
+    for file in sorted(path.parent.glob("evaluation_*.json")):
+        split = file.stem.removeprefix("evaluation_")
+        metrics, num_runs = own_results(model.path, split)
+        for name, value in metrics.items() if num_runs > 1 else ():
+            if not name.endswith(("thresh", *NUMBERS)):
+                rows.append(f"| {split} | {name} | {value:{'.4g' if name in SMALLER_IS_BETTER else '.1f'}} |")
+    if not rows:
+        return table
+    own = "\n".join(["| split | metric | this run |", "|---|---|---:|", *rows])
+    return f"This folder holds one of several runs, with these numbers of its own:\n\n{own}\n\nAll runs:\n\n{table}"

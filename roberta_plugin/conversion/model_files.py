@@ -24,7 +24,7 @@ from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json
-from roberta_plugin.kinds.decisions import NUMBERS
+from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS
 from roberta_plugin.models.checkpoints.names import saved_options
 
 SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
@@ -119,17 +119,28 @@ def finetuning_folder(checkpoint: Path) -> Path | None:
     return parents[4] if is_of_run else None
 
 
-def found_on_development(checkpoint: Path) -> dict[str, float]:
-    """The numbers by which a checkpoint of `roberta finetune` decides: those found on its development set; else {}."""
+def own_results(checkpoint: Path, split: str) -> tuple[dict[str, float], int]:
+    """The metrics of a checkpoint on a split, and the number of runs that were evaluated with it; {} and 0 without.
+
+    The evaluation is that of its `roberta finetune`, or that in the folder results beside the checkpoint. Either folder
+    may have been moved.
+    """
     folder = finetuning_folder(checkpoint)
-    if folder is None:
-        return {}
-    path = folder / "results" / "evaluation_valid.json"
-    remedy = f"run the fine-tuning in {folder} again, which rewrites it"
-    members = (read_json(path, keys=["members"], remedy=remedy) or {}).get("members", ())
-    run = checkpoint.absolute().parts[-4:-2]  # CELL and seed-N, for the folder may have been moved
-    found = [each["metrics"] for each in members if Path(each["checkpoint"]).parts[-4:-2] == run]
-    return {name: float(found[0][name]) for name in NUMBERS if name in found[0]} if found else {}
+    path = (folder or checkpoint.parent) / "results" / f"evaluation_{split}.json"
+    content = read_json(path, keys=["members"], remedy="evaluate again, which rewrites it")
+    members = content["members"] if content else []
+    num_same = (
+        4 if folder is not None else min(2, len(members))
+    )  # CELL/seed-N/checkpoints/FILE; or FOLDER/FILE, or FILE
+    own = checkpoint.absolute().parts[-num_same:]
+    found = [each["metrics"] for each in members if Path(each["checkpoint"]).parts[-num_same:] == own]
+    return (dict(found[0]), len(members)) if found else ({}, 0)
+
+
+def found_on_development(checkpoint: Path) -> dict[str, float]:
+    """The numbers by which a fine-tuned checkpoint decides, found on its development set; {} if there are none."""
+    metrics, _ = own_results(checkpoint, DEVELOPMENT)
+    return {name: float(metrics[name]) for name in NUMBERS if name in metrics}
 
 
 def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.PathLike[str] | None) -> Path:

@@ -59,6 +59,11 @@ class PortableModel:
         return TextLayout.of(settings if self.head.facts.head == "classification" else {}, max_length=length)
 
     @property
+    def decides_by(self) -> dict[str, float]:
+        """Numbers that decide beside the weights of its head, by the options of `roberta predict` that give them."""
+        return self.head.facts.numbers_of(identity.of_checkpoint(self.state).get(identity.DECISIONS) or {})
+
+    @property
     def parameters(self) -> dict[str, Tensor]:
         """The parameters by our names."""
         parameters: dict[str, Tensor] = self.state["model"]
@@ -84,6 +89,7 @@ def task_state(
     mask_keeps_space: bool,
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
+    decides_by: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The record of the data that our checkpoints hold, for an imported model: see `identity.of`."""
     return {
@@ -95,5 +101,6 @@ def task_state(
             identity.IS_INFERRED: is_inferred,
             identity.MADE_ANEW: list(made_anew),
             identity.MASK_KEEPS_SPACE: mask_keeps_space,
+            **({identity.DECISIONS: dict(decides_by)} if decides_by else {}),
         }
     }

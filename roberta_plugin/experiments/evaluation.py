@@ -139,15 +139,16 @@ class Found(NamedTuple):
 
 
 def _found_before(settings: EvaluateSettings) -> Found:
-    """The numbers of an earlier evaluation of the same checkpoints in the output folder, or of a single checkpoint's
-    own fine-tuning; nothing if there is neither."""
+    """The numbers of an earlier evaluation of the same checkpoints and data in the output folder, or of a single
+    checkpoint's own fine-tuning; nothing if there is neither."""
     from roberta_plugin.conversion.model_files import found_on_development
 
     path = settings.output_dir / f"{PREFIX}{DEVELOPMENT}.json"
     if path.is_file():
         evaluation = Evaluation.read(path)
         theirs = [Path(member["checkpoint"]).resolve() for member in evaluation.members]
-        if theirs == [checkpoint.resolve() for checkpoint in settings.checkpoints]:
+        is_of_data = Path(evaluation.data).resolve() == settings.data.resolve()
+        if is_of_data and theirs == [checkpoint.resolve() for checkpoint in settings.checkpoints]:
             return Found.of(evaluation)
     if len(settings.checkpoints) > 1:
         return Found({}, [{}] * len(settings.checkpoints))

@@ -130,7 +130,7 @@ class Classification(TextKind, TableKind):
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `TableKind.judged`: the most probable label, or of two the one that a threshold decides for."""
         labels, answers = self.labels, split.columns.get("label")
-        right = None if answers is None else np.asarray(answers)
+        right: Any = None if answers is None else np.asarray(answers)
         raw = probabilities = class_probabilities(logits_of(members))  # (N, C)
         temperature, threshold = decisions.given("temperature"), decisions.given("threshold")
         is_labelled = right is not None

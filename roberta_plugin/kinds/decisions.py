@@ -7,6 +7,7 @@ found by the very answers that judge it, so there it is refused. A kind names it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,8 +50,12 @@ class Decisions:
                     f"`{DEVELOPMENT}` too, or give {flag}."
                 )
             if not is_labelled:
-                raise ValueError(
-                    f"The {what} is found by right answers, and the development set has none: give {flag}."
-                )
+                raise ValueError(f"The {what} is found by right answers, which the development set lacks: give {flag}.")
             found = self.used[name] = search()
         return found
+
+
+def is_number(name: str, value: Any) -> bool:
+    """Whether a value can be the number of this name."""
+    is_finite = name in NUMBERS and isinstance(value, float) and math.isfinite(value)
+    return is_finite and (value > 0 if name == "temperature" else 0 <= value <= 1)

@@ -142,7 +142,7 @@ class MultiLabel(TextKind, TableKind):
         """See `TableKind.judged`: the labels above the threshold."""
         labels, probabilities = self.labels, label_probabilities(members)
         answers = split.columns.get("labels")
-        right = None if answers is None else np.asarray(answers, dtype=bool)
+        right: Any = None if answers is None else np.asarray(answers, dtype=bool)
         threshold = decisions.find(
             "threshold",
             lambda: metrics.best_threshold(metrics.threshold_counts(probabilities, right)),

@@ -68,8 +68,9 @@ class PredictSettings:
     normalize: bool = setting(False, "embeddings: give vectors the length 1, if they have not in training")
     null_threshold: float | None = setting(
         None,
-        "question_answering: probability of no answer above which none is given (default: the one that `roberta "
-        "finetune` found on the development set, if MODEL is its output folder; else 0.5)",
+        "question_answering: probability of no answer above which none is given (default: the one that was "
+        "found on the development set, if MODEL is the output folder of `roberta finetune` or an export of it; else "
+        "0.5)",
         metavar="P",
         smallest=0,
         largest=1,
@@ -85,8 +86,8 @@ class PredictSettings:
     )
     temperature: float | None = setting(
         None,
-        "classification: what the logits are divided by (default: what `roberta finetune --calibrate` found on the "
-        "development set, if MODEL is its output folder; else 1)",
+        "classification: what the logits are divided by (default: what `roberta finetune --calibrate` found, as "
+        "--null-threshold; else 1)",
         metavar="T",
         above=0,
     )

@@ -200,6 +200,8 @@ def test_the_model_is_exported_with_its_labels_and_a_card_of_its_results_and_dat
     assert done.returncode == 0, done.stderr[-3000:]
     config = json.loads((work / "exported" / "config.json").read_text())
     assert config["id2label"] == {"0": "neg", "1": "pos"}
+    numbers = r"the temperature [\d.]+ and the threshold [\d.]+ of pos"
+    assert re.search(rf"note: The model was judged by {numbers}; `roberta predict` does so", done.stdout)
     card = (work / "exported" / "README.md").read_text()
     assert "\n# RoBERTa tuned\n" in card
     assert (tuned / "results" / "results.md").read_text().strip() in card
@@ -208,6 +210,10 @@ def test_the_model_is_exported_with_its_labels_and_a_card_of_its_results_and_dat
     assert "- Files: classification.csv, test.jsonl\n" in data
     assert re.search(r"Split train: [\d,]+ examples, [\d,]+ tokens\n", data)
     assert "Split valid: " in data
+    settings = PredictSettings(model=work / "exported", input=work / "new.csv", text_column="said")
+    lines = (tuned / "results" / "test.predictions.jsonl").read_text().splitlines()
+    for answer, line in zip(iterate_predictions(settings), lines, strict=True):  # with the temperature
+        assert answer["probabilities"] == pytest.approx(json.loads(line)["probabilities"], abs=1e-4)
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,7 @@ class OwnTables(Benchmark):
         files = {name: as_json(outcome.entries()) for name in self.prediction_files(part.name)}
         if outcome.measure is None:
             return Judged({}, files)
-        return Judged(outcome.measure(np.ones(outcome.num_examples)) | outcome.numbers, files)
+        return Judged({**outcome.measure(np.ones(outcome.num_examples)), **outcome.numbers}, files)
 
     def details(
         self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: CustomOptions

@@ -23,6 +23,7 @@ from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.hub import RobertaHub
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_conversions import write_checkpoint
+from tests.tiny_predictors import write_finetuning, write_predictor
 
 
 @pytest.fixture(scope="module")
@@ -330,6 +331,14 @@ def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_pat
     torch.save(state, folder / "model.pt")
     (tmp_path / "out" / "results").mkdir()
     (tmp_path / "out" / "results" / "results.md").write_text("| task | accuracy |\n|---|---|\n| RTE | 86.6 |\n")
+    members = [
+        {
+            "checkpoint": f"out/runs/lr-1e-5/seed-{seed}/checkpoints/model.pt",
+            "metrics": {"accuracy": 80 + seed, "mae": 0.5},
+        }
+        for seed in (2, 1)
+    ]
+    (tmp_path / "out" / "results" / "evaluation_test.json").write_text(json.dumps({"members": members}))
     settings = ExportSettings(checkpoint=folder, to="huggingface", output_dir=tmp_path / "card", license="mit")
     card = (export_model(settings).folder / "README.md").read_text()
     metadata = yaml.safe_load(card.split("---")[1])
@@ -344,6 +353,18 @@ def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_pat
     for words in ("no, perhaps, yes", "hours: 1.5", "updates: 3", "tokens (full blocks): 960", "FLOPs", "86.6", "mit"):
         assert words in card
     assert "Fine-tuned on: made up" in card
+    assert "| test | accuracy | 81.0 |\n| test | mae | 0.5 |\n\nAll runs:\n\n| task |" in card
+
+
+def test_a_format_that_cannot_hold_a_threshold_is_named(tmp_path):
+    numbers = {"threshold": 0.914, "temperature": 0.831}
+    run = write_finetuning(tmp_path / "run", write_predictor(tmp_path / "model", "single"), numbers)
+    done = export_model(ExportSettings(checkpoint=run, to="fairseq", output_dir=tmp_path / "fairseq"))
+    words = "judged by the temperature 0.831 and the threshold 0.914 of 1, which"
+    assert done.notes == (f"The model was {words} --to fairseq cannot hold: README.md names what to apply.",)
+    card = (done.folder / "README.md").read_text()
+    assert f"{words} the weights do not hold. Logits are divided" in card
+    assert "No file of this folder does that." in card
 
 
 def test_finetune_says_how_to_start_from_another_format(theirs):
@@ -398,6 +419,15 @@ def test_what_has_no_head_of_its_own_is_not_asked_for_masks(theirs, tmp_path):
 def test_settings_of_a_training_that_no_export_writes_are_refused(theirs, entry):
     change_config(theirs, fine_tuned_on=entry)
     with pytest.raises(ValueError, match=r"config\.json: fine_tuned_on was not written by an export: delete the entry"):
+        open_pretrained(theirs)
+
+
+@pytest.mark.parametrize(
+    "entry", [0.5, {"threshold": 1.5}, {"temperature": 0.0}, {"threshold": "0.5"}, {"labels": 0.5}]
+)
+def test_numbers_to_decide_by_that_no_export_writes_are_refused(theirs, entry):
+    change_config(theirs, decides_by=entry)
+    with pytest.raises(ValueError, match=r"config\.json: decides_by was not written by an export: delete the entry"):
         open_pretrained(theirs)
 
 

@@ -15,7 +15,7 @@ def test_a_number_is_given_or_found_by_the_answers_of_the_development_set():
     for split in ("test", "held_out", "train"):
         with pytest.raises(ValueError, match=rf"not on the split {split}: evaluate `valid` too, or give --null-thresh"):
             Decisions(split).find("null_threshold", lambda: 0.9, is_labelled=True)
-    with pytest.raises(ValueError, match=r"found by right answers, and the development set has none: give --threshold"):
+    with pytest.raises(ValueError, match=r"found by right answers, which the development set lacks: give --threshold"):
         Decisions("valid").find("threshold", lambda: 0.9, is_labelled=False)
 
 

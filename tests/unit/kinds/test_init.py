@@ -22,7 +22,6 @@ def test_a_kind_is_found_by_its_name_with_a_head_and_outputs_that_exist(name):
     assert set(kind.outputs) <= set(RawOutputs._fields)
     assert issubclass(kind, TableKind) >= entry.is_own
     assert set(entry.options) <= {item.name for item in fields(PredictSettings)}
-    assert kind.threshold in ("", *entry.options)
     assert entry.task_kind in ("", *TASK_KINDS)
 
 

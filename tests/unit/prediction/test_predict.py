@@ -448,8 +448,16 @@ def test_the_threshold_for_no_answer_is_the_one_of_the_development_set_or_the_gi
         assert bool(answers(folder, asked, null_threshold=1.0)[0]["answer"]) is True
     assert "null_threshold" not in undecided
     (folder / "results" / "evaluation_valid.json").write_text("")
-    with pytest.raises(ValueError, match=r"evaluation_valid\.json is empty: run the fine-tuning in .* again"):
+    with pytest.raises(ValueError, match=r"evaluation_valid\.json is empty: evaluate again"):
         answers(folder, asked)
+    beside = (
+        tmp_path / "beside"
+    )  # as `fairseq-train --save-dir` and `roberta evaluate --output-dir SAVE_DIR/results` do
+    shutil.copytree(models["question_answering"], beside)
+    (beside / "results").mkdir()
+    member = {"checkpoint": "runs/squad2/model.pt", "metrics": {"null_threshold": null + 0.01}}
+    (beside / "results" / "evaluation_valid.json").write_text(json.dumps({"members": [member]}))
+    assert answers(beside, asked)[0]["null_threshold"] == pytest.approx(null + 0.01, abs=1e-6)
 
 
 def test_a_label_is_given_at_the_threshold_and_temperature_of_the_run_that_answers(models, tmp_path):
