@@ -15,6 +15,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.fairseq_workarounds.removed_options import without_removed
 from roberta_plugin.launch import status
 from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
 from roberta_plugin.training import arguments as train_arguments
@@ -33,7 +34,7 @@ FREE = (
     *("pipeline", "zero", "use_sharded"),
     # logging, saving, validation, and the end of the run
     *("log", "tensorboard", "wandb", "azureml", "aim", "no_progress", "profile", "plasma", "suppress"),
-    *("reset_logging", "background_checkpoints", "save", "keep", "no_", "checkpoint", "write_checkpoints"),
+    *("reset_logging", "save", "keep", "no_", "checkpoint", "write_checkpoints"),
     *("load_checkpoint", "best_checkpoint", "maximize_best", "valid", "disable_valid", "ignore_unused_valid"),
     *("max_valid", "fixed_validation", "skip_invalid", "patience", "max_update", "max_epoch", "stop", "user_dir"),
     *("model_parallel", "use_plasma", "simul", "quant", "async", "combine_valid", "dataset_impl", "continue_once"),
@@ -214,6 +215,7 @@ def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[s
     before = status.read_launch(recipe.output_dir)
     if before is None:
         return ()
+    before = dataclasses.replace(before, arguments=tuple(without_removed(before.arguments)))
     found = _batch_changes(recipe, before)
     if before.arguments:
         found += _update_changes(recipe, before, arguments)

@@ -94,13 +94,6 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         "divide it: the sizes of its batches then differ by one. `roberta launch` and `roberta train` set it "
         "(default: --batch-size x ranks x --update-freq)",
     )
-    background_checkpoints: bool = setting(
-        False,
-        "stop for a checkpoint only while the state is copied to the memory of rank 0's host (18 bytes per "
-        "parameter in bf16, 12 in fp32), and write it while the training continues; one at a time. Unlike with "
-        "--write-checkpoints-asynchronously, files appear complete and checked, checkpoint_last.pt and "
-        "checkpoint_best.pt are made, old files are deleted last, and a failure ends the training",
-    )
     no_baselines: bool = setting(
         False,
         "do not count the training text to log beside each validation what unigrams and bigrams would "

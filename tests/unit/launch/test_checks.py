@@ -228,6 +228,13 @@ def test_the_same_launch_again_is_no_change(launched):
     assert launched() == ("an older one",)
 
 
+def test_an_option_of_an_earlier_version_is_no_change(launched, tmp_path):
+    before = status.read_launch(tmp_path / "run")
+    arguments = (*before.arguments, "--background-checkpoints")
+    status.write_launch(tmp_path / "run", dataclasses.replace(before, arguments=arguments))
+    assert launched() == ("an older one",)
+
+
 def test_what_belongs_to_the_machines_may_change(launched):
     options = ("--num-workers", "3", "--log-interval", "7", "--save-interval-updates", "9", "--max-update", "9999")
     assert launched(*options, "--keep-interval-updates", "3", nodes=1, gpus_per_node=1) == ("an older one",)

@@ -1,0 +1,24 @@
+"""A command with an option of an earlier version is told in one line what to do instead."""
+
+import pytest
+from fairseq import options
+
+from roberta_plugin.fairseq_workarounds.removed_options import REMOVED, without_removed
+from roberta_plugin.training import arguments
+
+BASE = ["data-bin", "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny"]
+
+
+@pytest.mark.parametrize("option", REMOVED)
+def test_it_is_refused_by_name_in_one_line(option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        options.parse_args_and_arch(options.get_training_parser(), input_args=[*BASE, *option.split()])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert f"error: {option} was removed: {REMOVED[option]}." in said and said.count("\n") == 1
+    with pytest.raises(ValueError, match=f"{option} was removed: "):
+        arguments.parse([*BASE, option.replace(" ", "=")])
+
+
+def test_what_else_an_earlier_command_line_has_stays():
+    assert without_removed([*BASE, "--background-checkpoints", "--seed=3"]) == [*BASE, "--seed", "3"]
