@@ -67,7 +67,7 @@ Each fault has a number and the file that works around it:
    perplexity and the norm of the gradient from the GPU, and with several ranks every sum that is logged: 4 waits, or
    25. All of them are read at once here.
 22. **An option of an earlier version is "unrecognized"** (`removed_options`), after the usage of all others. One line
-   says what to do instead.
+   says what to do instead; a checkpoint with such an option loads.
 23. **Importing fairseq imports scikit-learn and `scipy.stats`** (`fairseq_import`) for a few metrics of its own: 800
    modules of 3,000, 30 % of the time, 70 MB per process. In programs of ours (jobs of `roberta launch`, `roberta`,
    `RobertaHub`) the first call of such a metric imports them.
@@ -137,7 +137,7 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
         checkpoints.load_checkpoint,  # removes unfinished files, under the lock
     ],
     (Trainer, "load_checkpoint"): [resuming.load_trainer],
-    (checkpoint_utils, "load_checkpoint_to_cpu"): [checkpoints.load_checked],
+    (checkpoint_utils, "load_checkpoint_to_cpu"): [removed_options.load_checkpoint_to_cpu, checkpoints.load_checked],
     (distributed_utils, "_broadcast_object_slow"): [checkpoints.broadcast_object],
     # A checkpoint is saved.
     (checkpoint_utils, "save_checkpoint"): [lost_ranks.save_checkpoint],  # its heartbeats say so

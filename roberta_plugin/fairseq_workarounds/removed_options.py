@@ -1,4 +1,4 @@
-"""Fault 22: what a command with an option of an earlier version is told."""
+"""Fault 22: commands and checkpoints of earlier versions, with options that are gone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from omegaconf import DictConfig, open_dict
+
 REMOVED = {
     "--background-checkpoints": "save less often where checkpoints take long, by --save-interval-updates",
+    "--attention-backend nested": "leave it out, and auto chooses",
+    "--attention-backend varlen": "leave it out, and auto chooses torch_flash where the GPU has it",
+    "--attention-backend flash": "leave it out, and auto chooses torch_flash where the GPU has it",
 }
 """An option, or one value of it -> what to do instead."""
 
@@ -35,6 +40,18 @@ def without_removed(arguments: Sequence[str]) -> list[str]:
     words, found = _words(arguments), set(_removed(arguments))
     of_two = {at + offset for at, pair in enumerate(pairwise(words)) if " ".join(pair) in found for offset in (0, 1)}
     return [word for at, word in enumerate(words) if at not in of_two and word not in found]
+
+
+def load_checkpoint_to_cpu(fairseqs: Callable[..., dict[str, Any]], *args: Any, **options: Any) -> dict[str, Any]:
+    """fairseq's function; a removed value of the saved model is as if not given, which fairseq does for options."""
+    state = fairseqs(*args, **options)
+    model = (state.get("cfg") or {}).get("model")
+    for option in REMOVED if isinstance(model, DictConfig) else ():
+        name, _, value = option.removeprefix("--").replace("-", "_").partition(" ")
+        if value and name in model and str(model[name]) == value:
+            with open_dict(model):
+                del model[name]
+    return state
 
 
 def _removed(arguments: Sequence[str]) -> list[str]:
