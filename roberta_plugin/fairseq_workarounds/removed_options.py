@@ -12,6 +12,7 @@ from omegaconf import DictConfig, open_dict
 
 REMOVED = {
     "--background-checkpoints": "save less often where checkpoints take long, by --save-interval-updates",
+    "--bert-pairs": "leave it out, and pairs are drawn anew in every epoch; --num-static-masks N draws N times",
     "--attention-backend nested": "leave it out, and auto chooses",
     "--attention-backend varlen": "leave it out, and auto chooses torch_flash where the GPU has it",
     "--attention-backend flash": "leave it out, and auto chooses torch_flash where the GPU has it",

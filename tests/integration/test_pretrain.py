@@ -57,7 +57,7 @@ def test_the_loss_falls(uninterrupted):
 
 def with_options_of_earlier_versions(path: Path) -> None:
     state = torch.load(path, weights_only=True)
-    state["cfg"]["task"] |= {"background_checkpoints": True, "bert_pairs": 0}
+    state["cfg"]["task"] |= {"background_checkpoints": True, "bert_pairs": 10}
     state["cfg"]["model"]["attention_backend"] = "flash"
     torch.save(state, path)
 

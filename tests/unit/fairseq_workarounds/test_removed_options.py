@@ -29,7 +29,7 @@ def test_what_else_an_earlier_command_line_has_stays():
 @pytest.mark.parametrize("backend", ["nested", "varlen", "flash"])
 def test_a_checkpoint_that_was_saved_with_removed_options_loads(backend, tiny_data_bin, tmp_path):
     state = state_of(tiny_data_bin)
-    change_options(state, "task", background_checkpoints=True)
+    change_options(state, "task", background_checkpoints=True, bert_pairs=10)
     change_options(state, "model", attention_backend=backend)
     torch.save(state, tmp_path / "old.pt")
     (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "old.pt")])  # fairseq-validate
