@@ -13,6 +13,8 @@ from omegaconf import DictConfig, open_dict
 REMOVED = {
     "--background-checkpoints": "save less often where checkpoints take long, by --save-interval-updates",
     "--bert-pairs": "leave it out, and pairs are drawn anew in every epoch; --num-static-masks N draws N times",
+    "--degenerate-patience": "see accuracy in the log; reports name a run that is no better than a constant answer",
+    "--degenerate-action": "see accuracy in the log; reports name a run that is no better than a constant answer",
     "--attention-backend nested": "leave it out, and auto chooses",
     "--attention-backend varlen": "leave it out, and auto chooses torch_flash where the GPU has it",
     "--attention-backend flash": "leave it out, and auto chooses torch_flash where the GPU has it",
