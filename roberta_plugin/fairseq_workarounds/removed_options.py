@@ -48,7 +48,7 @@ def without_removed(arguments: Sequence[str]) -> list[str]:
 def load_checkpoint_to_cpu(fairseqs: Callable[..., dict[str, Any]], *args: Any, **options: Any) -> dict[str, Any]:
     """fairseq's function; a removed value of the saved model is as if not given, which fairseq does for options."""
     state = fairseqs(*args, **options)
-    model = (state.get("cfg") or {}).get("model")
+    model: Any = (state.get("cfg") or {}).get("model")
     for option in REMOVED if isinstance(model, DictConfig) else ():
         name, _, value = option.removeprefix("--").replace("-", "_").partition(" ")
         if value and name in model and str(model[name]) == value:
