@@ -140,7 +140,9 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     (checkpoint_utils, "load_checkpoint_to_cpu"): [removed_options.load_checkpoint_to_cpu, checkpoints.load_checked],
     (distributed_utils, "_broadcast_object_slow"): [checkpoints.broadcast_object],
     # A checkpoint is saved.
-    (checkpoint_utils, "save_checkpoint"): [lost_ranks.save_checkpoint],  # its heartbeats say so
+    (checkpoint_utils, "save_checkpoint"): [
+        lost_ranks.save_checkpoint,  # its heartbeats say so as long as the training stands still
+    ],
     (Trainer, "save_checkpoint"): [resuming.save_trainer],
     (checkpoint_utils, "torch_persistent_save"): [checkpoints.torch_persistent_save],
     (checkpoint_utils, "_torch_persistent_save"): [checkpoints.save_once],

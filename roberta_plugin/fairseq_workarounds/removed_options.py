@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from omegaconf import DictConfig, open_dict
@@ -40,9 +40,16 @@ def parse_args_and_arch(
 
 def without_removed(arguments: Sequence[str]) -> list[str]:
     """The arguments of an earlier version that are still options."""
-    words, found = _words(arguments), set(_removed(arguments))
-    of_two = {at + offset for at, pair in enumerate(pairwise(words)) if " ".join(pair) in found for offset in (0, 1)}
-    return [word for at, word in enumerate(words) if at not in of_two and word not in found]
+    if not _removed(arguments):
+        return list(arguments)
+    kept: list[str] = []
+    is_removed = False
+    for word, following in zip_longest(words := _words(arguments), words[1:]):
+        if word.startswith("--"):  # its values follow
+            is_removed = word in REMOVED or f"{word} {following}" in REMOVED
+        if not is_removed:
+            kept.append(word)
+    return kept
 
 
 def load_checkpoint_to_cpu(fairseqs: Callable[..., dict[str, Any]], *args: Any, **options: Any) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def locate_in_recipe(config: Path, message: str) -> str:
 def _check_removed(values: Mapping[str, Any], where: str) -> None:
     """Refuse settings of earlier versions, `nodes: 96-128` among them, with what to do instead."""
     for name, instead in REMOVED.items():
-        if name in values:
+        if name in values and values[name] is not None and not is_null(values[name]):
             raise ValueError(f"{where}: --{name.replace('_', '-')} was removed: {instead}.")
     if re.fullmatch(r"\s*\d+-\d+\s*", str(values.get("nodes"))):
         raise ValueError(f"{where}: --nodes {values['nodes']}, a range, was removed: {REMOVED['min_nodes']}.")

@@ -23,7 +23,10 @@ def test_it_is_refused_by_name_in_one_line(option, capsys):
 
 
 def test_what_else_an_earlier_command_line_has_stays():
-    assert without_removed([*BASE, "--background-checkpoints", "--seed=3"]) == [*BASE, "--seed", "3"]
+    removed = ["--bert-pairs", "10", "--background-checkpoints", "--attention-backend=nested"]
+    kept = ["--adam-betas", "(0.9, 0.98)", "--attention-backend", "sdpa"]
+    assert without_removed([*BASE, *removed[:2], *kept, *removed[2:], "--seed", "3"]) == [*BASE, *kept, "--seed", "3"]
+    assert without_removed([*BASE, "--seed=3"]) == [*BASE, "--seed=3"]
 
 
 @pytest.mark.parametrize("backend", ["nested", "varlen", "flash"])
