@@ -33,7 +33,6 @@ NUMBER_OF_CUDA = 1  # in c10::DeviceType
 REGISTER = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
 HOOKS = "_ZN2at6detail12getCUDAHooksEv"
 HALF = (torch.float16, torch.bfloat16)
-_torchs_attention = torch.nn.functional.scaled_dot_product_attention
 
 
 class WaitError(AssertionError):
@@ -83,8 +82,6 @@ def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *_: Any
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0) -> Tensor:
     """The operator that this kernel has in torch, where torch without CUDA would take that of a CPU."""
-    if q.is_nested:
-        return _torchs_attention(q, k, v, dropout_p=dropout_p)
     if _kernel(q, k, v, attn_mask) == SDPBackend.FLASH_ATTENTION.value:
         _require(q.size(-1) % 8 == 0, "torch pads such heads itself")
         found = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p)

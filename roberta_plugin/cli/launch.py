@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from roberta_plugin.launch.recipe import LaunchSettings, load_recipe, locate_in_recipe
+from roberta_plugin.launch.recipe import REMOVED, LaunchSettings, load_recipe, locate_in_recipe
 from roberta_plugin.settings import add_options
 
 
@@ -30,12 +30,14 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     """Add --config, the fields of `LaunchSettings`, and fairseq-train's arguments."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with any of these options, and train:")
     add_options(parser, LaunchSettings, skip=["train"], optional=["output_dir"])
+    for name in REMOVED:
+        parser.add_argument(f"--{name.replace('_', '-')}", help=argparse.SUPPRESS)
     parser.add_argument("train", nargs="*", metavar="-- DATA-BIN ...", help="fairseq-train's arguments")
 
 
 def recipe_of(args: argparse.Namespace) -> LaunchSettings:
     """The recipe of the options that `add_recipe_options` has added."""
-    names = {item.name for item in dataclasses.fields(LaunchSettings)} - {"train"}
+    names = {item.name for item in dataclasses.fields(LaunchSettings)} - {"train"} | REMOVED.keys()
     return load_recipe(args.config, flags={name: getattr(args, name) for name in names}, train=args.train)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from fairseq.criterions import register_criterion
-from torch import Tensor
 
 from roberta_plugin.criterions import metrics
 from roberta_plugin.criterions.base import FineTuningCriterion, LabelsConfig, by_example
@@ -44,9 +43,7 @@ class RaceCriterion(FineTuningCriterion):
             loss = (1 - self.smoothing) * loss - self.smoothing * even
         is_right = choices.detach().argmax(dim=1).eq(labels)  # (B,)
         log = {"num_correct": is_right.sum(), "num_counted": len(labels)}
-        if model.training:
-            log |= chance(sample["offsets"].diff())
-        else:
+        if not model.training:
             for index, level in enumerate(LEVELS):
                 is_in_level = sample["columns"]["level"].eq(index)
                 log[f"num_correct_{level}"] = (is_right & is_in_level).sum()
@@ -66,10 +63,3 @@ class RaceCriterion(FineTuningCriterion):
             if num_counted > 0:
                 num_correct = sum(output.get(f"num_correct{group}", 0) for output in outputs)
                 metrics.log_quotient(f"accuracy{group}", num_correct, num_counted)
-
-
-def chance(counts: Tensor) -> dict[str, Tensor]:
-    """Sums for guessing, of questions with these numbers of options (B,); see `degenerate_run.Sums`."""
-    share = 1.0 / counts
-    sums = {"chance_loss": -share.log(), "chance_correct": share, "chance_variance": share * (1 - share)}
-    return {name: values.sum() for name, values in sums.items()}

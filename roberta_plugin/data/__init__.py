@@ -22,7 +22,6 @@ In every epoch, by `fairseq-train`:
     block_batches        positions of the epoch                  -> block addresses of batches, for any number of ranks
     pair_chunks          lines of the .bin                       -> sentences that become a pair (--input-format)
     pairs                (seed, pass, pair)                      -> two texts, as ids and segments (B, T)
-    bert_pairs           BERT's own pairs -> a table of them     in place of drawn ones (--bert-pairs)
     dynamic_masking      ids (B, T)                              -> masked input (B, T) and targets (B, T)
     batches              blocks                                  -> padded arrays (B, T), or one row (--pack-sequences)
     block_dataset        addresses (pass, block)                 -> whole batches, as fairseq's trainer requests them

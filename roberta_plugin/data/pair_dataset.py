@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.batches import pad_width
-from roberta_plugin.data.bert_pairs import BertPairs
 from roberta_plugin.data.block_order import Addresses, EpochOrder
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset
@@ -39,7 +38,7 @@ class PairDataset(MaskedLMDataset):
 
     def __init__(
         self,
-        sources: Sequence[PairSource | BertPairs],
+        sources: Sequence[PairSource],
         masker: Masker,
         *,
         eos_id: int,
@@ -54,7 +53,7 @@ class PairDataset(MaskedLMDataset):
         self._num_blocks = [len(source) for source in sources]
         self._offsets = np.concatenate([[0], np.cumsum(self._num_blocks)])
 
-    def _seed_of(self, source: PairSource | BertPairs) -> tuple[int, int]:
+    def _seed_of(self, source: PairSource) -> tuple[int, int]:
         """Seed of the random numbers of one file."""
         return self._seed_of_shard, self.sources.index(source)
 

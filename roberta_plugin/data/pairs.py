@@ -9,7 +9,7 @@ those of BERT's create_pretraining_data.py (Devlin et al. 2019, appendix A.2):
     - Too long a pair loses tokens one by one, the longer text first, from its front or its back at random.
 
 BERT reads documents in order, draws as it goes, and writes the pairs to a file. Here a pair is computed from its index,
-so no pair has to be stored and any process can make any of them (`bert_pairs` stores BERT's own). The differences:
+so no pair has to be stored and any process can make any of them. The differences:
 
     - The chunks are fixed (`pair_chunks`). Text that BERT puts back begins its next chunk; here it is A of
       a second pair, with another random text. A pass of J chunks of several sentences and K single sentences has

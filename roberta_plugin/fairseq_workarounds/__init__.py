@@ -66,10 +66,8 @@ Each fault has a number and the file that works around it:
 21. **Logging waits for the GPU number by number** (`log_output`). After each update, fairseq reads the loss, the
    perplexity and the norm of the gradient from the GPU, and with several ranks every sum that is logged: 4 waits, or
    25. All of them are read at once here.
-22. **Checkpoints stop all GPUs until they are written** (`background_checkpoints`). fairseq's
-   --write-checkpoints-asynchronously (with iopath) writes to the final name at once, makes no `checkpoint_last.pt` when
-   another file is due, and a write that fails does not end the training. --background-checkpoints copies the state to
-   host memory (`host_copy.py`); a thread then runs fairseq's own save, with 3 and 11.
+22. **An option of an earlier version is "unrecognized"** (`removed_options`), after the usage of all others. One line
+   says what to do instead; a checkpoint with such an option loads.
 23. **Importing fairseq imports scikit-learn and `scipy.stats`** (`fairseq_import`) for a few metrics of its own: 800
    modules of 3,000, 30 % of the time, 70 MB per process. In programs of ours (jobs of `roberta launch`, `roberta`,
    `RobertaHub`) the first call of such a metric imports them.
@@ -88,7 +86,7 @@ Each fault has a number and the file that works around it:
 from roberta_plugin.fairseq_workarounds import log_output  # isort: skip  -- before anything else of fairseq is imported
 from typing import Any
 
-from fairseq import checkpoint_utils, options, utils
+from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
@@ -97,12 +95,12 @@ from fairseq.optim import AMPOptimizer
 from fairseq.trainer import Trainer
 
 from roberta_plugin.fairseq_workarounds import (
-    background_checkpoints,
     checkpoints,
     command_line,
     half_precision,
     hooks,
     lost_ranks,
+    removed_options,
     resuming,
     save_dir_lock,
     stopping,
@@ -112,21 +110,18 @@ from roberta_plugin.fairseq_workarounds import (
 # begins first and ends last; the last one calls fairseq's function, or replaces it.
 LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     # The options of a command.
-    (options, "parse_args_and_arch"): [command_line.parse_args_and_arch],
+    (options, "parse_args_and_arch"): [removed_options.parse_args_and_arch, command_line.parse_args_and_arch],
     (hooks.PROGRAM, "convert_namespace_to_omegaconf"): [command_line.convert_namespace_to_omegaconf],
     (data_utils, "raise_if_valid_subsets_unintentionally_ignored"): [command_line.check_valid_subsets],
     # A training, epoch by epoch.
-    (hooks.PROGRAM, "main"): [background_checkpoints.main],
     (hooks.PROGRAM, "train"): [
         lost_ranks.train,  # names the lost rank in errors of all that follows
         resuming.train,  # a finished training neither handles signals nor begins an epoch
         stopping.train,  # ends the program when the epoch has been stopped, with its checkpoint written
-        background_checkpoints.train,  # waits for the last checkpoint as a part of the epoch, within reach of signals
     ],
     (hooks.PROGRAM, "validate_and_save"): [
         lost_ranks.validate_and_save,  # from its end on, this rank waits for data
         stopping.validate_and_save,  # may replace the validation and the checkpoint by one checkpoint
-        background_checkpoints.validate_and_save,  # the error of a failed checkpoint comes before the next one
     ],
     (hooks.PROGRAM, "validate"): [lost_ranks.validate],
     (Trainer, "train_step"): [lost_ranks.train_step],
@@ -142,19 +137,14 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
         checkpoints.load_checkpoint,  # removes unfinished files, under the lock
     ],
     (Trainer, "load_checkpoint"): [resuming.load_trainer],
-    (checkpoint_utils, "load_checkpoint_to_cpu"): [checkpoints.load_checked],
+    (checkpoint_utils, "load_checkpoint_to_cpu"): [removed_options.load_checkpoint_to_cpu, checkpoints.load_checked],
     (distributed_utils, "_broadcast_object_slow"): [checkpoints.broadcast_object],
     # A checkpoint is saved.
     (checkpoint_utils, "save_checkpoint"): [
         lost_ranks.save_checkpoint,  # its heartbeats say so as long as the training stands still
-        background_checkpoints.save_checkpoint,  # returns when the state is copied
     ],
     (Trainer, "save_checkpoint"): [resuming.save_trainer],
-    (utils, "move_to_cpu"): [background_checkpoints.move_to_cpu],
-    (checkpoint_utils, "torch_persistent_save"): [
-        background_checkpoints.persistent_save,  # hands the state over before anything is written
-        checkpoints.torch_persistent_save,
-    ],
+    (checkpoint_utils, "torch_persistent_save"): [checkpoints.torch_persistent_save],
     (checkpoint_utils, "_torch_persistent_save"): [checkpoints.save_once],
     (PathManager, "copy"): [checkpoints.atomic_copy],
     # The optimizers of --fp16, --bf16 and --amp.

@@ -34,7 +34,6 @@ _OF_TEXT = (
     "input_format",
     "sample_break_mode",
     "tokens_per_sample",
-    "bert_pairs",
     "short_seq_prob",
     "corpus_alpha",
     "seed",

@@ -34,7 +34,6 @@ from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 from torch.multiprocessing.spawn import ProcessExitedException
 
-from roberta_plugin.fairseq_workarounds import background_checkpoints
 from roberta_plugin.fairseq_workarounds.hooks import function_behind
 from roberta_plugin.fairseq_workarounds.resuming import UNFINISHED
 from roberta_plugin.stop_signals import StopSignals
@@ -188,7 +187,6 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
             return result
         if cfg.checkpoint.write_checkpoints_asynchronously:
             PathManager.async_close()
-        background_checkpoints.writer.wait()
         if dist.is_initialized():  # rank 0 is still writing, and the launcher may kill all ranks once one has exited
             dist.barrier(distributed_utils.get_global_group())
         logger.info(farewell(cfg.checkpoint, updates=trainer.get_num_updates()))

@@ -5,7 +5,7 @@
     snapshot.py      the code and the config -> the run folder; the job runs this copy
     submission.py    LaunchSettings, or a sweep's function -> batch script -> job       ^ on the login node
     ---------------------------------------------------------------------------------------------------
-    node.py          code and environment on the nodes' disks, a free port     v on the cluster, in order
+    node.py          a free port on the first node                             v on the cluster, in order
     rendezvous.py    SLURM's environment -> rank, world size, address            (each rank, down to update_hook.py)
     preflight.py     is every rank there, does every GPU compute, does an all-reduce add up?
     job.py           one rank, by submitit or torchrun: newest whole checkpoint, fairseq-train, finished or stopped

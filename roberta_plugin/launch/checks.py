@@ -11,12 +11,11 @@ import dataclasses
 import os
 import re
 import secrets
-import tarfile
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.launch import status
-from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
+from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.arguments import check_options
@@ -33,7 +32,7 @@ FREE = (
     *("pipeline", "zero", "use_sharded"),
     # logging, saving, validation, and the end of the run
     *("log", "tensorboard", "wandb", "azureml", "aim", "no_progress", "profile", "plasma", "suppress"),
-    *("reset_logging", "background_checkpoints", "save", "keep", "no_", "checkpoint", "write_checkpoints"),
+    *("reset_logging", "save", "keep", "no_", "checkpoint", "write_checkpoints"),
     *("load_checkpoint", "best_checkpoint", "maximize_best", "valid", "disable_valid", "ignore_unused_valid"),
     *("max_valid", "fixed_validation", "skip_invalid", "patience", "max_update", "max_epoch", "stop", "user_dir"),
     *("model_parallel", "use_plasma", "simul", "quant", "async", "combine_valid", "dataset_impl", "continue_once"),
@@ -53,7 +52,6 @@ def check_recipe(recipe: LaunchSettings) -> None:
     check_resources(recipe)
     if recipe.gpus_per_node < 1:
         raise ValueError(f"--gpus-per-node must be at least 1, got {recipe.gpus_per_node}.")
-    check_node_range(recipe)
     if recipe.max_requeues < 0 or recipe.checkpoint_minutes < 0:
         raise ValueError("--max-requeues and --checkpoint-minutes must not be negative.")
     if recipe.preflight_seconds <= 0:
@@ -61,7 +59,6 @@ def check_recipe(recipe: LaunchSettings) -> None:
     if recipe.port is not None and not 1024 <= recipe.port < 65535:
         raise ValueError(f"--port must lie between 1024 and 65534, got {recipe.port}.")
     check_container(recipe)
-    check_node_local(recipe)
     texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
     parsed = train_arguments.parse(complete(recipe))
@@ -82,62 +79,6 @@ def check_container(recipe: LaunchSettings) -> None:
             f"--output-dir {recipe.output_dir}: its full path must not hold a comma, which separates the folders that "
             "a container sees."
         )
-
-
-def check_node_local(recipe: LaunchSettings) -> None:
-    """Refuse a node-local copy that the batch script could not make, or that has no effect.
-
-    Raises:
-        ValueError: for a folder that is no absolute path, or options that exclude each other.
-        FileNotFoundError: for an archive that is missing.
-    """
-    if recipe.node_local is None:
-        if recipe.packed_env is not None:
-            raise ValueError("--packed-env needs --node-local, the folder in which each node unpacks it.")
-        return
-    variable = r"\$(\w+|\{\w+\})"
-    if not re.fullmatch(rf"(/|{variable})([\w/.+@,-]|{variable})*", recipe.node_local):
-        raise ValueError(
-            f"--node-local {recipe.node_local!r} must be a full path, or begin with a variable of the job such as "
-            "$TMPDIR, without spaces and quotes."
-        )
-    if recipe.container is not None:
-        raise ValueError(
-            "--node-local and --container exclude each other: the files of an image are on the node already."
-        )
-    if recipe.packed_env is None:
-        return
-    if recipe.conda is not None:
-        raise ValueError("--packed-env and --conda exclude each other: both name the Python of the ranks.")
-    if not recipe.packed_env.is_file():
-        raise FileNotFoundError(f"--packed-env {recipe.packed_env} does not exist: correct the path.")
-    if not tarfile.is_tarfile(recipe.packed_env):
-        raise ValueError(
-            f"--packed-env {recipe.packed_env} is not a tar archive (.tar, .tar.gz, .tar.bz2 or .tar.xz): pack the "
-            "environment with conda-pack or venv-pack."
-        )
-
-
-def check_node_range(recipe: LaunchSettings) -> None:
-    """Refuse a range of nodes over which the batch would change.
-
-    Raises:
-        ValueError: for an empty range, a recipe without the batch of an update, or one that cannot be shared out.
-    """
-    if recipe.min_nodes is None:
-        return
-    if not 1 <= recipe.min_nodes <= recipe.nodes:
-        raise ValueError(
-            f"--min-nodes must lie between 1 and --nodes ({recipe.nodes}), got {recipe.min_nodes}: write --nodes "
-            "96-128, the smaller number first."
-        )
-    if recipe.batch_sequences is None and recipe.batch_tokens is None:
-        raise ValueError(
-            f"--nodes {recipe.min_nodes}-{recipe.nodes} needs --batch-sequences: without it an update would be smaller "
-            "on fewer nodes."
-        )
-    for nodes in range(recipe.min_nodes, recipe.nodes):
-        batch_arguments(dataclasses.replace(recipe, nodes=nodes))
 
 
 def check_run_dir(output_dir: Path) -> None:
@@ -172,7 +113,7 @@ def check_cluster(recipe: LaunchSettings) -> None:
     Raises:
         ValueError: for a partition that is unknown or too small, or a run folder whose job is still active.
     """
-    check_partition(dataclasses.replace(recipe, nodes=recipe.fewest_nodes))
+    check_partition(recipe)
     before = status.read_launch(recipe.output_dir)
     if before is not None and before.job_id is not None:
         state = slurm_commands.job_state(before.job_id)
@@ -214,6 +155,9 @@ def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[s
     before = status.read_launch(recipe.output_dir)
     if before is None:
         return ()
+    from roberta_plugin.fairseq_workarounds.removed_options import without_removed
+
+    before = dataclasses.replace(before, arguments=tuple(without_removed(before.arguments)))
     found = _batch_changes(recipe, before)
     if before.arguments:
         found += _update_changes(recipe, before, arguments)

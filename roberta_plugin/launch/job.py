@@ -40,10 +40,9 @@ import torch.distributed as dist
 
 from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
 from roberta_plugin.files import atomic_write
-from roberta_plugin.launch import checks, node, preflight, restart, status
-from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
+from roberta_plugin.launch import checks, preflight, restart, status
+from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
-from roberta_plugin.launch.snapshot import arguments_with_code
 from roberta_plugin.stop_signals import StopSignals
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.job_environment import keep_secrets, written_variables
@@ -51,7 +50,6 @@ from roberta_plugin.training.job_environment import keep_secrets, written_variab
 logger = logging.getLogger(__name__)
 
 PORT_VARIABLE = "ROBERTA_PORT"  # the batch script has looked for a free one
-NODE_FOLDER_VARIABLE = "ROBERTA_NODE_FOLDER"  # where `node.py` has copied the code, on every node
 PREEMPTION = signal.Signals[f"SIG{os.environ.get('SUBMITIT_PREEMPT_SIGNAL', 'USR2')}"]
 STOP_SIGNALS = (PREEMPTION, signal.SIGTERM)
 LAST = "checkpoint_last.pt"
@@ -87,31 +85,16 @@ class TrainingJob:
 
     def _start(self) -> Any:
         with StopSignals(STOP_SIGNALS) as stop:
-            if self._node_folder is not None:
-                node.remove_at_exit(Path(self._node_folder))
             rank_info = rank_from_environment(
                 num_nodes=self.recipe.nodes,
-                min_nodes=self.recipe.min_nodes,
                 ranks_per_node=self.recipe.gpus_per_node,
                 port=int(os.environ.get(PORT_VARIABLE) or self.recipe.port or port_of(self.recipe.output_dir)),
             )
             _log_to_stdout()
-            hook = self.on_nodes(len(rank_info.hosts))._train(rank_info, stop)
+            hook = self._train(rank_info, stop)
             for number in STOP_SIGNALS:  # they come too late, and submitit would requeue the job once more
                 stop.handlers_before[number] = signal.SIG_IGN
             return hook
-
-    @property
-    def _node_folder(self) -> str | None:
-        """This node's copy of the code; None without --node-local, even if another job's variable is inherited."""
-        return None if self.recipe.node_local is None else os.environ.get(NODE_FOLDER_VARIABLE)
-
-    def on_nodes(self, num_nodes: int) -> TrainingJob:
-        """This job on the number of nodes that it was given now, which share out the same batch."""
-        if num_nodes == self.recipe.nodes:
-            return self
-        recipe = dataclasses.replace(self.recipe, nodes=num_nodes)
-        return TrainingJob(recipe=recipe, arguments=(*self.arguments, *batch_arguments(recipe)))
 
     def _end(self, hook: Any, rank_info: RankInfo) -> None:
         """Do the last steps while the other ranks still wait, so that all end together."""
@@ -164,11 +147,8 @@ class TrainingJob:
         from roberta_plugin.fairseq_workarounds import lost_ranks
 
         lost_ranks.on_lost.append(self._note_failure)
-        arguments = self.arguments
-        if self._node_folder is not None:
-            arguments = arguments_with_code(arguments, folder=Path(self._node_folder))
         end = functools.partial(self._end, hook, rank_info)
-        _run_fairseq(hook, rank_info, arguments, is_cpu=self.recipe.is_cpu, at_end=end)
+        _run_fairseq(hook, rank_info, self.arguments, is_cpu=self.recipe.is_cpu, at_end=end)
         return hook
 
     def _prepare_checkpoints(self) -> str:

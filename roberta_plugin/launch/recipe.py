@@ -20,6 +20,14 @@ from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
 from roberta_plugin.training.options_file import locate, named_options, read_yaml, to_arguments
 from roberta_plugin.training.resources import Resources, read_resources, with_entries
 
+_ON_DISKS = "use a container, or unpack the packages on each node's disk by lines of setup, as in slurm/README.md"
+REMOVED = {
+    "node_local": _ON_DISKS,
+    "packed_env": _ON_DISKS,
+    "min_nodes": "give one number; the same command with another --nodes resumes on as many",
+}
+"""A setting of earlier versions -> what to do instead."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchSettings(Resources):
@@ -31,17 +39,10 @@ class LaunchSettings(Resources):
     gpus_per_node: int = setting(
         1, "GPUs per node, as 8 or h100:8, each with one process; with --cpu in the recipe, processes per node"
     )
-    min_nodes: int | None = setting(None, "start with this many nodes if no more are free (nodes: 96-128 says both)")
     time: str = setting("1-00:00:00", "time limit of one start: minutes, HH:MM:SS or D-HH:MM:SS")
     container: str | None = setting(None, "container image to run in")
     container_runtime: str = setting("pyxis", "runtime of the container: pyxis (srun's options) or apptainer")
     container_mounts: str | None = setting(None, "HOST:CONTAINER,... folders that the container sees")
-    node_local: str | None = setting(
-        None, "folder on each node's own disk, as /tmp or $TMPDIR: ranks import from a copy of the code there"
-    )
-    packed_env: Path | None = setting(
-        None, "archive of a Python environment (conda-pack, venv-pack), unpacked in --node-local; ranks use its Python"
-    )
     port: int | None = setting(
         None,
         "first port to try on rank 0's node; the next one serves the pre-flight (default: from the run folder)",
@@ -55,13 +56,8 @@ class LaunchSettings(Resources):
 
     @property
     def num_gpus(self) -> int:
-        """Processes of the job, one per GPU; the most, if the number of nodes is a range."""
+        """Processes of the job, one per GPU."""
         return self.nodes * self.gpus_per_node
-
-    @property
-    def fewest_nodes(self) -> int:
-        """The smallest number of nodes with which the job starts."""
-        return self.nodes if self.min_nodes is None else self.min_nodes
 
     @property
     def is_cpu(self) -> bool:
@@ -99,7 +95,7 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
         if not values.get("output_dir"):
             file = config or "a config file"
             raise ValueError(f"No run folder is given: write --output-dir FOLDER, or output_dir: in {file}.")
-        values.update(_node_range(values.get("nodes")))
+        _check_removed(values, where)
         hint = "; options of fairseq-train belong under train"
         return read_resources({**values, "train": arguments}, where=where, kind=LaunchSettings, hint=hint)
     except ValueError as error:
@@ -123,10 +119,13 @@ def locate_in_recipe(config: Path, message: str) -> str:
     return str(config)
 
 
-def _node_range(text: Any) -> dict[str, str]:
-    """Both numbers of `nodes: 96-128`; nothing for a plain number."""
-    match = re.fullmatch(r"\s*(\d+)-(\d+)\s*", str(text))
-    return {} if match is None else {"min_nodes": match[1], "nodes": match[2]}
+def _check_removed(values: Mapping[str, Any], where: str) -> None:
+    """Refuse settings of earlier versions, `nodes: 96-128` among them, with what to do instead."""
+    for name, instead in REMOVED.items():
+        if name in values and values[name] is not None and not is_null(values[name]):
+            raise ValueError(f"{where}: --{name.replace('_', '-')} was removed: {instead}.")
+    if re.fullmatch(r"\s*\d+-\d+\s*", str(values.get("nodes"))):
+        raise ValueError(f"{where}: --nodes {values['nodes']}, a range, was removed: {REMOVED['min_nodes']}.")
 
 
 def _read(config: Path) -> dict[str, Any]:

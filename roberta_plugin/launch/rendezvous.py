@@ -54,16 +54,14 @@ def rank_from_environment(
     num_nodes: int,
     ranks_per_node: int,
     port: int,
-    min_nodes: int | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> RankInfo:
     """Read this process's rank from SLURM's variables.
 
     Args:
-        num_nodes: nodes of the recipe; with `min_nodes`, the most.
+        num_nodes: nodes of the recipe.
         ranks_per_node: processes on each of them.
         port: of rank 0.
-        min_nodes: the fewest nodes, if any number from there to `num_nodes` is right.
         environment: where SLURM's variables are.
 
     Raises:
@@ -77,9 +75,6 @@ def rank_from_environment(
         )
     rank, world_size, local_rank, node = (int(environment[name]) for name in names[:4])
     hosts = expand_node_list(environment["SLURM_JOB_NODELIST"])
-    least = num_nodes if min_nodes is None else min_nodes
-    if least <= len(hosts) <= num_nodes:
-        num_nodes = len(hosts)
     expected = num_nodes * ranks_per_node
     if world_size != expected or len(hosts) != num_nodes:
         raise RuntimeError(

@@ -203,7 +203,7 @@ def note_failure(
     *,
     job_id: str,
     attempt: int,
-    rank: int | None,
+    rank: int,
     host: str,
     error: BaseException,
     node: int = 0,
@@ -216,10 +216,9 @@ def note_failure(
     """
     path = failure_path(output_dir, job_id, attempt)
     path.parent.mkdir(exist_ok=True)
-    who = host if rank is None else f"rank {rank} on {host}"
-    reason = f"{who}: {type(error).__name__}: {error}"
+    reason = f"rank {rank} on {host}: {type(error).__name__}: {error}"
     content = {"rank": rank, "node": node, "reason": reason, "is_preflight": is_preflight, "nodes": list(nodes)}
-    own = path.with_name(f".{path.name}.{node if rank is None else rank}.tmp")
+    own = path.with_name(f".{path.name}.{rank}.tmp")
     own.write_text(json.dumps(content), encoding="utf-8")
     with suppress(FileExistsError):
         os.link(own, path)  # unlike a rename, a link fails if the file exists

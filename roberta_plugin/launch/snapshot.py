@@ -20,7 +20,6 @@ from importlib import metadata
 from pathlib import Path
 
 from roberta_plugin.files import NO_ROOM
-from roberta_plugin.launch.node import reason_of
 from roberta_plugin.launch.recipe import LaunchSettings, recipe_files
 from roberta_plugin.training.arguments import PACKAGE
 from roberta_plugin.training.job_environment import redacted_copy, written_variables
@@ -66,6 +65,13 @@ def copy_code(folder: Path, *, user_dirs: Collection[Path]) -> None:
                 remedy = "free some space there, and run the same command again."
             raise ValueError(f"{source} cannot be copied to {folder} ({reason}): {remedy}") from error
     unfinished.rename(folder / "code")
+
+
+def reason_of(error: OSError) -> str:
+    """Why a file or tree was not copied; the first entry of shutil's list of failures."""
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
+        return str(error.args[0][0][-1])
+    return f"{os.strerror(error.errno)}: {error.filename}" if error.errno and error.filename else str(error)
 
 
 def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> tuple[Path, bool]:
@@ -137,11 +143,11 @@ def user_dir_of(arguments: tuple[str, ...]) -> Path | None:
 
 
 def arguments_with_code(arguments: tuple[str, ...], *, folder: Path) -> tuple[str, ...]:
-    """The arguments with --user-dir, if there is one, in a copy of the code: a snapshot, or a node's copy of it.
+    """The arguments with --user-dir, if there is one, in the snapshot `folder`.
 
     Example:
-        arguments_with_code(("data", "--user-dir", "run/.snapshots/0/code/mine"), folder=Path("/tmp/roberta-run/7-0"))
-        ->  ("data", "--user-dir", "/tmp/roberta-run/7-0/code/mine")
+        arguments_with_code(("data", "--user-dir", "mine"), folder=Path("run/.snapshots/0"))
+        ->  ("data", "--user-dir", "run/.snapshots/0/code/mine")
     """
     if "--user-dir" not in arguments[:-1]:
         return arguments

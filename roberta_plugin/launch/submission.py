@@ -1,6 +1,6 @@
 """Resources and a callable -> batch script -> job or array of jobs, by submitit; a dry run writes nothing.
 
-    a free port, variables, modules, copies on the nodes    setup_lines
+    a free port, variables, modules                         setup_lines
     srun ... submitit ... job.py                            by submitit
     start again, or end                                     END_LINES, `restart.py`
 
@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
-import re
 import shlex
 import stat
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +24,8 @@ from typing import Any
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from roberta_plugin.launch import checks, node, status
-from roberta_plugin.launch.job import NODE_FOLDER_VARIABLE, PORT_VARIABLE, PREEMPTION, TrainingJob
+from roberta_plugin.launch import checks, status
+from roberta_plugin.launch.job import PORT_VARIABLE, PREEMPTION, TrainingJob
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.snapshot import (
@@ -45,7 +42,6 @@ from roberta_plugin.training.resources import Resources, submitit_parameters
 from roberta_plugin.training.slurm_commands import submission_environment
 
 MAX_TIMEOUTS = 100  # a run of a sweep may need many time limits
-REMOVE_S = 60  # for the removal of the copies on the nodes; a requeued job waits for two minutes anyway
 # From the end of the first rank to that of the last, without which srun would wait forever for a rank whose step daemon
 # has died; SLURM's KillWait (30 s) comes on top. The ranks end together, when rank 0 has written all it has to.
 WAIT_S = 10
@@ -84,7 +80,6 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
     recipe = dataclasses.replace(
         recipe,
         output_dir=recipe.output_dir.expanduser().absolute(),
-        packed_env=recipe.packed_env and recipe.packed_env.expanduser().absolute(),
         env=keep_secrets(recipe.env),
     )
     checks.check_recipe(recipe)
@@ -181,10 +176,6 @@ def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, An
     parameters = submitit_parameters(recipe, ntasks_per_node=recipe.gpus_per_node, has_gpus=not recipe.is_cpu)
     # --distribution=block: ranks fill one node after the other, as rendezvous.py expects
     parameters["additional_parameters"] = {"distribution": "block", **parameters["additional_parameters"]}
-    if recipe.min_nodes is not None:
-        # from a range, SLURM gives no more nodes than --ntasks-per-node times the fewest: srun alone divides the node
-        parameters["additional_parameters"]["nodes"] = f"{recipe.min_nodes}-{recipe.nodes}"
-        parameters["cpus_per_task"] *= parameters.pop("ntasks_per_node")
     return parameters | {
         "job_name": recipe.job_name,
         "stderr_to_stdout": True,
@@ -199,8 +190,6 @@ def srun_arguments(recipe: LaunchSettings) -> list[str]:
     logs = f"{recipe.output_dir}/logs/%j_%n_log.out"  # one for each node, and its lines with the ranks' numbers
     arguments = ["--kill-on-bad-exit=1", "--open-mode=append", "--label", f"--output={logs}"]
     arguments.append(f"--cpus-per-task={recipe.cpus_per_gpu}")
-    if recipe.min_nodes is not None:
-        arguments.append(f"--ntasks-per-node={recipe.gpus_per_node}")
     if recipe.container is not None and recipe.container_runtime == "pyxis":
         arguments.append(f"--container-image={recipe.container}")
         mounts = [f"{recipe.output_dir}:{recipe.output_dir}", recipe.container_mounts]
@@ -235,8 +224,6 @@ def _host_program(resources: Resources) -> str:
 
 def _python(recipe: LaunchSettings) -> str:
     """Python of the ranks."""
-    if recipe.packed_env is not None:
-        return f'"${NODE_FOLDER_VARIABLE}"/{node.ENVIRONMENT}/bin/python -P'
     if recipe.container is None:
         return _host_program(recipe)
     if recipe.container_runtime == "pyxis":
@@ -246,13 +233,10 @@ def _python(recipe: LaunchSettings) -> str:
     return " ".join(["apptainer exec --nv", output_dir, *mounts, shlex.quote(recipe.container), "python3 -P"])
 
 
-def environment_lines(
-    resources: Resources, *, snapshot: Path, code: str, before_activation: Sequence[str] = ()
-) -> list[str]:
+def environment_lines(resources: Resources, *, snapshot: Path, code: str) -> list[str]:
     """The variables of --env, modules, conda and `setup`, then PYTHONPATH with the code in front."""
     return [
         f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
-        *before_activation,
         *resources.activation,
         f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
     ]
@@ -261,16 +245,12 @@ def environment_lines(
 def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
     """The batch script before srun: ignore signals meant for the ranks; set up the environment."""
     first_port = recipe.port or port_of(recipe.output_dir)
-    code = shlex.quote(str(snapshot / "code"))
-    if recipe.node_local is not None:
-        code = f'"${NODE_FOLDER_VARIABLE}"/{node.CODE}'
-    copies = _copy_lines(recipe, snapshot=snapshot)
     return [
         f"trap : TERM USR1 {PREEMPTION.name.removeprefix('SIG')}",
         f"host_python={shlex.quote(sys.executable)}",  # outside of the container: this one, if the node has it
         '[ -x "$host_python" ] || host_python=python3',
         *_end_attempt(recipe, snapshot=snapshot),
-        *environment_lines(recipe, snapshot=snapshot, code=code, before_activation=copies),
+        *environment_lines(recipe, snapshot=snapshot, code=shlex.quote(str(snapshot / "code"))),
         f"port=$({_outside(snapshot, 'node.py')} port {first_port})",
         f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
         *_exports({"SLURM_WAIT": str(WAIT_S)}),
@@ -299,54 +279,16 @@ def nccl_variables(output_dir: Path) -> dict[str, str]:
 
 
 def _end_attempt(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """The end of the script: `restart.py` decides whether the job restarts, and gives its exit code.
-
-    Ranks that were killed have left their copies on the nodes. To requeue the job would end the removal, which
-    therefore comes first; after a stop the ranks have removed them, and the time that SLURM leaves may be short.
-    """
-    has_copies = recipe.node_local is not None
-    remove = [
-        f'on_each_node {REMOVE_S} remove "${NODE_FOLDER_VARIABLE}" & removal=$!',
-        "[ $code -eq 0 ] || wait $removal",
-    ]
+    """The end of the script: `restart.py` decides whether the job restarts, and gives its exit code."""
     return [
         "end_attempt() {",
         "code=$1",
-        *(remove if has_copies else []),
         f"{_outside(snapshot, 'restart.py')} --output-dir {shlex.quote(str(recipe.output_dir))} --code $code"
-        f" --num-nodes {recipe.fewest_nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
+        f" --num-nodes {recipe.nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
         "decided=$?",
         "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
-        *(["wait $removal"] if has_copies else []),
         "exit $decided",
         "}",
-    ]
-
-
-def _copy_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """Let `node.py` copy the code, and unpack the environment, once on each node."""
-    if recipe.node_local is None:
-        return []
-    output_dir = recipe.output_dir
-    plain = re.sub(r"[^\w.-]", "_", output_dir.name)
-    name = f"roberta-{plain}-{zlib.crc32(str(output_dir).encode()):08x}"
-    place = re.sub(  # $TMPDIR -> ${TMPDIR:-[TMPDIR is not set]}, which can be seen
-        r"\$\{?(\w+)\}?", lambda found: f"${{{found[1]}:-{node.UNSET.format(found[1])}}}", recipe.node_local.rstrip("/")
-    )
-    srun = "srun --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 --cpus-per-task=1"
-    srun += " --kill-on-bad-exit=1 --open-mode=append --label"
-    srun += f" --output={shlex.quote(f'{output_dir}/logs/%j_%n_log.out')}"
-    arguments = ["--code", str(snapshot / "code"), "--output-dir", str(output_dir)]
-    if recipe.packed_env is not None:
-        arguments += ["--environment", str(recipe.packed_env)]
-    return [
-        f'export {NODE_FOLDER_VARIABLE}="{place}/{name}/$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}"',
-        "on_each_node() {",
-        "seconds=$1; shift",
-        f'timeout --kill-after=10 "$seconds" {srun} {_outside(snapshot, "node.py")} "$@"',
-        "}",
-        f"on_each_node {math.ceil(recipe.preflight_seconds)} copy"
-        f' "${NODE_FOLDER_VARIABLE}" {shlex.join(arguments)} || end_attempt $?',
     ]
 
 

@@ -43,7 +43,7 @@ class Failures:
         return DAY_S / self.per_day * GPUS_OF_RATE / num_gpus if self.per_day else math.inf
 
 
-def goodput(interval: float, *, stall: float, restart: float, between_failures: float, delay: float = 0.0) -> float:
+def goodput(interval: float, *, stall: float, restart: float, between_failures: float) -> float:
     """The fraction of time with kept work; all in seconds.
 
     Args:
@@ -51,17 +51,14 @@ def goodput(interval: float, *, stall: float, restart: float, between_failures: 
         stall: time for which a checkpoint stops the training, C.
         restart: from a failure to the next update, R.
         between_failures: mean time between failures of the job, M; infinite: none.
-        delay: until a checkpoint that is written in the background is safe. A failure before that loses an interval
-            more, as often as it falls into this time: `delay` of work a failure in the mean.
     """
     if math.isinf(between_failures):
         return interval / (interval + stall)
     rate = 1 / between_failures
     try:
-        kept = interval * rate / (math.exp(restart * rate) * math.expm1((interval + stall) * rate))
+        return interval * rate / (math.exp(restart * rate) * math.expm1((interval + stall) * rate))
     except OverflowError:
         return 0.0
-    return max(0.0, kept * (1 - delay * rate))
 
 
 def best_interval(*, stall: float, between_failures: float) -> float:

@@ -67,7 +67,6 @@ class Training:
     recompute: bool = False
     save_minutes: float = 0.0  # between checkpoints by the clock; 0: none
     save_updates: int = 0  # between checkpoints by updates; 0: none
-    saves_in_background: bool = False
     may_differ: bool = True  # whether the GPUs' batches may differ by a sequence, as those of the pretraining task
     overlaps: bool = True  # whether the all-reduce overlaps the backward pass: torch's DDP, not legacy_ddp
 
@@ -137,7 +136,6 @@ def training_of(
         overlaps=parsed.ddp_backend not in ("legacy_ddp", "no_c10d"),
         save_minutes=recipe.checkpoint_minutes,
         save_updates=int(parsed.save_interval_updates or 0),
-        saves_in_background=bool(getattr(parsed, "background_checkpoints", False)),
         recompute=bool(getattr(parsed, "checkpoint_activations", False)),
     )
 

@@ -27,7 +27,6 @@ from roberta_plugin.training.batch_size import BatchPlan, plan_batch
 BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight
 BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; nothing hides the all-reduce of the last bucket
 FILES_PER_SAVE = 2  # the checkpoint under its own name, and checkpoint_last.pt
-HOST_COPY_GB_S = 10.0  # of a state, from a GPU to page-locked memory; an assumption: PCIe 4.0 x16 has 32 nominally
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,22 +102,16 @@ def batch_of(training: Training, *, num_gpus: int, most_per_gpu: int) -> BatchPl
 def saving_share(training: Training, *, step: float, machine: Machine) -> float:
     """Fraction of time lost to checkpoints.
 
-    Rank 0 writes the checkpoint, then its copy checkpoint_last.pt, and the other ranks wait; in the background, they
-    wait for the copy of the state, and for the previous checkpoint if it is not written yet.
+    Rank 0 writes the checkpoint, then its copy checkpoint_last.pt, and the other ranks wait.
 
-    Example: 5.7 GB twice at 1 GB/s every 15 minutes  ->  11.4 / 900 = 1.3 %; in the background 0.57 / 900 = 0.06 %.
+    Example: 5.7 GB twice at 1 GB/s every 15 minutes  ->  11.4 / 900 = 1.3 %.
     """
-    written, copied = write_seconds(training, machine=machine)
-    periods = _periods(training, step=step)
-    if not training.saves_in_background:
-        return sum(written / period for period in periods)
-    return sum(max(copied, written - period) / period for period in periods)
+    return sum(write_seconds(training, machine=machine) / period for period in _periods(training, step=step))
 
 
-def write_seconds(training: Training, *, machine: Machine) -> tuple[float, float]:
-    """Seconds to write a checkpoint, and to copy the state from the GPU."""
-    size = checkpoint_bytes(training.shape, training.precision) / 1e9
-    return FILES_PER_SAVE * size / machine.write_gb_s, size / HOST_COPY_GB_S
+def write_seconds(training: Training, *, machine: Machine) -> float:
+    """Seconds to write a checkpoint."""
+    return FILES_PER_SAVE * checkpoint_bytes(training.shape, training.precision) / 1e9 / machine.write_gb_s
 
 
 def _periods(training: Training, *, step: float) -> list[float]:
@@ -143,7 +136,6 @@ def goodput_of(training: Training, row: Row, *, machine: Machine, failures: Fail
         stall=row.saving / saves,
         restart=failures.restart_s,
         between_failures=between,
-        delay=write_seconds(training, machine=machine)[0] if training.saves_in_background else 0.0,
     )
     if kept < 1e-6:
         raise ValueError(
@@ -190,8 +182,7 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine, failu
         f"Memory on {rows[0].num_gpus} GPUs: weights, gradients and optimizer {memory.states / 1e9:.1f} GB, buckets "
         f"{memory.buckets / 1e9:.1f} GB, activations {memory.activations / 1e9:.1f} GB, CUDA about 1 GB.",
         f"A checkpoint: {checkpoint_bytes(shape, training.precision) / 1e9:.1f} GB, written twice at "
-        f"{machine.write_gb_s:g} GB/s"
-        + (f" in the background, copied at {HOST_COPY_GB_S:g} GB/s." if training.saves_in_background else "."),
+        f"{machine.write_gb_s:g} GB/s.",
         batch_advice(training, rows[0], machine=machine),
     ]
     if failures is not None:
@@ -243,10 +234,9 @@ def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
 def failure_advice(training: Training, row: Row, *, machine: Machine, failures: Failures) -> str:
     """The assumed failures, and the best time between checkpoints for the number of GPUs of `row`."""
     between = failures.between(row.num_gpus)
-    written, copied = write_seconds(training, machine=machine)
-    stall, delay = (copied, written) if training.saves_in_background else (written, 0.0)
-    best = max(best_interval(stall=stall, between_failures=between), delay)
-    reached = goodput(best, stall=stall, restart=failures.restart_s, between_failures=between, delay=delay)
+    stall = write_seconds(training, machine=machine)
+    best = best_interval(stall=stall, between_failures=between)
+    reached = goodput(best, stall=stall, restart=failures.restart_s, between_failures=between)
     return (
         f"Failures: {failures.per_day:g} a day on {GPUS_OF_RATE:,} GPUs ("
         + ", ".join(f"{name}: {rate:.2g}" for name, rate in PUBLISHED.items())

@@ -47,14 +47,6 @@ def check_training_options(cfg: Any) -> None:
             "--fp16 does not work with --cpu, because fairseq collects the gradients on a GPU: give --bf16 instead, or "
             "--fp16-no-flatten-grads as well."
         )
-    given = [
-        getattr(getattr(cfg, section, None), name, getattr(cfg, name, False))
-        for section, name in (("task", "background_checkpoints"), ("checkpoint", "write_checkpoints_asynchronously"))
-    ]
-    if all(given):
-        raise ValueError(
-            "--background-checkpoints and --write-checkpoints-asynchronously are both given: leave out the second."
-        )
 
 
 class Ignored(NamedTuple):

@@ -12,7 +12,7 @@ roberta_embedding             vectors of texts
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -20,7 +20,6 @@ from typing import Any, Optional
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from numpy.typing import NDArray
 from omegaconf import II
@@ -34,7 +33,6 @@ from roberta_plugin.finetuning.examples_dataset import (
     WindowsDataset,
 )
 from roberta_plugin.finetuning.glue.tasks import TASKS
-from roberta_plugin.finetuning.race.degenerate_run import DEFAULT_PATIENCE, DegenerateRunWatch, Sums
 from roberta_plugin.kinds.embedding import Embedding
 from roberta_plugin.models.checkpoints.fitting import SEGMENTS
 from roberta_plugin.settings import setting
@@ -43,15 +41,6 @@ from roberta_plugin.tasks.finetuning import FineTuningConfig, FineTuningTask, ne
 logger = logging.getLogger(__name__)
 
 SENTENCE_LAYERS = 2  # Liu and Lapata 2019, section 3.2: the best of 1, 2 and 3
-# Names in `Sums` -> keys in the criterion's log
-_KEYS = {
-    "questions": "num_counted",
-    "loss": "loss",
-    "chance_loss": "chance_loss",
-    "correct": "num_correct",
-    "chance_correct": "chance_correct",
-    "chance_variance": "chance_variance",
-}
 
 
 @register_task("roberta_sentence_prediction", dataclass=FineTuningConfig)
@@ -171,59 +160,11 @@ class RobertaTaggingTask(FineTuningTask):
     dataset_class = TaggingDataset
 
 
-@dataclass
-class RaceConfig(FineTuningConfig):
-    """Options of the multiple-choice task."""
-
-    degenerate_patience: int = setting(
-        DEFAULT_PATIENCE,
-        "training updates in a row with loss and accuracy at chance after which the run is called "
-        "degenerate; 0: never. A resumed run starts counting again",
-    )
-    degenerate_action: ChoiceEnum(["warn", "stop"]) = setting(  # type: ignore[valid-type]
-        "warn", "what follows then: a warning in the log, or the end of the run with an error"
-    )
-
-
-@register_task("race", dataclass=RaceConfig)
+@register_task("race", dataclass=FineTuningConfig)
 class RaceTask(FineTuningTask):
     """Scores each option of a question; the highest score is the answer."""
 
-    cfg: RaceConfig
     name = "race"
-
-    def __init__(self, cfg: RaceConfig, *arguments: Any) -> None:
-        super().__init__(cfg, *arguments)
-        self.watch = DegenerateRunWatch(cfg.degenerate_patience) if cfg.degenerate_patience else None
-
-    @classmethod
-    def check_options(cls, cfg: Any) -> None:
-        """See `BlockTask`."""
-        super().check_options(cfg)
-        if cfg.degenerate_patience < 0:
-            raise ValueError(
-                f"--degenerate-patience must be a number of updates, or 0 to switch it off, got "
-                f"{cfg.degenerate_patience}."
-            )
-
-    def reduce_metrics(self, logging_outputs: Iterable[Mapping[str, Any]], criterion: Any) -> None:
-        """Log what the criterion logs, and watch for a degenerate run, once an update.
-
-        Raises:
-            RuntimeError: if the run is degenerate and --degenerate-action is stop.
-        """
-        outputs = list(logging_outputs)
-        super().reduce_metrics(outputs, criterion)
-        if self.watch is None or not any("chance_loss" in output for output in outputs):
-            return  # validation has no chance_loss
-        message = self.watch.see(
-            Sums(**{name: float(sum(output.get(key, 0) for output in outputs)) for name, key in _KEYS.items()})
-        )
-        if message is None:
-            return
-        if self.cfg.degenerate_action == "stop":
-            raise RuntimeError(message)
-        logger.warning(message)
 
 
 @dataclass

@@ -17,7 +17,6 @@ from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import register_task
 
-from roberta_plugin.data.bert_pairs import BertPairs, open_bert_pairs
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.count_baselines import CountBaselines, baselines_of, standing
@@ -247,18 +246,11 @@ class RobertaMaskedLMTask(BlockTask):
             say = logger.info if loss < found.unigram else logger.warning
             say(standing(loss, found.losses(), what=f"On {split}, the model"))
 
-    def open(self, prefix: str) -> SplitFile | PairSource | BertPairs:
+    def open(self, prefix: str) -> SplitFile | PairSource:
         """Open one .bin file, cut it into blocks or pairs, and log their number."""
         tokens = MmapTokens(prefix)
         if self.pair_format is not None:
             targets = Targets(self.cfg.tokens_per_sample - NUM_SPECIALS, self.cfg.short_seq_prob)
-            if num_draws := getattr(self.cfg, "bert_pairs", 0):
-                drawn = open_bert_pairs(tokens, targets=targets, num_draws=num_draws, seed=self.cfg.seed)
-                logger.info(
-                    f"{prefix}: {len(drawn):,} pairs in {num_draws} draws over the text, "
-                    f"{1 - drawn.num_following / max(1, len(drawn)):.1%} random"
-                )
-                return drawn
             return open_pairs(tokens, pair_format=self.pair_format, targets=targets)
         blocks = open_blocks(
             tokens,
@@ -336,7 +328,7 @@ def open_pairs(tokens: MmapTokens, *, pair_format: PairFormat, targets: Targets)
     return source
 
 
-def num_blocks(source: SplitFile | PairSource | BertPairs) -> int:
+def num_blocks(source: SplitFile | PairSource) -> int:
     """Blocks, or pairs, of one .bin file."""
     return len(source.blocks) if isinstance(source, SplitFile) else len(source)
 

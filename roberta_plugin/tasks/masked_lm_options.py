@@ -51,11 +51,6 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         "= pairs of sentences; both need one sentence a line (default: as --sample-break-mode says)",
     )
     short_seq_prob: float = setting(0.0, "share of segment pairs that are shorter, of random length (BERT: 0.1)")
-    bert_pairs: int = setting(
-        0,
-        "for segment pairs: draw them N times over the text, exactly as BERT's create_pretraining_data "
-        "does (BERT: 10); an epoch is all of them. 0: new pairs in every epoch, of which half are consecutive",
-    )
     next_sentence_prediction: bool = setting(
         False, "for pairs: predict as well whether the second text follows the first, as BERT does"
     )
@@ -93,13 +88,6 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         "blocks of an update on all ranks together, exactly, also where ranks x --update-freq does not "
         "divide it: the sizes of its batches then differ by one. `roberta launch` and `roberta train` set it "
         "(default: --batch-size x ranks x --update-freq)",
-    )
-    background_checkpoints: bool = setting(
-        False,
-        "stop for a checkpoint only while the state is copied to the memory of rank 0's host (18 bytes per "
-        "parameter in bf16, 12 in fp32), and write it while the training continues; one at a time. Unlike with "
-        "--write-checkpoints-asynchronously, files appear complete and checked, checkpoint_last.pt and "
-        "checkpoint_best.pt are made, old files are deleted last, and a failure ends the training",
     )
     no_baselines: bool = setting(
         False,
@@ -166,12 +154,6 @@ def check_format(cfg: RobertaMaskedLMConfig) -> None:
     if cfg.short_seq_prob and str(given) != "segment-pair":
         raise ValueError(
             f"--short-seq-prob {cfg.short_seq_prob} is for --input-format segment-pair only: leave it out."
-        )
-    bert_pairs = getattr(cfg, "bert_pairs", 0)
-    if bert_pairs < 0 or (bert_pairs and str(given) != "segment-pair"):
-        raise ValueError(
-            f"--bert-pairs {bert_pairs} must be 0 or more, and is for --input-format segment-pair only: leave it out, "
-            "or give that format."
         )
     if pair_format(cfg) is None:
         for option in ("next_sentence_prediction", "no_segment_embeddings"):

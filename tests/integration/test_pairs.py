@@ -73,10 +73,13 @@ def test_two_ranks_go_on_with_the_same_pairs_and_losses_as_one(tiny_data_bin, tm
 
 def test_an_option_of_the_pairs_that_is_left_out_on_resuming_is_named(tiny_data_bin, tmp_path):
     words = [*train_command(tiny_data_bin, tmp_path / "run", *PAIRS), "--total-num-update", "10"]
-    assert run([*words, "--bert-pairs", "2", "--max-update", "1"]).returncode == 0
+    assert run([*words, "--short-seq-prob", "0.3", "--max-update", "1"]).returncode == 0
     done = run([*words, "--max-update", "2"])
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("other options: --bert-pairs was 2 and is 0 now. To continue, give the options that") == 1
+    assert (
+        done.stdout.count("other options: --short-seq-prob was 0.3 and is 0.1 now. To continue, give the options that")
+        == 1
+    )
 
 
 def test_a_killed_mixture_of_pairs_goes_on_with_the_same_blocks(tmp_path):

@@ -130,20 +130,3 @@ def test_numbers_of_options_may_differ_within_a_batch(tmp_path):
     last = logged(save_dir, "valid")[-1]
     assert float(last["valid_accuracy"]) > 90
     assert "valid_accuracy_middle" not in last
-
-
-@pytest.mark.parametrize("action", ["warn", "stop"])
-def test_a_learning_rate_far_too_high_is_told(race, tmp_path, action):
-    save_dir = tmp_path / "checkpoints"
-    options = ("--lr", "0.5", "--max-update", "90", "--no-save", "--disable-validation")
-    watch = ("--degenerate-patience", "40", "--degenerate-action", action)
-    done = run(train_command(race.folder, save_dir, *options, *watch))
-    output = done.stdout + done.stderr
-    assert "This run is stuck at chance: over the last 40 updates the mean loss was" in output
-    assert "--warmup-updates" in output
-    if action == "stop":
-        assert done.returncode != 0
-        assert "RuntimeError" in done.stderr
-    else:
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert int(logged(save_dir, "train_inner")[-1]["num_updates"]) == 90

@@ -5,7 +5,7 @@ import dataclasses
 import os
 import re
 import signal
-from pathlib import Path
+import tarfile
 
 import pytest
 import torch
@@ -14,9 +14,9 @@ from roberta_plugin.cli import jobs
 from roberta_plugin.launch import status
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.submission import launch
+from tests.conftest import REPOSITORY
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 from tests.tiny_corpus import train_command
-from tests.unit.launch.packed import pack_environment
 
 pytestmark = [
     pytest.mark.integration,
@@ -164,19 +164,20 @@ def test_every_rank_has_its_place_and_trains(uninterrupted):
 
 @pytest.mark.slow
 def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, uninterrupted, tiny_data_bin, tmp_path):
-    """Its ranks import from a copy of code and environment on the disk of their node."""
+    """Its ranks import from a copy on the disk of their node, as slurm/README.md says."""
     output_dir = tmp_path / "run"
-    packed = pack_environment(tmp_path, paths=(Path(torch.__file__).parents[1],))
-    disk = cluster.folder / "disk"
-    job_id = launch(
-        recipe_of(tiny_data_bin, output_dir, node_local=str(disk), packed_env=packed, env=("PYTHONDONTWRITEBYTECODE=",))
-    ).job_id
+    (tmp_path / "sitecustomize.py").write_text("open(f'{__file__}.imported', 'w')\n")
+    with tarfile.open(tmp_path / "site.tar", "w") as site:
+        site.add(tmp_path / "sitecustomize.py", arcname="sitecustomize.py")
+    documented = re.search(
+        r"^setup: .*\n((?:  - .*\n)+)", (REPOSITORY / "slurm" / "README.md").read_text(), re.MULTILINE
+    )
+    lines = documented[1].replace("/shared/", f"{tmp_path}/").replace("/tmp/site-", f"{cluster.folder}/disk/site-")
+    setup = tuple(line.removeprefix("  - ") for line in lines.splitlines())
+    job_id = launch(recipe_of(tiny_data_bin, output_dir, setup=setup)).job_id
     wait_for_update(cluster, output_dir, job_id, 15)
     for node in ("node1", "node2"):
-        compiled = "roberta-run-*/*-0/code/roberta_plugin/launch/__pycache__/job.*.pyc"
-        assert len([*(cluster.folder / "disks" / node).glob(compiled)]) == 1, f"{node} imports from elsewhere"
-    command = Path(f"/proc/{cluster.pid_of_rank(job_id, 1)}/cmdline").read_text()
-    assert re.match(rf"{disk}/roberta-run-\w+/{job_id}-0/environment/bin/python\0", command)
+        assert (cluster.folder / "disks" / node / f"site-{job_id}" / "sitecustomize.py.imported").is_file(), node
     cluster.call("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
     wait_for_restart(cluster, job_id, 1)
     wait_for_update(cluster, output_dir, job_id, 55)
@@ -192,22 +193,6 @@ def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, un
     assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))  # each once: none lost, none repeated
     assert_same_bits(output_dir, uninterrupted[0])
     assert status.read_status(output_dir).attempt == 2
-    last_node = re.findall(r"rank 1 of world size 2 on (node\d)", log_of(output_dir, job_id, 1))[-1]
-    assert not [*(cluster.folder / "disks" / last_node).iterdir()], "the copy was not removed"
-
-
-def test_a_cancelled_job_leaves_no_copy_on_its_node(cluster, tiny_data_bin, tmp_path):
-    """SLURM starts nothing more for it, so that the ranks themselves remove the copy."""
-    output_dir = tmp_path / "run"
-    disk = cluster.folder / "disk" / "copies"
-    recipe = recipe_of(tiny_data_bin, output_dir, updates=100_000, nodes=1, gpus_per_node=2, node_local=str(disk))
-    job_id = launch(recipe).job_id
-    wait_for_update(cluster, output_dir, job_id, 5)
-    copies = (cluster.folder / "disks").glob("node*/copies/roberta-run-*/*-0")
-    assert [path.name for path in copies] == [f"{job_id}-0"]
-    cluster.call("scancel", job_id)
-    wait_for_end(cluster, output_dir, job_id, "CANCELLED")
-    assert not [*(cluster.folder / "disks").glob("node*/copies/*")]
 
 
 def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node(

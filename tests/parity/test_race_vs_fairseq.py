@@ -17,7 +17,8 @@ from fairseq.tasks.sentence_ranking import SentenceRankingTask
 
 from roberta_plugin.criterions.race import RaceCriterion
 from roberta_plugin.finetuning.race.reader import find_splits, read_split
-from roberta_plugin.tasks.finetuning_tasks import RaceConfig, RaceTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig
+from roberta_plugin.tasks.finetuning_tasks import RaceTask
 from tests.tiny_models import spread
 from tests.tiny_race import write_race
 from tests.unit.finetuning.race.test_prepare import prepared_of
@@ -72,7 +73,7 @@ def fairseq_task(folder):
 
 
 def our_task(prepared):
-    task = RaceTask.setup_task(RaceConfig(data=str(prepared.folder), seed=1))
+    task = RaceTask.setup_task(FineTuningConfig(data=str(prepared.folder), seed=1))
     task.load_dataset("train")
     return task
 

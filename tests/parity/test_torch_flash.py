@@ -102,11 +102,11 @@ def test_fp32_and_old_gpus_are_refused_by_name(monkeypatch):
     with pytest.raises(RuntimeError, match=r"a GPU of compute capability 8.0 \(A100\) or more, found 7.5"):
         TorchFlashAttention().assert_supported(torch.device("cuda"), dropout_prob=0.1)
     options = {"device": torch.device("cuda"), "dropout_prob": 0.1, "max_seqlen": 512, "is_packed": True}
-    assert choose_backend("auto", dtype=torch.bfloat16, **options).name == "nested"
+    assert choose_backend("auto", dtype=torch.bfloat16, **options).name == "sdpa"
     monkeypatch.setattr(torch_flash, "capability", lambda device: (9, 0))
     assert choose_backend("auto", dtype=torch.bfloat16, **options).name == "torch_flash"
-    assert choose_backend("auto", dtype=torch.float32, **options).name == "nested"
-    assert choose_backend("auto", dtype=torch.bfloat16, head_dim=384, **options).name == "nested"
+    assert choose_backend("auto", dtype=torch.float32, **options).name == "sdpa"
+    assert choose_backend("auto", dtype=torch.bfloat16, head_dim=384, **options).name == "sdpa"
     assert registry.BACKENDS["torch_flash"].serves_padded is False
 
 

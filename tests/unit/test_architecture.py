@@ -101,7 +101,6 @@ STAGES = [
     "block_order",
     "pair_chunks",
     "pairs",
-    "bert_pairs",
     "dynamic_masking",
     "batches",
     "block_batches",

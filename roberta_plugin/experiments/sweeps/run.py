@@ -60,7 +60,9 @@ class RunFolder:
         known = self._read("run.json", "cell")
         if known is None:
             return
-        before = known.get("arguments", [])
+        from roberta_plugin.fairseq_workarounds.removed_options import without_removed
+
+        before = without_removed(known.get("arguments", []))
         moved = [_moved(argument, known.get("sweep"), self.root) for argument in before]
         now = self.run.arguments
         difference = _difference([a if a in now else b for a, b in zip(before, moved, strict=True)], now)

@@ -2,5 +2,4 @@
 
 tasks           the rows: a prepared folder with one sequence per option, accuracies, prediction files
 reader          official folders, or JSON Lines   -> passages with their questions
-degenerate_run  sums of the training log          -> whether a training is stuck at chance
 """

@@ -3,7 +3,6 @@
 self_attention   projections and heads; a backend computes the attention
 base             the signature of a backend, and bounds of the sequences of a packed row (cu_seqlens)
 registry         all backends, those for padded batches, and the choice among them
-packed           backends for packed rows: sequences end to end, without padding
 torch_flash      packed rows through torch's own flash kernel, with dropout
 onednn           a CPU backend that keeps the weights of one head in the cache
 """

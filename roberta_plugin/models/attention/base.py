@@ -100,12 +100,10 @@ class AttentionBackend(ABC):
     Attributes:
         name: its name for --attention-backend.
         serves_padded: whether it takes padded batches.
-        serves_packed: whether it takes packed rows.
     """
 
     name: str
     serves_padded = True
-    serves_packed = True
 
     def assert_supported(self, device: torch.device, *, dropout_prob: float) -> None:  # noqa: B027  (runs everywhere)
         """Raise a RuntimeError that names what is missing, if this backend cannot run here."""

@@ -23,13 +23,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from roberta_plugin.models.attention import onednn
 from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask
-from roberta_plugin.models.attention.packed import (
-    FlashAttention,
-    NestedAttention,
-    VarlenAttention,
-    nested_kernel_name,
-    nested_rows,
-)
 from roberta_plugin.models.attention.torch_flash import HALF, MAX_DIM, TorchFlashAttention
 from roberta_plugin.models.attention.torch_flash import is_available as has_torch_flash
 from roberta_plugin.models.cpu.dropout import dropout
@@ -119,10 +112,7 @@ _ALL: tuple[AttentionBackend, ...] = (
     EagerAttention(),
     SdpaAttention(),
     OneDnnAttention(),
-    NestedAttention(),
     TorchFlashAttention(),
-    VarlenAttention(),
-    FlashAttention(),
 )
 BACKENDS = {backend.name: backend for backend in _ALL}
 BACKEND_NAMES = tuple(BACKENDS)
@@ -147,7 +137,7 @@ def choose_backend(
     few threads and sequences that are not short (those make its matmuls, of one head each, too small), and else to
     `eager`, since torch's own kernel has no dropout on a CPU. On a GPU: `sdpa` for padded batches. Packed rows in half
     precision go to torch's own flash kernel, where the GPU has it and heads have at most MAX_DIM dimensions, and else
-    to `nested`.
+    to `sdpa`, whose mask of all pairs makes long rows slow.
 
     Raises:
         RuntimeError: if the backend cannot run here.
@@ -158,11 +148,10 @@ def choose_backend(
     if name not in BACKENDS:
         raise ValueError(f"--attention-backend must be auto or one of {', '.join(BACKENDS)}, got {name!r}.")
     backend = BACKENDS[name]
-    if not (backend.serves_packed if is_packed else backend.serves_padded):
-        batches = "packed" if is_packed else "padded"
-        fitting = [b.name for b in _ALL if (b.serves_packed if is_packed else b.serves_padded)]
+    if not is_packed and not backend.serves_padded:
+        fitting = [b.name for b in _ALL if b.serves_padded]
         raise ValueError(
-            f"--attention-backend {name} does not serve {batches} batches: use auto or one of {', '.join(fitting)}."
+            f"--attention-backend {name} does not serve padded batches: use auto or one of {', '.join(fitting)}."
         )
     backend.assert_supported(device, dropout_prob=dropout_prob)
     return backend
@@ -178,10 +167,8 @@ def _fastest(
         is_long = is_packed or max_seqlen >= (SHORT_IN_BF16 if is_bf16 else SHORT)
         by_head = has_onednn() and is_long and torch.get_num_threads() <= FEW_THREADS
         return "onednn" if by_head and (rounds() or not is_bf16) else "eager"
-    if not is_packed:
-        return "sdpa"
-    has_kernel = dtype in HALF and head_dim <= MAX_DIM and has_torch_flash(device)
-    return "torch_flash" if has_kernel else "nested"
+    has_kernel = is_packed and dtype in HALF and head_dim <= MAX_DIM and has_torch_flash(device)
+    return "torch_flash" if has_kernel else "sdpa"
 
 
 def kernel_of(
@@ -200,13 +187,9 @@ def kernel_of(
     Example: on an H200 with dropout 0.1, `sdpa` is "efficient" with padding, since a mask excludes flash, and "flash"
     without.
     """
-    if backend.name not in ("sdpa", "nested"):
+    if backend.name != "sdpa":
         return backend.name
     q = torch.empty(1, num_heads, length, head_dim, device=device, dtype=dtype, requires_grad=True)
-    if backend.name == "nested":
-        bounds = torch.tensor([0, length], device=device)
-        q = nested_rows(q, bounds, length)
-        return nested_kernel_name(q, q, q, dropout_prob)
     allowed = torch.ones(1, 1, 1, length, dtype=torch.bool, device=device) if has_padding else None
     return kernel_name(q, q, q, allowed, dropout_prob)
 

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from roberta_plugin.models.attention.base import AttentionBackend, AttentionMask, Sequences
-from roberta_plugin.models.attention.packed import rows_of
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +77,11 @@ class TorchFlashAttention(AttentionBackend):
             scale=dim**-0.5,
         )[0]
         return output[..., :dim].transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """(1, H, N, K) -> (N, H, K), the kernel's layout."""
+    return x[0].transpose(0, 1)
 
 
 def is_available(device: torch.device) -> bool:

@@ -48,7 +48,7 @@ def test_an_unknown_machine_is_refused(tmp_path):
 def test_price_and_speed_of_writing_are_options(tmp_path, capsys):
     config = tmp_path / "synchronous.yaml"
     base = REPOSITORY / "slurm" / "pretrain.yaml"
-    train = "{arch: fast_roberta_large, background_checkpoints: false}"
+    train = "{arch: fast_roberta_large}"
     config.write_text(f"base: {base}\noutput_dir: runs/large\ntrain: {train}\n")
     words = ["--config", str(config), "--machine", "b200", "--utilization", "0.4", "--gpus", "1024", "--price", "2"]
     assert run(*words, "--json", str(tmp_path / "plan.json")) == 0

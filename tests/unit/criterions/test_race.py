@@ -1,7 +1,6 @@
 """The multiple-choice loss, its gradients and its counts against a plain computation, a question at a time."""
 
 import itertools
-import math
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
 
-from roberta_plugin.criterions.race import RaceCriterion, chance
+from roberta_plugin.criterions.race import RaceCriterion
 from roberta_plugin.tasks.finetuning import FineTuningTask
 
 HEAD = "choice"
@@ -99,22 +98,13 @@ def test_half_precision_scores_lose_nothing_in_the_softmax(criterion):
     assert loss.item() == pytest.approx(plain_loss(model, sample)[0], rel=1e-6)
 
 
-def test_chance_is_summed_over_numbers_of_options():
-    found = {name: value.item() for name, value in chance(torch.tensor([2, 4, 4])).items()}
-    assert found["chance_loss"] == pytest.approx(math.log(2) + 2 * math.log(4))
-    assert found["chance_correct"] == pytest.approx(1.0)
-    assert found["chance_variance"] == pytest.approx(0.25 + 2 * 0.1875)
-
-
-def test_training_logs_what_chance_gives_and_validation_the_levels(criterion):
+def test_validation_logs_the_levels(criterion):
     sample = make_sample([4, 4, 3, 2], levels=[0, 1, 1, 0])
     training = criterion(TableModel().train(), sample)[2]
-    assert training["chance_loss"].item() == pytest.approx(math.log(4 * 4 * 3 * 2), rel=1e-6)
     assert "num_counted_high" not in training
     model = TableModel().eval()
     validation = criterion(model, sample)[2]
     _, _, right = plain_loss(model, sample)
-    assert "chance_loss" not in validation
     assert (validation["num_counted_middle"], validation["num_counted_high"]) == (2, 2)
     assert validation["num_correct_middle"] == right[0] + right[3]
     assert validation["num_correct_high"] == right[1] + right[2]

@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +12,7 @@ import submitit
 import torch
 
 from roberta_plugin.fairseq_workarounds import save_dir_lock
-from roberta_plugin.launch import job, node, restart, status
+from roberta_plugin.launch import job, restart, status
 from roberta_plugin.launch.job import (
     PREEMPTION,
     STOP_SIGNALS,
@@ -73,19 +72,15 @@ def call(tmp_path, monkeypatch):
     return call
 
 
-def test_a_job_shares_its_batch_out_among_the_nodes_that_it_was_given(tmp_path):
+def test_a_job_shares_its_batch_out_among_its_nodes(tmp_path):
     words = ("data", "--task", "roberta_masked_lm", "--batch-size=4", "--lr", "1")
-    recipe = LaunchSettings(output_dir=tmp_path, train=words, min_nodes=1, nodes=4, gpus_per_node=2, batch_sequences=32)
-    job = TrainingJob(recipe=recipe, arguments=complete(recipe))
-    assert job.on_nodes(4) is job and job.arguments[-4:] == ("--batch-size", "4", "--update-freq", "1")
-    fewer = job.on_nodes(3)
-    assert fewer.arguments[: len(job.arguments)] == job.arguments
-    assert fewer.arguments[len(job.arguments) :] == (
+    recipe = LaunchSettings(output_dir=tmp_path, train=words, nodes=4, gpus_per_node=2, batch_sequences=32)
+    assert complete(recipe)[-4:] == ("--batch-size", "4", "--update-freq", "1")
+    assert complete(replace(recipe, nodes=3))[-6:] == (
         *("--batch-size", "3", "--update-freq", "2"),  # 12 batches of 2 or 3
         *("--update-sequences", "32"),
     )
-    assert fewer.recipe.nodes == 3
-    assert job.on_nodes(2).arguments[-4:] == ("--batch-size", "4", "--update-freq", "2")
+    assert complete(replace(recipe, nodes=2))[-4:] == ("--batch-size", "4", "--update-freq", "2")
     limited = replace(recipe, train=(*words, "--max-tokens", "128", "--tokens-per-sample", "64"), nodes=3)
     assert batch_arguments(limited)[:4] == ("--batch-size", "2", "--update-freq", "3"), "no more than 128 tokens"
 
@@ -133,18 +128,6 @@ def test_the_nodes_that_the_preflight_names_are_noted(call, tmp_path):
     call(error=PreflightError("node b is broken", nodes=("b",)))
     found = restart.read_end(tmp_path, job_id="7", attempt=2, code=1)
     assert (found.is_preflight, found.nodes) == (True, ("b",))
-
-
-def test_a_rank_removes_the_copy_of_its_own_job_alone(call, monkeypatch, tmp_path):
-    removed = []
-    monkeypatch.setattr(node, "remove_at_exit", removed.append)
-    monkeypatch.setenv(
-        "ROBERTA_NODE_FOLDER", "/tmp/roberta-run/7-0"
-    )  # that of the job from which this one was submitted
-    call()
-    assert removed == []
-    call(node_local="/tmp")
-    assert removed == [Path("/tmp/roberta-run/7-0")]
 
 
 def test_the_batch_scripts_port_is_taken(call, monkeypatch):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from roberta_plugin.cli import main
 from roberta_plugin.launch.recipe import LaunchSettings, load_recipe
 from roberta_plugin.training.resources import minutes_of
 
@@ -157,12 +158,22 @@ def test_a_data_folder_on_the_command_line_replaces_the_files(tmp_path, options)
     assert load_recipe(path, flags={}, train=["--lr", "1"]).train == ("a", "--bf16", "--lr", "1")
 
 
-def test_a_range_of_nodes_is_two_numbers(tmp_path):
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("node_local: /tmp", "--node-local was removed: use a container, or unpack the packages on"),
+        ("packed_env: env.tar", "--packed-env was removed: use a container, or unpack the packages on"),
+        ("min_nodes: 96", "--min-nodes was removed: give one number"),
+        ("nodes: 96-128", "--nodes 96-128, a range, was removed: give one number"),
+    ],
+)
+def test_a_setting_of_an_earlier_version_is_refused_with_what_to_do_instead(tmp_path, capsys, line, message):
     path = tmp_path / "launch.yaml"
-    path.write_text("output_dir: r\nnodes: 96-128\n")
-    recipe = load_recipe(path, flags={})
-    assert (recipe.min_nodes, recipe.nodes, recipe.fewest_nodes) == (96, 128, 96)
-    recipe = load_recipe(path, flags={"nodes": "4"})
-    assert (recipe.min_nodes, recipe.nodes, recipe.fewest_nodes) == (None, 4, 4)
-    with pytest.raises(ValueError, match=r"--nodes is '96-'"):
-        load_recipe(path, flags={"nodes": "96-"})
+    path.write_text(f"output_dir: r\n{line}\n")
+    assert main(["launch", "--config", str(path)]) == 2
+    name, value = line.split(": ")
+    words = [f"--{name.replace('_', '-')}", value]
+    assert main(["launch", "--output-dir", "r", *words, "--", "data-bin"]) == 2
+    of_file, of_options = capsys.readouterr().err.splitlines()
+    assert of_file.startswith(f"roberta launch: {path}, line 2: {message}")
+    assert of_options.startswith(f"roberta launch: the command line: {message}")

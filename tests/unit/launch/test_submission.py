@@ -1,7 +1,6 @@
 """A recipe becomes an sbatch script, which does what it says; a dry run shows it and writes nothing."""
 
 import dataclasses
-import json
 import os
 import re
 import shlex
@@ -17,7 +16,6 @@ from roberta_plugin.launch import checks, status
 from roberta_plugin.launch.rendezvous import port_of
 from roberta_plugin.launch.snapshot import take_snapshot
 from roberta_plugin.launch.submission import launch
-from tests.unit.launch.packed import pack_environment
 from tests.unit.launch.recipes import good_recipe
 
 
@@ -91,16 +89,6 @@ def test_another_checkout_of_the_plugin_is_refused(tiny_data_bin, tmp_path):
     other.mkdir(parents=True)
     with pytest.raises(ValueError, match=rf"--user-dir {other} is another checkout of this plugin, .*leave the option"):
         launch(good_recipe(tiny_data_bin, tmp_path / "run", "--user-dir", str(other)), dry_run=True)
-
-
-def test_a_range_of_nodes_is_asked_for_as_a_range(tiny_data_bin, tmp_path):
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", min_nodes=3, nodes=4, batch_sequences=64)
-    script = launch(recipe, dry_run=True).script
-    found = directives(script)
-    assert (found["nodes"], found["cpus-per-task"]) == ("3-4", "8")
-    assert "ntasks-per-node" not in found, "SLURM would give no more nodes than 2 x 3"
-    assert "--cpus-per-task=4 --ntasks-per-node=2" in script
-    assert " --num-nodes 3 " in script, "nodes may be excluded down to three"
 
 
 def test_a_gpu_job_asks_for_its_gpus(tiny_data_bin, tmp_path):
@@ -300,88 +288,3 @@ def test_the_ranks_run_in_the_container_and_the_policy_outside(tiny_data_bin, tm
     assert words[python:][:5] == ["python3", "-P", "-u", "-m", "submitit.core._submit"]
     assert "requeue 7" in (tmp_path / "calls").read_text()
     assert "the job restarts" in said
-
-
-# What SLURM does on a node, and for the ranks says where they would import from.
-ONE_NODE = """
-while [[ $1 == -* ]]; do [[ $1 == --output ]] && shift; shift; done
-if [[ $* == *submitit* ]]; then
-    echo "python $1, path $PYTHONPATH, found $(cd "$ROBERTA_NODE_FOLDER" && echo *)"; exit 9
-fi
-exec "$@"
-"""
-
-
-def test_the_ranks_import_from_a_copy_on_their_node_which_is_removed(tiny_data_bin, tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    packed = pack_environment(tmp_path)
-    recipe = good_recipe(
-        tiny_data_bin, tmp_path / "my run", node_local="$DISK", packed_env=packed, env=(f"DISK={disk}",)
-    )
-    text = launch(recipe, dry_run=True).script
-    take_snapshot(recipe, arguments=("data-bin",), config=None)
-    process = run_script(tmp_path, text, srun=ONE_NODE)
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == 9, said
-    found = re.search(r"python (.*)/environment/bin/python, path (.*)/code, found code environment", said)
-    assert found, said
-    assert found[1] == found[2]
-    assert re.fullmatch(rf"{disk}/roberta-my_run-[0-9a-f]{{8}}/7-1", found[1])
-    assert "attempt 1 failed while starting (exit code 9)" in said
-    assert list(disk.iterdir()) == []
-
-
-@pytest.mark.parametrize(("code", "calls"), [(137, ["removed", "requeue 7"]), (0, ["requeue 7", "removed"])])
-def test_what_killed_ranks_have_left_is_removed_before_the_job_goes_back(tiny_data_bin, tmp_path, code, calls):
-    """To put it back ends all that runs; ranks that have stopped have left nothing, and may have little time."""
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local="/tmp")
-    text = launch(recipe, dry_run=True).script
-    take_snapshot(recipe, arguments=("data-bin",), config=None)
-    (recipe.output_dir / "checkpoints").mkdir()
-    (recipe.output_dir / "checkpoints" / "checkpoint_last.pt").touch()
-    status = {"job_id": "7", "attempt": 1, "phase": "training" if code else "stopped", "update": 3}
-    (recipe.output_dir / "status.json").write_text(json.dumps(status))
-    body = f"""case "$*" in
-        *" copy "*) ;;
-        *" remove "*) sleep 1.5; echo removed >> {tmp_path}/calls ;;
-        *) exit {code} ;;
-    esac"""
-    process = run_script(tmp_path, text, srun=body)
-    said = process.communicate(timeout=60)[0]
-    assert "the job restarts" in said
-    assert [line for line in (tmp_path / "calls").read_text().splitlines() if not line.startswith("show")] == calls
-
-
-def test_a_variable_of_node_local_that_the_job_does_not_have_is_named(tiny_data_bin, tmp_path):
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local="${MY_DISK}/$MY_NAME", env=("MY_NAME=me",))
-    text = launch(recipe, dry_run=True).script
-    take_snapshot(recipe, arguments=("data-bin",), config=None)
-    process = run_script(tmp_path, text, srun=ONE_NODE)
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == 1, said
-    assert "--node-local is [MY_DISK is not set]/me in this job: name a folder that every node has" in said
-
-
-def test_a_node_that_is_not_ready_in_time_ends_the_start(tiny_data_bin, tmp_path):
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local="/tmp", preflight_seconds=0.5)
-    text = launch(recipe, dry_run=True).script
-    take_snapshot(recipe, arguments=("data-bin",), config=None)
-    process = run_script(tmp_path, text, srun='[[ $* == *" remove "* ]] || sleep 60')
-    said = process.communicate(timeout=30)[0]
-    assert process.returncode == 124, said
-    assert "attempt 1 failed while starting (exit code 124)" in said
-
-
-def test_no_rank_starts_where_a_node_has_no_copy(tiny_data_bin, tmp_path):
-    (tmp_path / "file").touch()
-    recipe = good_recipe(tiny_data_bin, tmp_path / "run", node_local=f"{tmp_path}/file")
-    text = launch(recipe, dry_run=True).script
-    take_snapshot(recipe, arguments=("data-bin",), config=None)
-    process = run_script(tmp_path, text, srun=ONE_NODE)
-    said = process.communicate(timeout=60)[0]
-    assert process.returncode == 1, said
-    assert "python " not in said, "a rank has started"
-    (record,) = map(json.loads, (recipe.output_dir / "attempts.jsonl").read_text().splitlines())
-    assert "cannot be made (Not a directory): --node-local must name a folder" in record["reason"]
-    assert not record["restarts"]

@@ -9,23 +9,18 @@ import pytest
 from roberta_plugin.planner.goodput import DAY_S, PUBLISHED, best_interval, goodput
 
 
-def simulate(work, *, interval, stall, restart, between_failures, delay=0.0, seed=0):
+def simulate(work, *, interval, stall, restart, between_failures, seed=0):
     """Draw failures until `work` seconds of training are kept; where the time went."""
     rng = random.Random(seed)
     kept = lost = stalled = restarting = 0.0
     failures = 0
-    is_safe = True  # the last checkpoint: it was read, or nothing is there to lose
     left = rng.expovariate(1 / between_failures)  # until the next failure
     while kept < work:
         if left >= interval + stall:
             left -= interval + stall
             kept, stalled = kept + interval, stalled + stall
-            is_safe = False
             continue
         lost += left
-        if left < delay and not is_safe:
-            kept, lost = kept - interval, lost + interval
-        is_safe = True
         failures += 1
         while (left := rng.expovariate(1 / between_failures)) < restart:
             restarting += left
@@ -47,13 +42,6 @@ def test_the_formula_is_the_mean_of_drawn_failures(interval, stall, restart, bet
     assert found.goodput == pytest.approx(goodput(**times), rel=0.02)
     assert found.restarting >= found.failures * restart * goodput(**times) * 0.5
     assert found.stalled == pytest.approx(found.kept / interval * stall)
-
-
-def test_a_failure_before_a_checkpoint_is_safe_loses_an_interval_more():
-    times = {"interval": 900.0, "stall": 1.0, "restart": 100.0, "between_failures": 7_200.0}
-    for delay in (0.0, 120.0, 600.0):
-        found = simulate(8_000 * 7_200.0, seed=2, delay=delay, **times)
-        assert found.goodput == pytest.approx(goodput(delay=delay, **times), rel=0.01)
 
 
 def test_the_best_interval_is_the_one_that_a_search_finds():

@@ -69,8 +69,6 @@ def test_options_that_cost_memory_or_save_it():
     assert training.recompute
     assert training.has_eager_attention
     assert not training_of(recipe(), machine=V100, tokens_per_second=1).precision.is_half
-    assert training_of(recipe("--background-checkpoints"), machine=V100, tokens_per_second=1).saves_in_background
-    assert not training.saves_in_background
     assert training.overlaps
     assert not training_of(recipe("--ddp-backend", "legacy_ddp"), machine=V100, tokens_per_second=1).overlaps
 

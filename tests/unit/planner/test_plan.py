@@ -9,7 +9,6 @@ from roberta_plugin.planner.goodput import Failures, goodput
 from roberta_plugin.planner.inputs import Precision, Training
 from roberta_plugin.planner.machines import MACHINES, all_reduce_seconds
 from roberta_plugin.planner.plan import (
-    HOST_COPY_GB_S,
     as_json,
     as_markdown,
     batch_advice,
@@ -154,19 +153,6 @@ def test_checkpoints_by_updates_stop_many_gpus_for_longer_than_those_by_the_cloc
     assert by_clock.gpu_hours == pytest.approx(24 * 1024 * by_clock.days)
     by_updates = plan(replace(training, save_updates=1000), num_gpus=1024, machine=MACHINES["v100"])
     assert by_updates.saving == pytest.approx(seconds / (1000 * row.step))
-
-
-def test_checkpoints_in_the_background_cost_their_copy_and_what_is_not_written_in_time():
-    training = replace(PAPER, precision=Precision(is_half=True), saves_in_background=True)
-    gigabytes = 16 * LARGE.num_parameters / 1e9
-    by_clock = plan(replace(training, save_minutes=15), num_gpus=1024, machine=MACHINES["v100"])
-    assert by_clock.saving == pytest.approx(gigabytes / HOST_COPY_GB_S / 900)
-    seldom, often = (
-        plan(replace(training, save_updates=updates), num_gpus=1024, machine=MACHINES["v100"]) for updates in (1000, 10)
-    )
-    assert seldom.saving == pytest.approx(gigabytes / HOST_COPY_GB_S / (1000 * seldom.step))
-    assert 10 * often.step < 2 * gigabytes
-    assert often.saving == pytest.approx(2 * gigabytes / (10 * often.step) - 1)
 
 
 def test_both_reports_have_the_same_numbers():

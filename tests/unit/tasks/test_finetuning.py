@@ -3,7 +3,8 @@
 import pytest
 from omegaconf import MISSING
 
-from roberta_plugin.tasks.finetuning_tasks import RaceConfig, RaceTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig
+from roberta_plugin.tasks.finetuning_tasks import RaceTask
 from tests.tiny_benchmarks import write_prepared
 
 
@@ -13,7 +14,7 @@ def folder(tmp_path_factory):
 
 
 def setup(folder, **options):
-    return RaceTask.setup_task(RaceConfig(data=str(folder), seed=1, **options))
+    return RaceTask.setup_task(FineTuningConfig(data=str(folder), seed=1, **options))
 
 
 def test_the_vocabulary_and_the_splits_are_those_of_the_folder(folder):

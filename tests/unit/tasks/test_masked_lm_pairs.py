@@ -33,15 +33,11 @@ def test_names_of_the_paper_are_break_modes(name, mode, tiny_data_bin):
     assert load(make_task(tiny_data_bin, input_format=name, sample_break_mode=mode)).longest == one.longest
 
 
-@pytest.mark.parametrize(
-    ("pair_format", "bert_pairs"), [("segment-pair", 0), ("segment-pair", 2), ("sentence-pair", 0)]
-)
-def test_any_number_of_ranks_sees_the_same_pairs_also_after_a_change(pair_format, bert_pairs, tmp_path):
+@pytest.mark.parametrize("pair_format", ["segment-pair", "sentence-pair"])
+def test_any_number_of_ranks_sees_the_same_pairs_also_after_a_change(pair_format, tmp_path):
     large = write_data_bin(tmp_path / "large", num_documents=40, valid_documents=5, seed=1)
     small = write_data_bin(tmp_path / "small", num_documents=8, valid_documents=5, seed=2)
-    task = make_task(
-        f"{large}@1,{small}@1", input_format=pair_format, bert_pairs=bert_pairs, next_sentence_prediction=True
-    )
+    task = make_task(f"{large}@1,{small}@1", input_format=pair_format, next_sentence_prediction=True)
     expected, _ = blocks_seen(task, ranks=1)
     assert isinstance(load(task), PairDataset) and len(expected) > 80
     assert sorted(blocks_seen(task, ranks=2)[0]) == sorted(expected)
@@ -70,7 +66,6 @@ def test_a_model_has_what_the_pairs_need_and_fairseq_s_is_refused(tiny_data_bin)
     [
         ({"input_format": "segment-pair", "sample_break_mode": "complete"}, "contradicts --sample-break-mode complete"),
         ({"input_format": "full-sentences", "sample_break_mode": "eos"}, "contradicts --sample-break-mode eos"),
-        ({"input_format": "sentence-pair", "bert_pairs": 10}, "--bert-pairs 10 .* segment-pair"),
         ({"next_sentence_prediction": True}, "--next-sentence-prediction is for pairs of texts"),
         ({"input_format": "doc-sentences", "no_segment_embeddings": True}, "--no-segment-embeddings is for pairs"),
         ({"input_format": "sentence-pair", "short_seq_prob": 0.1}, "is for --input-format segment-pair only"),

@@ -10,7 +10,6 @@ from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredict
 from roberta_plugin.criterions.squad2 import Squad2Criterion
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from roberta_plugin.tasks.finetuning_tasks import (
-    RaceConfig,
     RaceTask,
     RobertaSentencePredictionTask,
     Squad2Config,
@@ -37,7 +36,7 @@ def tasks(tmp_path_factory):
     data_bin = write_data_bin(folder / "text", num_documents=3, valid_documents=2)
     kinds = {
         "roberta_sentence_prediction": (RobertaSentencePredictionTask, FineTuningConfig, "RTE"),
-        "race": (RaceTask, RaceConfig, "race"),
+        "race": (RaceTask, FineTuningConfig, "race"),
         "squad2": (Squad2Task, Squad2Config, "squad2"),
     }
     found = {"roberta_masked_lm": RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(data_bin), seed=1))}

@@ -143,7 +143,6 @@ def start(parsed):
         (("--adam-betas", "(0.9, 1.0)"), "--adam-betas must be two numbers"),
         (("--adam-eps", "-1"), "--adam-eps must be 0 or more, got -1"),
         (("--layer-lr-decay", "2"), "--layer-lr-decay must lie above 0 and be at most 1, got 2"),
-        (("--background-checkpoints", "--write-checkpoints-asynchronously"), "are both given: leave out the second"),
     ],
 )
 def test_what_a_training_would_refuse_is_refused_before_it(tiny_data_bin, tmp_path, options, message):

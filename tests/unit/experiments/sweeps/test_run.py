@@ -245,6 +245,12 @@ def members_of(session):
     return found
 
 
+def test_a_folder_whose_run_was_begun_with_a_removed_option_goes_on_without_it(tmp_path):
+    arguments = ("data", "--attention-backend", "nested", "--lr", "1", "--background-checkpoints")
+    RunFolder(tmp_path, Run(cell="a", seed="1", settings={}, arguments=arguments), PPL).prepare()
+    RunFolder(tmp_path, Run(cell="a", seed="1", settings={}, arguments=("data", "--lr", "1")), PPL).check()
+
+
 def test_a_folder_of_other_options_is_refused(tmp_path):
     make(tmp_path)
     other = RunFolder(tmp_path, Run(cell="lr-1", seed="2", settings={}, arguments=("data", "--lr", "3")), PPL)
