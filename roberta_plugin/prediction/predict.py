@@ -20,7 +20,7 @@ from roberta_plugin.kinds import KINDS
 from roberta_plugin.kinds.base import Kind
 from roberta_plugin.prediction.opening import open_kind
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
-from roberta_plugin.prediction.writing import NPY, check_output, open_output, partial_path
+from roberta_plugin.prediction.writing import check_output, is_array, open_output, partial_path
 from roberta_plugin.progress import Progress
 from roberta_plugin.tables import IN_MEMORY, BadLineError, Row, check_text, format_of, named_format, scan_table
 
@@ -60,9 +60,10 @@ def predict(settings: PredictSettings) -> PredictResult:
     if settings.output is not None:
         check_output(settings.output)
     kind = open_kind(settings)
-    is_array = settings.output is not None and settings.output.suffix == NPY
-    if is_array and kind.name != "embedding":
+    if is_array(settings.output) and kind.name != "embedding":
         raise ValueError(f"--output {settings.output}: only embeddings are written as .npy. Name a .jsonl file.")
+    if kind.name == "embedding" and settings.output is not None and named_format(settings.output) in ("csv", "tsv"):
+        raise ValueError(f"--output {settings.output}: vectors have no place in a cell. Name a .npy or .parquet file.")
     started = time.monotonic()
     counts = dict.fromkeys(("answers", "error", "truncated"), 0)
     total = None if settings.input is None else settings.input.stat().st_size
@@ -77,7 +78,10 @@ def predict(settings: PredictSettings) -> PredictResult:
                     for name in ("error", "truncated"):
                         counts[name] += name in answer
         except StoppedError as error:
-            kept = "" if settings.output is None else f" The answers before it are in {partial_path(settings.output)}."
+            kept = ""
+            if settings.output is not None:
+                form = "" if is_array(settings.output) else ", as JSON Lines"
+                kept = f" The answers before it are in {partial_path(settings.output)}{form}."
             raise ValueError(f"{settings.input or 'standard input'}, {error}{kept}") from None
     return PredictResult(
         task_kind=KINDS[kind.name].task_kind or kind.name,
