@@ -111,7 +111,7 @@ def export_model(settings: ExportSettings) -> Converted:
     check_values(settings)
     model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
     record = {"source": str(model.path), "to": settings.to, "head": model.head.name, "version": __version__}
-    notes = [*model.notes, *_notes_on_long_texts(model, settings.to)]
+    notes = [*model.notes, *_notes_on_long_texts(model, settings.to), *_notes_on_white_space(model, settings.to)]
     with output_folder(settings.output_dir, record) as folder:
         if settings.to == "huggingface":
             write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
@@ -150,6 +150,16 @@ def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
     note = f"Of texts longer than {layout.max_length} tokens, the model reads {layout.long_texts}"
     remembers = ", as `roberta predict` does with this folder" if to == "huggingface" else ""
     return [f"{note}{remembers}. {program} does not: cut them before."]
+
+
+def _notes_on_white_space(model: PortableModel, to: Format) -> list[str]:
+    """What the model reads of white space, and the tokenizer of a format cannot express."""
+    if model.white_space == "spaces":
+        return ["Questions are read without white space at their ends, which other programs keep: write them so."]
+    if to == "fairseq" and model.white_space != "kept":
+        inside = ", and one space for any other" if model.white_space == "one_line" else ""
+        return [f"Texts are read without white space at their ends{inside}, which fairseq keeps: write them so."]
+    return []
 
 
 def import_model(settings: ImportSettings) -> Converted:

@@ -105,7 +105,8 @@ def _usage(model: PortableModel, to: str) -> str:
         )
     if facts.arguments is not None:
         call = f'pipe = pipeline("{facts.pipeline}", "FOLDER"{facts.arguments})'
-        return f"```python\nfrom transformers import pipeline\n\n{call}\n```"
+        imports = "import re\n\n" if "re." in facts.after_call else ""
+        return f"```python\n{imports}from transformers import pipeline\n\n{call}{facts.after_call}\n```"
     name = f"AutoModel{facts.suffix}"
     text = f'```python\nfrom transformers import {name}\n\nmodel = {name}.from_pretrained("FOLDER")\n```'
     if facts.optional:

@@ -23,7 +23,7 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.json_files import read_json
 from roberta_plugin.kinds import KINDS, POOLINGS
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.records import text_of
+from roberta_plugin.kinds.records import WhiteSpace, text_of
 from roberta_plugin.kinds.texts import MAX_WINDOWS, TextLayout, inputs_of
 from roberta_plugin.tables import IN_MEMORY, Row
 
@@ -57,6 +57,8 @@ class HuggingFace:
     """Outputs of a head without classes; None: its classes count."""
     arguments: str | None = ""
     """Further arguments of `pipeline` that give the answers of this kind; None: there is no such pipeline."""
+    after_call: str = ""
+    """Lines that make of what the pipeline gives for `text` the answers of this kind."""
     task: str = ""
     """The fine-tuning task that an imported model records, whose head it has."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -113,6 +115,8 @@ class Kind(ABC):
     """None: Hugging Face has no class for it."""
     fields: ClassVar[tuple[str, ...]] = ("text",)
     """Fields of a record that --text-column and --text-pair-column stand for."""
+    white_space: ClassVar[WhiteSpace] = "stripped"
+    """What a model of it reads of the white space of a text."""
     baseline_name: ClassVar[str] = "a constant answer"
     """What its baseline is, in words."""
     threshold: ClassVar[str] = ""

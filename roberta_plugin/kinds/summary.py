@@ -18,8 +18,8 @@ import scipy  # its modules are imported when they are first used
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds.base import Answer, Kind, marked
 from roberta_plugin.kinds.documents import OFFICIAL, Documents, Length, check_rouge, choose, summary_entry
-from roberta_plugin.kinds.records import column_of, text_of, texts_of
-from roberta_plugin.kinds.sentences import NUM_SPECIALS, SummaryLayout, one_line, sentences_of, windows_of
+from roberta_plugin.kinds.records import column_of, one_line, text_of, texts_of
+from roberta_plugin.kinds.sentences import NUM_SPECIALS, SummaryLayout, sentences_of, windows_of
 from roberta_plugin.tables import Row
 
 

@@ -89,7 +89,13 @@ class Tagging(TableKind):
         suffix="ForTokenClassification",
         names={"out_proj": "classifier"},
         pipeline="token-classification",
-        arguments=', aggregation_strategy="first"',
+        arguments=", ignore_labels=[]",
+        # Its aggregation_strategy takes a word mark or a space that is a token by itself for a word of its own.
+        after_call=(
+            "\n\n# The tag of a word is that of its first token:\ntokens = pipe(text)\n"
+            'for word in re.finditer(r"\\S+", text):\n'
+            '    print(word.group(), next(each for each in tokens if each["start"] >= word.start())["entity"])'
+        ),
         settings={"kind": "tagging"},
     )
 
@@ -177,7 +183,7 @@ class Tagging(TableKind):
         value = row.values[column_of(row, (name,), option="--text-column")]
         may_be_text = self.is_answering and name in (self.options.text_column, "text")
         if may_be_text and not isinstance(value, list):
-            text = text_of(row, (name,), option="--text-column", keeps_space=True)
+            text = text_of(row, (name,), option="--text-column", white_space="kept")
             words = split_words(text)
             if not words:
                 raise ValueError(f"{row.where}: the column {name!r} has no words. Give a text, or leave the row out.")

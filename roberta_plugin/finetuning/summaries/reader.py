@@ -33,7 +33,8 @@ import regex  # type: ignore[import-untyped]
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.raw_files import read_text
-from roberta_plugin.kinds.sentences import one_line, sentences_of
+from roberta_plugin.kinds.records import one_line
+from roberta_plugin.kinds.sentences import sentences_of
 from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, read_table
 
 SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
