@@ -22,7 +22,7 @@ from roberta_plugin.prediction.opening import open_kind
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
 from roberta_plugin.prediction.writing import check_output, is_array, open_output, partial_path
 from roberta_plugin.progress import Progress
-from roberta_plugin.tables import IN_MEMORY, BadLineError, Row, check_text, format_of, named_format, scan_table
+from roberta_plugin.tables import IN_MEMORY, BadLineError, Row, check_text, format_of, named_format, scan_table, short
 
 MOST_CHARACTERS = 4_000_000  # of a window, so that a file of long texts does not fill the memory
 Record = Mapping[str, Any] | str
@@ -118,9 +118,31 @@ class _Rows:
         delimiter = settings.delimiter or str(kind.settings.get("delimiter") or ",")
         self.num_bytes = 0
         self._rows = scan_table(path, format=form, delimiter=delimiter, on_read=self._count)
+        self._kind, self._delimiter = kind, delimiter
+        self._may_be_table = settings.format is None and form in (None, "text")
 
     def __iter__(self) -> Iterator[Row | BadLineError]:
-        return self._rows
+        for number, row in enumerate(self._rows):
+            if number == 0 and self._may_be_table and isinstance(row, Row) and row.values.keys() == {"text"}:
+                self._check_header(row)
+            yield row
+
+    def _check_header(self, row: Row) -> None:
+        """Refuse a table that would be read as texts, by its first line."""
+        line = str(row.values["text"])
+        columns = {name for place in range(len(self._kind.fields)) for name in self._kind.names_of(place)}
+        for mark in dict.fromkeys((self._delimiter, ";", "|", "\t")):
+            cells = [cell.strip('"') for cell in line.split(mark)]
+            found = columns.intersection(cells)
+            is_one_column = len(cells) == 1 and line != self._kind.settings.get("text_column")
+            if not found or is_one_column or any(cell != cell.strip() for cell in cells):
+                continue
+            form = "tsv" if mark == "\t" else "csv"
+            given = f" --delimiter '{mark}'" if form == "csv" and mark != self._delimiter else ""
+            raise ValueError(
+                f"{row.where}: {short(line)} names the column {min(found)!r}, as the first line of a table does, and "
+                f"each line would be read as a text. Give --format {form}{given}, or --format text if it is one."
+            )
 
     def _count(self, num_bytes: int) -> None:
         self.num_bytes += num_bytes
