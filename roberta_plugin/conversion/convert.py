@@ -156,9 +156,10 @@ def _notes_on_white_space(model: PortableModel, to: Format) -> list[str]:
     """What the model reads of white space, and the tokenizer of a format cannot express."""
     if model.white_space == "spaces":
         return ["Questions are read without white space at their ends, which other programs keep: write them so."]
-    if to == "fairseq" and model.white_space != "kept":
-        inside = ", and one space for any other" if model.white_space == "one_line" else ""
-        return [f"Texts are read without white space at their ends{inside}, which fairseq keeps: write them so."]
+    if to in ("fairseq", "peft") and model.white_space != "kept":
+        inside = ", and with one space for any other" if model.white_space == "one_line" else ""
+        other = {"fairseq": "fairseq", "peft": "the tokenizer of the other model"}[to]
+        return [f"Texts are read without white space at their ends{inside}, which {other} keeps: write them so."]
     return []
 
 

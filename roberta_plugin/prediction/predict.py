@@ -63,7 +63,7 @@ def predict(settings: PredictSettings) -> PredictResult:
     if is_array(settings.output) and kind.name != "embedding":
         raise ValueError(f"--output {settings.output}: only embeddings are written as .npy. Name a .jsonl file.")
     if kind.name == "embedding" and settings.output is not None and named_format(settings.output) in ("csv", "tsv"):
-        raise ValueError(f"--output {settings.output}: vectors have no place in a cell. Name a .npy or .parquet file.")
+        raise ValueError(f"--output {settings.output}: embeddings are written as .npy, .parquet or .jsonl. Name one.")
     started = time.monotonic()
     counts = dict.fromkeys(("answers", "error", "truncated"), 0)
     total = None if settings.input is None else settings.input.stat().st_size

@@ -395,6 +395,21 @@ def test_a_table_is_not_read_as_texts(models, tmp_path, monkeypatch, capsys, fir
     assert answered("--format", "text", "--output", str(tmp_path / "out.jsonl")) == 0
 
 
+@pytest.mark.parametrize(
+    ("model", "name", "message"),
+    [
+        ("single", "out.npy", "only embeddings are written as .npy"),
+        ("fill_mask", "out.csv", "embeddings are written as .npy, .parquet or .jsonl"),
+        ("fill_mask", "out.TSV.gz", "embeddings are written as .npy, .parquet or .jsonl"),
+    ],
+)
+def test_formats_that_cannot_hold_the_answers_are_refused(models, tmp_path, model, name, message):
+    kind = "embedding" if model == "fill_mask" else None
+    with pytest.raises(ValueError, match=message):
+        predict(PredictSettings(model=models[model], output=tmp_path / name, task_kind=kind, device="cpu"))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("text", ["text", "a text, and good", "text, good", "good text", "id,sentiment"])
 def test_texts_that_mention_a_column_are_no_table(models, monkeypatch, text):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
