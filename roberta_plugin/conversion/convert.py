@@ -110,8 +110,9 @@ def export_model(settings: ExportSettings) -> Converted:
     check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
     check_values(settings)
     model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
-    record = {"source": str(model.path), "to": settings.to, "head": model.head.name, "version": __version__}
     notes = [*model.notes, *_notes_on_long_texts(model, settings.to), *_notes_on_white_space(model, settings.to)]
+    record: dict[str, Any] = {"source": str(model.path), "to": settings.to, "head": model.head.name}
+    record |= {"version": __version__, "notes": notes}  # to which writing may add
     with output_folder(settings.output_dir, record) as folder:
         if settings.to == "huggingface":
             write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)

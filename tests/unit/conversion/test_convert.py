@@ -331,6 +331,7 @@ def test_white_space_that_a_format_cannot_leave_out_is_said(tmp_path, kind, to, 
     ours = write_checkpoint(tmp_path / "ours", kind)
     notes = export_model(ExportSettings(checkpoint=ours, to=to, output_dir=tmp_path / "theirs")).notes
     assert len(notes) == bool(said) and said in "".join(notes)
+    assert json.loads((tmp_path / "theirs" / "conversion.json").read_text())["notes"] == list(notes)
 
 
 def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_path):
