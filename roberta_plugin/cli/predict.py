@@ -16,8 +16,9 @@ _FILES = ("input", "output")  # where - is a standard stream
 def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta predict`; its options are the fields of `PredictSettings`."""
     parser.description = (
-        "Reads JSON Lines, CSV, TSV, Parquet or plain text, and writes an answer for each record as JSON Lines, in the "
-        "order of the input. A fine-tuned model answers what it was trained for, a pretrained one fills masks."
+        "Reads JSON Lines, CSV, TSV, Parquet or plain text, and writes an answer for each record, in the order of the "
+        "input: as JSON Lines, or as --output says. A fine-tuned model answers what it was trained for, a pretrained "
+        "one fills masks."
     )
     parser.epilog = "fields of a record, by kind: " + "; ".join(
         f"{shown}: {KINDS[name].fields}" for shown, name in TASK_KINDS.items()

@@ -111,14 +111,15 @@ def export_model(settings: ExportSettings) -> Converted:
     check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
     check_values(settings)
     model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
-    record = {
-        "source": str(model.path),
-        "to": settings.to,
-        "head": model.head.name,
-        "version": __version__,
-        **({identity.DECISIONS: model.decides_by} if model.decides_by else {}),
-    }
-    notes = [*model.notes, *_notes_on_long_texts(model, settings.to), *_notes_on_decisions(model, settings.to)]
+    notes = [
+        *model.notes,
+        *_notes_on_long_texts(model, settings.to),
+        *_notes_on_decisions(model, settings.to),
+        *_notes_on_white_space(model, settings.to),
+    ]
+    record: dict[str, Any] = {"source": str(model.path), "to": settings.to, "head": model.head.name}
+    record |= {identity.DECISIONS: model.decides_by} if model.decides_by else {}
+    record |= {"version": __version__, "notes": notes}  # to which writing may add
     with output_folder(settings.output_dir, record) as folder:
         if settings.to == "huggingface":
             write_huggingface(model, folder, max_shard_bytes=settings.max_shard_bytes)
@@ -170,6 +171,17 @@ def _notes_on_decisions(model: PortableModel, to: Format) -> list[str]:
         return [f"{was_judged}, which --to {to} cannot hold: README.md names what to apply."]
     program = {"huggingface": "transformers", "onnx": "ONNX Runtime"}[to]
     return [f"{was_judged}; `roberta predict` does so with this folder, {program} by itself does not (README.md)."]
+
+
+def _notes_on_white_space(model: PortableModel, to: Format) -> list[str]:
+    """What the model reads of white space, and the tokenizer of a format cannot express."""
+    if model.white_space == "spaces":
+        return ["Questions are read without white space at their ends, which other programs keep: write them so."]
+    if to in ("fairseq", "peft") and model.white_space != "kept":
+        inside = ", and with one space for any other" if model.white_space == "one_line" else ""
+        other = {"fairseq": "fairseq", "peft": "the tokenizer of the other model"}[to]
+        return [f"Texts are read without white space at their ends{inside}, which {other} keeps: write them so."]
+    return []
 
 
 def import_model(settings: ImportSettings) -> Converted:

@@ -55,6 +55,7 @@ from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.kinds.records import WhiteSpace
 from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
 from roberta_plugin.models.encoder import STANDARD_DEVIATION
 
@@ -63,8 +64,12 @@ _PARTS = "sentence_transformers.models"  # names of all versions; those since 6 
 _MODES = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 
 
-def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
+def write_huggingface(
+    model: PortableModel, folder: Path, *, max_shard_bytes: int, white_space: WhiteSpace | None = None
+) -> None:
     """Write config.json, the weights and the tokenizer into an existing folder.
+
+    `white_space` is what of it the model reads, if that is not what its head does.
 
     Raises:
         ValueError: if the model has no counterpart among Hugging Face's classes.
@@ -81,13 +86,13 @@ def write_huggingface(model: PortableModel, folder: Path, *, max_shard_bytes: in
     )
     write_weights(folder, parameters, max_shard_bytes=max_shard_bytes)
     max_length = config["max_position_embeddings"] - 2
-    write_tokenizer(model, folder, model_type=model_type, max_length=max_length)
+    write_tokenizer(model, folder, model_type=model_type, max_length=max_length, white_space=white_space)
     write_json(folder / CONFIG, config, ensure_ascii=False)
 
 
 def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard_bytes: int) -> None:
     """Write a folder of sentence-transformers; without pooling and length in training, the mean of all positions."""
-    write_huggingface(model, folder, max_shard_bytes=max_shard_bytes)
+    write_huggingface(model, folder, max_shard_bytes=max_shard_bytes, white_space="stripped")
     options: Any = model.state["cfg"]["model"]
     settings = identity.of_checkpoint(model.state).get("settings") or {}
     parts = [("", "Transformer"), ("1_Pooling", "Pooling")]

@@ -13,6 +13,10 @@ special symbols, unless it is called with split_special_tokens=True. With Senten
 of two equally probable ways to cut a word tokenizers may choose another one, and it loses marks where a letter has
 several.
 
+A fine-tuned head reads no white space at the ends of a text (`kinds/records.py`), and neither does its exported
+byte-level BPE, by a normalizer in tokenizer.json; its class is then PreTrainedTokenizerFast, for RobertaTokenizer
+leaves normalizers out. SentencePiece has this rule itself.
+
 `<mask>` takes the space before it along (lstrip), as in pretraining and in our hub: "end <mask>" is `end`, `<mask>`,
 not `end`, a space, `<mask>`. A model that was imported with a tokenizer without lstrip keeps that.
 
@@ -31,7 +35,7 @@ import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +48,12 @@ from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_
 from roberta_plugin.data.vocabulary import MADE_UP, MASK, SPECIALS, Row, Vocabulary
 from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.kinds.records import WhiteSpace
 
 TOKENIZER, VOCABULARY, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
 TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
 CLASSES = {"roberta": "RobertaTokenizer", "xlm-roberta": "XLMRobertaTokenizer", "camembert": "CamembertTokenizer"}
+_WITH_NORMALIZER = "PreTrainedTokenizerFast"
 NOT_USED = "NOTUSED"
 _SPECIAL_TOKENS = {
     "bos_token": "<s>",
@@ -89,14 +95,17 @@ def model_type_of(model: PortableModel) -> str:
     )
 
 
-def write_tokenizer(model: PortableModel, folder: Path, *, model_type: str, max_length: int) -> None:
-    """Write all files of the tokenizer into a folder.
+def write_tokenizer(
+    model: PortableModel, folder: Path, *, model_type: str, max_length: int, white_space: WhiteSpace | None = None
+) -> None:
+    """Write all files of the tokenizer into a folder; `white_space` is what the model reads of it (None: its head).
 
     Raises:
         ValueError: if transformers cannot give the same ids.
     """
     if isinstance(model.tokenizer, ByteLevelBpe):
         built = _write_byte_level_bpe(model.tokenizer, model.vocabulary, folder)
+        built.normalizer = _normalizer(white_space or model.white_space)
     else:
         assert isinstance(model.tokenizer, SentencePiece)
         built = _write_sentencepiece(model.tokenizer, model.vocabulary, folder)
@@ -105,7 +114,10 @@ def write_tokenizer(model: PortableModel, folder: Path, *, model_type: str, max_
     _save(built, list(added.values()), folder)
     special_tokens = {**_SPECIAL_TOKENS, "mask_token": {"__type": "AddedToken", **_added(MASK, model)}}
     config = {
-        "tokenizer_class": CLASSES[model_type],
+        "tokenizer_class": (
+            _WITH_NORMALIZER if model_type == "roberta" and built.normalizer is not None else CLASSES[model_type]
+        ),
+        "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": max_length,
         "add_prefix_space": model_type != "roberta",
         "clean_up_tokenization_spaces": False,
@@ -183,6 +195,18 @@ def _write_byte_level_bpe(tokenizer: ByteLevelBpe, vocabulary: Vocabulary, folde
     )
     write_pieces(ids, tokenizer.merges, folder)
     return built
+
+
+def _normalizer(white_space: WhiteSpace) -> Any:
+    """What byte-level BPE of `tokenizers` does to a text before; None for nothing."""
+    from tokenizers import Regex, normalizers
+
+    if white_space == "kept":
+        return None
+    if white_space == "spaces":
+        return normalizers.Replace(Regex(r"[\r\n]"), " ")
+    steps = [normalizers.Replace(Regex(r"\s+"), " ")] if white_space == "one_line" else []
+    return normalizers.Sequence([*steps, normalizers.Strip()])
 
 
 def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folder: Path) -> Any:
@@ -356,11 +380,24 @@ def _charsmap(content: Mapping[str, Any]) -> bytes:
 def _check_byte_level(content: Mapping[str, Any]) -> None:
     """Refuse a BPE that is not on bytes, or normalizes text."""
     before = content.get("pre_tokenizer") or {}
-    if before.get("type") != "ByteLevel" or content.get("normalizer"):
+    if before.get("type") != "ByteLevel" or content.get("normalizer") not in _normalizers():
         raise ValueError(
             f"its text is prepared by {before.get('type')} and {(content.get('normalizer') or {}).get('type')}, and "
             "RoBERTa's by ByteLevel alone"
         )
+
+
+def _normalizers() -> list[Any]:
+    """The normalizers that an export writes, as tokenizer.json has them."""
+    from tokenizers import Tokenizer, models
+
+    found: list[Any] = [None]
+    for white_space in get_args(WhiteSpace):
+        built = Tokenizer(models.BPE())
+        if (normalizer := _normalizer(white_space)) is not None:
+            built.normalizer = normalizer
+        found.append(json.loads(built.to_str())["normalizer"])
+    return found
 
 
 def _prefix_note(content: Mapping[str, Any]) -> tuple[str, ...]:

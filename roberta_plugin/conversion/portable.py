@@ -17,6 +17,8 @@ from roberta_plugin.conversion.model_files import SourceKind
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.benchmarks import white_space_of
+from roberta_plugin.kinds.records import WhiteSpace
 from roberta_plugin.kinds.texts import TextLayout
 
 
@@ -50,6 +52,11 @@ class PortableModel:
     def mask_keeps_space(self) -> bool:
         """Whether the space before `<mask>` is a separate token (no lstrip); in our own models it is not."""
         return bool(identity.of_checkpoint(self.state).get(identity.MASK_KEEPS_SPACE))
+
+    @property
+    def white_space(self) -> WhiteSpace:
+        """What its head reads of a text's white space."""
+        return white_space_of(self.head.facts, str(identity.of_checkpoint(self.state).get("task")))
 
     @property
     def text_layout(self) -> TextLayout:

@@ -44,6 +44,8 @@ def transformers_code(model: PortableModel) -> str:
         return _choices(model)
     if kind in ("classification", "multi_label", "regression"):
         return _texts(model)
+    if kind == "tagging":
+        return _tags(model)
     facts = model.head.hugging_face
     text = '"A text with <mask>.", tokenizer_kwargs={"truncation": True}' if kind == "masked_lm" else '"A text."'
     call = f'pipe = pipeline("{facts.pipeline}", "FOLDER"{facts.arguments})\nprint(pipe({text}))'
@@ -103,6 +105,23 @@ def _decided(model: PortableModel, call: str) -> list[str]:
         f"    label = {label}",
         "    print(label, probabilities[label])",
     ]
+
+
+def _tags(model: PortableModel) -> str:
+    # The pipeline's aggregation_strategy takes a word mark or a space that is a token by itself for a word of its own.
+    arguments = model.head.hugging_face.arguments
+    return _block(f"""\
+import re
+
+from transformers import pipeline
+
+pipe = pipeline("token-classification", "FOLDER"{arguments})
+text = "Ann lives in Oslo."
+
+# The tag of a word is that of its first token:
+tokens = pipe(text)
+for word in re.finditer(r"\\S+", text):
+    print(word.group(), next(each for each in tokens if each["start"] >= word.start())["entity"])""")
 
 
 def _choices(model: PortableModel) -> str:

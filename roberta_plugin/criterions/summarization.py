@@ -70,7 +70,8 @@ class SummarizationCriterion(FineTuningCriterion):
             sums["num_both"] += int(labels[chosen].sum())
             sums["num_chosen"] += len(chosen)
             sums["num_right"] += int(np.sum(labels))
-            for kind, value in rouge([sentences[each] for each in chosen], summary, kinds=FAST).items():
+            given = [sentences[each] for each in chosen]
+            for kind, value in rouge(given, summary, kinds=FAST, is_official=documents.is_official).items():
                 sums[kind] += value
             precision = average_precision(part, labels)
             sums["average_precision"] += precision or 0.0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from roberta_plugin.finetuning.benchmark import Benchmark
     from roberta_plugin.finetuning.prepared import Prepared
     from roberta_plugin.kinds.base import Kind
+    from roberta_plugin.kinds.records import WhiteSpace
 
 SMALLER_IS_BETTER = ("loss", "mae", "rmse")  # of the metrics; the others grow with the quality
 
@@ -110,6 +111,11 @@ def _options_of(task: str) -> type[TaskOptions]:
 def kind_of_task(task: str) -> str | None:
     """The kind of a benchmark's tasks; None if their settings name it, or if there is no such task."""
     return next((folder.kind or None for folder in BENCHMARKS.values() if task in folder.tasks), None)
+
+
+def white_space_of(kind: type[Kind], task: str) -> WhiteSpace:
+    """What a model of a kind reads of a text's white space; SuperGLUE's choices keep what they have inside."""
+    return "stripped" if task in BENCHMARKS["superglue.choices"].tasks else kind.white_space
 
 
 def kind_of(prepared: Prepared) -> Kind:

@@ -31,13 +31,15 @@ from roberta_plugin.conversion.onnx_runner import read_onnx
 from roberta_plugin.conversion.pretrained import fairseq_dictionary, open_pretrained
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
+from roberta_plugin.finetuning.benchmarks import kind_of_task, white_space_of
 from roberta_plugin.hub import running
 from roberta_plugin.hub.core import HubCore
 from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
-from roberta_plugin.kinds import ScoreMethod, phrases
+from roberta_plugin.kinds import KINDS, ScoreMethod, kind_class, phrases
+from roberta_plugin.kinds.records import WhiteSpace, as_read
 from roberta_plugin.kinds.texts import TextLayout, inputs_of
-from roberta_plugin.kinds.words import split_words, word_spans
+from roberta_plugin.kinds.words import word_spans
 from roberta_plugin.machine import Precision
 from roberta_plugin.models.checkpoints.building import ModelOnlyTask, build_model
 from roberta_plugin.models.heads import SpanLogits
@@ -195,7 +197,8 @@ class RobertaHub(HubCore):
         """Texts or pairs -> one vector each (N, D), in fp32 on the CPU.
 
         Args:
-            texts: one text, or a list.
+            texts: one text, or a list; read as in training and by `roberta predict`, without white space at the ends,
+                and with `<mask>` as any other text.
             pooling: "mean" of the last layer over all tokens of the sequence, <s> and </s> included; "first", the
                 last layer at <s>; "max", the largest values over all tokens; None: as in training, or the mean.
             normalize: give vectors the length 1, also if they had another one in training.
@@ -204,7 +207,8 @@ class RobertaHub(HubCore):
         Raises:
             ValueError: for another `pooling`, or if a text has too many tokens for the model.
         """
-        sequences = self._sequences([texts] if isinstance(texts, str) else texts)
+        read = self._as_trained([texts] if isinstance(texts, str) else texts, "stripped")
+        sequences = [sequence for (sequence,) in read]
         trained: Any = self.trained_on.get("settings", {})
         pooling, normalize = pooling or trained.get("pooling", "mean"), normalize or bool(trained.get("normalize"))
         return self.pooled(sequences, pooling, normalize=normalize, max_tokens=max_tokens)
@@ -224,15 +228,15 @@ class RobertaHub(HubCore):
             return_all_hiddens: whether a vector holds all layers (L + 1, D), not only the last one (D,).
             words: the words of the sentence, in order; None: `tokenizer` finds them.
             tokenizer: text -> words, or objects whose `str` is the word, such as spaCy's; None: words and punctuation
-                marks (`split_words`).
+                marks (`split_words`), and `<mask>` as one word.
 
         Raises:
             ValueError: if the words are not those of the sentence, or the sentence is too long for the model.
         """
         if words is None:
-            words = [str(word) for word in (tokenizer or split_words)(sentence)]
+            words = [str(word) for word in (tokenizer or self.codec.words)(sentence)]
         spans = word_spans(sentence, words)
-        alignment = align(sentence, self.tokenizer.locate(sentence), spans)
+        alignment = align(sentence, self.codec.locate(sentence), spans)
         states = self.extract_features(self.encode(sentence), return_all_hiddens=return_all_hiddens)
         layers = [states] if isinstance(states, Tensor) else states
         vectors = torch.stack([features_of_words(layer[0], alignment) for layer in layers], dim=1)
@@ -298,7 +302,7 @@ class RobertaHub(HubCore):
         """
         if method not in get_args(ScoreMethod):
             raise ValueError(f"method must be {' or '.join(get_args(ScoreMethod))}, got {method!r}.")
-        texts = [text] if isinstance(text, str) else text
+        texts = [as_read(each, "stripped") for each in ([text] if isinstance(text, str) else text)]
         scores = self.score_sequences(self._sequences(texts), method, max_tokens=max_tokens)
         return scores[0] if isinstance(text, str) else scores
 
@@ -313,8 +317,10 @@ class RobertaHub(HubCore):
         """Ids (T,), (B, T), or a list of texts and pairs -> the predictions of a head.
 
         A classification head gives log-probabilities (B, C) of its classes, or its logits; for a regression, and for
-        the options of a multiple choice, ask for the logits. Texts that are too long are refused, unless the model was
-        fine-tuned with another --long-texts than head. A token head gives log-probabilities or logits of each token
+        the options of a multiple choice, ask for the logits. It reads texts as in training and by `roberta predict`:
+        without white space at the ends, in multiple choice also with one space for any inside, and with `<mask>` as any
+        other text. Texts that are too long are refused, unless the model was fine-tuned with another --long-texts than
+        head. The other heads read texts as `encode` does. A token head gives log-probabilities or logits of each token
         (B, T, C), and a span head gives `SpanLogits`; a list of texts gives a list with those of each text.
 
         Raises:
@@ -327,18 +333,14 @@ class RobertaHub(HubCore):
             raise ValueError(f"The model has no head {head!r}; it has {', '.join(self.heads) or 'none'}.")
         output: Tensor | SpanLogits
         if not isinstance(tokens, Tensor):
-            if (layout := self._text_layout).long_texts is not None and head in self.heads_of("classification"):
-                pairs = [(text,) if isinstance(text, str) else tuple(text) for text in tokens]
-                read = [inputs.sequences for inputs in inputs_of(pairs, self.codec.encoder, layout)]
-                logits = self.text_logits(read, head, pooling=layout.window_pooling, max_tokens=max_tokens)
-                return logits if return_logits else logits.log_softmax(dim=-1)
-            sequences = self._sequences(tokens)
             if is_span:
-                return self.span_outputs(sequences, head, max_tokens=max_tokens)
+                return self.span_outputs(self._sequences(tokens), head, max_tokens=max_tokens)
             if is_token:
-                rows = self.token_logits(sequences, head, max_tokens=max_tokens)
+                rows = self.token_logits(self._sequences(tokens), head, max_tokens=max_tokens)
                 return rows if return_logits else [row.log_softmax(dim=-1) for row in rows]
-            output = self.class_logits(sequences, head, max_tokens=max_tokens)
+            layout = self._text_layout
+            read = self._as_trained(tokens, self._white_space, layout)
+            output = self.text_logits(read, head, pooling=layout.window_pooling, max_tokens=max_tokens)
         else:
             batch = self.as_batch(tokens)
             output = running.head_outputs(self.model, batch, head)
@@ -379,10 +381,36 @@ class RobertaHub(HubCore):
         length = min(settings.get("max_length", self.max_positions), self.max_positions)
         return TextLayout.of(settings, max_length=length)
 
+    @property
+    def _white_space(self) -> WhiteSpace:
+        """What the classification head reads of white space."""
+        task = str(self.trained_on.get("task"))
+        name = kind_of_task(task) or (self.trained_on.get("settings") or {}).get("kind")
+        return white_space_of(kind_class(name), task) if name in KINDS else "stripped"
+
+    def _as_trained(
+        self, texts: Sequence[Text], white_space: WhiteSpace, layout: TextLayout | None = None
+    ) -> list[list[NDArray[np.int32]]]:
+        """The inputs (T,) of each text or pair as training makes them; without --long-texts, long ones are refused."""
+        self._check_list(texts)
+        sides = [
+            tuple(as_read(side, white_space) for side in ((text,) if isinstance(text, str) else text)) for text in texts
+        ]
+        if layout is not None and layout.long_texts is not None:
+            return [inputs.sequences for inputs in inputs_of(sides, self.codec.encoder, layout)]
+        found = inputs_of(sides, self.codec.encoder, TextLayout(max_length=self.max_positions))
+        for inputs in found:
+            self.check_length(inputs.num_tokens)
+        return [inputs.sequences for inputs in found]
+
     def _sequences(self, texts: Sequence[Text]) -> list[NDArray[np.int64]]:
+        self._check_list(texts)
+        return self.codec.sequences(texts)
+
+    @staticmethod
+    def _check_list(texts: Sequence[Text]) -> None:
         if isinstance(texts, str):
             raise ValueError(f"Give a list of texts, or the ids of `encode`; got the text {texts[:80]!r}.")
-        return self.codec.sequences(texts)
 
 
 def from_pretrained(

@@ -20,6 +20,7 @@ from torch import Tensor
 from roberta_plugin.data.tokenizers.base import LocatedTokens, Tokenizer
 from roberta_plugin.data.vocabulary import MASK, Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.kinds.words import split_words
 
 Text = str | Sequence[str]
 """A text, or several that the model reads as one sequence: a pair."""
@@ -62,6 +63,33 @@ class TextCodec:
             result.append(np.concatenate(parts) if count > 1 else parts[0])
             start += count
         return result
+
+    def words(self, text: str) -> list[str]:
+        """Words and punctuation marks, and `<mask>` as one word; see `split_words`."""
+        first, *others = text.split(MASK)
+        found = split_words(first)
+        for other in others:
+            found += [MASK, *split_words(other)]
+        return found
+
+    def locate(self, text: str) -> LocatedTokens:
+        """The tokens of a text as `ids` has them; that of a mask, -1, covers `<mask>` and the space that it takes.
+
+        Raises:
+            ValueError: if the tokenizer changes the text in a way that hides where they are.
+        """
+        parts: list[LocatedTokens] = []
+        start = 0
+        *before_masks, last = text.split(MASK)
+        for span in before_masks:
+            seen = self.before_mask(span)
+            parts.append(_shifted(self.tokenizer.locate(seen), start))
+            stop = start + len(span) + len(MASK)
+            mask = (-1,), (start + len(seen),), (stop,)
+            parts.append(LocatedTokens(*(np.array(values, dtype=np.int32) for values in mask)))
+            start = stop
+        parts.append(_shifted(self.tokenizer.locate(last), start))
+        return LocatedTokens(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
     def before_mask(self, text: str) -> str:
         """The text before a mask as the model sees it."""
@@ -150,6 +178,10 @@ class AlignedWord(NamedTuple):
 
     def __str__(self) -> str:
         return self.text
+
+
+def _shifted(located: LocatedTokens, start: int) -> LocatedTokens:
+    return located._replace(starts=located.starts + start, ends=located.ends + start)
 
 
 def align(text: str, located: LocatedTokens, spans: Sequence[tuple[int, int]]) -> list[list[int]]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import KINDS, POOLINGS
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.records import text_of
+from roberta_plugin.kinds.records import WhiteSpace, text_of
 from roberta_plugin.kinds.texts import MAX_WINDOWS, TextLayout, inputs_of
 from roberta_plugin.tables import IN_MEMORY, Row
 
@@ -110,6 +110,8 @@ class Kind(ABC):
     """None: Hugging Face has no class for it."""
     fields: ClassVar[tuple[str, ...]] = ("text",)
     """Fields of a record that --text-column and --text-pair-column stand for."""
+    white_space: ClassVar[WhiteSpace] = "stripped"
+    """What a model of it reads of the white space of a text."""
     baseline_name: ClassVar[str] = "a constant answer"
     """What its baseline is, in words."""
     decides_by: ClassVar[Mapping[str, str]] = {}

@@ -30,6 +30,7 @@ from roberta_plugin.finetuning.model_inputs import join
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds.averaging import mean_probabilities
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.records import one_line
 
 LEVELS = ("middle", "high")
 NO_LEVEL = -1  # for sets other than RACE
@@ -38,15 +39,6 @@ NO_ANSWER = -1
 QUESTION_LENGTH = 128  # the paper's limit for question+option, in tokens (section 5.3)
 NUM_SPECIALS = 4  # <s> </s> </s> </s>
 _BLANK = re.compile(r"_+")
-_WHITE_SPACE = re.compile(r"\s+")
-
-
-def one_line(text: str) -> str:
-    """The text with every run of white space replaced by one space.
-
-    Example: " a\\n\\tb " -> "a b".
-    """
-    return _WHITE_SPACE.sub(" ", text).strip()
 
 
 def question_with_option(question: str, option: str) -> str:

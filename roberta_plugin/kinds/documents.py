@@ -12,7 +12,9 @@ and holds one sentence at least.
 
 ROUGE is that of the package rouge-score: rouge1 and rouge2 are F of words and bigrams, rougeL that of the longest
 common subsequence of both texts, rougeLsum the same by sentences, which is the ROUGE-L of papers on CNN/DailyMail.
-Words are stemmed, as usual (-m of the ROUGE-1.5.5 program). The package reads the letters a to z and digits only.
+Words are stemmed, as usual (-m of the ROUGE-1.5.5 program). The package reads the letters a to z and digits only, and
+so it is for CNN/DailyMail; for other sets, words are those of any script (`words`), which for text in ASCII are the
+package's.
 
 Shapes: N documents of a split, U sentences of all of them.
 """
@@ -20,31 +22,41 @@ Shapes: N documents of a split, U sentences of all of them.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import regex  # type: ignore[import-untyped]
 import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
 
 from roberta_plugin.extras import require
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.words import LETTERS, MARKS, UNSPACED
 
 NUM_SENTENCES = 3
-_WORD = re.compile(r"[^\W_]+")
+_ASCII = re.compile(r"[a-z0-9]+")
+_RUN = regex.compile(rf"(?V1)(?:[[{LETTERS}]--[\p{{Pc}}]][{MARKS}]*)+")
+_WORD = regex.compile(rf"(?V1)(?:[[{LETTERS}]--[{UNSPACED}\p{{Pc}}]][{MARKS}]*)+|(?=[{UNSPACED}])\X[{MARKS}]*")
 Ngrams = frozenset[tuple[str, ...]]
+OFFICIAL = "cnn_dailymail"  # the task whose numbers are compared with published ones
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 FAST = ("rouge1", "rouge2")  # milliseconds for a hundred documents; the others take as long for one
 _REMEMBERED = 100_000  # summaries: members of an ensemble often agree, and the baselines are those of every model
 
 
 class Documents:
-    """Documents of a prepared split; the texts are read when they are first asked for, which training never does."""
+    """Documents of a prepared split; the texts are read when they are first asked for, which training never does.
 
-    def __init__(self, split: PreparedSplit) -> None:
-        self.split = split
+    Attributes:
+        is_official: whether ROUGE reads words by the package's rules, not by those of any script.
+    """
+
+    def __init__(self, split: PreparedSplit, *, is_official: bool = False) -> None:
+        self.split, self.is_official = split, is_official
 
     def __len__(self) -> int:
         return len(self.split)
@@ -118,7 +130,7 @@ def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], l
 
     Example: probabilities [0.2, 0.9, 0.4, 0.8], two sentences -> [1, 3]; if these share three words in a row, [1, 2].
     """
-    tokens = [words(sentence) for sentence in sentences]
+    tokens = [runs(sentence) for sentence in sentences]
     wanted = (length.length_share or 0.0) * sum(map(len, tokens))
     chosen: list[int] = []
     num_words = 0
@@ -162,11 +174,22 @@ def lead(sentences: Sequence[str], length: SummaryLength) -> list[int]:
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters and digits, in lower case.
+    """Runs of letters and digits with their marks, in lower case; in scripts without spaces each character.
 
     Example: "It's 3.5%." -> ["it", "s", "3", "5"].
     """
-    return _WORD.findall(text.lower())
+    return _found(_WORD, text)
+
+
+def runs(text: str) -> list[str]:
+    """`words`, but what is written without spaces is one: three characters in a row would be no repetition there."""
+    return _found(_RUN, text)
+
+
+def _found(pattern: Any, text: str) -> list[str]:
+    text = text.lower()
+    found: list[str] = (_ASCII if text.isascii() else pattern).findall(unicodedata.normalize("NFC", text))
+    return found
 
 
 def ngrams(tokens: Sequence[str], order: int) -> Ngrams:
@@ -179,49 +202,58 @@ def check_rouge() -> None:
     require("rouge_score", extra="summaries", purpose="Evaluating summaries")
 
 
-def rouge(given: Sequence[str], right: Sequence[str], *, kinds: Sequence[str] = ROUGE) -> dict[str, float]:
-    """F of a summary, 0 to 1, by kind of ROUGE; both are lists of sentences.
+def rouge(
+    given: Sequence[str], right: Sequence[str], *, kinds: Sequence[str] = ROUGE, is_official: bool = False
+) -> dict[str, float]:
+    """F of a summary, 0 to 1, by kind of ROUGE; both are lists of sentences. See `Documents.is_official`.
 
     Example: rouge(["The cat."], ["A cat."])["rouge1"] is 0.5.
     """
-    values = _rouge("\n".join(given), "\n".join(right), tuple(kinds))
+    values = _rouge("\n".join(given), "\n".join(right), tuple(kinds), is_official)
     return dict(zip(kinds, values, strict=True))
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _rouge(given: str, right: str, kinds: tuple[str, ...]) -> tuple[float, ...]:
-    found = _scorer(kinds).score(target=right, prediction=given)
+def _rouge(given: str, right: str, kinds: tuple[str, ...], is_official: bool) -> tuple[float, ...]:
+    found = _scorer(kinds, is_official).score(target=right, prediction=given)
     return tuple(float(found[kind].fmeasure) for kind in kinds)
 
 
 @cache
-def _scorer(kinds: tuple[str, ...]) -> Any:
+def _scorer(kinds: tuple[str, ...], is_official: bool) -> Any:
     check_rouge()
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(kinds, tokenizer=_StemmedWords())
+    return RougeScorer(kinds, tokenizer=_StemmedWords(is_official))
 
 
 class _StemmedWords:
-    """The package's words and stems, each stemmed once: stemming takes most of the time of ROUGE-1 and ROUGE-2."""
+    """Words and stems, each stemmed once: stemming takes most of the time of ROUGE-1 and ROUGE-2."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_official: bool) -> None:
         from nltk.stem.porter import PorterStemmer
 
+        self._is_official = is_official
         self._stemmer = PorterStemmer()
         self.stem = lru_cache(maxsize=1_000_000)(self._stemmer.stem)  # what the package calls
 
     def tokenize(self, text: str) -> list[str]:
         """Words of a text."""
+        if not self._is_official:  # Porter's rules are for English
+            return [self.stem(word) if len(word) > 3 and word.isascii() else word for word in words(text)]
         from rouge_score.tokenize import tokenize
 
-        words: list[str] = tokenize(text, self)
-        return words
+        found: list[str] = tokenize(text, self)
+        return found
 
 
-def mean_rouge(given: Iterable[Sequence[str]], right: Iterable[Sequence[str]]) -> dict[str, float]:
+def mean_rouge(
+    given: Iterable[Sequence[str]], right: Iterable[Sequence[str]], *, is_official: bool = False
+) -> dict[str, float]:
     """Mean of each kind over documents, 0 to 100."""
-    values = [list(rouge(one, other).values()) for one, other in zip(given, right, strict=True)]
+    values = [
+        list(rouge(one, other, is_official=is_official).values()) for one, other in zip(given, right, strict=True)
+    ]
     return {kind: 100.0 * float(mean) for kind, mean in zip(ROUGE, np.mean(values, axis=0), strict=True)}
 
 

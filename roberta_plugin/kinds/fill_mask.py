@@ -20,6 +20,7 @@ class FillMask(Kind):
     name = "fill_mask"
     description = "fills `<mask>` in a text"
     head = "masked_lm"
+    white_space = "kept"
     default_head_name = "masked_lm"
     task = "roberta_masked_lm"
     hugging_face = HuggingFace(
@@ -31,7 +32,7 @@ class FillMask(Kind):
 
     def read_question(self, row: Row) -> str:
         """See `Kind.read_question`."""
-        text = text_of(row, self.names_of(0), option="--text-column", keeps_space=True)
+        text = text_of(row, self.names_of(0), option="--text-column", white_space="kept")
         if MASK not in text:
             raise ValueError(
                 f"{row.where}: the text {short(text)} has no {MASK}. Put one where a token is to be found."

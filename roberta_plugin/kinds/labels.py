@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -105,7 +106,8 @@ def number_of(label: str, labels: Sequence[str], example: Example) -> int:
 
 
 def look_alikes(labels: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of labels that are the same number (true is 1), or the same text but for upper case and white space.
+    """Pairs of labels that are the same number (true is 1), or the same text but for upper case, white space and
+    Unicode's ways to write an accent.
 
     Example: "1", "Pos", "1.0", "pos" -> [("1", "1.0"), ("Pos", "pos")].
     """
@@ -118,7 +120,7 @@ def _loosely(label: str) -> str:
     number = _BOOLEANS.get(label.strip().casefold(), label.strip())
     if _DECIMAL.fullmatch(number):
         return str(float(number))
-    return " ".join(label.split()).casefold()
+    return unicodedata.normalize("NFC", " ".join(label.split()).casefold())
 
 
 def weights_of(values: Sequence[str]) -> str | dict[str, float]:

@@ -37,14 +37,13 @@ from roberta_plugin.kinds.choices import (
     ChoiceLayout,
     Choices,
     answers,
-    one_line,
     option_probabilities,
     question_with_option,
 )
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.records import column_of, text_of, texts_of
+from roberta_plugin.kinds.records import column_of, one_line, text_of, texts_of
 from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
 from roberta_plugin.kinds.windows import question_length
 from roberta_plugin.tables import Row, check_list
@@ -58,6 +57,7 @@ class MultipleChoice(TableKind):
     name = "multiple_choice"
     description = "scores each option of a question"
     task = loss = "race"
+    white_space = "one_line"
     can_smooth = True
     hugging_face = HuggingFace(
         suffix="ForMultipleChoice",

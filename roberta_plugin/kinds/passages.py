@@ -27,12 +27,10 @@ from numpy.typing import NDArray
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
+from roberta_plugin.kinds.records import as_read
 from roberta_plugin.kinds.span_metrics import normalize
 from roberta_plugin.kinds.windows import BEFORE_PASSAGE, NUM_SPECIALS, Window, WindowLayout, cut, is_blank, tokens_of
 from roberta_plugin.progress import terminal_bar
-
-# Pretraining's text has no line ends; a space of the same length leaves the offsets of all characters unchanged.
-LINE_ENDS = str.maketrans("\r\n", "  ")
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +60,7 @@ class SplitMaker:
         self._split.array("is_blank", np.concatenate(blank))
         self._split.array("first_token", np.cumsum([0, *(len(passage.ids) for passage in passages)]))
         questions = self._content.questions
-        ids = self._encoder.ids_of_all([question.text.translate(LINE_ENDS).strip() for question in questions])
+        ids = self._encoder.ids_of_all([as_read(question.text, "spaces").strip() for question in questions])
         for question, question_ids in zip(questions, ids, strict=True):
             passage = passages[question.passage]
             target = self._target(question, passage)
@@ -84,7 +82,7 @@ class SplitMaker:
         self._split.record({"passage": number, "text": text})
         where = f"{self._content.path}, the passage that begins with {text[:40]!r}"
         try:
-            found = self._encoder.tokenizer.locate(text.translate(LINE_ENDS))
+            found = self._encoder.tokenizer.locate(as_read(text, "spaces"))
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         if not len(found.ids):

@@ -32,6 +32,7 @@ class PhraseRanking(Kind):
     name = "phrase_ranking"
     description = "finds the phrase that a pronoun stands for"
     head = "masked_lm"
+    white_space = "kept"
     loss = "phrase_ranking"
 
     def metrics(self) -> tuple[str, ...]:
@@ -54,7 +55,7 @@ class PhraseRanking(Kind):
         given = row.values.get("candidates")
         candidates = None if given is None else texts_of(row, "candidates", what="candidate", may_be_empty=True)
         return phrases.read_question(
-            text_of(row, self.names_of(0), option="--text-column", keeps_space=True), candidates
+            text_of(row, self.names_of(0), option="--text-column", white_space="kept"), candidates
         )
 
     def answer(self, questions: Sequence[phrases.PronounQuestion]) -> list[Answer]:

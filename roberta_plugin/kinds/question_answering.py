@@ -31,7 +31,6 @@ from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.passages import (
-    LINE_ENDS,
     NO_PLACE,
     SplitMaker,
     SquadAnswer,
@@ -41,7 +40,7 @@ from roberta_plugin.kinds.passages import (
     windows_of,
 )
 from roberta_plugin.kinds.questions import Decoded, Questions, decode
-from roberta_plugin.kinds.records import text_of
+from roberta_plugin.kinds.records import as_read, text_of
 from roberta_plugin.kinds.span_metrics import best_threshold, score
 from roberta_plugin.kinds.tables import Outcome, TableKind
 from roberta_plugin.kinds.windows import DOC_STRIDE, QUESTION_LENGTH, WindowLayout, is_blank, question_length
@@ -66,6 +65,7 @@ class QuestionAnswering(TableKind):
     head = "span"
     default_head_name = "span_head"
     task = loss = "squad2"
+    white_space = "spaces"
     outputs = ("start_logits", "end_logits", "answerable_logits")
     onnx_outputs = ("start_logits", "end_logits", "answerable")
     # Hugging Face's class knows no answerability; the names are those of its ForSequenceClassification with one label,
@@ -154,7 +154,7 @@ class QuestionAnswering(TableKind):
     def read_question(self, row: Row) -> Question:
         """See `Kind.read_question`; the context keeps its white space, in which characters are counted."""
         question = text_of(row, self.names_of(1), option="--text-pair-column")
-        return Question(text_of(row, self.names_of(0), option="--text-column", keeps_space=True), question)
+        return Question(text_of(row, self.names_of(0), option="--text-column", white_space="kept"), question)
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[SquadAnswer, ...]:
         """See `TableKind.read_target`: the right answers and their first characters."""
@@ -209,7 +209,7 @@ class QuestionAnswering(TableKind):
         places, located = [], []
         for place, each in enumerate(questions):
             try:
-                tokens = self.hub.tokenizer.locate(each.context.translate(LINE_ENDS))
+                tokens = self.hub.tokenizer.locate(as_read(each.context, "spaces"))
                 if not len(tokens.ids):
                     raise ValueError("it has no tokens. Give another text.")
             except ValueError as error:
@@ -226,7 +226,7 @@ class QuestionAnswering(TableKind):
     def _decode(self, asked: Sequence[Question], located: Sequence[LocatedTokens]) -> list[Decoded]:
         memory = _QuestionsInMemory([each.context for each in asked], located)
         encoder: Encoder = self.hub.codec.encoder
-        ids = encoder.ids_of_all([each.text.translate(LINE_ENDS).strip() for each in asked])
+        ids = encoder.ids_of_all([as_read(each.text, "spaces").strip() for each in asked])
         sequences: list[NDArray[np.int32]] = []
         for question_ids, tokens in zip(ids, located, strict=True):
             question_ids = question_ids[: self.windows.question_length]

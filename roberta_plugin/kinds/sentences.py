@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.sentences import split_line
+from roberta_plugin.kinds.records import one_line
 from roberta_plugin.kinds.windows import best_ranges
 
 Integers = NDArray[np.int64]
@@ -201,8 +202,3 @@ def sentences_of(text: str) -> list[str]:
     Example: "It rained. We stayed.\\n\\nWhy?" -> ["It rained.", "We stayed.", "Why?"].
     """
     return [sentence for line in text.splitlines() if line.strip() for sentence in split_line(one_line(line))]
-
-
-def one_line(text: str) -> str:
-    """The text with every run of white space replaced by one space."""
-    return " ".join(text.split())

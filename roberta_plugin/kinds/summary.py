@@ -17,9 +17,9 @@ import scipy  # its modules are imported when they are first used
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds.base import Answer, Kind, marked
-from roberta_plugin.kinds.documents import Documents, Length, check_rouge, choose, summary_entry
-from roberta_plugin.kinds.records import column_of, text_of, texts_of
-from roberta_plugin.kinds.sentences import NUM_SPECIALS, SummaryLayout, one_line, sentences_of, windows_of
+from roberta_plugin.kinds.documents import OFFICIAL, Documents, Length, check_rouge, choose, summary_entry
+from roberta_plugin.kinds.records import column_of, one_line, text_of, texts_of
+from roberta_plugin.kinds.sentences import NUM_SPECIALS, SummaryLayout, sentences_of, windows_of
 from roberta_plugin.tables import Row
 
 
@@ -49,7 +49,7 @@ class Summary(Kind):
 
     def opened(self, split: PreparedSplit) -> Documents:
         """See `Kind.opened`: the documents."""
-        return Documents(split)
+        return Documents(split, is_official=self.task_name == OFFICIAL)
 
     def open(self) -> None:
         """See `Kind.open`."""

@@ -90,7 +90,7 @@ class Tagging(TableKind):
         suffix="ForTokenClassification",
         names={"out_proj": "classifier"},
         pipeline="token-classification",
-        arguments=', aggregation_strategy="first"',
+        arguments=", ignore_labels=[]",
         settings={"kind": "tagging"},
     )
 
@@ -178,7 +178,7 @@ class Tagging(TableKind):
         value = row.values[column_of(row, (name,), option="--text-column")]
         may_be_text = self.is_answering and name in (self.options.text_column, "text")
         if may_be_text and not isinstance(value, list):
-            text = text_of(row, (name,), option="--text-column", keeps_space=True)
+            text = text_of(row, (name,), option="--text-column", white_space="kept")
             words = split_words(text)
             if not words:
                 raise ValueError(f"{row.where}: the column {name!r} has no words. Give a text, or leave the row out.")

@@ -23,13 +23,13 @@ Shapes: W words of a text, T tokens of a window with <s> and </s>.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+import regex  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.model_inputs import Encoder
@@ -39,8 +39,13 @@ from roberta_plugin.kinds.entities import types_of
 from roberta_plugin.kinds.windows import cut
 from roberta_plugin.progress import terminal_bar
 
-# Words with inner apostrophes, hyphens and decimal points; any other mark is a word by itself.
-_WORD = re.compile(r"\w+(?:['\u2019.,-]\w+)*|[^\w\s]")
+# Characters for brackets of `regex`, version 1.
+MARKS = r"\p{M}\u00ad\u200c\u200d\u2060"  # they belong to the character before them
+LETTERS = rf"[\w\p{{N}}\p{{GCB=Prepend}}]--[{MARKS}]"  # regex's \w lacks fractions and superscripts, re's has no marks
+UNSPACED = r"\p{Han}\p{Hiragana}\p{LB=Complex_Context}"  # of scripts without spaces; the last are Thai, Khmer ...
+_RUN = f"(?:[[{LETTERS}]--[{UNSPACED}]][{MARKS}]*)+"
+_JOINED = r"'\u2019.,\u00b7\u05f3\u05f4\u055b\u055c\u055e\u066b\u066c\u2010\u2011-"  # Hebrew's and Armenian's, too
+_WORD = regex.compile(rf"(?V1){_RUN}(?:[{_JOINED}]{_RUN})*|(?![\s\x1c-\x1f])\X[{MARKS}]*")
 
 _TEXTS_PER_CHUNK = 1024
 
@@ -251,11 +256,15 @@ def _texts(
 
 
 def split_words(text: str) -> list[str]:
-    """Words and punctuation marks.
+    """Words with inner apostrophes, hyphens and decimal points; any other character is a word by itself.
+
+    Characters are those that a reader sees (grapheme clusters of Unicode's UAX 29): letters with their marks, whole
+    emoji. In scripts without spaces between words each of them is a word, as in UAX 29 without a dictionary.
 
     Example: 'I said, "hello RoBERTa."' -> ['I', 'said', ',', '"', 'hello', 'RoBERTa', '.', '"'].
     """
-    return _WORD.findall(text)
+    found: list[str] = _WORD.findall(text)
+    return found
 
 
 def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:

@@ -20,9 +20,9 @@ from roberta_plugin.kinds import KINDS
 from roberta_plugin.kinds.base import Kind
 from roberta_plugin.prediction.opening import open_kind
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
-from roberta_plugin.prediction.writing import NPY, check_output, open_output, partial_path
+from roberta_plugin.prediction.writing import check_output, is_array, open_output, partial_path
 from roberta_plugin.progress import Progress
-from roberta_plugin.tables import IN_MEMORY, BadLineError, Row, check_text, format_of, named_format, scan_table
+from roberta_plugin.tables import IN_MEMORY, BadLineError, Row, check_text, format_of, named_format, scan_table, short
 
 MOST_CHARACTERS = 4_000_000  # of a window, so that a file of long texts does not fill the memory
 Record = Mapping[str, Any] | str
@@ -60,9 +60,10 @@ def predict(settings: PredictSettings) -> PredictResult:
     if settings.output is not None:
         check_output(settings.output)
     kind = open_kind(settings)
-    is_array = settings.output is not None and settings.output.suffix == NPY
-    if is_array and kind.name != "embedding":
+    if is_array(settings.output) and kind.name != "embedding":
         raise ValueError(f"--output {settings.output}: only embeddings are written as .npy. Name a .jsonl file.")
+    if kind.name == "embedding" and settings.output is not None and named_format(settings.output) in ("csv", "tsv"):
+        raise ValueError(f"--output {settings.output}: embeddings are written as .npy, .parquet or .jsonl. Name one.")
     started = time.monotonic()
     counts = dict.fromkeys(("answers", "error", "truncated"), 0)
     total = None if settings.input is None else settings.input.stat().st_size
@@ -77,7 +78,10 @@ def predict(settings: PredictSettings) -> PredictResult:
                     for name in ("error", "truncated"):
                         counts[name] += name in answer
         except StoppedError as error:
-            kept = "" if settings.output is None else f" The answers before it are in {partial_path(settings.output)}."
+            kept = ""
+            if settings.output is not None:
+                form = "" if is_array(settings.output) else ", as JSON Lines"
+                kept = f" The answers before it are in {partial_path(settings.output)}{form}."
             raise ValueError(f"{settings.input or 'standard input'}, {error}{kept}") from None
     return PredictResult(
         task_kind=KINDS[kind.name].task_kind or kind.name,
@@ -114,9 +118,31 @@ class _Rows:
         delimiter = settings.delimiter or str(kind.settings.get("delimiter") or ",")
         self.num_bytes = 0
         self._rows = scan_table(path, format=form, delimiter=delimiter, on_read=self._count)
+        self._kind, self._delimiter = kind, delimiter
+        self._may_be_table = settings.format is None and form in (None, "text")
 
     def __iter__(self) -> Iterator[Row | BadLineError]:
-        return self._rows
+        for number, row in enumerate(self._rows):
+            if number == 0 and self._may_be_table and isinstance(row, Row) and row.values.keys() == {"text"}:
+                self._check_header(row)
+            yield row
+
+    def _check_header(self, row: Row) -> None:
+        """Refuse a table that would be read as texts, by its first line."""
+        line = str(row.values["text"])
+        columns = {name for place in range(len(self._kind.fields)) for name in self._kind.names_of(place)}
+        for mark in dict.fromkeys((self._delimiter, ";", "|", "\t")):
+            cells = [cell.strip('"') for cell in line.split(mark)]
+            found = columns.intersection(cells)
+            is_one_column = len(cells) == 1 and line != self._kind.settings.get("text_column")
+            if not found or is_one_column or any(cell != cell.strip() for cell in cells):
+                continue
+            form = "tsv" if mark == "\t" else "csv"
+            given = f" --delimiter '{mark}'" if form == "csv" and mark != self._delimiter else ""
+            raise ValueError(
+                f"{row.where}: {short(line)} names the column {min(found)!r}, as the first line of a table does, and "
+                f"each line would be read as a text. Give --format {form}{given}, or --format text if it is one."
+            )
 
     def _count(self, num_bytes: int) -> None:
         self.num_bytes += num_bytes

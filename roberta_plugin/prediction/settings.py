@@ -38,7 +38,12 @@ class PredictSettings:
     input: Path | None = setting(
         None, "records, plain or compressed (.gz, .zst, .xz, .bz2); - is standard input (default)", metavar="FILE"
     )
-    output: Path | None = setting(None, "answers; - is standard output (default); .npy for embeddings", metavar="FILE")
+    output: Path | None = setting(
+        None,
+        "answers; - is standard output (default). The name says the format: .jsonl, .csv, .tsv (also compressed), "
+        ".parquet; .npy for embeddings",
+        metavar="FILE",
+    )
     format: Format | None = setting(None, "format of the input (default: by its name, or first line)")
     delimiter: str | None = setting(
         None, "separator of the columns of CSV (default: as in training, or a comma)", metavar="CHARACTER"

@@ -1,8 +1,8 @@
-"""Answers -> JSON Lines on standard output or in a file; or vectors -> .npy.
+"""Answers -> JSON Lines on standard output or in a file, which become another table by its name; or vectors -> .npy.
 
 A file appears under its name when it is complete. Until then it is NAME.partial, which one process at a time may write,
-and which stays if the run stops at a bad line, so that no answer is lost. A device or a pipe, such as
-/dev/null, is written to as it is.
+and which stays if the run stops at a bad line, so that no answer is lost; it holds JSON Lines also where the file is
+to be another table (`tables`). A device or a pipe, such as /dev/null, is written to as it is, with JSON Lines.
 
 Shapes: N answers, D numbers of a vector.
 """
@@ -19,11 +19,16 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from roberta_plugin.extras import require
 from roberta_plugin.files import sync_folder
 from roberta_plugin.kinds.embedding import VECTOR
 from roberta_plugin.locks import is_locked_by_us
+from roberta_plugin.prediction import tables
 
-NPY = ".npy"
+
+def is_array(path: Path | None) -> bool:
+    """Whether a file is to hold vectors as an array."""
+    return path is not None and path.suffix.lower() == ".npy"
 
 
 class Writer(Protocol):
@@ -85,7 +90,7 @@ def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
     is_stream = path.exists() and not path.is_file()
     partial = path if is_stream else partial_path(path)
     file = open(path, "wb") if is_stream else _open_alone(path, partial)  # noqa: SIM115  # closing may fail, too
-    vectors = None if is_stream or path.suffix != NPY else Vectors(file, dim)
+    vectors = None if is_stream or not is_array(path) else Vectors(file, dim)
     is_complete = False
     try:
         yield vectors or JsonLines(file)
@@ -97,8 +102,11 @@ def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
             file.flush()
             if not is_stream:
                 os.fsync(file.fileno())
-                if is_complete:
+                if is_complete and (vectors is not None or tables.is_plain(path)):
                     partial.replace(path)  # before the lock ends with the open file
+                elif is_complete:
+                    tables.convert(partial, path)
+                    partial.unlink()
     if not is_stream:
         sync_folder(path.parent)
 
@@ -120,12 +128,16 @@ def check_output(path: Path) -> None:
     """Refuse an output that cannot be written, before anything is computed.
 
     Raises:
-        ValueError: if it is a folder.
+        ValueError: if it is a folder, its name says another format, or pyarrow is missing.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"--output {path}: the folder does not exist. Make it, or name another.")
     if path.is_dir():
         raise ValueError(f"--output {path} is a folder: name a file in it, such as {path / 'answers.jsonl'}.")
+    if path.exists() and not path.is_file():
+        return
+    if not is_array(path) and tables.table_format(path) == "parquet":
+        require("pyarrow", extra="parquet", purpose=f"--output {path}: writing Parquet")
 
 
 @contextmanager

@@ -33,11 +33,11 @@ from roberta_plugin.kinds.choices import (
     LEVELS,
     ChoiceLayout,
     answers,
-    one_line,
     option_probabilities,
     question_with_option,
 )
 from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.kinds.records import one_line
 from roberta_plugin.progress import terminal_bar
 
 logger = logging.getLogger(__name__)

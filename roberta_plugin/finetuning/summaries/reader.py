@@ -28,16 +28,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import regex  # type: ignore[import-untyped]
+
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.raw_files import read_text
-from roberta_plugin.kinds.sentences import one_line, sentences_of
+from roberta_plugin.kinds.records import one_line
+from roberta_plugin.kinds.sentences import sentences_of
 from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, read_table
 
 SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
 HUGGING_FACE = {"id_field": "id", "text_field": "article", "summary_field": "highlights"}
 _ORDER = (".jsonl", *(ending for ending in ENDINGS if ending != ".jsonl"))  # of two files of a split, the first counts
-_RUN_TOGETHER = re.compile(r"(?<=[a-z0-9)%][.!?])(?=[\"']?[A-Z])")
+_RUN_TOGETHER = regex.compile(r"(?<=[\p{Ll}\p{M}\p{Nd})%][.!?])(?=[\"']?\p{Lu})")
 _LISTS = (  # names of lists of addresses, by split; the first kind that is there counts
     {"train": ("all_train",), "valid": ("all_val", "all_valid"), "test": ("all_test",)},
     {"train": ("mapping_train",), "valid": ("mapping_valid",), "test": ("mapping_test",)},
@@ -165,7 +168,8 @@ def parted(text: str) -> str:
 
     Example: "It rained.We stayed." -> "It rained.\\nWe stayed.".
     """
-    return _RUN_TOGETHER.sub("\n", text)
+    found: str = _RUN_TOGETHER.sub("\n", text)
+    return found
 
 
 def find_stories(raw: Path, splits: Mapping[str, tuple[str, ...]]) -> dict[str, list[Path]]:

@@ -39,6 +39,7 @@ from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
 from roberta_plugin.finetuning.summaries.oracle import ORACLE_SENTENCES, oracle
 from roberta_plugin.finetuning.summaries.reader import Document, field_names, find_files, read_split
 from roberta_plugin.kinds.documents import (
+    OFFICIAL,
     Documents,
     average_precision,
     check_rouge,
@@ -103,7 +104,7 @@ class SummariesTask(Benchmark):
         probabilities, mean over documents.
         """
         check_rouge()
-        documents = Documents(part)
+        documents = Documents(part, is_official=self.name == OFFICIAL)
         probabilities = sentence_probabilities(members)  # (U,)
         parts = np.split(probabilities, documents.first[1:-1])
         chosen = [choose(each, sentences, options) for each, sentences in zip(parts, documents.sentences, strict=True)]
@@ -132,7 +133,10 @@ def evaluate(
             [sentences[number] for number in own]
             for sentences, own in zip(documents.sentences, of_documents, strict=True)
         ]
-        found |= {f"{prefix}{kind}": value for kind, value in mean_rouge(texts, right).items()}
+        found |= {
+            f"{prefix}{kind}": value
+            for kind, value in mean_rouge(texts, right, is_official=documents.is_official).items()
+        }
     both = sum(len(set(own) & set(best)) for own, best in zip(chosen, oracles, strict=True))
     found["f1"] = f1_of_choice(both, sum(map(len, chosen)), sum(map(len, oracles)))
     precisions = [average_precision(part, own) for part, own in zip(probabilities, labels, strict=True)]

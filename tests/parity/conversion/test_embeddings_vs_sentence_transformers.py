@@ -34,7 +34,7 @@ def test_a_folder_of_a_trained_model_pools_and_cuts_as_in_training(tmp_path, poo
     folder = tmp_path / "theirs"
     for _ in range(2):  # the second one replaces the first
         export_model(ExportSettings(checkpoint=checkpoint, to="sentence-transformers", output_dir=folder))
-    texts = ["A good dog.", "No.", "so bad", "good " * 30]
+    texts = [" A good dog.", "No.", "so bad\n", "good " * 30]
     model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
     assert model.max_seq_length == 12 and model.similarity_fn_name == "cosine"
     theirs = model.encode(texts)

@@ -1,6 +1,8 @@
 """Exported and imported models against Hugging Face's own classes: weights, logits, hidden states, losses, answers."""
 
 import copy
+import functools
+import itertools
 import json
 import random
 
@@ -178,26 +180,68 @@ def test_pipelines_give_our_answers(tmp_path):
             )
 
 
-def test_entities_of_the_pipeline_are_ours(tmp_path):
-    ours = write_checkpoint(tmp_path / "ours", "tagging")
-    export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))
-    pipe = transformers.pipeline("token-classification", str(tmp_path / "theirs"), aggregation_strategy="first")
+@pytest.mark.parametrize("sentencepiece", [False, True])
+def test_tags_by_the_call_of_the_model_card_are_ours(tmp_path, sentencepiece):
+    """Also where the space or the mark before a word is a token by itself, which the pipeline's aggregation divides."""
+    ours = write_checkpoint(tmp_path / "ours", "tagging", sentencepiece=sentencepiece)
+    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0].replace("FOLDER", str(folder))
     rng = random.Random(1)
-    # Where the space before a word is a token by itself, the pipeline's rule makes two words: none of these is so.
-    words = ["good", "bad", "goods", "badly", "good's", "bad\u00e9", "good\u6771\u4eac", "bad3.14"]
-    texts = [[rng.choice(words) for _ in range(rng.randrange(1, 7))] for _ in range(40)]
-    found = iterate_predictions(PredictSettings(model=ours, device="cpu"), [{"words": text} for text in texts])
-    again = iterate_predictions(PredictSettings(model=tmp_path / "theirs", device="cpu"), [{"words": t} for t in texts])
-    count = 0
-    for text, answer, of_theirs in zip(texts, found, again, strict=True):
-        assert answer == of_theirs
-        expected = pipe(" ".join(text))
-        names = {"entity_group": "type", "start": "start", "end": "end"}
-        for wanted, entity in zip(expected, answer["entities"], strict=True):
-            assert {name: entity[name] for name in names.values()} == {o: wanted[t] for t, o in names.items()}
-            assert entity["score"] == pytest.approx(float(wanted["score"]), abs=1e-4)
-        count += len(expected)
-    assert count > 40
+    words = ["good", "bad", "goods", "good's", "bad\u00e9", "\u6771\u4eac", "\u0939\u093f", "3.14"]
+    texts = [[rng.choice(words) for _ in range(rng.randrange(1, 5))] for _ in range(20)]
+    asked = [{"words": text} for text in texts]
+    found = list(iterate_predictions(PredictSettings(model=ours, device="cpu"), asked))
+    assert list(iterate_predictions(PredictSettings(model=folder, device="cpu"), asked)) == found
+    num_alone = 0
+    start, loop = code.split("tokens = ")
+    names = {}
+    exec(start, names)
+    for text, answer in zip(texts, found, strict=True):
+        shown: list[tuple[str, str]] = []
+        names |= {"text": f"  {' '.join(text)} ", "print": functools.partial(_keep, shown)}
+        exec(f"tokens = {loop}", names)
+        assert shown == list(zip(text, answer["tags"], strict=True))
+        num_alone += any(token["word"] in ("\u2581", "\u0120") for token in names["tokens"])
+    assert num_alone > 5
+
+
+def _keep(shown, *values):
+    shown.append(values)
+
+
+SPACES = ("", " ", "\n", "\t\u3000 ", "\u00a0\r\n")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "kind", ["classification", "regression", "multi_label", "multiple_choice", "question_answering"]
+)
+def test_white_space_is_read_alike_on_all_roads(tmp_path, kind):
+    ours = write_checkpoint(tmp_path / "ours", kind)
+    if kind == "multiple_choice":
+        state = torch.load(ours / "model.pt", weights_only=False)
+        torch.save({**state, "task_state": {"data": {"task": "race", "settings": {}}}}, ours / "model.pt")
+    export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))
+    hubs = [RobertaHub.from_pretrained(folder) for folder in (ours, tmp_path / "theirs")]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    plain = tokenizer("a good", "bad x")["input_ids"]
+    assert plain == hubs[0].encode("a good", "bad x").tolist()
+    for before, inside, after in itertools.product(SPACES, SPACES[1:], SPACES):
+        pair = f"{before}a{inside}good{after}", f"{after}bad{inside}x{before}"
+        if kind == "question_answering":  # the question is stripped by the user
+            read = pair[0].strip().replace("\n", " ").replace("\r", " "), pair[1].replace("\n", " ").replace("\r", " ")
+            assert tokenizer(pair[0].strip(), pair[1])["input_ids"] == hubs[0].encode(*read).tolist()
+            continue
+        read = tuple(" ".join(text.split()) if kind == "multiple_choice" else text.strip() for text in pair)
+        ids = hubs[0].encode(*read)
+        found = tokenizer(*pair, return_offsets_mapping=True)
+        assert found["input_ids"] == ids.tolist()
+        assert (kind == "multiple_choice") <= (found["input_ids"] == plain)
+        first = found["offset_mapping"][1]
+        assert pair[0][slice(*first)].strip() == "a"
+        for hub in hubs:
+            logits = hub.predict(HEAD, [pair], return_logits=True)
+            torch.testing.assert_close(logits, hub.predict(HEAD, ids, return_logits=True), **TOLERANCE)
 
 
 def test_the_pipeline_gives_our_probabilities_of_several_labels(tmp_path):

@@ -318,6 +318,23 @@ def test_an_earlier_export_is_replaced_as_a_whole(ours, theirs):
     assert sorted(path.name for path in theirs.iterdir()) == names.split()
 
 
+@pytest.mark.parametrize(
+    ("kind", "to", "said"),
+    [
+        ("classification", "fairseq", "Texts are read without white space at their ends, which fairseq keeps"),
+        ("multiple_choice", "fairseq", "and with one space for any other, which fairseq keeps"),
+        ("question_answering", "huggingface", "Questions are read without white space at their ends, which other"),
+        ("classification", "huggingface", ""),
+        ("masked_lm", "fairseq", ""),
+    ],
+)
+def test_white_space_that_a_format_cannot_leave_out_is_said(tmp_path, kind, to, said):
+    ours = write_checkpoint(tmp_path / "ours", kind)
+    notes = export_model(ExportSettings(checkpoint=ours, to=to, output_dir=tmp_path / "theirs")).notes
+    assert len(notes) == bool(said) and said in "".join(notes)
+    assert json.loads((tmp_path / "theirs" / "conversion.json").read_text())["notes"] == list(notes)
+
+
 def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_path):
     folder = tmp_path / "out" / "runs" / "lr-1e-5" / "seed-1" / "checkpoints"
     shutil.copytree(ours, folder)

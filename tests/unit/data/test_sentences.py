@@ -26,6 +26,27 @@ def test_hand_checked_texts_are_split_where_they_should_be(sentences):
     assert " ".join(found) == " ".join(sentences)
 
 
+OTHER_ENDS = (  # danda, full-width marks, Arabic, Urdu, Armenian, Ethiopic, Burmese, Khmer, Greek's and Spanish's questions
+    ["\u0935\u0939 \u0917\u092f\u093e\u0964", "\u0915\u094d\u092f\u094b\u0902?", "\u0939\u093e\u0901\u0965"],
+    ["\u4ed6\u8d70\u4e863\uff0e5\u3002", "2020\u5e74\uff01", "\u4e3a\u4ec0\u4e48\uff1f"],
+    ["\u300c\u306a\u305c\uff1f\u300d\u3068\u805e\u3044\u305f\u3002", "(\u884c\u304f\u3002)", "\u306f\u3044\u3002"],
+    ["\u0628\u0642\u064a\u062a\u061f", "\u0646\u0639\u0645."],
+    ["\u0648\u06c1 \u06af\u06cc\u0627\u06d4", "\u06c1\u0627\u06ba\u06d4"],
+    ["\u0546\u0561 \u0563\u0576\u0561\u0581\u0589", "\u0531\u0575\u0578\u0589"],
+    ["\u12a5\u1231 \u1204\u12f0\u1362", "\u1260\u12cb\u1362"],
+    ["\u101e\u1031\u101e\u104b", "\u1014\u1031\u104b"],
+    ["\u1782\u17b6\u178f\u17cb\u17d4", "\u1793\u17b6\u1784\u17d4"],
+    ["\u0388\u03c6\u03c5\u03b3\u03b5.", "\u0393\u03b9\u03b1\u03c4\u03af;", "\u039d\u03b1\u03b9."],
+)
+
+
+@pytest.mark.parametrize("sentences", OTHER_ENDS, ids=ascii)
+def test_sentences_end_with_the_marks_of_their_script(sentences):
+    assert split_line(" ".join(sentences)) == sentences
+    if "\u3002" in sentences[-1]:  # without spaces, too
+        assert split_line("".join(sentences[:1] * 2)) == sentences[:1] * 2
+
+
 def test_a_line_is_its_sentences_and_a_blank_line_stays():
     lines = ["He didn't go.  She  stayed; alone.", "", "Why?", "No end here", "Ça va? Oui.", "日本。"]
     sentences, begins = split_lines(lines)

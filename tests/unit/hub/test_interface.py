@@ -4,6 +4,7 @@ import copy
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -13,6 +14,7 @@ from roberta_plugin.conversion.pretrained import fairseq_dictionary
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import RobertaHub, find_checkpoint, find_dictionary, running
+from roberta_plugin.hub.texts import TextCodec
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
@@ -229,7 +231,7 @@ def test_an_answer_is_text(hub, folder):
     assert all(filling.probability < 0.5 for filling in fillings)
 
 
-PIECES = ["good bad good", "bad", "good good bad bad good", "a b c d", "bad <mask> good"]
+PIECES = ["good bad good", "bad", "good good bad bad good", "a b c d", "bad good"]
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +262,7 @@ def test_lists_of_texts_have_the_results_of_single_texts_in_order(heads_hub):
     for found, tokens in zip(hub.predict("spans", PIECES), singles, strict=True):
         torch.testing.assert_close(found.start, hub.predict("spans", tokens).start[0], **close)
     masked = ["good <mask> bad", "<mask>", "bad <mask> good <mask>"]
+    torch.testing.assert_close(hub.extract_features(masked)[0], hub.extract_features(hub.encode(masked[0]))[0], **close)
     for text, found in zip(masked, hub.fill_mask(masked, topk=3), strict=True):
         expected = hub.fill_mask(text, topk=3)
         assert len(found) == len(expected)
@@ -357,6 +360,37 @@ def test_aligned_words_have_vectors(heads_hub):
     )
     assert [str(word) for word in layers] == ["<s>", "good", 'bad,good"bad.', "</s>"]
     assert layers[1].vector.shape == (4, 24)
+
+
+def aligned(hub, sentence, **options):
+    words = hub.extract_features_aligned_to_words(sentence, **options)
+    assert [sentence[word.start : word.end] for word in words[1:-1]] == [str(word) for word in words[1:-1]]
+    return words
+
+
+def test_a_mask_in_the_sentence_is_one_word_with_the_features_of_its_token(heads_hub):
+    sentence = "good <mask> bad, <mask><mask>"
+    words = aligned(heads_hub, sentence)
+    assert [str(word) for word in words[1:-1]] == ["good", "<mask>", "bad", ",", "<mask>", "<mask>"]
+    ids = heads_hub.encode(sentence)
+    features = heads_hub.extract_features(ids)[0]
+    masks = features[ids == heads_hub.vocabulary.mask_id]
+    found = torch.stack([word.vector for word in words if str(word) == "<mask>"])
+    torch.testing.assert_close(found, masks)
+    torch.testing.assert_close(sum(word.vector for word in words), features.sum(dim=0), atol=1e-4, rtol=1e-4)
+    words = aligned(heads_hub, "a <mask>bad", words=["a", "<", "mask", ">bad"])  # other words share the token
+    torch.testing.assert_close(words[2].vector, words[3].vector)
+
+
+@pytest.mark.parametrize("keeps_space", [False, True])
+def test_the_tokens_of_a_text_with_masks_are_located(heads_hub, keeps_space):
+    codec = TextCodec(heads_hub.tokenizer, heads_hub.vocabulary, mask_keeps_space=keeps_space)
+    for text in ("good <mask> bad", "<mask>", "  <mask>  <mask>good \u00e9<mask>", "good"):
+        located = codec.locate(text)
+        assert len(located.ids) == len(codec.ids([text])[0])
+        pieces = [text[start:end] for start, end in zip(located.starts, located.ends, strict=True)]
+        is_mask = codec.ids([text])[0] == heads_hub.vocabulary.mask_id
+        assert [piece.strip() for piece in np.array(pieces, dtype=object)[is_mask]] == ["<mask>"] * int(is_mask.sum())
 
 
 def test_many_masks_are_scored_in_parts(heads_hub, monkeypatch):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.options import RaceOptions
-from roberta_plugin.kinds.choices import ChoiceLayout, one_line, question_with_option
+from roberta_plugin.kinds.choices import ChoiceLayout, question_with_option
+from roberta_plugin.kinds.records import one_line
 from tests.tiny_benchmarks import words_tokenizer
 
 VOCABULARY = words_tokenizer()[1]

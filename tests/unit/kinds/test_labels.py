@@ -57,6 +57,7 @@ def test_labels_that_look_alike_are_found():
         ("1", "+1"),
         ("x y", "x  y"),
     ]
+    assert look_alikes(["\u00e9", "e\u0301"]) == [("\u00e9", "e\u0301")]
     assert look_alikes(["1.0", "1.1", "10", "1e1", "a", "\u00e4"]) == []
 
 

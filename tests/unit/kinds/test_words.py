@@ -1,12 +1,25 @@
 """Words as tokens and windows: every word once, at its first token, in the window with the most context."""
 
+import unicodedata
+from pathlib import Path
+
 import numpy as np
 import pytest
+import regex
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.kinds.words import IGNORED, TaggingLayout, WordEncoder, token_labels, windows_of
+from roberta_plugin.kinds.documents import ROUGE, rouge, words
+from roberta_plugin.kinds.words import (
+    IGNORED,
+    TaggingLayout,
+    WordEncoder,
+    split_words,
+    token_labels,
+    windows_of,
+    word_spans,
+)
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_tokenizers import train_tokenizer
 
@@ -126,3 +139,23 @@ def test_a_window_has_room_for_a_token():
     assert TaggingLayout.of(9, doc_stride=4, label_pieces="all") == TaggingLayout(
         max_length=9, doc_stride=4, label_pieces="all"
     )
+
+
+SCRIPTS = [line.split("|") for line in (Path(__file__).parent / "scripts.txt").read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("line", SCRIPTS, ids=lambda line: line[0])
+def test_words_of_all_scripts_are_whole(line, form):
+    """No mark, joiner or variation selector is cut off; scripts without spaces have words of one character each."""
+    expected = unicodedata.normalize(form, line[1]).split(" ")
+    text = ("" if len(line) == 3 else " ").join(expected)
+    assert split_words(text) == expected
+    assert [text[slice(*span)] for span in word_spans(text, expected)] == expected
+    characters = {match.start() for match in regex.finditer(r"\X", text)}
+    assert {start for start, _ in word_spans(text, expected)} <= characters
+    letters = [word for word in expected if unicodedata.category(word[0])[0] in "LN"]
+    if "-" not in text and "'" not in text and "3,5" not in text and "\u05f4" not in text and "\u055e" not in text:
+        in_one_form = [unicodedata.normalize("NFC", word.lower()) for word in letters]
+        assert words(text) == in_one_form
+        assert rouge([text], [unicodedata.normalize("NFC", text)]) == dict.fromkeys(ROUGE, float(bool(letters)))

@@ -68,7 +68,7 @@ def test_labels_are_those_of_the_head_in_any_window_and_batch(models):
     hub = RobertaHub.from_pretrained(models["classification"])
     found = answers(models["classification"], PAIRS)
     assert [answer["id"] for answer in found] == list(range(40))
-    pairs = [(record["text"].strip(), record["text_pair"].strip()) for record in PAIRS]
+    pairs = [(record["text"], record["text_pair"]) for record in PAIRS]  # with a space at the end
     expected = hub.predict(CLASSES, pairs).exp()
     assert [answer["label"] for answer in found] == [LABELS[row] for row in expected.argmax(dim=1).tolist()]
     probabilities = [list(answer["probabilities"].values()) for answer in found]
@@ -89,6 +89,20 @@ def test_texts_are_cut_as_in_training_and_say_so(models):
     sequence = hub.codec.encoder.join(*hub.codec.encoder.ids_of_all(["x" * 90, "good"]), max_length=30)
     expected = hub.predict(CLASSES, torch.from_numpy(sequence).long()).exp()[0]
     assert list(cut["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+ODD = [" good", "bad\n", "\u3000good bad\u00a0", "good <mask> bad", " <mask>", "good\n\nbad"]
+
+
+def test_the_hub_reads_odd_texts_as_predict_does(models):
+    single, plain = RobertaHub.from_pretrained(models["single"]), RobertaHub.from_pretrained(models["fill_mask"])
+    found = [list(answer["probabilities"].values()) for answer in answers(models["single"], ODD)]
+    torch.testing.assert_close(single.predict(CLASSES, ODD).exp(), torch.tensor(found), atol=1e-5, rtol=0)
+    found = [answer["embedding"] for answer in answers(models["fill_mask"], ODD, task_kind="embedding")]
+    torch.testing.assert_close(plain.embed(ODD), torch.tensor(found), atol=1e-5, rtol=0)
+    without_masks = [text for text in ODD if "<mask>" not in text]
+    found = [answer["score"] for answer in answers(models["fill_mask"], without_masks, score="pll")]
+    assert [each.score for each in plain.score(without_masks)] == pytest.approx(found, abs=1e-4)
 
 
 def test_columns_of_the_task_are_fields_too(models):
@@ -346,7 +360,7 @@ def test_a_stop_keeps_what_was_answered(models, tmp_path):
     path.write_text('{"id": 1, "text": "good <mask>"}\n{"text": "no mask"}\n')
     settings = {"model": models["fill_mask"], "input": path, "output": tmp_path / "out.jsonl", "device": "cpu"}
     with pytest.raises(
-        ValueError, match=r"in\.jsonl, line 2: the text 'no mask' has no <mask>.*out\.jsonl\.partial\.$"
+        ValueError, match=r"in\.jsonl, line 2: the text 'no mask' has no <mask>.*out\.jsonl\.partial, as JSON Lines\.$"
     ):
         predict(PredictSettings(**settings))
     assert not (tmp_path / "out.jsonl").exists()
@@ -362,6 +376,50 @@ def test_standard_input_is_answered_on_standard_output(models, monkeypatch, capf
     found = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
     expected = answers(models["single"], ["good", "bad"])
     assert found == [{"line": number, **answer} for number, answer in enumerate(expected, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("first", "remedy"),
+    [
+        ("id,text,label", "--format csv, or --format text if it is one"),
+        (",text", "--format csv, or"),  # pandas' index
+        ('"text","id"', "--format csv, or"),
+        ("id;sentence", "--format csv --delimiter ';', or"),  # SST-2's column
+        ("id\ttext", "--format tsv, or"),
+    ],
+)
+def test_a_table_is_not_read_as_texts(models, tmp_path, monkeypatch, capsys, first, remedy):
+    command = ["predict", str(models["single"]), "--device", "cpu", "--no-progress"]
+
+    def answered(*options):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{first}\n1,good,0\n".encode())))
+        return main([*command, *options])
+
+    assert answered() == 2
+    error = capsys.readouterr().err
+    assert "standard input, line 1: " in error and f"Give {remedy}" in error
+    assert answered("--format", "text", "--output", str(tmp_path / "out.jsonl")) == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "message"),
+    [
+        ("single", "out.npy", "only embeddings are written as .npy"),
+        ("fill_mask", "out.csv", "embeddings are written as .npy, .parquet or .jsonl"),
+        ("fill_mask", "out.TSV.gz", "embeddings are written as .npy, .parquet or .jsonl"),
+    ],
+)
+def test_formats_that_cannot_hold_the_answers_are_refused(models, tmp_path, model, name, message):
+    kind = "embedding" if model == "fill_mask" else None
+    with pytest.raises(ValueError, match=message):
+        predict(PredictSettings(model=models[model], output=tmp_path / name, task_kind=kind, device="cpu"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["text", "a text, and good", "text, good", "good text", "id,sentiment"])
+def test_texts_that_mention_a_column_are_no_table(models, monkeypatch, text):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert len(answers(models["single"], None)) == 1
 
 
 @pytest.mark.parametrize("name", ["classification", "question_answering", "multiple_choice", "tagging"])

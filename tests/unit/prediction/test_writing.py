@@ -1,13 +1,19 @@
 """Answers in files that are complete or called .partial."""
 
+import bz2
+import csv
+import gzip
 import json
+import lzma
 import os
 import threading
 
 import numpy as np
 import pytest
+import zstandard
 
 from roberta_plugin.prediction.writing import check_output, open_output, partial_path
+from roberta_plugin.tables import read_table
 
 
 def test_lines_are_json_in_utf_8(tmp_path):
@@ -41,7 +47,7 @@ def test_what_was_computed_before_an_error_is_kept(tmp_path):
     assert json.loads(partial_path(path).read_text()) == {"a": 1}
 
 
-@pytest.mark.parametrize("name", ["pipe", "pipe.npy"])
+@pytest.mark.parametrize("name", ["pipe", "pipe.npy", "pipe.csv"])
 def test_a_pipe_stays_a_pipe_and_gets_the_answers(tmp_path, name):
     """A rename would put a file in its place, as in that of /dev/null."""
     path = tmp_path / name
@@ -77,6 +83,10 @@ def test_outputs_that_cannot_be_are_refused(tmp_path):
         check_output(tmp_path / "none" / "out")
     with pytest.raises(ValueError, match="is a folder: name a file in it"):
         check_output(tmp_path)
+    for name in ("out.txt", "out.xlsx", "out.parquet.gz", "out.npz", "out.npy.gz", "out.zip"):
+        with pytest.raises(ValueError, match=rf"{name}: there is no such format. Let the name end in \.jsonl, \.csv"):
+            check_output(tmp_path / name)
+    check_output(tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.npy"])
@@ -96,3 +106,75 @@ def test_of_two_runs_with_one_output_the_second_is_refused(tmp_path, name):
     with open_output(path, dim=2) as later:
         later.write({"embedding": [5, 6]})
     assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+ANSWERS = [
+    {"id": 1, "label": 'a, "b"\nc', "probability": 0.1, "probabilities": {"a": 0.25, "b": 1}},
+    {"id": "x\t\u00e9", "label": None, "probabilities": {"a": 1.0, "b": 0.5}, "truncated": True, "tags": ["O"]},
+    {"line": 3, "error": "bad"},
+]
+COLUMNS = ["id", "label", "probability", "probabilities", "truncated", "tags", "line", "error"]
+OPENED = {
+    "": open,
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": lambda path, mode: zstandard.open(path, mode),
+}
+
+
+def written(path, answers):
+    path.parent.mkdir()
+    check_output(path)
+    with open_output(path, dim=2) as writer:
+        for answer in answers:
+            writer.write(answer)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    return path
+
+
+@pytest.mark.parametrize("compression", OPENED)
+def test_the_file_is_what_its_name_says(tmp_path, compression):
+    opened = OPENED[compression]
+    with opened(written(tmp_path / "a" / f"out.jsonl{compression}", ANSWERS), "rt") as file:
+        assert [json.loads(line) for line in file] == ANSWERS
+    path = written(tmp_path / "b" / f"Out.CSV{compression}", ANSWERS)
+    with opened(path, "rt") as file:
+        header, first, second, third = csv.reader(file.read().splitlines(keepends=True))
+    assert header == COLUMNS
+    assert first == ["1", 'a, "b"\nc', "0.1", '{"a": 0.25, "b": 1}', "", "", "", ""]
+    assert second == ["x\t\u00e9", "", "", '{"a": 1.0, "b": 0.5}', "true", '["O"]', "", ""]
+    assert third == ["", "", "", "", "", "", "3", "bad"]
+    assert [list(row.values.values()) for row in read_table(path)] == [first, second, third]
+    path = written(tmp_path / "c" / f"out.tsv{compression}", ANSWERS[2:])
+    with opened(path, "rt") as file:
+        assert file.read() == "line\terror\n3\tbad\n"
+
+
+def test_tsv_that_cannot_hold_a_text_is_refused_and_nothing_is_lost(tmp_path):
+    path = tmp_path / "out.tsv"
+    with (
+        pytest.raises(ValueError, match=r"'id' of answer 2 has a tab or a line end.*out\.tsv\.partial, as JSON Lines"),
+        open_output(path, dim=1) as writer,
+    ):
+        writer.write({"id": 1})
+        writer.write({"id": "a\tb"})
+    assert [json.loads(line) for line in partial_path(path).read_text().splitlines()] == [{"id": 1}, {"id": "a\tb"}]
+    assert not path.exists()
+
+
+def test_parquet_has_lists_and_objects_and_json_where_types_differ(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    many = [{"embedding": [0.5, number]} for number in range(5000)]  # several batches
+    table = parquet.read_table(written(tmp_path / "a" / "out.parquet", [*many, *ANSWERS, {"id": "\ud800"}]))
+    assert table.column_names == ["embedding", *COLUMNS]
+    assert str(table.schema.field("embedding").type) == "list<element: float>"
+    *found, last = table.to_pylist()
+    assert [row["embedding"] for row in found[:5000]] == [row["embedding"] for row in many]
+    for row, answer in zip(found[5000:], ANSWERS, strict=True):
+        known = {name: value for name, value in row.items() if value is not None}
+        assert known == {
+            name: str(value) if name == "id" else value for name, value in answer.items() if value is not None
+        }
+    assert last["id"] == "\\ud800"
+    assert parquet.read_table(written(tmp_path / "b" / "out.pq", [])).num_rows == 0

@@ -44,6 +44,7 @@ def test_sentences_that_are_run_together_are_parted_and_numbers_and_names_are_no
         "The U.S.A. rose.",
         '"Why?" he said.',
     ]
+    assert parted("\u0434\u0430.\u041d\u0435\u0442") == "\u0434\u0430.\n\u041d\u0435\u0442"
 
 
 def test_compressed_files_fields_and_names_of_files(tmp_path):
