@@ -20,6 +20,7 @@ What the classes are made of:
 
     base                what every kind offers
     tables              what a kind offers for tables of your own
+    cells               a cell of a table          -> its values, its number, yes or no
     records             fields of a row or a record, by the same rules
     outputs             a model's raw outputs for a split
     averaging           logits of several models   -> mean probabilities

@@ -21,11 +21,12 @@ from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.averaging import class_probabilities
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
 from roberta_plugin.kinds.calibration import fitted_temperature, losses, reliability, tempered
+from roberta_plugin.kinds.cells import literal
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.labels import balanced_weights, found_labels, given_weights, number_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
-from roberta_plugin.tables import Row
+from roberta_plugin.tables import Row, short
 
 
 class Classification(TextKind, TableKind):
@@ -90,7 +91,14 @@ class Classification(TextKind, TableKind):
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> str:
         """See `TableKind.read_target`: the label as text."""
-        return label_of(row.value(self.label_column, option="--label-column"), self.label_column, row.where)
+        value = row.value(self.label_column, option="--label-column")
+        written = literal(value) if isinstance(value, str) else value
+        if isinstance(written, list | tuple | set | dict):
+            raise ValueError(
+                f"{row.where}: the column {self.label_column!r} must hold one label, found {short(value)}. Write the "
+                "label alone; --kind multi-label learns several, or vectors of 0 and 1."
+            )
+        return label_of(value, self.label_column, row.where)
 
     def split_labels(self, example: Example) -> tuple[str, ...]:
         """See `TableKind.split_labels`."""

@@ -22,7 +22,6 @@ Shapes: N examples of a split, K texts of an example, S = N * K, D dimensions.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -34,7 +33,8 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import metrics, similarity
 from roberta_plugin.kinds.base import Answer, marked, rounded
-from roberta_plugin.kinds.examples import Example, is_missing
+from roberta_plugin.kinds.cells import number_in
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import text_of
 from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
@@ -190,10 +190,7 @@ class Embedding(TableKind):
             return None
         value = row.value(self.label_column, option="--label-column")
         low, high = map(float, self.settings["score_range"])
-        try:
-            number = math.nan if isinstance(value, bool) or is_missing(value) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
+        number = number_in(value)
         if not low <= number <= high:
             raise ValueError(
                 f"{row.where}: the column {self.label_column!r} must hold a number from {low:g} to {high:g}, found "

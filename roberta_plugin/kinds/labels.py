@@ -6,13 +6,13 @@ Shapes: C labels.
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.kinds.cells import number_in
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.tables import read_table
 
@@ -147,11 +147,8 @@ def weights_of(values: Sequence[str]) -> str | dict[str, float]:
                 pairs.append((label, row.value("weight", option="--class-weights"), row.where))
     found: dict[str, float] = {}
     for label, text, where in pairs:
-        try:
-            weight = float(text)
-        except (TypeError, ValueError):
-            weight = math.nan
-        if not 0 <= weight < math.inf:
+        weight = number_in(text)
+        if not weight >= 0:
             raise ValueError(f"{where}: the weight of the label {label!r} must be a number from 0 on, got {text!r}.")
         if label in found:
             raise ValueError(f"{where}: the label {label!r} has two weights. Leave one of them out.")

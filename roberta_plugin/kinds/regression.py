@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, logits_of
+from roberta_plugin.kinds.cells import number_in
 from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
@@ -88,14 +89,11 @@ class Regression(TextKind, TableKind):
     def read_target(self, row: Row, choices: tuple[str, ...]) -> float:
         """See `TableKind.read_target`: the number."""
         value = row.value(self.label_column, option="--label-column")
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number) or isinstance(value, bool):
+        number = number_in(value)
+        if math.isnan(number):
             raise ValueError(
                 f"{row.where}: the column {self.label_column!r} must hold a number, found {short(value)}. Correct the "
-                "row, write a point before decimals, or give another --kind."
+                "row, write it as 1234.5 or 1e-3, or give another --kind."
             )
         return number
 

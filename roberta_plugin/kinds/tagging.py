@@ -58,7 +58,7 @@ from roberta_plugin.kinds.words import (
     windows_of,
     word_spans,
 )
-from roberta_plugin.tables import Row, check_list, check_text, named_format, read_table
+from roberta_plugin.tables import Row, named_format, read_table
 
 _WORDS, _TAGS = "tokens", "tags"
 _LISTS = ("jsonl", "parquet")  # formats with lists of words
@@ -211,11 +211,7 @@ class Tagging(TableKind):
                 f"{row.where}: there are no tags, which only a test table may lack. Add them, or name their column by "
                 "--label-column."
             )
-        tags = check_list(value, f"the column {column!r}", row.where)
-        return tuple(
-            check_text(tag, f"tag {number} of the column {column!r}", row.where)
-            for number, tag in enumerate(tags, start=1)
-        )
+        return tuple(texts_of(row, column, what="tag"))
 
     def split_labels(self, example: Example) -> tuple[str, ...]:
         """See `TableKind.split_labels`."""
