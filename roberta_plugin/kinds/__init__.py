@@ -30,6 +30,7 @@ What the classes are made of:
     labels              examples                   -> labels in order, their weights
     texts               texts and pairs            -> model inputs
     similarity          vectors                    -> cosines beside scores; ranks of the right texts
+    bag_of_words        prepared texts             -> labels by TF-IDF with logistic regression, a baseline
     noun_phrases        a text                     -> its noun phrases
     phrases             phrases for a pronoun      -> model inputs; which one wins
     choices             context, question, option  -> `<s> context </s> </s> question+option </s>`

@@ -23,7 +23,7 @@ from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, Text
 from roberta_plugin.kinds.calibration import fitted_temperature, losses, reliability, tempered
 from roberta_plugin.kinds.cells import literal
 from roberta_plugin.kinds.examples import Example, label_of
-from roberta_plugin.kinds.labels import balanced_weights, found_labels, given_weights, number_of
+from roberta_plugin.kinds.labels import balanced_weights, found_labels, given_weights, number_of, with_positive
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
 from roberta_plugin.tables import Row, short
@@ -108,6 +108,7 @@ class Classification(TextKind, TableKind):
         """See `TableKind.discover`: labels, and their weights."""
         pairs = ((example.target, example) for example in table)
         labels = found_labels(pairs, self.settings.get("labels"), path=table[0].path)
+        labels = with_positive(labels, self.settings.get("positive_label"))
         found: dict[str, Any] = {"labels": labels}
         weights = self.settings["class_weights"]
         if weights == "balanced":
@@ -168,8 +169,12 @@ class Classification(TextKind, TableKind):
 
         def measure(weights: Weights) -> dict[str, float]:
             found = metrics.of_classes(known, predictions, weights, num_classes=len(labels))
-            of_scores = {} if scores is None else metrics.OF_SCORES
-            return found | {name: 100 * function(known, scores, weights) for name, function in of_scores.items()}
+            weighted = metrics.confusion(known, predictions, weights, num_classes=len(labels))
+            if scores is not None:
+                found |= metrics.of_positive(weighted, labels[1])
+                found["roc_auc"] = 100 * metrics.roc_auc(known, scores, weights)  # the same for both labels
+                found[f"average_precision ({labels[1]})"] = 100 * metrics.average_precision(known, scores, weights)
+            return found | dict(zip(self.label_metrics(), (100 * metrics.class_f1s(weighted)).tolist(), strict=True))
 
         return Outcome(
             **given,

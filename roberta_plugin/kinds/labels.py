@@ -90,6 +90,21 @@ def found_labels(
     return found
 
 
+def with_positive(labels: Sequence[str], positive: str | None) -> list[str]:
+    """Two labels, of which the second is the positive one: that of F1, average precision and thresholds.
+
+    Raises:
+        ValueError: if there is no such label, or if there are more than two.
+    """
+    if positive is None:
+        return list(labels)
+    if positive not in labels or len(labels) != 2:
+        named = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        why = "there is no such label" if positive not in labels else f"it goes with two labels, not with {len(labels)}"
+        raise ValueError(f"--positive-label {positive}: {why}; there are {named}.")
+    return [label for label in labels if label != positive] + [positive]
+
+
 def number_of(label: str, labels: Sequence[str], example: Example) -> int:
     """The number of a label."""
     try:

@@ -24,7 +24,7 @@ from roberta_plugin.kinds.examples import Example, is_missing, label_of
 from roberta_plugin.kinds.labels import found_labels, given_weights, number_of, positive_weights
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import values_of
-from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
+from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
 from roberta_plugin.tables import Row, short
 
 SEPARATOR = ","
@@ -58,6 +58,10 @@ class MultiLabel(TextKind, TableKind):
     def head_sizes(self) -> dict[str, int]:
         """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
+
+    def at_threshold(self, name: str) -> str:
+        """See `TableKind.at_threshold`; a validation's F1 of a label is at the threshold, too."""
+        return name if name in self.label_metrics() else super().at_threshold(name)
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
         """See `Kind.constant`: the most frequent label alone."""
@@ -131,8 +135,8 @@ class MultiLabel(TextKind, TableKind):
         labels = found_labels(pairs, given, path=table[0].path)
         if all(set(example.target) == set(table[0].target) for example in table):
             raise ValueError(
-                f"{table[0].path}: every row has the labels {', '.join(sorted(table[0].target))}, so there is nothing to learn."
-                " If these are numbers that say which labels a row has, name the labels by --labels."
+                f"{table[0].path}: every row has the labels {', '.join(sorted(table[0].target))}, so there is "
+                "nothing to learn. If these are numbers that say which labels a row has, name the labels by --labels."
             )
         found: dict[str, Any] = {"labels": labels}
         weights = self.settings["class_weights"]
@@ -179,10 +183,16 @@ class MultiLabel(TextKind, TableKind):
             return Outcome(entries=entries, num_examples=len(split), threshold=threshold)
         known, predictions = right, probabilities >= threshold
         counts = metrics.label_counts(right, predictions, np.ones(len(right)))
+
+        def measure(weights: Weights) -> dict[str, float]:
+            f1s = 100 * metrics.f1_of(*metrics.label_counts(known, predictions, weights))
+            found = metrics.of_labels(known, predictions, weights)
+            return found | dict(zip(self.label_metrics(), f1s.tolist(), strict=True))
+
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=lambda weights: metrics.of_labels(known, predictions, weights),
+            measure=measure,
             tables={"classes": metrics.class_table(*counts, labels)},
             threshold=threshold,
             losses=np.logaddexp(0, np.where(right, -1, 1) * _log_odds(probabilities)).mean(axis=1),

@@ -29,7 +29,7 @@ from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import OWN, kind_class
 from roberta_plugin.kinds.base import Kind
 from roberta_plugin.kinds.examples import Example, is_missing
-from roberta_plugin.kinds.metrics import OF_SCORES
+from roberta_plugin.kinds.metrics import OF_SCORES, base_name
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.texts import TextLayout, sentence_inputs
 from roberta_plugin.tables import Row, check_text, format_of, read_table
@@ -66,6 +66,16 @@ class Outcome:
     not_measured: tuple[str, ...] = ()
     """Metrics that the split cannot tell."""
 
+    def renamed(self, name_of: Callable[[str], str]) -> Outcome:
+        """The same with other names of the metrics."""
+        assert self.measure is not None
+        measure = self.measure
+
+        def named(values: Mapping[str, float]) -> dict[str, float]:
+            return {name_of(name): value for name, value in values.items()}
+
+        return replace(self, measure=lambda weights: named(measure(weights)), baseline=named(self.baseline))
+
     def without_metrics_of_all_labels(self) -> Outcome:
         """For a split that lacks a label: its macro-F1 and Matthews correlation would be those of the other labels."""
         if self.measure is None:
@@ -73,14 +83,18 @@ class Outcome:
         measure = self.measure
 
         def measured(values: Mapping[str, float]) -> dict[str, float]:
-            return {name: value for name, value in values.items() if name not in OF_ALL_LABELS}
+            return {name: value for name, value in values.items() if not _is_of_all_labels(name)}
 
         return replace(
             self,
             measure=lambda weights: measured(measure(weights)),
             baseline=measured(self.baseline),
-            not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if name in OF_ALL_LABELS),
+            not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if _is_of_all_labels(name)),
         )
+
+
+def _is_of_all_labels(name: str) -> bool:
+    return base_name(name) in OF_ALL_LABELS or name.endswith(")")  # of the positive one of two
 
 
 class TableKind(Kind):
@@ -209,7 +223,15 @@ class TableKind(Kind):
         if found.measure is None:
             return found
         decided = replace(options, threshold=found.threshold, tune_threshold=None, calibrate=False)
-        return replace(found, baseline=self.baseline(split, members[0], train, decided))
+        found = replace(found, baseline=self.baseline(split, members[0], train, decided))
+        return found if found.threshold is None else found.renamed(self.at_threshold)
+
+    def at_threshold(self, name: str) -> str:
+        """The name of a metric whose labels a threshold has decided, as validations call it if they log it.
+
+        It is another number than the same metric of the most probable labels, which chooses checkpoints.
+        """
+        return name if base_name(name) in OF_SCORES else f"tuned_{name}"
 
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, options: Options

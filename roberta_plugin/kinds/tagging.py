@@ -381,12 +381,16 @@ class _Measured:
             self.entities = entities_by_sentence(right, found, is_first, num_types=len(self.types))  # (N, K, 3)
 
     def metrics(self, weights: Weights) -> dict[str, float]:
-        """`f1`, `precision` and `recall` of the entities, and `accuracy` of the words' tags."""
+        """`f1`, `precision` and `recall` of the entities, `accuracy` of the words' tags, and the F1 of each type."""
         accuracy = {"accuracy": 100 * float(weights @ self.num_right / (weights @ self.num_words))}
         if self.types is None:
             return accuracy
         of_all = dict(zip(_NAMES, scores(weights @ self.entities.sum(axis=1)), strict=True))  # (N, K, 3) -> (3,)
-        return {name: of_all[name] for name in ("f1", "precision", "recall")} | accuracy
+        of_types = {
+            f"f1_{name}": scores(weights @ self.entities[:, number])[_NAMES.index("f1")]
+            for number, name in enumerate(self.types)
+        }
+        return {name: of_all[name] for name in ("f1", "precision", "recall")} | accuracy | of_types
 
     def tables(self) -> Mapping[str, Any]:
         """A row per type of entities; of other tags a row per tag, and the confusion matrix."""

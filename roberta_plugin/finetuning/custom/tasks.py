@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training, as_json
+from roberta_plugin.finetuning.benchmark import Benchmark, Judged, PaperRecipe, Training, as_json
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.inspection import labels_without_examples, shown_texts
 from roberta_plugin.finetuning.model_inputs import Encoder
@@ -47,7 +47,7 @@ from roberta_plugin.kinds.examples import (
     warn_of_duplicates,
     warn_of_overlap,
 )
-from roberta_plugin.kinds.labels import weights_of
+from roberta_plugin.kinds.labels import weights_of, with_positive
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind
 
@@ -102,7 +102,8 @@ class OwnTables(Benchmark):
             "label_column": list(options.label_column or ("label",)),
             "valid_share": None if options.valid else share,
             "class_weights": weights_of(options.class_weights or ("none",)),
-            **({"labels": list(options.labels)} if options.labels else {}),
+            **({"labels": with_positive(options.labels, options.positive_label)} if options.labels else {}),
+            **({"positive_label": options.positive_label} if options.positive_label else {}),
         }
         found |= type(table_kind(found)).settings_of(options, max_length=max_length)
         if found["text_column"] in found["label_column"]:
@@ -133,6 +134,10 @@ class OwnTables(Benchmark):
         """See `Benchmark.write`."""
         table_kind(settings).write(split, content, encoder, max_length=settings["max_length"])
         return ()
+
+    def recipe(self, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
+        """See `Benchmark.recipe`; metrics have the names of the log."""
+        return replace(super().recipe(prepared, epochs=epochs), official=self.selection_of(prepared))
 
     def training_of(self, prepared: Prepared) -> Training:
         """See `Benchmark.training_of`: by the size of the data."""
