@@ -92,6 +92,8 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     settings = dict(prepared.settings)
     if trained.get(IS_INFERRED):
         settings = {name: value for name, value in settings.items() if name in trained["settings"]}
+    if "deviation" not in trained["settings"]:  # its numbers are on the scale of the labels, and so they are read
+        settings = {name: value for name, value in settings.items() if name not in ("mean", "deviation")}
     different = list(_differences(trained["settings"], settings))
     is_of_vectors = settings.get("kind") == "embedding"
     if any(name in _OF_VECTORS if is_of_vectors else name not in _MAY_DIFFER for name, _ in different):

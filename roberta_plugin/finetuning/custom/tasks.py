@@ -135,9 +135,10 @@ class OwnTables(Benchmark):
         table_kind(settings).write(split, content, encoder, max_length=settings["max_length"])
         return ()
 
-    def recipe(self, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
+    def recipe(self, prepared: Prepared, *, epochs: int | None = None, batches: Sequence[int] = ()) -> PaperRecipe:
         """See `Benchmark.recipe`; metrics have the names of the log."""
-        return replace(super().recipe(prepared, epochs=epochs), official=self.selection_of(prepared))
+        found = super().recipe(prepared, epochs=epochs, batches=batches)
+        return replace(found, official=self.selection_of(prepared))
 
     def training_of(self, prepared: Prepared) -> Training:
         """See `Benchmark.training_of`: by the size of the data."""
