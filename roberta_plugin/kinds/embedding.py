@@ -22,6 +22,7 @@ Shapes: N examples of a split, K texts of an example, S = N * K, D dimensions.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -40,6 +41,8 @@ from roberta_plugin.kinds.records import text_of
 from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
 from roberta_plugin.kinds.texts import TextLayout, sentence_inputs, text_inputs
 from roberta_plugin.tables import Row, named_format, scan_table, short
+
+logger = logging.getLogger(__name__)
 
 VECTOR = "embedding"
 SIMCSE, RANKING, TRIPLET, COSINE = "simcse", "multiple-negatives-ranking", "triplet", "cosine-similarity"
@@ -157,7 +160,7 @@ class Embedding(TableKind):
         if not label and options.score_range:
             raise ValueError("--score-range is that of --label-column: name this column, too.")
         return {
-            "embedding_loss": loss,
+            **({"embedding_loss": loss} if options.embedding_loss or pair is None else {}),  # else of the table
             "label_column": list(label),
             "negative_column": list(wrong),
             "score_range": list(options.score_range or (0.0, 1.0)) if label else None,
@@ -175,6 +178,17 @@ class Embedding(TableKind):
                 raise row
             if row.values["text"].strip():
                 yield row
+
+    def settings_of_table(self, train: Any) -> dict[str, Any]:
+        """See `TableKind.settings_of_table`: without a second text in any row, single texts are learned from."""
+        if "embedding_loss" in self.settings:
+            return {}
+        pair, validates_on_others = self.settings["text_pair_column"], self.settings["valid_share"] is None
+        if validates_on_others and not self.settings["negative_column"]:
+            if not any(pair in row.values for row in self.rows(train)):
+                logger.info(f"{train}: no row has the column {pair!r}, so single texts are learned from, by {SIMCSE}")
+                return {"embedding_loss": SIMCSE}
+        return {"embedding_loss": COSINE if self.is_scored else RANKING}
 
     def check_name(self, path: Any) -> None:
         """See `TableKind.check_name`: any name will do."""

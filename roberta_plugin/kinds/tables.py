@@ -108,6 +108,10 @@ class TableKind(Kind):
         """Further settings of this kind, from a `CustomOptions` of `finetuning/options.py`."""
         return {}
 
+    def settings_of_table(self, train: Path) -> dict[str, Any]:
+        """Further settings that the columns of the training table decide."""
+        return {}
+
     @property
     def selection(self) -> str:
         """The metric of fairseq's log that selects the checkpoint and the cell of the grid."""

@@ -120,11 +120,14 @@ class OwnTables(Benchmark):
         reading = table_kind(settings)
         for (path,) in files.values():
             reading.check_name(path)
+        of_table = reading.settings_of_table(files["train"][0])
+        settings = {**settings, **of_table}
+        reading = table_kind(settings)
         splits = {split: _read(path, reading, split=split) for split, (path,) in files.items()}
         table = splits["train"]
         if "valid" not in splits:
             splits |= _cut(table, reading, options)
-        found = reading.discover(table, splits["train"])
+        found = {**of_table, **reading.discover(table, splits["train"])}
         _report(splits, table_kind({**settings, **found}))
         return {name: splits[name] for name in sorted(splits, key=_SPLITS.index)}, found
 
