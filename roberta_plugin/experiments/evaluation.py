@@ -115,19 +115,20 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
         ValueError: if a file of the prepared folder has changed since it was made, or a checkpoint does not fit it.
     """
     prepared = Prepared.open(settings.data)
-    options = of_words = checked_options(prepared.task, settings.options)
+    options = checked_options(prepared.task, settings.options)
+    of_words: TaskOptions | None = None  # once a threshold of its own is found
     has_words = kind_of(prepared).name in _OF_WORDS and "train" in prepared.splits
     words = bag_of_words(prepared.folder, prepared.sha256_of_inputs("train")) if has_words else None
     evaluations: list[Evaluation] = []
     for split in _splits(prepared, settings):
         evaluation = evaluate_split(prepared, settings, split=split, options=options)
         if words is not None and evaluation.ensemble:
-            evaluation = beside_words(evaluation, prepared, words, options=of_words)
+            evaluation = beside_words(evaluation, prepared, words, options=of_words or options)
             evaluation.write(settings.output_dir)
         evaluations.append(evaluation)
         if split == "valid":
+            of_words = tuned_options(prepared.task, options, evaluation.tf_idf)
             options = tuned_options(prepared.task, options, evaluation.ensemble)
-            of_words = tuned_options(prepared.task, of_words, evaluation.tf_idf)
     return evaluations
 
 

@@ -280,9 +280,10 @@ def folds_as_markdown(rows: Sequence[dict[str, float | str]]) -> str:
     beside = {name: head for name, head in beside.items() if any(name in row for row in rows)}
     for row in rows:
         metric = str(row["metric"])
-        baselines = [shown(metric, float(row[name])) if name in row else "" for name in beside]
+        is_metric = not metric.endswith(("threshold", "temperature"))
+        baselines = [shown(metric, float(row[name])) if is_metric and name in row else "" for name in beside]
         mean, deviation, smallest, largest = (
-            f"{row[name]:.2f}" if metric.endswith(("threshold", "temperature")) else shown(metric, float(row[name]))
+            shown(metric, float(row[name])) if is_metric else f"{row[name]:.2f}"
             for name in ("mean", "deviation", "smallest", "largest")
         )
         cells.append(

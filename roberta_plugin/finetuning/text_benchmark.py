@@ -63,7 +63,7 @@ class TextBenchmark(Benchmark):
 
     def settings(self, *, max_length: int, options: Any) -> dict[str, Any]:
         """See `Benchmark.settings`."""
-        found = {"kind": self.kind, "labels": list(self.labels), "max_length": max_length}
+        found: dict[str, Any] = {"kind": self.kind, "labels": list(self.labels), "max_length": max_length}
         if self.kind == "regression":  # learned as 0 to 1, as fairseq's preprocess_GLUE_tasks.sh writes STS-B's scores
             found |= {"mean": self.limits[0], "deviation": self.limits[1] - self.limits[0]}
         return found

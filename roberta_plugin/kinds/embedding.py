@@ -184,10 +184,10 @@ class Embedding(TableKind):
         if "embedding_loss" in self.settings:
             return {}
         pair, validates_on_others = self.settings["text_pair_column"], self.settings["valid_share"] is None
-        if validates_on_others and not self.settings["negative_column"]:
-            if not any(pair in row.values for row in self.rows(train)):
-                logger.info(f"{train}: no row has the column {pair!r}, so single texts are learned from, by {SIMCSE}")
-                return {"embedding_loss": SIMCSE}
+        is_alone = validates_on_others and not self.settings["negative_column"]
+        if is_alone and not any(pair in row.values for row in self.rows(train)):
+            logger.info(f"{train}: no row has the column {pair!r}, so single texts are learned from, by {SIMCSE}")
+            return {"embedding_loss": SIMCSE}
         return {"embedding_loss": COSINE if self.is_scored else RANKING}
 
     def check_name(self, path: Any) -> None:

@@ -23,7 +23,7 @@ _DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
 _MOST_LABELS = 1000  # more are taken for texts or numbers
 _FEW_ROWS = 20
 _BOOLEANS = {"true": "1", "false": "0"}
-_MISSING = ("nan", "<na>", "null")  # what programs write for a missing value
+_MISSING = ("nan", "<na>", "null", "n/a", "#n/a")  # what programs write for a missing value
 
 
 def found_labels(

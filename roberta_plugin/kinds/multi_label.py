@@ -128,7 +128,7 @@ class MultiLabel(TextKind, TableKind):
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `TableKind.discover`: labels, and the weights of their presence."""
         columns = self.settings["label_column"]
-        if self.settings["label_separator"] is None and self.settings.get("labels") is None:
+        if self.settings["label_separator"] is None and not self.settings.get("labels") and len(columns) == 1:
             _check_separator(table)
         given = self.settings.get("labels") or (columns if len(columns) > 1 else None)
         pairs = ((label, example) for example in table for label in example.target)

@@ -12,6 +12,7 @@ from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.custom import tasks
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.kinds.entities import evaluate
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
@@ -263,7 +264,8 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
     assert (tmp_path / "results" / "reliability_held_out.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_table, tmp_path):
+def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_table, tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "NUM_SAMPLES", 20)
     prepared = two_labels(prepare_table, positive_label="neg")
     assert prepared.settings["labels"] == ["pos", "neg"]
     outputs = logits_for(prepared, "valid", noise=3.0)
