@@ -1,13 +1,14 @@
 """Kinds that tables of your own can be of: how rows are read, and how outputs are judged, in the order of the flow.
 
     settings_of    options                     -> what the prepared folder records of them
+    settings_of_table   the training table     -> what its columns decide
     rows           a file                      -> its rows
     read           a row                       -> an example, or an error that names file and line
     discover       examples of the training    -> what is found in them: labels, weights, mean
     sequences      examples                    -> the model's inputs
     columns        an example                  -> the numbers that the loss reads
     write          all of these                -> the files of a split
-    outcome        raw outputs for a split     -> predictions, metrics (`judged`), baseline
+    outcome        raw outputs for a split     -> predictions, metrics (`judged`), baseline; names at a threshold
 
 Shapes: N examples of a split.
 """
