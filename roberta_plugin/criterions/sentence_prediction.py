@@ -10,6 +10,7 @@ thresholds.
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -116,17 +117,15 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
         return loss, len(labels), lambda: {"labels_by_threshold": label_counts(labels, logits.sigmoid())}
 
     def _regression(self, outputs: Tensor, sample: Mapping[str, Any]) -> tuple[Tensor, int, LaterSums]:
-        """Squared error of outputs (B, 1) to the labels.
-
-        GLUE's are not normalized, as with fairseq's --regression-target; own data have mean 0 and deviation 1.
-        """
+        """Squared error of outputs (B, 1) to the labels: STS-B's from 0 to 1, own ones with mean 0 and deviation 1."""
         mean, deviation = self.task.scale
         labels = ((sample["columns"]["label"] - mean) / deviation).float()
         loss = F.mse_loss(outputs[:, 0], labels, reduction="sum")
 
         def sums() -> Sums:
-            # as `roberta evaluate` writes and scores it
-            prediction = outputs[:, 0].double().clamp(*self.task.limits).round(decimals=3) * deviation + mean
+            prediction = outputs[:, 0].double() * deviation + mean
+            if math.isfinite(self.task.limits[1]):  # as `roberta evaluate` writes and scores an official task's
+                prediction = prediction.clamp(*self.task.limits).round(decimals=3)
             return self._placed(sample, prediction=prediction, answer=sample["columns"]["label"])
 
         return loss, len(labels), sums

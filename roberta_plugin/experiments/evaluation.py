@@ -20,8 +20,10 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
@@ -36,10 +38,14 @@ from roberta_plugin.finetuning.benchmarks import (
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.kinds.bag_of_words import NAME as WORDS
+from roberta_plugin.kinds.bag_of_words import BagOfWords
 from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS
+from roberta_plugin.kinds.metrics import base_name
 from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
 
 PREFIX = "evaluation_"
+_OF_WORDS = ("classification", "multi_label")  # kinds of texts with labels
 _LEAD = "lead_"  # in the names of the metrics of summaries
 _REMEDY = (
     "It is of no use as it is: try a higher learning rate (--only lr=...), more --epochs, or a model that was "
@@ -74,6 +80,10 @@ class Evaluation:
     """Texts that were cut, labels without examples, and models that have learned nothing."""
     baseline: Mapping[str, float] = field(default_factory=dict)
     """Metrics of a constant answer (`baseline`)."""
+    tf_idf: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of TF-IDF with logistic regression (`kinds/bag_of_words.py`), where texts get labels."""
+    selection: str = ""
+    """The metric that has selected the models; empty: that of the recipe."""
     precision: str = "fp32"
     """Of the models' products (`models/precision.py`)."""
 
@@ -110,19 +120,24 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     options = checked_options(prepared.task, settings.options)
     splits = _splits(prepared, settings)
     found = Found({}, [{}] * len(settings.checkpoints)) if DEVELOPMENT in splits else _found_before(settings)
+    has_words = kind_of(prepared).name in _OF_WORDS and "train" in prepared.splits
+    words = bag_of_words(prepared.folder, prepared.sha256_of_inputs("train")) if has_words else None
     evaluations: list[Evaluation] = []
     for split in splits:
-        evaluations.append(
-            evaluate_split(
-                prepared,
-                settings,
-                split=split,
-                options=_decided(prepared, options, found.ensemble),
-                of_members=[_decided(prepared, options, own) for own in found.members],
-            )
+        evaluation = evaluate_split(
+            prepared,
+            settings,
+            split=split,
+            options=_decided(prepared, options, found.ensemble),
+            of_members=[_decided(prepared, options, own) for own in found.members],
         )
+        if words is not None and evaluation.ensemble:
+            own = _decided(prepared, options, found.words or found.ensemble)
+            evaluation = beside_words(evaluation, prepared, words, options=own)
+            evaluation.write(settings.output_dir)
+        evaluations.append(evaluation)
         if split == DEVELOPMENT:
-            found = Found.of(evaluations[-1])
+            found = Found.of(evaluation)
     return evaluations
 
 
@@ -131,11 +146,13 @@ class Found(NamedTuple):
 
     ensemble: Mapping[str, float]
     members: Sequence[Mapping[str, float]]
+    words: Mapping[str, float] = MappingProxyType({})
+    """Of TF-IDF with logistic regression."""
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> Found:
         """Those of an evaluation of the development set."""
-        return cls(evaluation.ensemble, [member["metrics"] for member in evaluation.members])
+        return cls(evaluation.ensemble, [member["metrics"] for member in evaluation.members], evaluation.tf_idf)
 
 
 def _found_before(settings: EvaluateSettings) -> Found:
@@ -166,6 +183,29 @@ def _decided(prepared: Prepared, options: TaskOptions, found: Mapping[str, float
     return options_for(prepared.task, {**options.given("prepare"), **scoring})
 
 
+@lru_cache(maxsize=1)
+def bag_of_words(folder: Path, digest: str | None) -> BagOfWords:
+    """That of a prepared folder, fitted once for all models that are compared with it."""
+    return BagOfWords(Prepared.open(folder))
+
+
+def beside_words(evaluation: Evaluation, prepared: Prepared, words: BagOfWords, *, options: TaskOptions) -> Evaluation:
+    """The evaluation beside that of TF-IDF with logistic regression, and a remark if that is no worse."""
+    if reason := words.skipped():
+        return replace(evaluation, remarks=[*evaluation.remarks, reason])
+    benchmark, part = benchmark_of(prepared.task), prepared.split(evaluation.split)
+    found = benchmark.score(prepared, part.name, [words.outputs(part)], folder=None, options=options)
+    found = {name: value for name, value in found.items() if name in evaluation.ensemble}
+    selection = evaluation.selection or benchmark.recipe(prepared).metric["value"]
+    worse = [
+        f"{name} {shown(name, found[name])}; the model {shown(name, evaluation.ensemble[name])}"
+        for name in _deciding(selection, evaluation.ensemble, found)
+        if not _is_better(name, evaluation.ensemble, found)
+    ]
+    remarks = [f"{part.name}: {WORDS} is as good or better ({', '.join(worse)})."] if worse else []
+    return replace(evaluation, tf_idf=found, remarks=[*remarks, *evaluation.remarks])
+
+
 def evaluate_split(
     prepared: Prepared,
     settings: EvaluateSettings,
@@ -186,14 +226,16 @@ def evaluate_split(
         raise ValueError(fault)  # else the numbers would be those of other data
     folder.mkdir(parents=True, exist_ok=True)
     outputs = list(_outputs(prepared, settings, split=split))
-    ensemble = benchmark.score(prepared, split, outputs, folder=folder, options=options)
+    kept = partial(_without_labels, prepared, (settings.selection, getattr(settings.options, "tune_threshold", None)))
+    ensemble = kept(benchmark.score(prepared, split, outputs, folder=folder, options=options))
     metrics = [ensemble]
     if len(outputs) > 1:
         metrics = [
-            benchmark.score(prepared, split, [one], folder=None, options=own)
+            kept(benchmark.score(prepared, split, [one], folder=None, options=own))
             for one, own in zip(outputs, of_members, strict=True)
         ]
     details = benchmark.details(prepared, split, outputs, options=options)
+    details |= {name: kept(details[name]) for name in ("intervals", "baseline") if name in details}
     constant = baseline_of(prepared, split, outputs[0], metrics=ensemble, details=details, options=options)
     answers = [kind_of(prepared).only_answer(each, prepared.split(split)) for each in outputs]
     evaluation = Evaluation(
@@ -210,6 +252,7 @@ def evaluate_split(
         ensemble=ensemble,
         details=details,
         baseline=constant,
+        selection=settings.selection or "",
         precision=settings.precision,
         remarks=[
             *findings(prepared, split, answers, ensemble, constant, selection=settings.selection),
@@ -218,6 +261,17 @@ def evaluate_split(
     )
     evaluation.write(folder)
     return evaluation
+
+
+def _without_labels(prepared: Prepared, chosen: Sequence[str | None], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics of own data without the F1 of single labels, which reports have in their tables of labels, and without
+    the mean of accuracy and F1; but with those that were chosen by."""
+    hidden = {"acc_and_f1", *kind_of(prepared).label_metrics()} - set(chosen) if prepared.task == "custom" else ()
+    return {
+        name: value
+        for name, value in values.items()
+        if name.removeprefix("tuned_") not in hidden and not (name.endswith(")") and base_name(name) in hidden)
+    }
 
 
 def as_text(options: TaskOptions) -> dict[str, str]:
@@ -346,9 +400,10 @@ def findings(
 
 def _deciding(selection: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
     """The metric that selects checkpoints, or else the first one; and the errors, if all of them are no better."""
-    selection = selection.removeprefix("tuned_")
     known = [name for name in metrics if name in baseline]
-    first = [selection] if selection in known else known[:1]
+    names = (selection, f"tuned_{selection}", selection.removeprefix("tuned_"))
+    chosen = [name for name in known if name.partition(" (")[0] in names]
+    first = chosen[:1] or known[:1]
     errors = [name for name in known if name in SMALLER_IS_BETTER]
     return first + ([] if any(_is_better(name, metrics, baseline) for name in errors) else errors)
 

@@ -44,6 +44,8 @@ class MetricRow(NamedTuple):
     ensemble: float
     baseline: float | None
     """The metric of a constant answer."""
+    tf_idf: float | None
+    """That of TF-IDF with logistic regression."""
     paper: dict[str, float]
     """Row of the paper's table -> its number for this metric."""
     precision: str
@@ -83,6 +85,7 @@ def rows_of(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
                 num_members=len(values),
                 ensemble=evaluation.ensemble[metric],
                 baseline=evaluation.baseline.get(metric),
+                tf_idf=evaluation.tf_idf.get(metric),
                 paper={name: numbers[metric] for name, numbers in paper.items() if metric in numbers},
                 precision=evaluation.precision,
             )
@@ -93,16 +96,19 @@ def as_markdown(rows: Sequence[MetricRow]) -> str:
     papers = list(dict.fromkeys(name for row in rows for name in row.paper))
     if not rows:
         return "There are no metrics: none of the evaluated splits has labels.\n"
-    head = ["task", "split", "metric", "median", "min to max", "runs", "ensemble", "baseline", *papers]
+    has_words = any(row.tf_idf is not None for row in rows)
+    beside = ["baseline", *(["TF-IDF"] if has_words else [])]
+    head = ["task", "split", "metric", "median", "min to max", "runs", "ensemble", *beside, *papers]
     table = []
     for row in rows:
         median, smallest, largest, ensemble = (
             shown(row.metric, value) for value in (row.median, row.smallest, row.largest, row.ensemble)
         )
-        baseline = "" if row.baseline is None else shown(row.metric, row.baseline)
-        numbers = [median, f"{smallest} to {largest}", str(row.num_members), ensemble, baseline]
-        beside = [f"{row.paper[name]:.1f}" if name in row.paper else "" for name in papers]
-        table.append([row.task, row.split, row.metric, *numbers, *beside])
+        numbers = [median, f"{smallest} to {largest}", str(row.num_members), ensemble]
+        baselines = (row.baseline, row.tf_idf)[: len(beside)]
+        numbers += ["" if value is None else shown(row.metric, value) for value in baselines]
+        numbers += [f"{row.paper[name]:.1f}" if name in row.paper else "" for name in papers]
+        table.append([row.task, row.split, row.metric, *numbers])
     return markdown_table(head, table) + "\n"
 
 
@@ -122,7 +128,8 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     write_text(folder / "results.md", table)
     write_text(folder / "results.json", json.dumps([row._asdict() for row in rows], indent=2) + "\n")
     write_details(evaluations, folder, table=table)
-    short = [row for row in rows if not row.metric.startswith(_OF_A_TYPE)]
+    chosen = {each.selection for each in evaluations}
+    short = [row for row in rows if row.metric in chosen or not row.metric.startswith(_OF_A_TYPE)]
     if len(short) == len(rows):
         return table
     return table.replace(
@@ -195,25 +202,20 @@ def _calibration(evaluation: Evaluation, calibration: Mapping[str, Any]) -> str:
 def _metrics(evaluation: Evaluation) -> str:
     """Metrics of the ensemble (of the model, if there is one), with their intervals."""
     intervals: Mapping[str, Sequence[float]] = evaluation.details["intervals"]
-    baseline: Mapping[str, float] = evaluation.details.get("baseline") or {}
+    beside = {"baseline": evaluation.details.get("baseline") or {}, "TF-IDF": evaluation.tf_idf}
+    beside = {name: numbers for name, numbers in beside.items() if numbers}
     of_what = "ensemble" if len(evaluation.members) > 1 else "model"
     rows = [
         [
             name,
             shown(name, evaluation.ensemble[name]),
             f"{shown(name, low)} to {shown(name, high)}",
-            *_baseline(name, baseline),
+            *(shown(name, numbers[name]) if name in numbers else "" for numbers in beside.values()),
         ]
         for name, (low, high) in intervals.items()
     ]
-    rows += [
-        [name, _percent(None), "", *([""] if baseline else [])] for name in evaluation.details.get("not_measured", ())
-    ]
-    return markdown_table(["metric", of_what, "95 % interval", *(["baseline"] if baseline else [])], rows)
-
-
-def _baseline(name: str, baseline: Mapping[str, float]) -> list[str]:
-    return [shown(name, baseline[name])] if baseline else []
+    rows += [[name, _percent(None), "", *[""] * len(beside)] for name in evaluation.details.get("not_measured", ())]
+    return markdown_table(["metric", of_what, "95 % interval", *beside], rows)
 
 
 def _percent(value: float | None) -> str:

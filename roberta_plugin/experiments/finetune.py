@@ -239,15 +239,20 @@ def settings_of_folds(settings: FinetuneSettings) -> list[FinetuneSettings]:
 def rows_of_folds(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float | str]]:
     """One row per split and metric: mean, standard deviation (n - 1) and range of the folds' medians over seeds.
 
-    Folds that did not measure it, for want of a label, do not count; a metric of one fold alone is left out.
+    Beside it stands the mean of each baseline. Folds that did not measure it, for want of a label, do not count; a
+    metric of one fold alone is left out.
 
     Example: two folds with accuracies 80 and 90 -> mean 85, deviation 7.07, from 80 to 90.
     """
     by_metric: dict[tuple[str, str], list[float]] = {}
+    beside: dict[tuple[str, str, str], list[float]] = {}
     for evaluations in folds:
         for evaluation in evaluations:
             for metric, value in evaluation.median.items():
                 by_metric.setdefault((evaluation.split, metric), []).append(value)
+            for name in ("baseline", "tf_idf"):
+                for metric, value in getattr(evaluation, name).items():
+                    beside.setdefault((name, evaluation.split, metric), []).append(value)
     return [
         {
             "split": split,
@@ -257,6 +262,11 @@ def rows_of_folds(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float
             "smallest": min(values),
             "largest": max(values),
             "folds": len(values),
+            **{
+                name: statistics.mean(beside[name, split, metric])
+                for name in ("baseline", "tf_idf")
+                if (name, split, metric) in beside
+            },
         }
         for (split, metric), values in by_metric.items()
         if len(values) > 1
@@ -266,11 +276,18 @@ def rows_of_folds(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float
 def folds_as_markdown(rows: Sequence[dict[str, float | str]]) -> str:
     """The rows as a table; each fold counts with the median of its seeds."""
     cells = []
+    beside = {"baseline": "baseline", "tf_idf": "TF-IDF"}
+    beside = {name: head for name, head in beside.items() if any(name in row for row in rows)}
     for row in rows:
         metric = str(row["metric"])
+        is_metric = not metric.endswith(("threshold", "temperature"))
+        baselines = [shown(metric, float(row[name])) if is_metric and name in row else "" for name in beside]
         mean, deviation, smallest, largest = (
-            f"{row[name]:.2f}" if metric.endswith(("threshold", "temperature")) else shown(metric, float(row[name]))
+            shown(metric, float(row[name])) if is_metric else f"{row[name]:.2f}"
             for name in ("mean", "deviation", "smallest", "largest")
         )
-        cells.append([str(row["split"]), metric, mean, deviation, f"{smallest} to {largest}", str(row["folds"])])
-    return markdown_table(["split", "metric", "mean", "standard deviation", "min to max", "folds"], cells) + "\n"
+        cells.append(
+            [str(row["split"]), metric, mean, deviation, f"{smallest} to {largest}", str(row["folds"]), *baselines]
+        )
+    head = ["split", "metric", "mean", "standard deviation", "min to max", "folds", *beside.values()]
+    return markdown_table(head, cells) + "\n"

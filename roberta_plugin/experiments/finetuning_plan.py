@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +49,17 @@ _COMMON = {
 _MOST_SHOWN = 10  # labels in a message
 _UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman", *OF_SCORES)  # metrics that a development set may not tell
 _BATCH = ("batch-size", "update-freq")
+_NAMES = {  # options of fairseq-train -> of this command; empty: it follows from another one
+    "data": "--data",
+    "--finetune-from-model": "--model",
+    "--best-checkpoint-metric": "--select",
+    "--maximize-best-checkpoint-metric": "",
+    "--max-update": "--epochs, of max-update",
+    "--total-num-update": "",
+    "--warmup-updates": "",
+    "--patience": "--patience",
+    "--label-smoothing": "--label-smoothing",
+}
 _REFUSED = {
     "max-tokens": "the paper counts a batch in examples; give batch-size, how many of them a GPU takes at once",
     "max-sentences": "this is fairseq's other name for batch-size; give that",
@@ -119,7 +130,7 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
         settings=settings, prepared=prepared, grid=replace(grid, slurm=settings.slurm), gpus_per_run=gpus_per_run
     )
     for folder in plan.runs:
-        folder.check()  # before the file that describes them is replaced
+        folder.check(_NAMES)  # before the file that describes them is replaced
     check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     write_text(path, as_yaml(content))
@@ -166,6 +177,8 @@ def _grid_content(
     settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_gpus: int, report: Report
 ) -> dict[str, Any]:
     """The content of the grid file of the paper's recipe, with what the settings change; `num_gpus` 0: on the CPU."""
+    from roberta_plugin.models.checkpoints.building import initial_options
+
     check_model(start, prepared)
     for split, what in (("train", "to train on"), ("valid", "to choose checkpoints by")):
         if split not in prepared.splits:
@@ -173,9 +186,11 @@ def _grid_content(
                 f"{prepared.folder} has no split {split!r} {what}; it has {', '.join(prepared.splits)}: add its file "
                 f"to the raw files, delete {prepared.folder}, and run the same command again."
             )
-    recipe = benchmark_of(settings.task).recipe(prepared, epochs=settings.epochs)
+    recipe = benchmark_of(settings.task).recipe(
+        prepared, epochs=settings.epochs, batches=batches_of(settings.only.get("batch", ""))
+    )
     if settings.quick:
-        recipe = quickened(recipe)
+        recipe = quickened(recipe, all_of=settings.only)
     if recipe.starts_from and start.checkpoint == settings.model:
         report(
             f"The paper starts {settings.task} from its {recipe.starts_from} model: to do the same, give --model the "
@@ -191,7 +206,11 @@ def _grid_content(
         metric=selected_metric(settings, prepared, options.pop("best-checkpoint-metric", None)),
         model=start.options,
         checkpoint=None if settings.from_scratch else start.checkpoint,
-        changes={**({} if num_gpus else {"cpu": "true"}), **options},
+        changes={
+            **({} if num_gpus else {"cpu": "true"}),
+            **(initial_options(start.state) if settings.from_scratch else {}),
+            **options,
+        },
         only=settings.only,
         seeds=settings.seeds,
         slurm=settings.slurm,
@@ -475,8 +494,21 @@ def grid_of(
     return content if slurm is None else {**content, "slurm": given_settings(slurm)}
 
 
-def quickened(recipe: PaperRecipe) -> PaperRecipe:
-    """The recipe with one run: the first seed, and of each axis the value in the middle (of two, the second).
+def batches_of(text: str) -> list[int]:
+    """The sizes of batches that --only batch=... names; none: those of the recipe.
+
+    Example: "16,64" -> [16, 64].
+    """
+    sizes = text.split(",") if text else []
+    for size in sizes:
+        if not size.isdecimal() or int(size) < 1:
+            raise ValueError(f"--only batch={text}: a batch is a whole number of examples from 1 on, got {size!r}.")
+    return [int(size) for size in sizes]
+
+
+def quickened(recipe: PaperRecipe, *, all_of: Iterable[str] = ()) -> PaperRecipe:
+    """The recipe with one run: the first seed, and of each axis but those of `all_of` the value in the middle (of two,
+    the second).
 
     Example: learning rates 1e-5, 2e-5, 3e-5, batches 16, 32 and five seeds -> 2e-5, 32 and seed 1.
     """
@@ -487,7 +519,7 @@ def quickened(recipe: PaperRecipe) -> PaperRecipe:
             return {name: choices[name]}
         return [choices[len(choices) // 2]]
 
-    axes = {name: middle(choices) for name, choices in recipe.axes.items()}
+    axes = {name: choices if name in all_of else middle(choices) for name, choices in recipe.axes.items()}
     return replace(recipe, axes=axes, seeds=list(recipe.seeds[:1]))
 
 

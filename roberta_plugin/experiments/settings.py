@@ -145,7 +145,9 @@ class FinetuneSettings(RunSettings, DataSettings):
         "best run is taken, as the paper starts RTE, STS-B and MRPC from MNLI",
     )
     data: Path | None = setting(None, "prepared folder (default: OUTPUT_DIR/data, made from --raw)")
-    from_scratch: bool = setting(False, "a baseline: the model's architecture with random weights")
+    from_scratch: bool = setting(
+        False, "a baseline: the model's architecture with random weights, drawn as its pretraining drew them"
+    )
     seeds: Sequence[str] | None = setting(None, "seeds of the runs (the paper's five: 1 to 5)", nargs="+", metavar="N")
     quick: bool = setting(
         False, "one run instead of the grid: the values in the middle of its axes, and the first seed"
@@ -153,7 +155,7 @@ class FinetuneSettings(RunSettings, DataSettings):
     epochs: int | None = setting(None, "passes over the data, instead of the paper's number", smallest=1)
     only: Mapping[str, str] = setting(
         dict,
-        "keep one value of an axis of the grid, such as lr=1e-5, or several, as lr=1e-4,3e-4, instead of all",
+        "one value of an axis of the grid, such as lr=1e-5 or batch=64, or several, as lr=1e-4,3e-4, instead of all",
         metavar="AXIS=LABEL",
     )
     train_options: Mapping[str, str] = setting(

@@ -207,11 +207,11 @@ class Benchmark(ABC):
             if entries:
                 _write(output / f"{name}.doubtful.jsonl", as_json(entries))
 
-    def recipe(self, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
-        """The paper's settings for a prepared folder; `epochs` replaces the paper's number."""
+    def recipe(self, prepared: Prepared, *, epochs: int | None = None, batches: Sequence[int] = ()) -> PaperRecipe:
+        """The paper's settings for a prepared folder; `epochs` and `batches` replace the paper's numbers."""
         training, num_examples = self.training_of(prepared), len(prepared.split("train"))
         name = kind_of(prepared).task
-        batches = {str(size): training.schedule(num_examples, size, epochs=epochs) for size in training.batches}
+        sizes = batches or training.batches
         return PaperRecipe(
             train={
                 "task": name,
@@ -220,7 +220,10 @@ class Benchmark(ABC):
                 "weight-decay": training.weight_decay,
                 **training.options,
             },
-            axes={"lr": list(training.lrs), "batch": batches},
+            axes={
+                "lr": list(training.lrs),
+                "batch": {str(size): training.schedule(num_examples, size, epochs=epochs) for size in sizes},
+            },
             seeds=[str(seed) for seed in range(1, training.num_seeds + 1)],
             metric={"log": "valid", "value": self.selection_of(prepared), "goal": "max", "at": "best"},
             official=self.official,

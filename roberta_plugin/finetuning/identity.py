@@ -26,7 +26,7 @@ DECISIONS = "decides_by"  # the threshold or temperature that was found on the d
 _LENGTHS = ("max_length", "question_length", "doc_stride", "size", "sentence_length", "oracle_sentences")
 _FORMS = ("label_pieces", "context", "tokens_column", "tags_column", "scheme", "types")  # how tagged words were read
 _FIELDS = ("id_field", "text_field", "summary_field")  # how documents were read
-_COLUMNS = ("id_column", "group_column", "delimiter", "label_separator")  # how tables were read
+_COLUMNS = ("id_column", "group_column", "delimiter", "label_separator", "positive_label")  # how tables were read
 _LONG_TEXTS = ("long_texts", "window_stride", "max_windows", "window_pooling")
 _MAY_DIFFER = (*_LENGTHS, *_LONG_TEXTS, *_FORMS, *_FIELDS, *_COLUMNS)
 _OF_VECTORS = ("kind", "pooling", "normalize")  # alone must not differ where vectors are compared
@@ -93,6 +93,8 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     settings = dict(prepared.settings)
     if trained.get(IS_INFERRED):
         settings = {name: value for name, value in settings.items() if name in trained["settings"]}
+    if "deviation" not in trained["settings"]:  # its numbers are on the scale of the labels, and so they are read
+        settings = {name: value for name, value in settings.items() if name not in ("mean", "deviation")}
     different = list(_differences(trained["settings"], settings))
     is_of_vectors = settings.get("kind") == "embedding"
     if any(name in _OF_VECTORS if is_of_vectors else name not in _MAY_DIFFER for name, _ in different):

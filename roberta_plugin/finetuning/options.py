@@ -272,6 +272,10 @@ class CustomOptions(FileOptions):
     labels: tuple[str, ...] | None = option(
         "the labels in the order of their numbers (default: those found, sorted)", metavar="LABEL", nargs="+"
     )
+    positive_label: str | None = option(
+        "classification: of two labels, the one that f1, average_precision and thresholds are of (the second)",
+        metavar="LABEL",
+    )
     delimiter: str | None = option("separator of the columns of .csv, such as ';' (a comma)", metavar="CHARACTER")
     label_separator: str | None = option("multi-label: separator of the labels of a row (a comma)", metavar="TEXT")
     valid_share: float | None = option(
@@ -309,7 +313,7 @@ class CustomOptions(FileOptions):
     threshold: float | None = option(
         "multi-label: probability from 0 to 1 from which a label is predicted; question-answering: probability of no "
         "answer above which none is given (default: the threshold with the best F1 on the development set); "
-        "classification: of two labels, probability from which the second is predicted (default: the more probable)",
+        "classification: of two labels, probability from which --positive-label is predicted (the more probable)",
         stage="score",
         smallest=0.0,
         largest=1.0,
@@ -317,7 +321,7 @@ class CustomOptions(FileOptions):
     )
     tune_threshold: str | None = option(
         "classification: instead of --threshold, the one with the best value of this metric on the development set; f1 "
-        "is that of the second label",
+        "is that of --positive-label",
         stage="score",
         choices=("f1", "macro_f1", "mcc", "accuracy", "acc_and_f1"),
     )
@@ -353,6 +357,7 @@ class CustomOptions(FileOptions):
             "choices_columns": ("multiple-choice",),
             "label_separator": ("multi-label",),
             "threshold": ("classification", "pair", "multi-label", "question-answering"),
+            "positive_label": ("classification", "pair"),
             **dict.fromkeys(("tune_threshold", "calibrate", "temperature"), ("classification", "pair")),
             "labels": ("classification", "pair", "multi-label", "multiple-choice", "tagging"),
             "long_texts": ("classification", "pair", "multi-label", "regression"),

@@ -63,7 +63,10 @@ class TextBenchmark(Benchmark):
 
     def settings(self, *, max_length: int, options: Any) -> dict[str, Any]:
         """See `Benchmark.settings`."""
-        return {"kind": self.kind, "labels": list(self.labels), "max_length": max_length}
+        found: dict[str, Any] = {"kind": self.kind, "labels": list(self.labels), "max_length": max_length}
+        if self.kind == "regression":  # learned as 0 to 1, as fairseq's preprocess_GLUE_tasks.sh writes STS-B's scores
+            found |= {"mean": self.limits[0], "deviation": self.limits[1] - self.limits[0]}
+        return found
 
     def schema_of(self, example: Any) -> Schema | None:
         """The text of an example with competing phrases; None if its pronoun is not found."""
@@ -117,7 +120,7 @@ class TextBenchmark(Benchmark):
 
     def judge(self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Judged:
         """See `Benchmark.judge`; the diagnostic set also has `mcc`, which for three classes is GLUE's R_3."""
-        predictions = kind_class(self.kind)({}).decide(members, part)
+        predictions = kind_class(self.kind)(prepared.settings).decide(members, part)
         if self.kind == "regression":
             predictions = metrics.as_written(predictions, self.limits)
         ids = (record["id"] for record in part.records())

@@ -20,6 +20,7 @@ What the classes are made of:
 
     base                what every kind offers
     tables              what a kind offers for tables of your own
+    cells               a cell of a table          -> its values, its number, yes or no
     records             fields of a row or a record, by the same rules
     outputs             a model's raw outputs for a split
     averaging           logits of several models   -> mean probabilities
@@ -30,6 +31,7 @@ What the classes are made of:
     labels              examples                   -> labels in order, their weights
     texts               texts and pairs            -> model inputs
     similarity          vectors                    -> cosines beside scores; ranks of the right texts
+    bag_of_words        prepared texts             -> labels by TF-IDF with logistic regression, a baseline
     noun_phrases        a text                     -> its noun phrases
     phrases             phrases for a pronoun      -> model inputs; which one wins
     choices             context, question, option  -> `<s> context </s> </s> question+option </s>`

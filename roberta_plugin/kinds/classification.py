@@ -22,12 +22,13 @@ from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.averaging import class_probabilities
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, certain, logits_of, rounded
 from roberta_plugin.kinds.calibration import fitted_temperature, losses, reliability, tempered
+from roberta_plugin.kinds.cells import literal
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, label_of
-from roberta_plugin.kinds.labels import balanced_weights, found_labels, given_weights, number_of
+from roberta_plugin.kinds.labels import balanced_weights, found_labels, given_weights, number_of, with_positive
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
-from roberta_plugin.tables import Row
+from roberta_plugin.tables import Row, short
 
 
 class Classification(TextKind, TableKind):
@@ -92,7 +93,14 @@ class Classification(TextKind, TableKind):
 
     def read_target(self, row: Row, choices: tuple[str, ...]) -> str:
         """See `TableKind.read_target`: the label as text."""
-        return label_of(row.value(self.label_column, option="--label-column"), self.label_column, row.where)
+        value = row.value(self.label_column, option="--label-column")
+        written = literal(value) if isinstance(value, str) else value
+        if isinstance(written, list | tuple | set | dict):
+            raise ValueError(
+                f"{row.where}: the column {self.label_column!r} must hold one label, found {short(value)}. Write the "
+                "label alone; --kind multi-label learns several, or vectors of 0 and 1."
+            )
+        return label_of(value, self.label_column, row.where)
 
     def split_labels(self, example: Example) -> tuple[str, ...]:
         """See `TableKind.split_labels`."""
@@ -102,6 +110,7 @@ class Classification(TextKind, TableKind):
         """See `TableKind.discover`: labels, and their weights."""
         pairs = ((example.target, example) for example in table)
         labels = found_labels(pairs, self.settings.get("labels"), path=table[0].path)
+        labels = with_positive(labels, self.settings.get("positive_label"))
         found: dict[str, Any] = {"labels": labels}
         weights = self.settings["class_weights"]
         if weights == "balanced":
@@ -161,8 +170,12 @@ class Classification(TextKind, TableKind):
 
         def measure(weights: Weights) -> dict[str, float]:
             found = metrics.of_classes(known, predictions, weights, num_classes=len(labels))
-            of_scores = {} if scores is None else metrics.OF_SCORES
-            return found | {name: 100 * function(known, scores, weights) for name, function in of_scores.items()}
+            weighted = metrics.confusion(known, predictions, weights, num_classes=len(labels))
+            if scores is not None:
+                found |= metrics.of_positive(weighted, labels[1])
+                found["roc_auc"] = 100 * metrics.roc_auc(known, scores, weights)  # the same for both labels
+                found[f"average_precision ({labels[1]})"] = 100 * metrics.average_precision(known, scores, weights)
+            return found | dict(zip(self.label_metrics(), (100 * metrics.class_f1s(weighted)).tolist(), strict=True))
 
         return Outcome(
             entries=entries,

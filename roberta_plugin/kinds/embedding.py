@@ -22,7 +22,7 @@ Shapes: N examples of a split, K texts of an example, S = N * K, D dimensions.
 
 from __future__ import annotations
 
-import math
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -34,13 +34,16 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import metrics, similarity
 from roberta_plugin.kinds.base import Answer, marked, rounded
+from roberta_plugin.kinds.cells import number_in
 from roberta_plugin.kinds.decisions import Decisions
-from roberta_plugin.kinds.examples import Example, is_missing
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import text_of
 from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
 from roberta_plugin.kinds.texts import TextLayout, sentence_inputs, text_inputs
 from roberta_plugin.tables import Row, named_format, scan_table, short
+
+logger = logging.getLogger(__name__)
 
 VECTOR = "embedding"
 SIMCSE, RANKING, TRIPLET, COSINE = "simcse", "multiple-negatives-ranking", "triplet", "cosine-similarity"
@@ -158,7 +161,7 @@ class Embedding(TableKind):
         if not label and options.score_range:
             raise ValueError("--score-range is that of --label-column: name this column, too.")
         return {
-            "embedding_loss": loss,
+            **({"embedding_loss": loss} if options.embedding_loss or pair is None else {}),  # else of the table
             "label_column": list(label),
             "negative_column": list(wrong),
             "score_range": list(options.score_range or (0.0, 1.0)) if label else None,
@@ -177,6 +180,17 @@ class Embedding(TableKind):
             if row.values["text"].strip():
                 yield row
 
+    def settings_of_table(self, train: Any) -> dict[str, Any]:
+        """See `TableKind.settings_of_table`: without a second text in any row, single texts are learned from."""
+        if "embedding_loss" in self.settings:
+            return {}
+        pair, validates_on_others = self.settings["text_pair_column"], self.settings["valid_share"] is None
+        is_alone = validates_on_others and not self.settings["negative_column"]
+        if is_alone and not any(pair in row.values for row in self.rows(train)):
+            logger.info(f"{train}: no row has the column {pair!r}, so single texts are learned from, by {SIMCSE}")
+            return {"embedding_loss": SIMCSE}
+        return {"embedding_loss": COSINE if self.is_scored else RANKING}
+
     def check_name(self, path: Any) -> None:
         """See `TableKind.check_name`: any name will do."""
 
@@ -191,10 +205,7 @@ class Embedding(TableKind):
             return None
         value = row.value(self.label_column, option="--label-column")
         low, high = map(float, self.settings["score_range"])
-        try:
-            number = math.nan if isinstance(value, bool) or is_missing(value) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
+        number = number_in(value)
         if not low <= number <= high:
             raise ValueError(
                 f"{row.where}: the column {self.label_column!r} must hold a number from {low:g} to {high:g}, found "

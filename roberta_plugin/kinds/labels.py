@@ -6,7 +6,6 @@ Shapes: C labels.
 from __future__ import annotations
 
 import logging
-import math
 import re
 import unicodedata
 from collections import Counter
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.kinds.cells import number_in
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.tables import read_table
 
@@ -24,7 +24,7 @@ _DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
 _MOST_LABELS = 1000  # more are taken for texts or numbers
 _FEW_ROWS = 20
 _BOOLEANS = {"true": "1", "false": "0"}
-_MISSING = ("nan", "<na>", "null")  # what programs write for a missing value
+_MISSING = ("nan", "<na>", "null", "n/a", "#n/a")  # what programs write for a missing value
 
 
 def found_labels(
@@ -91,6 +91,21 @@ def found_labels(
     return found
 
 
+def with_positive(labels: Sequence[str], positive: str | None) -> list[str]:
+    """Two labels, of which the second is the positive one: that of F1, average precision and thresholds.
+
+    Raises:
+        ValueError: if there is no such label, or if there are more than two.
+    """
+    if positive is None:
+        return list(labels)
+    if positive not in labels or len(labels) != 2:
+        named = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        why = "there is no such label" if positive not in labels else f"it goes with two labels, not with {len(labels)}"
+        raise ValueError(f"--positive-label {positive}: {why}; there are {named}.")
+    return [label for label in labels if label != positive] + [positive]
+
+
 def number_of(label: str, labels: Sequence[str], example: Example) -> int:
     """The number of a label."""
     try:
@@ -149,11 +164,8 @@ def weights_of(values: Sequence[str]) -> str | dict[str, float]:
                 pairs.append((label, row.value("weight", option="--class-weights"), row.where))
     found: dict[str, float] = {}
     for label, text, where in pairs:
-        try:
-            weight = float(text)
-        except (TypeError, ValueError):
-            weight = math.nan
-        if not 0 <= weight < math.inf:
+        weight = number_in(text)
+        if not weight >= 0:
             raise ValueError(f"{where}: the weight of the label {label!r} must be a number from 0 on, got {text!r}.")
         if label in found:
             raise ValueError(f"{where}: the label {label!r} has two weights. Leave one of them out.")

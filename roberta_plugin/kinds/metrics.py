@@ -79,6 +79,19 @@ def of_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_
     return {name: 100 * OF_COUNTS[name](counts) for name in ("accuracy", "macro_f1", "mcc")}
 
 
+def of_positive(counts: Numbers, label: str) -> dict[str, float]:
+    """F1 of class 1, called `label`, and its mean with accuracy, from counts (2, 2)."""
+    return {f"{name} ({label})": 100 * OF_COUNTS[name](counts) for name in ("f1", "acc_and_f1")}
+
+
+def base_name(name: str) -> str:
+    """The name of a metric, without the threshold that it is at and the label that it is of.
+
+    Example: "tuned_f1 (spam)" -> "f1".
+    """
+    return name.removeprefix("tuned_").partition(" (")[0]
+
+
 def roc_auc(answers: Numbers, scores: Numbers, weights: Numbers | None = None) -> float:
     """Share of the pairs of an example of class 1 and one of class 0 in which the first has the higher score.
 

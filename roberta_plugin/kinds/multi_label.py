@@ -28,15 +28,17 @@ from roberta_plugin.kinds.base import (
     logits_of,
     rounded,
 )
+from roberta_plugin.kinds.cells import flag_in, flags_in
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing, label_of
 from roberta_plugin.kinds.labels import found_labels, given_weights, number_of, positive_weights
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
-from roberta_plugin.tables import Row
+from roberta_plugin.kinds.records import values_of
+from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
+from roberta_plugin.tables import Row, short
 
 SEPARATOR = ","
-_PRESENT, _ABSENT = ("1", "true"), ("0", "false")
+_OTHER_SEPARATORS = ";|"
 
 
 class MultiLabel(TextKind, TableKind):
@@ -66,6 +68,10 @@ class MultiLabel(TextKind, TableKind):
     def head_sizes(self) -> dict[str, int]:
         """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
+
+    def at_threshold(self, name: str) -> str:
+        """See `TableKind.at_threshold`; a validation's F1 of a label is at the threshold, too."""
+        return name if name in self.label_metrics() else super().at_threshold(name)
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
         """See `Kind.constant`: the most frequent label alone."""
@@ -99,17 +105,30 @@ class MultiLabel(TextKind, TableKind):
         value = row.value(columns[0], option="--label-column")
         if is_missing(value):
             return ()
-        if isinstance(value, str):
-            value = [part for part in value.split(self.settings["label_separator"] or SEPARATOR) if part.strip()]
-        parts = value if isinstance(value, list) else [value]
-        return tuple(dict.fromkeys(label_of(part, columns[0], row.where) for part in parts))
+        parts = values_of(row, columns[0], separator=self.settings["label_separator"] or SEPARATOR)
+        parts = [value] if parts is None else parts
+        labels = [label_of(part, columns[0], row.where) for part in parts]
+        names, flags = self.settings.get("labels") or (), flags_in(parts)
+        if flags is not None and not set(labels) <= set(names):
+            if len(flags) == len(names):
+                return tuple(name for name, is_present in zip(names, flags, strict=True) if is_present)
+            if names or len(set(labels)) < len(labels):  # else they may be the numbers of labels
+                has = (
+                    f"has {len(flags)} numbers, and --labels {len(names)} names" if names else "is a vector of 0 and 1"
+                )
+                raise ValueError(
+                    f"{row.where}: {short(value)} in the column {columns[0]!r} {has}. Name the label of each of its "
+                    "numbers by --labels, in their order."
+                )
+        return tuple(dict.fromkeys(labels))
 
     @staticmethod
     def _is_present(row: Row, column: str) -> bool:
-        text = label_of(row.value(column, option="--label-column"), column, row.where).lower()
-        if text not in (*_PRESENT, *_ABSENT):
-            raise ValueError(f"{row.where}: the column {column!r} must hold 1 or 0, found {text!r}. Correct the row.")
-        return text in _PRESENT
+        value = row.value(column, option="--label-column")
+        flag = flag_in(value)
+        if flag is None:
+            raise ValueError(f"{row.where}: the column {column!r} must hold 1 or 0, found {short(value)}. Correct it.")
+        return flag
 
     def split_labels(self, example: Example) -> tuple[str, ...]:
         """See `TableKind.split_labels`."""
@@ -119,9 +138,16 @@ class MultiLabel(TextKind, TableKind):
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `TableKind.discover`: labels, and the weights of their presence."""
         columns = self.settings["label_column"]
+        if self.settings["label_separator"] is None and not self.settings.get("labels") and len(columns) == 1:
+            _check_separator(table)
         given = self.settings.get("labels") or (columns if len(columns) > 1 else None)
         pairs = ((label, example) for example in table for label in example.target)
         labels = found_labels(pairs, given, path=table[0].path)
+        if all(set(example.target) == set(table[0].target) for example in table):
+            raise ValueError(
+                f"{table[0].path}: every row has the labels {', '.join(sorted(table[0].target))}, so there is "
+                "nothing to learn. If these are numbers that say which labels a row has, name the labels by --labels."
+            )
         found: dict[str, Any] = {"labels": labels}
         weights = self.settings["class_weights"]
         if weights == "balanced":
@@ -160,13 +186,32 @@ class MultiLabel(TextKind, TableKind):
             return Outcome(entries=entries, num_examples=len(split))
         known, predictions = right, probabilities >= threshold
         counts = metrics.label_counts(right, predictions, np.ones(len(right)))
+
+        def measure(weights: Weights) -> dict[str, float]:
+            f1s = 100 * metrics.f1_of(*metrics.label_counts(known, predictions, weights))
+            found = metrics.of_labels(known, predictions, weights)
+            return found | dict(zip(self.label_metrics(), f1s.tolist(), strict=True))
+
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=lambda weights: metrics.of_labels(known, predictions, weights),
+            measure=measure,
             tables={"classes": metrics.class_table(*counts, labels)},
             losses=np.logaddexp(0, np.where(right, -1, 1) * _log_odds(probabilities)).mean(axis=1),
         )
+
+
+def _check_separator(table: Sequence[Example]) -> None:
+    """Refuse labels that another separator than a comma seems to divide: no row has two labels, as it is."""
+    if any(len(example.target) > 1 for example in table):
+        return
+    for example in table:
+        for mark in _OTHER_SEPARATORS:
+            if example.target and mark in example.target[0]:
+                raise ValueError(
+                    f"{example.where}: no row has several labels, and {example.target[0]!r} seems to hold some. Give "
+                    f"--label-separator '{mark}', or --label-separator , if this is one label."
+                )
 
 
 def _log_odds(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:

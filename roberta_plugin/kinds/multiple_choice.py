@@ -43,10 +43,10 @@ from roberta_plugin.kinds.choices import (
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.records import column_of, one_line, text_of, texts_of
+from roberta_plugin.kinds.records import column_of, one_line, text_of, texts_of, values_of
 from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
 from roberta_plugin.kinds.windows import question_length
-from roberta_plugin.tables import Row, check_list
+from roberta_plugin.tables import Row
 
 _AT_ONCE = 10_000  # examples in one call of the tokenizer
 
@@ -131,15 +131,16 @@ class MultipleChoice(TableKind):
         if len(columns) > 1:
             return tuple(text_of(row, (column,), option="--choices-columns") for column in columns)
         name = column_of(row, columns, option="--choices-columns")
-        if isinstance(row.values[name], str):
+        options = values_of(row, name)
+        if options is None and isinstance(row.values[name], str):
             raise ValueError(
-                f"{row.where}: the column {name!r} must hold a list of options, as JSON Lines and Parquet have "
-                "it. Name one column for each option by --choices-columns."
+                f"{row.where}: the column {name!r} must hold a list of options, such as "
+                f'["one", "two"]. Name one column for each option by --choices-columns.'
             )
-        options = check_list(row.values[name], f"the column {name!r}", row.where)
-        if len(options) < 2:
-            raise ValueError(f"{row.where}: {len(options)} options, and a choice needs two or more. Add some.")
-        return tuple(texts_of(row, name, what="option"))
+        texts = texts_of(row, name, what="option")
+        if len(texts) < 2:
+            raise ValueError(f"{row.where}: {len(texts)} options, and a choice needs two or more. Add some.")
+        return tuple(texts)
 
     def read_inputs(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """See `TableKind.read_inputs`: the context and, if there is one, the question."""

@@ -71,10 +71,10 @@ class SplitMaker:
             self._counts["questions"] += 1
         counts = self._counts
         if counts["fit no window"]:
+            then = "all their windows are learned as without an answer" if self._is_train else "no model can give them"
             logger.warning(
                 f"{description}: the answers to {counts['fit no window']:,} of {counts['questions']:,} questions fit "
-                "into no window, so that all their windows are learned as without an answer: lower --doc-stride, or "
-                "raise --max-length"
+                f"into no window, so that {then}: lower --doc-stride, or raise --max-length"
             )
 
     def _locate(self, number: int) -> LocatedTokens:

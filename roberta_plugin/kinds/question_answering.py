@@ -27,6 +27,7 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
+from roberta_plugin.kinds.cells import literal
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -162,6 +163,9 @@ class QuestionAnswering(TableKind):
         name = f"the column {self.label_column!r}"
         if is_missing(value):
             return ()
+        if isinstance(value, str) and value.strip() not in context:
+            written = literal(value)
+            value = written if isinstance(written, dict | list) else value
         if isinstance(value, dict):
             texts = check_list(value.get("text"), f"{name}, text", row.where)
             starts = check_list(value.get("answer_start"), f"{name}, answer_start", row.where)

@@ -11,8 +11,9 @@ What a model reads of a text's white space, in training, `roberta predict`, the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
+from roberta_plugin.kinds.cells import values_in
 from roberta_plugin.tables import Row, check_list, check_text
 
 WhiteSpace = Literal["kept", "stripped", "one_line", "spaces"]
@@ -48,9 +49,18 @@ def text_of(row: Row, names: Sequence[str], *, option: str, white_space: WhiteSp
     return as_read(row.text(column_of(row, names, option=option), option=option), white_space)
 
 
+def values_of(row: Row, name: str, *, separator: str = "") -> list[Any] | None:
+    """`values_in` the cell of a column; a text that cannot be read is named with its place."""
+    try:
+        return values_in(row.values[name], separator=separator)
+    except ValueError as error:
+        raise ValueError(f"{row.where}, the column {name!r}: {error}") from None
+
+
 def texts_of(row: Row, name: str, *, what: str, may_be_empty: bool = False) -> list[str]:
-    """The list of texts of a column."""
-    values = check_list(row.values[name], f"the column {name!r}", row.where)
+    """The list of texts of a column, also as a text in the notation of a list."""
+    values = values_of(row, name)
+    values = check_list(row.values[name] if values is None else values, f"the column {name!r}", row.where)
     return [
         check_text(value, f"{what} {number} of the column {name!r}", row.where, may_be_empty=may_be_empty)
         for number, value in enumerate(values, start=1)

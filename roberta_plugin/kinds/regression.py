@@ -2,7 +2,7 @@
 
 Column: `label`, the number as the table has it. Of tables of your own, the model learns (number - mean) / deviation,
 with the mean and the standard deviation of the training set, so that the scale does not matter; both are settings, and
-undone in predictions.
+undone in predictions. Of STS-B, they are 0 and 5.
 
 Example: {"text": "A plane takes off.", "text_pair": "An air plane is taking off."} -> {"score": 4.9}
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, TextKind, logits_of
+from roberta_plugin.kinds.cells import number_in
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -65,7 +66,7 @@ class Regression(TextKind, TableKind):
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Mean and deviation of the numbers: the model learns (number - mean) / deviation. Of other tasks, (0, 1)."""
+        """Mean and deviation of the numbers: the model learns (number - mean) / deviation."""
         return self.settings.get("mean", 0.0), self.settings.get("deviation", 1.0)
 
     def open(self) -> None:
@@ -89,14 +90,11 @@ class Regression(TextKind, TableKind):
     def read_target(self, row: Row, choices: tuple[str, ...]) -> float:
         """See `TableKind.read_target`: the number."""
         value = row.value(self.label_column, option="--label-column")
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number) or isinstance(value, bool):
+        number = number_in(value)
+        if math.isnan(number):
             raise ValueError(
                 f"{row.where}: the column {self.label_column!r} must hold a number, found {short(value)}. Correct the "
-                "row, write a point before decimals, or give another --kind."
+                "row, write it as 1234.5 or 1e-3, or give another --kind."
             )
         return number
 

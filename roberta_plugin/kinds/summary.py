@@ -17,6 +17,7 @@ import scipy  # its modules are imported when they are first used
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds.base import Answer, Kind, marked
+from roberta_plugin.kinds.cells import texts_in
 from roberta_plugin.kinds.documents import OFFICIAL, Documents, Length, check_rouge, choose, summary_entry
 from roberta_plugin.kinds.records import column_of, one_line, text_of, texts_of
 from roberta_plugin.kinds.sentences import NUM_SPECIALS, SummaryLayout, sentences_of, windows_of
@@ -72,7 +73,7 @@ class Summary(Kind):
         given = self.options.text_column
         names = (given,) if given else ("text", self.settings.get("text_field") or "article")
         name = column_of(row, names, option="--text-column")
-        if not isinstance(row.values[name], list):
+        if texts_in(row.values[name]) is None:
             return sentences_of(text_of(row, (name,), option="--text-column"))
         sentences = [one_line(each) for each in texts_of(row, name, what="sentence")]
         if not sentences:

@@ -1,13 +1,14 @@
 """Kinds that tables of your own can be of: how rows are read, and how outputs are judged, in the order of the flow.
 
     settings_of    options                     -> what the prepared folder records of them
+    settings_of_table   the training table     -> what its columns decide
     rows           a file                      -> its rows
     read           a row                       -> an example, or an error that names file and line
     discover       examples of the training    -> what is found in them: labels, weights, mean
     sequences      examples                    -> the model's inputs
     columns        an example                  -> the numbers that the loss reads
     write          all of these                -> the files of a split
-    outcome        raw outputs for a split     -> predictions, metrics (`judged`), baseline
+    outcome        raw outputs for a split     -> predictions, metrics (`judged`), baseline; names at a threshold
 
 Shapes: N examples of a split.
 """
@@ -30,7 +31,7 @@ from roberta_plugin.kinds import OWN, kind_class
 from roberta_plugin.kinds.base import Kind
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
-from roberta_plugin.kinds.metrics import OF_SCORES
+from roberta_plugin.kinds.metrics import OF_SCORES, base_name
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.texts import TextLayout, sentence_inputs
 from roberta_plugin.tables import Row, check_text, format_of, read_table
@@ -65,6 +66,16 @@ class Outcome:
     not_measured: tuple[str, ...] = ()
     """Metrics that the split cannot tell."""
 
+    def renamed(self, name_of: Callable[[str], str]) -> Outcome:
+        """The same with other names of the metrics."""
+        assert self.measure is not None
+        measure = self.measure
+
+        def named(values: Mapping[str, float]) -> dict[str, float]:
+            return {name_of(name): value for name, value in values.items()}
+
+        return replace(self, measure=lambda weights: named(measure(weights)), baseline=named(self.baseline))
+
     def without_metrics_of_all_labels(self) -> Outcome:
         """For a split that lacks a label: its macro-F1 and Matthews correlation would be those of the other labels."""
         if self.measure is None:
@@ -72,14 +83,18 @@ class Outcome:
         measure = self.measure
 
         def measured(values: Mapping[str, float]) -> dict[str, float]:
-            return {name: value for name, value in values.items() if name not in OF_ALL_LABELS}
+            return {name: value for name, value in values.items() if not _is_of_all_labels(name)}
 
         return replace(
             self,
             measure=lambda weights: measured(measure(weights)),
             baseline=measured(self.baseline),
-            not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if name in OF_ALL_LABELS),
+            not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if _is_of_all_labels(name)),
         )
+
+
+def _is_of_all_labels(name: str) -> bool:
+    return base_name(name) in OF_ALL_LABELS or name.endswith(")")  # of the positive one of two
 
 
 class TableKind(Kind):
@@ -91,6 +106,10 @@ class TableKind(Kind):
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
         """Further settings of this kind, from a `CustomOptions` of `finetuning/options.py`."""
+        return {}
+
+    def settings_of_table(self, train: Path) -> dict[str, Any]:
+        """Further settings that the columns of the training table decide."""
         return {}
 
     @property
@@ -209,7 +228,15 @@ class TableKind(Kind):
         if found.measure is None:
             return found
         baseline = self.baseline(split, members[0], train, Decisions(split.name, decisions.used))
-        return replace(found, baseline=baseline, numbers=decisions.used)
+        found = replace(found, baseline=baseline, numbers=decisions.used)
+        return found.renamed(self.at_threshold) if "threshold" in decisions.used else found
+
+    def at_threshold(self, name: str) -> str:
+        """The name of a metric whose labels a threshold has decided, as validations call it if they log it.
+
+        It is another number than the same metric of the most probable labels, which chooses checkpoints.
+        """
+        return name if base_name(name) in OF_SCORES else f"tuned_{name}"
 
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions

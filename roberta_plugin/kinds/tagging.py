@@ -59,7 +59,7 @@ from roberta_plugin.kinds.words import (
     windows_of,
     word_spans,
 )
-from roberta_plugin.tables import Row, check_list, check_text, named_format, read_table
+from roberta_plugin.tables import Row, named_format, read_table
 
 _WORDS, _TAGS = "tokens", "tags"
 _LISTS = ("jsonl", "parquet")  # formats with lists of words
@@ -212,11 +212,7 @@ class Tagging(TableKind):
                 f"{row.where}: there are no tags, which only a test table may lack. Add them, or name their column by "
                 "--label-column."
             )
-        tags = check_list(value, f"the column {column!r}", row.where)
-        return tuple(
-            check_text(tag, f"tag {number} of the column {column!r}", row.where)
-            for number, tag in enumerate(tags, start=1)
-        )
+        return tuple(texts_of(row, column, what="tag"))
 
     def split_labels(self, example: Example) -> tuple[str, ...]:
         """See `TableKind.split_labels`."""
@@ -386,12 +382,16 @@ class _Measured:
             self.entities = entities_by_sentence(right, found, is_first, num_types=len(self.types))  # (N, K, 3)
 
     def metrics(self, weights: Weights) -> dict[str, float]:
-        """`f1`, `precision` and `recall` of the entities, and `accuracy` of the words' tags."""
+        """`f1`, `precision` and `recall` of the entities, `accuracy` of the words' tags, and the F1 of each type."""
         accuracy = {"accuracy": 100 * float(weights @ self.num_right / (weights @ self.num_words))}
         if self.types is None:
             return accuracy
         of_all = dict(zip(_NAMES, scores(weights @ self.entities.sum(axis=1)), strict=True))  # (N, K, 3) -> (3,)
-        return {name: of_all[name] for name in ("f1", "precision", "recall")} | accuracy
+        of_types = {
+            f"f1_{name}": scores(weights @ self.entities[:, number])[_NAMES.index("f1")]
+            for number, name in enumerate(self.types)
+        }
+        return {name: of_all[name] for name in ("f1", "precision", "recall")} | accuracy | of_types
 
     def tables(self) -> Mapping[str, Any]:
         """A row per type of entities; of other tags a row per tag, and the confusion matrix."""

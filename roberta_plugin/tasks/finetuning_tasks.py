@@ -73,7 +73,7 @@ class RobertaSentencePredictionTask(FineTuningTask):
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Mean and deviation of a regression's labels: the model learns (label - mean) / deviation. GLUE: (0, 1)."""
+        """Mean and deviation of a regression's labels: the model learns (label - mean) / deviation. STS-B: (0, 5)."""
         return self.prepared.settings.get("mean", 0.0), self.prepared.settings.get("deviation", 1.0)
 
     @property

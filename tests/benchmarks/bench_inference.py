@@ -1,6 +1,6 @@
 """Answers on a CPU by every engine there is: ours in each precision beside Hugging Face, ONNX Runtime and others.
 
-    python -m tests.benchmarks.bench_inference --cache FOLDER [--write] [--sections latency features ...] [--engines ...]
+    python -m tests.benchmarks.bench_inference --cache FOLDER [--write] [--sections latency features1 ...] [--engines ...]
 
 A base model with random weights, and its first 6 layers; GPT-2's BPE; sentences of 5 to 60 words of English prose, or of
 300 words. Each engine is a process of its own (`inference_engines`), all are open at once and answer in turn, and each has

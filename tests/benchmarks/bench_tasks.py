@@ -43,8 +43,6 @@ from tests.real_data import unpack
 from tests.tiny_corpus import command
 
 SEEDS = ("1", "2", "3")
-INITIAL_WEIGHTS = ("init-std=width", "init-attention=neighbors", "zero-init-residual=true")  # as in growing.sh
-FROM_SCRATCH = ("--from-scratch", *(word for option in INITIAL_WEIGHTS for word in ("--set", option)))
 SQUAD_ARTICLES = {"train": 15, "dev": 12}  # of 442 and 48
 
 
@@ -222,7 +220,7 @@ def main() -> None:
     lines.append("| --- | --- | --- |" + " ---: |" * 4)
     for name in arguments.tasks:
         task, cells = TASKS[name], []
-        for side, flags in (("scratch", FROM_SCRATCH), ("pretrained", ())):
+        for side, flags in (("scratch", ("--from-scratch",)), ("pretrained", ())):
             found = finetune(name, arguments, side, *flags)
             values = [member["metrics"][task.metric] for member in found["members"]]
             cells.append(f"{found['median'][task.metric]:.1f} ({min(values):.1f} to {max(values):.1f})")

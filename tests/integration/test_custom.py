@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
 SIZES = ("--arch", "fast_roberta_tiny", "--encoder-layers", "1", "--encoder-embed-dim", "32", "--max-positions", "128")
 SIZES += ("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2")
 # kind -> what it is judged by; the baselines are 0, about 50, 35 and 20
-LEARNED = {"regression": "pearson", "pair": "accuracy", "multiple-choice": "accuracy", "question-answering": "f1"}
+LEARNED = {"regression": "pearson", "pair": "accuracy", "multiple-choice": "accuracy", "question-answering": "tuned_f1"}
 LEARNED["tagging"] = "f1"
 FILES = ("finetune.yaml", "start.json")
 NO_DROPOUT = ("dropout=0", "attention-dropout=0", "pooler-dropout=0")
@@ -96,7 +96,7 @@ def tuned(work):
     options += ("--calibrate", "--tune-threshold", "mcc")
     done = finetune(work, "tuned", *options, start=run_on_terminal)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert re.search(r"\| custom \| valid \| macro_f1 \|", done.stdout)
+    assert re.search(r"\| custom \| valid \| tuned_macro_f1 \|", done.stdout)
     assert re.search(r"seed-1: +\d+%.*\d+/\d+ updates, .* left, loss=\d", done.stderr), "no bar of the run"
     assert re.search(r"all: +\d+%.* 0\.\d of 1 runs", done.stderr), "no bar of all runs"
     before, after = done.stdout.split("| custom | valid |", 1)
@@ -161,16 +161,21 @@ def test_a_model_that_gives_one_label_only_is_named_beside_the_baseline(work):
 
 def test_a_set_that_can_be_learned_is_learned(tuned):
     found = json.loads((tuned / "results" / "evaluation_test.json").read_text())
-    assert found["ensemble"]["accuracy"] > 90
-    low, high = found["details"]["intervals"]["accuracy"]
-    assert low <= found["ensemble"]["accuracy"] <= high
-    assert found["details"]["baseline"]["accuracy"] < 75
+    assert found["ensemble"]["tuned_accuracy"] > 90 < found["tf_idf"]["tuned_accuracy"]
+    low, high = found["details"]["intervals"]["tuned_accuracy"]
+    assert low <= found["ensemble"]["tuned_accuracy"] <= high
+    assert found["details"]["baseline"]["tuned_accuracy"] < 75
     assert len(list(tuned.glob("runs/*/seed-*"))) == 1, "--quick is one run"
 
 
 def test_the_report_shows_intervals_labels_and_plots(tuned):
     report = (tuned / "results" / "report.md").read_text()
-    for part in ("| metric | model | 95 % interval | baseline |", "| label | precision |", "## valid: ", "## test: "):
+    for part in (
+        "| metric | model | 95 % interval | baseline | TF-IDF |",
+        "| label | precision |",
+        "## valid: ",
+        "## test: ",
+    ):
         assert part in report
     for name in re.findall(r"!\[.*?\]\((.*?)\)", report):
         assert (tuned / "results" / name).read_bytes().startswith(b"\x89PNG")
@@ -305,21 +310,21 @@ def test_folds_give_mean_and_spread_for_several_labels(work):
     done = finetune(work, "folds", *options, "--folds", "2", "--valid-share", "0.2", "--quick", "--epochs", "25")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     rows = json.loads((work / "folds" / "folds.json").read_text())
-    (f1,) = [row for row in rows if (row["split"], row["metric"]) == ("held_out", "micro_f1")]
+    (f1,) = [row for row in rows if (row["split"], row["metric"]) == ("held_out", "tuned_micro_f1")]
     assert f1["folds"] == 2 and f1["mean"] > 90
     values = [
         json.loads((work / "folds" / f"fold-{number}-of-2/results/evaluation_held_out.json").read_text())["median"]
         for number in (1, 2)
     ]
-    assert f1["mean"] == pytest.approx(np.mean([each["micro_f1"] for each in values]))
-    assert f1["deviation"] == pytest.approx(np.std([each["micro_f1"] for each in values], ddof=1))
+    assert f1["mean"] == pytest.approx(np.mean([each["tuned_micro_f1"] for each in values]))
+    assert f1["deviation"] == pytest.approx(np.std([each["tuned_micro_f1"] for each in values], ddof=1))
     ids = [
         json.loads(line)["id"]
         for number in (1, 2)
         for line in (work / "folds" / f"fold-{number}-of-2/results/held_out.predictions.jsonl").read_text().splitlines()
     ]
     assert sorted(map(int, ids)) == list(range(2, 302)), "each row is predicted once"
-    assert "| held_out | micro_f1 |" in done.stdout and "its mean is honest" in done.stdout
+    assert "| held_out | tuned_micro_f1 |" in done.stdout and "its mean is honest" in done.stdout
 
 
 @pytest.mark.slow

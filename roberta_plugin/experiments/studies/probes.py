@@ -264,6 +264,8 @@ def results_of(
         store_outputs(of([one for one in done if one not in chosen and one.checkpoint() is not None]))
         for path in [path for one in done for path in one.checkpoints()]:
             path.unlink()
+    names = (metric, f"tuned_{metric}", metric.removeprefix("tuned_"))  # with a threshold, and of earlier versions
+    metric = next((name for name in names if name in evaluation.members[0]["metrics"]), metric)
     seeds = {one.run.seed: member["metrics"][metric] for one, member in zip(chosen, evaluation.members, strict=True)}
     return {
         "value": statistics.median(seeds.values()),

@@ -55,8 +55,11 @@ class RunFolder:
         self.path = root / run.name
         self.code: Path | None = None  # of a snapshot (`snapshot.py`); None: the code that runs now
 
-    def check(self) -> None:
-        """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it."""
+    def check(self, names: Mapping[str, str] | None = None) -> None:
+        """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it.
+
+        `names` are those by which the user gives options of fairseq-train (`_difference`).
+        """
         known = self._read("run.json", "cell")
         if known is None:
             return
@@ -65,7 +68,7 @@ class RunFolder:
         before = without_removed(known.get("arguments", []))
         moved = [_moved(argument, known.get("sweep"), self.root) for argument in before]
         now = self.run.arguments
-        difference = _difference([a if a in now else b for a, b in zip(before, moved, strict=True)], now)
+        difference = _difference([a if a in now else b for a, b in zip(before, moved, strict=True)], now, names)
         if difference:
             raise ValueError(
                 f"{self.path} holds a run with other options: it was started {difference}. (Its run.json says so.) "
@@ -310,13 +313,27 @@ def _moved(argument: str, before: str | None, root: Path) -> str:
     return str(root.parent / argument.removeprefix(parent)) if argument.startswith(parent) else argument
 
 
-def _difference(known: Sequence[str], planned: Sequence[str]) -> str:
+def _difference(known: Sequence[str], planned: Sequence[str], names: Mapping[str, str] | None = None) -> str:
     """The differences of two command lines, option by option; empty if there are none.
+
+    With `names`, options are called by these, and others --set NAME; what has an empty one follows from another option.
 
     Example:
         _difference(["d", "--lr", "1"], ["d", "--lr", "3", "--bf16"])  ->  "with --lr 1, not 3, and without --bf16"
     """
     old, new = _by_name(known), _by_name(planned)
+    if names is not None:
+        differing = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+        hidden = {name for name in differing if names.get(name) == ""}
+        hidden = hidden if hidden < differing else set()
+        old, new = (
+            {
+                names.get(name) or name.replace("--", "--set ", 1): value
+                for name, value in each.items()
+                if name not in hidden
+            }
+            for each in (old, new)
+        )
     changed = [f"with {name} {old[name]}, not {new[name]}" for name in old if new.get(name, old[name]) != old[name]]
     left_out = [f"with {name} {old[name]}".rstrip() + ", which is now left out" for name in old if name not in new]
     added = [f"without {name} {new[name]}".rstrip() for name in new if name not in old]

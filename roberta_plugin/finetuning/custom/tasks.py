@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training, as_json
+from roberta_plugin.finetuning.benchmark import Benchmark, Judged, PaperRecipe, Training, as_json
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
 from roberta_plugin.finetuning.inspection import labels_without_examples, shown_texts
 from roberta_plugin.finetuning.model_inputs import Encoder
@@ -47,7 +47,7 @@ from roberta_plugin.kinds.examples import (
     warn_of_duplicates,
     warn_of_overlap,
 )
-from roberta_plugin.kinds.labels import weights_of
+from roberta_plugin.kinds.labels import weights_of, with_positive
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind
 
@@ -102,7 +102,8 @@ class OwnTables(Benchmark):
             "label_column": list(options.label_column or ("label",)),
             "valid_share": None if options.valid else share,
             "class_weights": weights_of(options.class_weights or ("none",)),
-            **({"labels": list(options.labels)} if options.labels else {}),
+            **({"labels": with_positive(options.labels, options.positive_label)} if options.labels else {}),
+            **({"positive_label": options.positive_label} if options.positive_label else {}),
         }
         found |= type(table_kind(found)).settings_of(options, max_length=max_length)
         if found["text_column"] in found["label_column"]:
@@ -119,11 +120,14 @@ class OwnTables(Benchmark):
         reading = table_kind(settings)
         for (path,) in files.values():
             reading.check_name(path)
+        of_table = reading.settings_of_table(files["train"][0])
+        settings = {**settings, **of_table}
+        reading = table_kind(settings)
         splits = {split: _read(path, reading, split=split) for split, (path,) in files.items()}
         table = splits["train"]
         if "valid" not in splits:
             splits |= _cut(table, reading, options)
-        found = reading.discover(table, splits["train"])
+        found = {**of_table, **reading.discover(table, splits["train"])}
         _report(splits, table_kind({**settings, **found}))
         return {name: splits[name] for name in sorted(splits, key=_SPLITS.index)}, found
 
@@ -133,6 +137,11 @@ class OwnTables(Benchmark):
         """See `Benchmark.write`."""
         table_kind(settings).write(split, content, encoder, max_length=settings["max_length"])
         return ()
+
+    def recipe(self, prepared: Prepared, *, epochs: int | None = None, batches: Sequence[int] = ()) -> PaperRecipe:
+        """See `Benchmark.recipe`; metrics have the names of the log."""
+        found = super().recipe(prepared, epochs=epochs, batches=batches)
+        return replace(found, official=self.selection_of(prepared))
 
     def training_of(self, prepared: Prepared) -> Training:
         """See `Benchmark.training_of`: by the size of the data."""

@@ -33,6 +33,7 @@ import regex  # type: ignore[import-untyped]
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.raw_files import read_text
+from roberta_plugin.kinds.cells import texts_in
 from roberta_plugin.kinds.records import one_line
 from roberta_plugin.kinds.sentences import sentences_of
 from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, read_table
@@ -137,7 +138,8 @@ def _summary_of(row: Row, name: str, split: str, is_hugging_face: bool) -> tuple
         raise ValueError(f"{row.where} lacks {name!r}: add the summary, {other} name its field by --summary-field.")
     if is_hugging_face:
         return _lines(check_text(value, name, row.where, may_be_empty=True).splitlines())
-    return _sentences(parted(value) if isinstance(value, str) else value, name, row.where)
+    is_one = isinstance(value, str) and texts_in(value) is None
+    return _sentences(parted(value) if is_one else value, name, row.where)
 
 
 def field_names(options: SummariesOptions) -> dict[str, str]:
@@ -150,8 +152,8 @@ def field_names(options: SummariesOptions) -> dict[str, str]:
 
 
 def _sentences(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
-    if isinstance(value, list):
-        texts = [one_line(check_text(text, f"{name}, sentence {at}", where)) for at, text in enumerate(value, start=1)]
+    if (several := texts_in(value)) is not None:
+        texts = [one_line(check_text(text, f"{name}, sentence {at}", where)) for at, text in enumerate(several, 1)]
         if not texts and not may_be_empty:
             raise ValueError(f"{where}: {name} has no sentence. Fill it in, or leave the entry out.")
         return tuple(texts)

@@ -69,6 +69,7 @@ _SWITCHES = (
 )
 _NAMES = ("activation_fn", "pooler_activation_fn")
 _SHARING = ("share_layers", "share_parts")
+INITIAL = ("init_std", "init_attention", "zero_init_residual")
 _DEFAULT_NAMES = {"activation_fn": "gelu", "pooler_activation_fn": "tanh"}  # of fairseq's roberta
 
 
@@ -176,6 +177,23 @@ def model_options(state: Mapping[str, Any]) -> dict[str, str]:
     """
     texts = {name: "true" if value is True else str(value) for name, value in architecture(state).items()}
     return {"arch": "fast_roberta", **{name.replace("_", "-"): text for name, text in texts.items()}}
+
+
+def initial_options(state: Mapping[str, Any]) -> dict[str, str]:
+    """How the pretraining of a checkpoint drew its initial weights, as options of fairseq-train except defaults.
+
+    Example: {"init-std": "width", "init-attention": "neighbors", "zero-init-residual": "true"}
+    """
+    _, saved = saved_options(state)
+    if saved.get("_name") not in OUR_MODELS:
+        return {}
+    defaults = FastRobertaConfig()
+    found: dict[str, str] = {}
+    for name in INITIAL:
+        text, default = (str(getattr(each, "name", each)) for each in (saved.get(name), getattr(defaults, name)))
+        if saved.get(name) is not None and text != default:
+            found[name.replace("_", "-")] = text.lower() if saved[name] is True else text
+    return found
 
 
 def num_symbols(state: Mapping[str, Any]) -> int:

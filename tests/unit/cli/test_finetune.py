@@ -96,6 +96,38 @@ def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, i
     assert (grid_of(args)["train"].get("cpu") == "true") is is_cpu
 
 
+def test_a_batch_takes_any_number_as_a_learning_rate_does(words):
+    num_examples = len(Prepared.open(words[2]).split("train"))
+    for quick in ((), ("--quick",)):
+        plan = write_grid(
+            parse(*words, *quick, "--only", "batch=4,64", "--only", "lr=7e-4", "--epochs", "3", "--seeds", "1")
+        )
+        batches = grid_of(parse(*words))["axes"]["batch"]
+        assert {name: each["batch-size"] for name, each in batches.items()} == {"4": "4", "64": "64"}
+        assert [each["max-update"] for each in batches.values()] == [
+            str(3 * -(-num_examples // size)) for size in (4, 64)
+        ]
+        assert len(plan.grid.runs) == 2
+
+
+def test_random_weights_begin_as_those_of_the_models_own_pretraining(words, model_state):
+    neighbors = {"init_std": "width", "init_attention": "neighbors", "zero_init_residual": True}
+    expected = {"init-std": "width", "init-attention": "neighbors", "zero-init-residual": "true"}
+    for saved, flags, options in (
+        (neighbors, ("--from-scratch",), expected),
+        (neighbors, (), {}),
+        ({"init_std": "0.02", "init_attention": "random", "zero_init_residual": False}, ("--from-scratch",), {}),
+        (neighbors, ("--from-scratch", "--set", "init-std=0.01"), expected | {"init-std": "0.01"}),
+    ):
+        model_state["cfg"]["model"] |= saved
+        write_grid(parse(*words, *flags))
+        train = grid_of(parse(*words))["train"]
+        assert {name: train[name] for name in expected if name in train} == options
+    model_state["cfg"]["model"]["_name"] = "roberta_base"
+    write_grid(parse(*words, "--from-scratch"))
+    assert not expected.keys() & grid_of(parse(*words))["train"].keys(), "fairseq's own models"
+
+
 def test_data_without_a_development_set_are_refused_before_anything_is_trained(words):
     edit(words[2] / "prepared.json", '"valid"', '"dev"')
     args = parse(*words)
@@ -115,6 +147,7 @@ def test_results_are_not_scored_anew_by_options(tmp_path, capsys):
         (("--device", "nowhere"), "--device nowhere cannot be used here"),
         (("--only", "lr="), "--only lr=: a value is empty"),
         (("--only", "lr=1e-3,"), "--only lr=1e-3,: a value is empty"),
+        (("--only", "batch=8,x"), "--only batch=8,x: a batch is a whole number of examples from 1 on, got 'x'"),
         (("--set", "freeze-layers=4"), "--freeze-layers 4: the model has 3 layers"),
         (("--set", "freeze-layers=3", "--set", "lora-rank=2"), "--freeze-layers 3 leaves no layer for the adapters"),
     ],
@@ -441,9 +474,13 @@ def test_a_refused_change_leaves_the_grid_file_as_it_was(trained, tmp_path, caps
     assert main([*words, "--set", "bf16=true", "--set", "dropout=0.2"]) == 2
     error = capsys.readouterr().err
     assert (
-        "seed-1 holds a run with other options: it was started with --dropout 0.1, not 0.2, and without --bf16."
-        in error
+        "seed-1 holds a run with other options: it was started with --set dropout 0.1, not 0.2, and "
+        "without --set bf16." in error
     )
+    assert main([*words, "--select", "mcc", "--epochs", "3"]) == 2
+    error = capsys.readouterr().err
+    assert "it was started with --epochs, of max-update" in error and ", and without --select mcc." in error
+    assert "best-checkpoint-metric" not in error and "warmup-updates" not in error
     assert path.read_text() == before
     assert len(done) == 1
 

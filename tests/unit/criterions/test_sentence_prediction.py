@@ -255,10 +255,12 @@ def test_correlations_are_those_of_the_whole_split(num_ranks):
     batches = split_into_batches(range(61), {"label": numbers}, seed=2, num_ranks=num_ranks)
     values = validate(make_criterion("regression"), model, batches)
     predictions = model.scores[:, 0].detach().double().numpy()
-    written = glue.as_written(predictions, (0.0, 5.0))
-    assert (written == 0).any(), "nothing is clipped"
-    for name, function in glue.OF_PREDICTIONS.items():
-        assert values[name] == pytest.approx(100 * function(written, numbers), rel=1e-9)
+    of_scale = validate(make_criterion("regression", scale=(0.0, 5.0)), model, batches)
+    for factor, found in ((1, values), (5, of_scale)):  # as STS-B is learned
+        written = glue.as_written(factor * predictions, (0.0, 5.0))
+        assert (written == 0).any(), "nothing is clipped"
+        for name, function in glue.OF_PREDICTIONS.items():
+            assert found[name] == pytest.approx(100 * function(written, numbers), rel=1e-9)
 
 
 def test_a_validation_that_is_not_over_has_no_correlation():

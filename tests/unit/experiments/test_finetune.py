@@ -107,6 +107,25 @@ def test_mean_and_spread_are_those_of_the_folds():
     assert "| valid | accuracy | 85.0 | 7.1 | 80.0 to 90.0 | 2 |" in folds_as_markdown([row])
 
 
+def test_folds_stand_beside_the_mean_of_their_baselines(tmp_path):
+    folds = [
+        [
+            dataclasses.replace(
+                evaluation("valid", accuracy=80.0), baseline={"accuracy": 60.0}, tf_idf={"accuracy": 81.0}
+            )
+        ],
+        [
+            dataclasses.replace(
+                evaluation("valid", accuracy=90.0), baseline={"accuracy": 70.0}, tf_idf={"accuracy": 84.0}
+            )
+        ],
+    ]
+    (row,) = rows_of_folds(folds)
+    assert (row["baseline"], row["tf_idf"]) == (65.0, 82.5)
+    head, _, line = folds_as_markdown([row]).strip().splitlines()
+    assert head.endswith("| folds | baseline | TF-IDF |") and line.endswith("| 2 | 65.0 | 82.5 |")
+
+
 def test_all_folds_are_prepared_before_one_is_trained(settings, monkeypatch):
     """Else a fold without rows would be found after hours of training the others."""
     planned = []

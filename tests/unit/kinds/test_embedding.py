@@ -8,7 +8,7 @@ import pytest
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.options import CustomOptions
-from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
+from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.kinds import similarity
 from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_tables import write_csv, write_json_lines
@@ -52,6 +52,35 @@ def test_the_columns_say_what_is_learned(make, rows, options, loss, width, selec
     is_simcse = loss == "simcse"
     assert len(train) + len(prepared.split("valid")) * (2 if is_simcse else 1) == 10 * (2 if is_simcse else 1)
     assert ("label" in train.columns) == (loss == "cosine-similarity")
+
+
+@pytest.mark.parametrize("name", ["lines.txt", "lines.csv"])
+@pytest.mark.parametrize("is_scored", [False, True])
+def test_the_columns_of_the_training_table_choose_simcse_though_pairs_validate(
+    make,
+    tmp_path,
+    tokenizer,  # noqa: F811
+    name,
+    is_scored,
+):
+    head = "text\n" if name.endswith("csv") else ""
+    (tmp_path / name).write_text(head + "".join(f"text {n}\n" for n in range(20)))
+    pairs = write_csv(tmp_path / "pairs.csv", PAIRS_WITH_SCORES)
+    options = {**NEAR, **({"label_column": ("label",), "score_range": (0.0, 5.0)} if is_scored else {})}
+    prepared = make(None, train=name, valid=pairs.name, **options)
+    assert prepared.settings["embedding_loss"] == "simcse"
+    assert prepared.split("train").columns["texts"].tolist() == [[n, n] for n in range(20)]
+    assert kind_of(prepared).selection == ("spearman" if is_scored else "mrr")
+    again = CustomOptions(kind="embedding", train=name, valid=pairs.name, **options)
+    where = {"raw": tmp_path, "tokenizer": tokenizer, "max_length": 32}
+    check_same(prepared, DataSettings(task="custom", options=again, **where))
+    other = CustomOptions(
+        kind="embedding", train=name, valid=pairs.name, embedding_loss="triplet", negative_column=("a",), **NEAR
+    )
+    with pytest.raises(ValueError, match="there is no column 'naer'; there are 'text', 'near'"):
+        make(PAIRS, text_pair_column="naer")
+    with pytest.raises(ValueError, match="it has embedding-loss simcse, not triplet"):
+        check_same(prepared, DataSettings(task="custom", options=other, **where))
 
 
 def test_equal_inputs_have_equal_numbers_and_scores_lie_between_0_and_1(make):

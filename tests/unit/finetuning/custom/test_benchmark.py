@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import sklearn.metrics as sk
 
-from roberta_plugin.experiments.evaluation import EvaluateSettings
+from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.custom import tasks
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.kinds import OWN, table_kind
 from roberta_plugin.kinds.entities import evaluate
@@ -38,7 +39,12 @@ def logits_for(prepared, split, *, noise, seed=0):
     return RawOutputs(logits=(right + noise * rng.normal(size=right.shape)).astype(np.float32))
 
 
-FIRST = {"multi-label": "micro_f1", "regression": "pearson", "multiple-choice": "accuracy", "classification": "mcc"}
+FIRST = {
+    "multi-label": "tuned_micro_f1",
+    "regression": "pearson",
+    "multiple-choice": "accuracy",
+    "classification": "mcc",
+}
 
 
 @pytest.mark.parametrize("kind", FIRST)
@@ -69,7 +75,7 @@ def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table
         )
     elif kind == "multi-label":
         exact = [sorted(entry["prediction"]) == sorted(entry["label"]) for entry in entries]
-        assert 100 * np.mean(exact) == pytest.approx(found["exact_match"])
+        assert 100 * np.mean(exact) == pytest.approx(found["tuned_exact_match"])
     else:
         pairs = np.array([[entry["prediction"], entry["label"]] for entry in entries])
         assert 100 * np.corrcoef(pairs.T)[0, 1] == pytest.approx(found["pearson"], abs=1e-3)
@@ -98,20 +104,21 @@ def test_a_label_that_a_split_lacks_is_not_measured_and_makes_nothing_perfect(pr
     prepared = prepare_table(kind, rows=rows, valid="dev.csv", test="dev.csv")
     right = [logits_for(prepared, "valid", noise=0)]
     found = benchmark_of("custom").score(prepared, "valid", right, folder=None, options=NONE)
-    assert found.keys() & {"accuracy", "micro_f1"} and not found.keys() & {"macro_f1", "mcc"}
+    assert found.keys() & {"accuracy", "tuned_micro_f1"} and not found.keys() & {"macro_f1", "tuned_macro_f1", "mcc"}
     settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "output_dir": tmp_path}
     write_outputs(tmp_path / "outputs", right[0], prepared.split("valid"))
     evaluations = evaluate_splits(EvaluateSettings(**settings, splits=["valid"], stored=[tmp_path / "outputs"]))
     table = write_report(evaluations, tmp_path)
     assert "- custom, valid: no example has the label 'pos', so it is not measured" in table
     report = (tmp_path / "report.md").read_text()
-    assert "| macro_f1 | not measured |" in report and ("| mcc | not measured |" in report) == (
+    assert re.search(r"\| (tuned_)?macro_f1 \| not measured \|", report) and ("| mcc | not measured |" in report) == (
         kind == "classification"
     )
     assert "| pos | not measured | not measured | not measured | 0 |" in report
     if kind == "classification":  # none is the most frequent label of training, neg that of the development set
         details = benchmark_of("custom").details(prepared, "valid", right, options=NONE)
-        assert details["baseline"] == {"accuracy": pytest.approx(400 / 9)}
+        f1s = {"f1_neg": 0, "f1_none": pytest.approx(800 / 13), "f1_pos": 0}
+        assert details["baseline"] == {"accuracy": pytest.approx(400 / 9), **f1s}
 
 
 def test_the_threshold_is_the_given_one_or_the_best(prepare_table):
@@ -120,7 +127,7 @@ def test_the_threshold_is_the_given_one_or_the_best(prepare_table):
     tuned = benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=NONE)
     given = benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=CustomOptions(threshold=0.5))
     assert given["threshold"] == 0.5 > tuned["threshold"]
-    assert tuned["micro_f1"] > given["micro_f1"]
+    assert tuned["tuned_micro_f1"] > given["tuned_micro_f1"]
     other = prepare_table(output="other")
     with pytest.raises(ValueError, match="--threshold goes with two labels, and there are 3"):
         benchmark_of("custom").score(other, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
@@ -138,17 +145,17 @@ def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_tabl
     answerable = (right + rng.normal(size=len(right))).astype(np.float32)
     outputs = [RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=answerable)]
     found = benchmark_of("custom").score(prepared, "valid", outputs, folder=tmp_path, options=NONE)
-    assert found["exact"] > 95 and 0 < found["threshold"] < 1
+    assert found["tuned_exact"] > 95 and 0 < found["threshold"] < 1
     given = benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=CustomOptions(threshold=0.0))
     unanswered = 100 * (1 - columns["has_answer"].mean())
-    assert given["exact"] == pytest.approx(unanswered)
+    assert given["tuned_exact"] == pytest.approx(unanswered)
     details = benchmark_of("custom").details(prepared, "valid", outputs, options=NONE)
-    assert details["baseline"]["exact"] == pytest.approx(unanswered)
-    low, high = details["intervals"]["f1"]
-    assert low <= found["f1"] <= high
+    assert details["baseline"]["tuned_exact"] == pytest.approx(unanswered)
+    low, high = details["intervals"]["tuned_f1"]
+    assert low <= found["tuned_f1"] <= high
     entries = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
     same = [entry["prediction"] in (entry["label"] or [""]) for entry in entries]
-    assert 100 * np.mean(same) == pytest.approx(found["exact"])
+    assert 100 * np.mean(same) == pytest.approx(found["tuned_exact"])
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
@@ -224,7 +231,7 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
     right = np.asarray(prepared.split("valid").columns["label"])
     found = 1 / (1 + np.exp(-odds("valid")))
     best = max(sk.f1_score(right, found >= limit, average="macro") for limit in found)
-    assert valid.ensemble["macro_f1"] == pytest.approx(100 * best)
+    assert valid.ensemble["tuned_macro_f1"] == pytest.approx(100 * best)
     assert sk.f1_score(right, found >= valid.ensemble["threshold"], average="macro") == pytest.approx(best)
     assert valid.ensemble["temperature"] > 1.2, "the noise is too sure of itself"
     assert {name: held_out.ensemble[name] for name in ("threshold", "temperature")} == {
@@ -233,8 +240,8 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
     right = np.asarray(prepared.split("held_out").columns["label"])
     found = 1 / (1 + np.exp(-odds("held_out")))
     assert held_out.ensemble["roc_auc"] == pytest.approx(100 * sk.roc_auc_score(right, found))
-    assert held_out.ensemble["average_precision"] == pytest.approx(100 * sk.average_precision_score(right, found))
-    assert held_out.ensemble["accuracy"] == pytest.approx(
+    assert held_out.ensemble["average_precision (pos)"] == pytest.approx(100 * sk.average_precision_score(right, found))
+    assert held_out.ensemble["tuned_accuracy"] == pytest.approx(
         100 * sk.accuracy_score(right, found >= valid.ensemble["threshold"])
     )
     assert held_out.details["baseline"]["roc_auc"] == 50
@@ -256,6 +263,65 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
     assert "| id | line | text | label | predicted | loss |" in report
     assert re.search(r"Expected calibration error [\d.]+ %.* with the temperature [\d.]+", report)
     assert (tmp_path / "results" / "reliability_held_out.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_table, tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "NUM_SAMPLES", 20)
+    prepared = two_labels(prepare_table, positive_label="neg")
+    assert prepared.settings["labels"] == ["pos", "neg"]
+    outputs = logits_for(prepared, "valid", noise=3.0)
+    write_outputs(tmp_path / "outputs", outputs, prepared.split("valid"))
+    right = np.asarray(prepared.split("valid").columns["label"])
+    of_neg = np.diff(outputs.logits)[:, 0]
+    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "stored": [tmp_path / "outputs"]}
+    for number, (options, selection, names) in enumerate(
+        [
+            (NONE, "f1", {"macro_f1", "f1 (neg)", "roc_auc", "average_precision (neg)"}),
+            (NONE, "f1_pos", {"f1_pos"}),
+            (NONE, "acc_and_f1", {"acc_and_f1 (neg)"}),
+            (CustomOptions(tune_threshold="f1"), "macro_f1", {"tuned_f1 (neg)", "tuned_macro_f1", "roc_auc"}),
+            (CustomOptions(tune_threshold="acc_and_f1"), "f1_pos", {"tuned_acc_and_f1 (neg)", "tuned_f1_pos"}),
+        ]
+    ):
+        folder = tmp_path / f"results{number}"
+        (found,) = evaluate_splits(
+            EvaluateSettings(**settings, output_dir=folder, options=options, selection=selection, splits=["valid"])
+        )
+        assert names <= found.ensemble.keys() and names <= found.baseline.keys() and names <= found.tf_idf.keys()
+        hidden = {"f1_neg", "f1_pos", "tuned_f1_neg", "tuned_f1_pos", "acc_and_f1 (neg)", "tuned_acc_and_f1 (neg)"}
+        assert found.ensemble.keys() & hidden <= names
+        assert {name for name in found.ensemble if "macro" in name} in ({"macro_f1"}, {"tuned_macro_f1"})
+        assert any(selection in name for name in found.ensemble)
+        printed = write_report([found], folder)
+        rows = json.loads((folder / "results.json").read_text())
+        assert names <= {row["metric"] for row in rows} and all(row["tf_idf"] is not None for row in rows)
+        read = Evaluation.read(folder / "evaluation_valid.json")
+        assert (read.ensemble, read.tf_idf, read.selection) == (found.ensemble, found.tf_idf, selection)
+        for text in (printed, *((folder / name).read_text() for name in ("results.md", "report.md"))):
+            assert all(f"| {name} |" in text for name in names) and "| TF-IDF" in text
+        if options is NONE and selection == "f1":
+            assert found.ensemble["f1 (neg)"] == pytest.approx(100 * sk.f1_score(right, of_neg >= 0))
+            precision = sk.average_precision_score(right, of_neg)
+            assert found.ensemble["average_precision (neg)"] == pytest.approx(100 * precision)
+        assert "TF-IDF with logistic regression is as good or better (" in printed, "texts of good and bad are easy"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("classification", {"positive_label": "x"}, "--positive-label x: there is no such label; there are neg, none"),
+        ("classification", {"positive_label": "pos"}, "--positive-label pos: it goes with two labels, not with 3"),
+        ("multi-label", {"positive_label": "good"}, "--positive-label goes with --kind classification or pair, not"),
+        (
+            "classification",
+            {"labels": ("pos", "neg", "none"), "positive_label": "x"},
+            "--positive-label x: there is no such label; there are pos, neg, none",
+        ),
+    ],
+)
+def test_a_positive_label_is_one_of_two(prepare_table, kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        prepare_table(kind, **options)
 
 
 @pytest.mark.parametrize(

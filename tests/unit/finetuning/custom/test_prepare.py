@@ -94,7 +94,11 @@ def test_several_labels_are_a_row_of_zeros_and_ones_from_lists_texts_or_columns(
     from_columns = prepare_table(
         "multi-label", rows=flags, label_column=("a", "b", "c"), valid_share=0.3, output="columns"
     )
-    for prepared in (from_lists, from_texts, from_columns):
+    vectors = [{"text": row["text"], "label": str([row[label] for label in "abc"])} for row in flags]
+    from_vectors = prepare_table("multi-label", rows=vectors, labels=("a", "b", "c"), valid_share=0.3, output="vectors")
+    literals = [{**row, "label": str(row["label"])} for row in rows]
+    from_literals = prepare_table("multi-label", rows=literals, valid_share=0.3, output="literals")
+    for prepared in (from_lists, from_texts, from_columns, from_vectors, from_literals):
         assert prepared.settings["labels"] == ["a", "b", "c"]
         for name in prepared.splits:
             wanted = from_lists.split(name).columns["labels"]
@@ -119,6 +123,20 @@ def test_a_right_option_has_a_number_a_letter_a_column_or_its_text(prepare_table
     assert set(prepared.split("train").columns["label"].tolist()) == {1}
     with pytest.raises(ValueError, match=r"my\.csv, line 2: the label '2' is none of the 2 options: .* by --labels"):
         prepare_table("multiple-choice", rows=numbered, output="bad", **options)
+
+
+def test_lists_that_a_csv_file_holds_as_texts_are_lists(prepare_table):
+    rows = [{"text": f"about {n}", "options": str(["it's so", f"no {n}"]), "label": n % 2} for n in range(20)]
+    found = prepare_table("multiple-choice", rows=rows, valid_share=0.3, output="choices")
+    lists = [{**row, "options": ["it's so", f"no {n}"]} for n, row in enumerate(rows)]
+    wanted = prepare_table("multiple-choice", rows=lists, valid_share=0.3, output="lists")
+    assert found.split("train").sequences.tokens.tolist() == wanted.split("train").sequences.tokens.tolist()
+    squad = {"text": np.array(["bad"], dtype=object), "answer_start": np.array([7])}
+    answers = [str(squad), "['no', 'bad']", "[]", "[1]"]
+    rows = [{"context": f"so bad bad [1] {n}", "question": "?", "answer": answers[n % 4]} for n in range(20)]
+    prepared = prepare_table("question-answering", rows=rows, valid_share=0.3, output="answers")
+    records = [record for name in prepared.splits for record in prepared.split(name).records() if "answers" in record]
+    assert sorted({str(record["answers"]) for record in records}) == ["['[1]']", "['bad']", "['no', 'bad']", "[]"]
 
 
 def test_a_label_that_can_mean_two_options_is_refused_unless_it_is_a_number(prepare_table):
@@ -192,7 +210,16 @@ def test_folds_have_each_text_once_in_a_development_set(prepare_table):
         ("classification", [{"text": "a", "label": "x"}, {"text": "b", "label": ""}], {}, r"line 3: the label in the column 'label' is empty"),
         ("classification", [{"text": str(n), "label": "x"} for n in range(30)], {}, "there is no other label than 'x'"),
         ("classification", [{"text": "a", "label": "x"}], {"text_column": "label"}, "--text-column and --label-column both name 'label'"),
-        ("classification", [{"text": "a", "label": ["x"]}], {}, r"line 1: the column 'label' must hold a label, found \['x'\]"),
+        ("classification", [{"text": "a", "label": ["x"]}], {}, r"line 1: the column 'label' must hold one label, found \['x'\]"),
+        ("classification", [{"text": "a", "label": "[0, 1, 0]"}], {}, r"line 2: .* must hold one label, found '\[0, 1, 0\]'.*--kind multi-label"),
+        ("multi-label", [{"text": "a", "label": "[0, 1, 0]"}], {}, r"line 2: '\[0, 1, 0\]' in the column 'label' is a vector of 0 and 1\. Name .* by --labels"),
+        ("multi-label", [{"text": "a", "label": "0 1 0"}], {}, "line 2: '0 1 0' .* is a vector of 0 and 1"),
+        ("multi-label", [{"text": "a", "label": [True, False, False]}], {"labels": ("a", "b")}, "line 1: .* has 3 numbers, and --labels 2"),
+        ("multi-label", [{"text": str(n), "label": "[0, 1]" if n % 2 else "[1, 0]"} for n in range(30)], {}, "every row has the labels 0, 1"),
+        ("multi-label", [{"text": "a", "label": "[x, y]"}], {}, "line 2, the column 'label': .* is no list in the notation of JSON or Python"),
+        ("multi-label", [{"text": str(n), "label": "x;y" if n % 2 else "x"} for n in range(30)], {}, "line 3: no row has several labels, and 'x;y' .* --label-separator ';'"),
+        ("regression", [{"text": "a", "label": "1.234,5"}], {}, "found '1.234,5'"),
+        ("regression", [{"text": "a", "label": "1_000"}], {}, "found '1_000'"),
         ("classification", [{"text": "a", "label": math.inf}, {"text": ["b"], "label": 1}], {}, "line 1: .* must hold a label, found inf"),
         ("multi-label", [{"text": str(n), "label": "x" * (n % 2)} for n in range(30)], {}, "there is no other label than 'x'"),
         ("regression", [{"text": str(n), "label": 1.7e308 * (-1) ** n} for n in range(30)], {}, "too large or too small to compute with"),

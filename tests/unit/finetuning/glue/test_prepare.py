@@ -5,6 +5,7 @@ import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.glue.wnli import find_schema
 from roberta_plugin.finetuning.model_inputs import Encoder
@@ -59,6 +60,14 @@ def test_regression_keeps_the_number_and_joins_the_pair(tmp_path):
     assert prepared.split("train").columns["label"].tolist() == [float(line[3]) for line in lines]
     assert texts(prepared, "train", 3) == [f"{lines[3][1]}||{lines[3][2]}"]
     assert prepared.settings["labels"] == []
+    assert (prepared.settings["mean"], prepared.settings["deviation"]) == (0, 5), (
+        "as fairseq's preprocess_GLUE_tasks.sh"
+    )
+    data = identity.of(prepared)
+    before = {name: value for name, value in data["settings"].items() if name not in ("mean", "deviation")}
+    for settings in (data["settings"], before):  # of an earlier version, or on the scale of the labels
+        state = {"task_state": {identity.KEY: {**data, "settings": settings}}}
+        identity.check_task(state, prepared, checkpoint=tmp_path)
 
 
 def test_ranking_groups_the_training_set_and_keeps_the_rows_of_the_others(tmp_path):

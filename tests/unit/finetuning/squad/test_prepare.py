@@ -198,4 +198,14 @@ def test_answers_that_fit_no_window_are_counted(tmp_path, caplog):
     entries = [question("squad2", "long", [answer(words, 0)]), question("squad2", "short", [answer("xyz", 0)])]
     with caplog.at_level(logging.WARNING):
         prepare_one(tmp_path, [{"context": f"{words} good", "qas": entries}])
-    assert "the answers to 1 of 2 questions fit into no window" in caplog.text
+        dev = tmp_path / "both"
+        write_json(dev / "raw" / "train-v2.0.json", [{"context": f"{words} good", "qas": entries[1:]}])
+        write_json(dev / "raw" / "dev-v2.0.json", [{"context": f"{words} good", "qas": entries}])
+        write_prepared(dev, raw=dev / "raw")
+    train, valid = (record.message for record in caplog.records if "fit into no window" in record.message)
+    assert train.startswith(
+        "squad2 train: the answers to 1 of 2 questions fit into no window, so that all their windows are "
+    )
+    assert valid.startswith(
+        "squad2 valid: the answers to 1 of 2 questions fit into no window, so that no model can give them"
+    )
