@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.files import atomic_write
+from roberta_plugin.files import write_text
 
 
 def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any] | None:
@@ -33,9 +34,26 @@ def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any]
 
 
 def write_json(path: Path, content: Any, **options: Any) -> None:
-    """Write a value to a JSON file, with an indent of 2; `options` are those of `json.dump`."""
-    with atomic_write(path, "w") as file:
-        json.dump(content, file, indent=2, **options)
+    """Write a value to a JSON file, with an indent of 2; `options` are those of `json.dumps`."""
+    write_text(path, f"{json_text(content, **{'indent': 2, **options})}\n")
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """A value as JSON, with null for each number that is not finite; `options` are those of `json.dumps`."""
+    return json.dumps(plain(value), allow_nan=False, **options)
+
+
+def plain(value: Any) -> Any:
+    """`value` with None for each number that is not finite, as the loss of a run that has diverged: JSON has no NaN.
+
+    Example:
+        plain({"loss": [9.1, math.nan]})  ->  {"loss": [9.1, None]}
+    """
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sha256_of_json(value: Any) -> str:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.files import write_text
+from roberta_plugin.json_files import write_json
 
 NAME = "manifest.json"
 _FORMAT = 2
@@ -96,7 +96,7 @@ def _check_form(manifest: dict[str, Any]) -> None:
 def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
     """Write the manifest of a data-bin from the `common` entries and those of each split."""
     manifest = {**common, "format": _FORMAT, "splits": dict(sorted(splits.items()))}
-    write_text(Path(folder) / NAME, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    write_json(Path(folder) / NAME, manifest, ensure_ascii=False)
     return manifest
 
 

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
-from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmarks import (
     SMALLER_IS_BETTER,
     benchmark_of,
@@ -36,6 +35,7 @@ from roberta_plugin.finetuning.benchmarks import (
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.json_files import write_json
 from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
 
 PREFIX = "evaluation_"
@@ -92,7 +92,7 @@ class Evaluation:
 
     def write(self, folder: Path) -> None:
         """Write evaluation_SPLIT.json."""
-        write_text(folder / f"{PREFIX}{self.split}.json", json.dumps(asdict(self), indent=2) + "\n")
+        write_json(folder / f"{PREFIX}{self.split}.json", asdict(self))
 
 
 def evaluate(settings: EvaluateSettings) -> list[Evaluation]:

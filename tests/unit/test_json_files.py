@@ -1,14 +1,23 @@
 """Damaged JSON files are named, with what to do."""
 
+import json
+import math
+
 import pytest
 
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 
 
 def test_a_good_file_and_a_missing_one(tmp_path):
     (tmp_path / "a.json").write_text('{"b": 1, "c": 2}')
     assert read_json(tmp_path / "a.json", keys=["b"], remedy="x") == {"b": 1, "c": 2}
     assert read_json(tmp_path / "none.json", keys=["b"], remedy="x") is None
+
+
+def test_numbers_that_json_lacks_are_written_as_null(tmp_path):
+    write_json(tmp_path / "a.json", {"b": [math.nan, 1.0, {"c": -math.inf}], "d": (math.inf,)})
+    assert "NaN" not in (tmp_path / "a.json").read_text()
+    assert json.loads((tmp_path / "a.json").read_text()) == {"b": [None, 1.0, {"c": None}], "d": [None]}
 
 
 @pytest.mark.parametrize(
