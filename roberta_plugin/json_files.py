@@ -19,10 +19,10 @@ def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any]
         ValueError: naming the file, if it is empty, truncated, not a JSON object, or lacks one of `keys`.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+    except ValueError as error:  # UnicodeDecodeError is one
         found = "is empty" if path.stat().st_size == 0 else f"is not valid JSON ({error})"
         raise ValueError(f"{path} {found}: {remedy}.") from error
     if not isinstance(content, dict):
@@ -31,6 +31,18 @@ def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any]
     if missing:
         raise ValueError(f"{path} lacks the key {missing[0]!r}: {remedy}.")
     return content
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: if it is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def write_json(path: Path, content: Any, **options: Any) -> None:

@@ -24,6 +24,7 @@ import argparse
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 import traceback
@@ -60,6 +61,8 @@ REMEDIES = {
     errno.EPERM: "Change its permissions, or name another file or folder.",
 }
 USER_ERROR = 2
+# Control characters except tab and line end, and those that turn the direction of writing.
+_COMMANDS_OF_TERMINALS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,11 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has exited, as in `roberta inspect ... | head`
         _drop_output()
         return 1
+    except MemoryError:
+        print(f"roberta {args.verb}: memory ran out: give it more, or smaller files or batches.", file=sys.stderr)
+        return USER_ERROR
     except (ValueError, OSError) as error:
         if args.debug:
             traceback.print_exc()
         else:
-            print(f"roberta {args.verb}: {in_words(error, args)}", file=sys.stderr)
+            print(f"roberta {args.verb}: {_harmless(in_words(error, args))}", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:
@@ -107,6 +113,11 @@ def in_words(error: Exception, args: argparse.Namespace) -> str:
     # A file that is being written does not know its name.
     file = error.filename2 or error.filename or getattr(args, "output_dir", None) or "Standard output"
     return f"{os.fspath(file)}: {error.strerror}. {remedy}"
+
+
+def _harmless(text: str) -> str:
+    """The text with the characters that command a terminal, which names in files may hold, as Python's escapes."""
+    return _COMMANDS_OF_TERMINALS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def called_verb(argv: Sequence[str]) -> str | None:

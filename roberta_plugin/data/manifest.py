@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.json_files import write_json
+from roberta_plugin.json_files import parse_json, write_json
 
 NAME = "manifest.json"
 _FORMAT = 2
@@ -31,7 +30,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = parse_json(path.read_bytes())
         known = manifest["format"] == _FORMAT
         if known:
             _check_form(manifest)

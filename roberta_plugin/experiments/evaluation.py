@@ -17,7 +17,6 @@ Example:
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -35,7 +34,7 @@ from roberta_plugin.finetuning.benchmarks import (
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.json_files import write_json
+from roberta_plugin.json_files import parse_json, write_json
 from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
 
 PREFIX = "evaluation_"
@@ -82,7 +81,7 @@ class Evaluation:
     def read(cls, path: Path) -> Evaluation:
         """Read evaluation_SPLIT.json."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"))
             known = {item.name for item in fields(cls)}
             evaluation = cls(**{name: value for name, value in content.items() if name in known})
             benchmark_of(evaluation.task)

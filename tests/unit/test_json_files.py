@@ -27,6 +27,7 @@ def test_numbers_that_json_lacks_are_written_as_null(tmp_path):
         (b'{"b": 1', "is not valid JSON"),
         (b"\xff\xfe", "is not valid JSON"),
         (b"[1]", r"holds \[1\] instead of an object"),
+        (b"[" * 100_000, "is not valid JSON .it is nested too deeply"),
         (b"null", "holds None instead of an object"),
         (b'{"c": 2}', "lacks the key 'b'"),
     ],

@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import re
 import shutil
+import signal
 import tarfile
 from pathlib import Path
 
@@ -12,9 +14,10 @@ import torch
 import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roberta_plugin import files
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
-from roberta_plugin.conversion import model_card
+from roberta_plugin.conversion import convert, model_card
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
 from roberta_plugin.conversion.huggingface_tokenizers import changed_places
@@ -364,6 +367,27 @@ def test_a_conversion_that_fails_leaves_the_earlier_one(ours, theirs, tmp_path, 
         export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=theirs))
     assert {path.name: path.read_bytes() for path in theirs.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("verb", ["export", "import", "extend"])
+def test_a_stopped_conversion_leaves_nothing_and_a_killed_one_only_until_the_next(ours, tmp_path, monkeypatch, verb):
+    """The hidden folder is a whole model."""
+    arguments = {
+        "export": ["export", str(ours), "--to", "huggingface"],
+        "import": ["import", str(ours)],
+        "extend": ["tokenizer", "extend", "--checkpoint", str(ours), "--add", "haemo"],
+    }[verb] + ["--output-dir", str(tmp_path / "out")]
+    monkeypatch.setattr(convert, "replace_folder", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    assert main(arguments) == 143
+    assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(files.shutil, "rmtree", lambda *_, **__: None)  # as SIGKILL leaves it
+        assert main(arguments) == 143
+    monkeypatch.undo()
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".out.") and (left / "conversion.json").is_file()
+    assert main(arguments) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_link_to_a_folder_stays_one(ours, tmp_path):
