@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import importlib
 import importlib.util
 import json
 import os
@@ -339,8 +340,7 @@ class GigatokenEngine:
         if _resident_bytes() > self._start_bytes + _MAX_GROWTH:
             self._start()
         if text.count(b"\n") != len(lines) - 1 or lines != list(map(str.strip, lines)):
-            import awkward  # noqa: F401 -- gigatoken's own import swallows Ctrl-C and lack of memory, and returns a list
-
+            importlib.import_module("awkward")  # gigatoken's own import swallows Ctrl-C and lack of memory
             layout = self._tokenizer.encode_batch(list(lines), parallel=False).layout
             lengths = np.diff(np.asarray(layout.offsets.data))
             return np.asarray(layout.content.data).view(np.int32), lengths.astype(np.int32)
