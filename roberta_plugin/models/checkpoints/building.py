@@ -105,6 +105,8 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     """
     _, saved = saved_options(state)
     name = saved.get("_name")
+    if name is None:
+        raise ValueError(f"{path} does not say which model it is, in args or cfg: it is damaged. {REMEDY}")
     if name not in (*OUR_MODELS, *FAIRSEQ_MODELS):
         raise ValueError(
             f"{path} asks for the model {name!r}, which is refused, because other models of fairseq can run text of "
@@ -256,7 +258,7 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except (RuntimeError, KeyError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ValueError(f"{path}: the parameters do not fit the model. {' '.join(lines[:3])}") from error
+        raise ValueError(f"{path}: the parameters do not fit the model. {' '.join(lines[:3])} {REMEDY}") from error
 
 
 def _checked(path: Path, option: str, value: Any) -> int | float | bool | str:

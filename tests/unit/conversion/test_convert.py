@@ -242,7 +242,7 @@ DAMAGES = {
     "one row": ({f"{FC1}.adapter": {**ADAPTER, "lora_B": torch.ones(1, 4)}}, r"not of this model \(\(1, 24\) beside"),
     "no such layer": ({"encoder.none.adapter": ADAPTER}, "adapter of encoder.none is not complete, or not of this"),
     "complex": ({FC1: {"weight": torch.ones(40, 24, dtype=torch.complex64)}}, "fc1.weight holds complex numbers"),
-    "options": ({"cfg": "x"}, "asks for the model None"),
+    "options": ({"cfg": "x"}, "does not say which model it is, in args or cfg"),
     "sharing": ({"share_layers": "groups:1000000"}, "options do not describe a model.*groups:1000000 does not divide"),
 }
 
@@ -268,6 +268,7 @@ def test_a_damaged_checkpoint_is_named_on_every_road(tmp_path, damage, capsys):
         ["export", str(folder), "--to", "huggingface", *written[:2]],
         ["import", str(folder), *written[2:4]],
         ["tokenizer", "extend", "--checkpoint", str(folder), "--add", "haemo", *written[4:6]],
+        ["finetune", "RTE", "--raw", str(tmp_path), "--model", str(folder), *written[6:8]],
     ]
     for arguments in roads:
         assert main(arguments) == 2, arguments
