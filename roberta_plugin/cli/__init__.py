@@ -61,6 +61,12 @@ REMEDIES = {
     errno.EPERM: "Change its permissions, or name another file or folder.",
 }
 USER_ERROR = 2
+_OUT_OF_MEMORY = (
+    "failed to map segment from shared object",
+    "can't allocate memory",
+    "out of memory",
+    "could not create a primitive",
+)
 # Control characters except tab and line end, and those that turn the direction of writing.
 _COMMANDS_OF_TERMINALS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
 
@@ -85,10 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has exited, as in `roberta inspect ... | head`
         _drop_output()
         return 1
-    except MemoryError:
-        print(f"roberta {args.verb}: memory ran out: give it more, or smaller files or batches.", file=sys.stderr)
-        return USER_ERROR
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MemoryError, ImportError, RuntimeError) as error:
+        if not isinstance(error, ValueError | OSError) and not lacks_memory(error):
+            raise
         if args.debug:
             traceback.print_exc()
         else:
@@ -105,8 +110,19 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def lacks_memory(error: Exception) -> bool:
+    """Whether memory has run out, in the words of Python, of the loader of libraries, of torch and of oneDNN."""
+    if isinstance(error, MemoryError):
+        return True
+    is_of_a_library = isinstance(error, ImportError | RuntimeError) or type(error) is OSError
+    return is_of_a_library and any(words in str(error) for words in _OUT_OF_MEMORY)
+
+
 def in_words(error: Exception, args: argparse.Namespace) -> str:
     """What the user reads; an error of the operating system gets its file and what to do about it."""
+    if lacks_memory(error):
+        why = f" ({str(error).splitlines()[0]})" if str(error) else ""
+        return f"memory ran out{why}: give it more, or smaller files or batches."
     remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
     if not isinstance(error, OSError) or remedy is None:
         return str(error)

@@ -99,13 +99,23 @@ def test_our_own_mistakes_are_not_hidden(verb):
         cli.main(["inspect"])
 
 
-def test_lack_of_memory_is_a_sentence(verb, capsys):
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (MemoryError(), ""),
+        (ImportError("x.so: failed to map segment from shared object"), " (x.so: failed to map segment from shared ob"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to\nmore"), " (DefaultCPUAllocator: can'"),
+    ],
+)
+def test_lack_of_memory_is_a_sentence(verb, capsys, error, why):
     def act(args):
-        raise MemoryError
+        raise error
 
     verb.act = act
     assert cli.main(["inspect"]) == 2
-    assert capsys.readouterr().err == "roberta inspect: memory ran out: give it more, or smaller files or batches.\n"
+    said = capsys.readouterr().err
+    assert said.startswith(f"roberta inspect: memory ran out{why}") and len(said.splitlines()) == 1
+    assert said.endswith(": give it more, or smaller files or batches.\n")
 
 
 def test_names_in_files_do_not_command_the_terminal(verb, capsys):
