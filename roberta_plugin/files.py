@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from roberta_plugin.locks import is_locked, is_locked_by_us
+from roberta_plugin.locks import is_locked_by_us, try_lock
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
@@ -84,10 +84,11 @@ def hidden_folder(folder: Path) -> Iterator[Path]:
     while True:
         temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
         temporary.mkdir(parents=True)
-        descriptor = os.open(temporary, os.O_RDONLY)
-        if is_locked_by_us(descriptor, temporary):  # else another start has taken it for a leftover just now
-            break
-        os.close(descriptor)
+        with suppress(FileNotFoundError):  # another start has taken it for a leftover before it was locked
+            descriptor = os.open(temporary, os.O_RDONLY)
+            if is_locked_by_us(descriptor, temporary):
+                break
+            os.close(descriptor)
     try:
         yield temporary
     finally:
@@ -97,24 +98,31 @@ def hidden_folder(folder: Path) -> Iterator[Path]:
 
 def leftovers(folder: Path) -> list[Path]:
     """What killed processes left beside `folder`: those of `hidden_folder`, and earlier ones of `replace_folder`."""
-    pattern = re.compile(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{8}}\.(tmp|old)")
-    beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
-    return [path for path in beside if pattern.fullmatch(path.name) and path.is_dir() and _is_free(path)]
-
-
-def _is_free(path: Path) -> bool:
-    try:
-        return not is_locked(path)
-    except OSError:  # a file system without locks: another process may be at work
-        return False
+    return list(_locked_leftovers(folder))
 
 
 def remove_leftovers(folder: Path) -> None:
     """Remove them; an earlier folder whose successor did not come gets its name back."""
-    for path in leftovers(folder):
+    for path in _locked_leftovers(folder):
         if path.suffix == ".old" and not folder.exists():
             os.replace(path, folder)
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _locked_leftovers(folder: Path) -> Iterator[Path]:
+    """Each of them, locked until the next is asked for."""
+    pattern = re.compile(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{8}}\.(tmp|old)")
+    beside = list(folder.parent.iterdir()) if folder.parent.is_dir() else []
+    for path in beside:
+        if not pattern.fullmatch(path.name) or not path.is_dir():
+            continue
+        with suppress(OSError):  # gone meanwhile, or a file system without locks, where its owner may be alive
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                if try_lock(descriptor):
+                    yield path
+            finally:
+                os.close(descriptor)
 
 
 def files_below(folders: Iterable[Path], pattern: str) -> list[Path]:
