@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal
+
+from roberta_plugin.locks import is_locked_by_us, try_lock
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
@@ -71,11 +74,55 @@ def replace_folder(folder: Path, *, by: Path) -> None:
     shutil.rmtree(earlier, ignore_errors=True)
 
 
-def remove_replaced(folder: Path) -> None:
-    """Delete the remains of a `replace_folder` that was killed."""
-    for path in folder.parent.iterdir():
-        if path.name.startswith(f".{folder.name}.") and path.name.endswith(".old"):
-            shutil.rmtree(path, ignore_errors=True)
+@contextmanager
+def hidden_folder(folder: Path) -> Iterator[Path]:
+    """A new folder `.NAME.HEX.tmp` beside `folder`, removed at the end if it still has this name.
+
+    It is locked, so that the next start can tell the folders of killed processes, which it removes first.
+    """
+    remove_leftovers(folder)
+    while True:
+        temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
+        temporary.mkdir(parents=True)
+        with suppress(FileNotFoundError):  # another start has taken it for a leftover before it was locked
+            descriptor = os.open(temporary, os.O_RDONLY)
+            if is_locked_by_us(descriptor, temporary):
+                break
+            os.close(descriptor)
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        os.close(descriptor)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """What killed processes left beside `folder`: those of `hidden_folder`, and earlier ones of `replace_folder`."""
+    return list(_locked_leftovers(folder))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove them; an earlier folder whose successor did not come gets its name back."""
+    for path in _locked_leftovers(folder):
+        if path.suffix == ".old" and not folder.exists():
+            os.replace(path, folder)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _locked_leftovers(folder: Path) -> Iterator[Path]:
+    """Each of them, locked until the next is asked for."""
+    pattern = re.compile(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{8}}\.(tmp|old)")
+    beside = list(folder.parent.iterdir()) if folder.parent.is_dir() else []
+    for path in beside:
+        if not pattern.fullmatch(path.name) or not path.is_dir():
+            continue
+        with suppress(OSError):  # gone meanwhile, or a file system without locks, where its owner may be alive
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                if try_lock(descriptor):
+                    yield path
+            finally:
+                os.close(descriptor)
 
 
 def files_below(folders: Iterable[Path], pattern: str) -> list[Path]:

@@ -21,6 +21,7 @@ import csv
 import io
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -29,6 +30,7 @@ from roberta_plugin.data.text_inputs import LONGEST_LINE, read_blocks
 from roberta_plugin.data.text_inputs import BadLineError as BadLineError
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS, find_inputs
 from roberta_plugin.extras import require
+from roberta_plugin.json_files import parse_json
 
 Format = Literal["csv", "tsv", "jsonl", "parquet", "text"]
 ENDINGS: Mapping[str, Format] = {
@@ -315,7 +317,8 @@ class _Cells:
 
 
 def _header(name: str, columns: list[str], delimiter: str) -> list[str]:
-    twice = [column for column in columns if column and columns.count(column) > 1]  # spreadsheets add nameless columns
+    counts = Counter(columns)
+    twice = [column for column, count in counts.items() if column and count > 1]  # spreadsheets add nameless columns
     if twice:
         raise ValueError(f"{name}, line 1: the column {twice[0]!r} occurs twice. Columns need different names.")
     other = next((mark for mark in ";\t|" if mark != delimiter and mark in columns[0]), None)
@@ -335,8 +338,8 @@ def _json_lines(path: Path, lines: TextLines) -> Iterator[Row | BadLineError]:
 
 def _parsed(path: Path, lines: TextLines, line: str) -> Row | BadLineError:
     try:
-        content = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(line)
+    except ValueError as error:
         return BadLineError(lines.name, lines.number, f"it is not valid JSON ({error})", _ONE_OBJECT)
     if not isinstance(content, dict):
         reason = f"expected a JSON object, found {short(content)}"

@@ -24,6 +24,7 @@ import argparse
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 import traceback
@@ -60,6 +61,14 @@ REMEDIES = {
     errno.EPERM: "Change its permissions, or name another file or folder.",
 }
 USER_ERROR = 2
+_OUT_OF_MEMORY = (
+    "failed to map segment from shared object",
+    "can't allocate memory",
+    "out of memory",
+    "could not create a primitive",
+)
+# Control characters except tab and line end, and those that turn the direction of writing.
+_COMMANDS_OF_TERMINALS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,11 +91,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has exited, as in `roberta inspect ... | head`
         _drop_output()
         return 1
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MemoryError, ImportError, RuntimeError) as error:
+        if not isinstance(error, ValueError | OSError) and not lacks_memory(error):
+            raise
         if args.debug:
             traceback.print_exc()
         else:
-            print(f"roberta {args.verb}: {in_words(error, args)}", file=sys.stderr)
+            print(f"roberta {args.verb}: {_harmless(in_words(error, args))}", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:
@@ -99,14 +110,30 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def lacks_memory(error: Exception) -> bool:
+    """Whether memory has run out, in the words of Python, of the loader of libraries, of torch and of oneDNN."""
+    if isinstance(error, MemoryError):
+        return True
+    is_of_a_library = isinstance(error, ImportError | RuntimeError) or type(error) is OSError
+    return is_of_a_library and any(words in str(error) for words in _OUT_OF_MEMORY)
+
+
 def in_words(error: Exception, args: argparse.Namespace) -> str:
     """What the user reads; an error of the operating system gets its file and what to do about it."""
+    if lacks_memory(error):
+        why = f" ({str(error).splitlines()[0]})" if str(error) else ""
+        return f"memory ran out{why}: give it more, or smaller files or batches."
     remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
     if not isinstance(error, OSError) or remedy is None:
         return str(error)
     # A file that is being written does not know its name.
     file = error.filename2 or error.filename or getattr(args, "output_dir", None) or "Standard output"
     return f"{os.fspath(file)}: {error.strerror}. {remedy}"
+
+
+def _harmless(text: str) -> str:
+    """The text with the characters that command a terminal, which names in files may hold, as Python's escapes."""
+    return _COMMANDS_OF_TERMINALS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def called_verb(argv: Sequence[str]) -> str | None:

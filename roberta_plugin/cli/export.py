@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.conversion.convert import ExportSettings
 from roberta_plugin.settings import add_options, from_arguments
 
@@ -17,6 +18,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     add_options(parser, ExportSettings)
 
 
+@terminated_like_interrupted()
 def run(args: argparse.Namespace) -> int:
     """Export, and say where."""
     from roberta_plugin.conversion.convert import export_model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.conversion.convert import ImportSettings
 from roberta_plugin.settings import add_options, from_arguments
 
@@ -17,6 +18,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     add_options(parser, ImportSettings)
 
 
+@terminated_like_interrupted()
 def run(args: argparse.Namespace) -> int:
     """Import, and say where."""
     from roberta_plugin.conversion.convert import import_model

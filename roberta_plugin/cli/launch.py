@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
+from typing import Any
 
-from roberta_plugin.launch.recipe import REMOVED, LaunchSettings, load_recipe, locate_in_recipe
+from roberta_plugin.launch.recipe import REMOVED, LaunchSettings, given_names, load_recipe, locate_in_recipe
 from roberta_plugin.settings import add_options
 
 
@@ -37,8 +38,12 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
 
 def recipe_of(args: argparse.Namespace) -> LaunchSettings:
     """The recipe of the options that `add_recipe_options` has added."""
+    return load_recipe(args.config, flags=_flags(args), train=args.train)
+
+
+def _flags(args: argparse.Namespace) -> dict[str, Any]:
     names = {item.name for item in dataclasses.fields(LaunchSettings)} - {"train"} | REMOVED.keys()
-    return load_recipe(args.config, flags={name: getattr(args, name) for name in names}, train=args.train)
+    return {name: getattr(args, name) for name in names}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     except (ValueError, FileNotFoundError, PermissionError) as error:
         if args.config is None:
             raise
-        where = locate_in_recipe(args.config, str(error)) if isinstance(error, ValueError) else args.config
+        given = given_names(_flags(args), args.train)
+        is_option = isinstance(error, ValueError)
+        where = locate_in_recipe(args.config, str(error), given=given) if is_option else args.config
         raise type(error)(f"{where}: {error}") from error
     if args.dry_run:
         print(submission.script.rstrip())

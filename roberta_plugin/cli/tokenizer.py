@@ -45,6 +45,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     show.add_argument("text", help="text to encode")
 
 
+@terminated_like_interrupted()
 def run(args: argparse.Namespace) -> int:
     """Train, extend, or show."""
     if args.action == "show":
@@ -52,8 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "extend":
         return extend_model(from_arguments(ExtendSettings, vars(args)))
     settings = from_arguments(TokenizerSettings, vars(args), rules=from_arguments(LineRules, vars(args)))
-    with terminated_like_interrupted():
-        name, size = call_in_child(train, settings, on_wait=(lambda _: None) if settings.no_progress else Heartbeat())
+    name, size = call_in_child(train, settings, on_wait=(lambda _: None) if settings.no_progress else Heartbeat())
     print(f"{settings.output_dir}: {name} of {size:,} tokens, and dict.txt")
     if size < settings.vocab_size:
         print(

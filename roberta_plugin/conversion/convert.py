@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from roberta_plugin import __version__
-from roberta_plugin.files import replace_folder
+from roberta_plugin.files import hidden_folder, replace_folder
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.settings import REQUIRED, check_values, setting
 
@@ -253,15 +251,13 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
     """
     check_output(folder)
     target = folder.resolve()  # a link to a folder stays one
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
-    except OSError as error:
-        raise ValueError(
-            f"--output-dir {folder} cannot be made ({error.strerror}): name one in a folder that you may write to."
-        ) from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            temporary = stack.enter_context(hidden_folder(target))
+        except OSError as error:
+            raise ValueError(
+                f"--output-dir {folder} cannot be made ({error.strerror}): name one in a folder that you may write to."
+            ) from error
         yield temporary
         names = sorted(path.name for path in temporary.iterdir())
         for path in temporary.rglob("*"):
@@ -270,9 +266,6 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
         write_json(temporary / RECORD, {**record, "files": names})
         check_output(folder)
         replace_folder(target, by=temporary)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 def _written(folder: Path) -> list[str]:

@@ -27,7 +27,7 @@ from typing import IO, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.checkpoint_files import REMEDY, load_state
 from roberta_plugin.conversion.convert import Layout
 from roberta_plugin.conversion.heads import choose_head, labels_of
 from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
@@ -152,11 +152,11 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     del options["arch"]
     task, saved = saved_options(state)
     content = {**state, "model": from_older_fairseq(state["model"])}
-    adapters = merge(content["model"])
     try:
+        adapters = merge(content["model"])
         found = architecture(content)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{path}: {error} {REMEDY}") from error
     if bool(saved.get("encoder_normalize_before")) != bool(found.get("encoder_normalize_before")):
         raise ValueError(
             f"{path}: encoder_normalize_before is {saved.get('encoder_normalize_before')!r} in the options, and the "

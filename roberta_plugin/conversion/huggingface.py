@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roberta_plugin.checkpoint_files import read_tensors
+from roberta_plugin.checkpoint_files import check_numbers, read_tensors
 from roberta_plugin.conversion.heads import MASKED_LM, Head
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
@@ -347,13 +347,16 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
     except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged or no safetensors file ({error}). {_ADVICE}") from error
+    check_numbers(path, tensors)
+    return tensors
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     state = read_tensors(path, advice=_ADVICE)
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{path} is not a state dict: {_ADVICE}")
+    check_numbers(path, state)
     return state

@@ -91,8 +91,9 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
     _strip(folder / ONNX_MODEL)
     model_type = model_type_of(model)
     write_tokenizer(model, folder, model_type=model_type, max_length=length)
+    notes = [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
     write_facts(model, folder)
-    return [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
+    return notes
 
 
 def _strip(path: Path) -> None:

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.files import write_text
+from roberta_plugin.json_files import parse_json, write_json
 
 NAME = "manifest.json"
 _FORMAT = 2
@@ -31,7 +30,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = parse_json(path.read_bytes())
         known = manifest["format"] == _FORMAT
         if known:
             _check_form(manifest)
@@ -96,7 +95,7 @@ def _check_form(manifest: dict[str, Any]) -> None:
 def write_manifest(folder: str | os.PathLike[str], common: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
     """Write the manifest of a data-bin from the `common` entries and those of each split."""
     manifest = {**common, "format": _FORMAT, "splits": dict(sorted(splits.items()))}
-    write_text(Path(folder) / NAME, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    write_json(Path(folder) / NAME, manifest, ensure_ascii=False)
     return manifest
 
 

@@ -33,6 +33,7 @@ from roberta_plugin.data.text_inputs_files import (
     read_ahead,
     unclear_format_error,
 )
+from roberta_plugin.json_files import parse_json
 from roberta_plugin.settings import Checked, setting
 
 BLOCK_BYTES = 2**20
@@ -256,7 +257,7 @@ def _lines_of_records(block: bytes, path: str, first_line: int, rules: LineRules
 
 def _text_of_record(raw: bytes, field: str) -> str:
     try:
-        record = json.loads(raw)
+        record = parse_json(raw)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not valid JSON ({error})") from None
     if not isinstance(record, dict) or not isinstance(record.get(field), str):

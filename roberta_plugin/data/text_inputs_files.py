@@ -13,7 +13,6 @@ import bz2
 import glob
 import gzip
 import io
-import json
 import lzma
 import os
 import queue
@@ -25,6 +24,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, Literal
+
+from roberta_plugin.json_files import parse_json
 
 _OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
 _MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ\x00", ".bz2": b"BZh"}
@@ -249,8 +250,8 @@ def looks_like_json_lines(head: bytes) -> bool:
         return False
     line, line_end, _ = head.partition(b"\n")
     try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
+        return isinstance(parse_json(line), dict)
+    except ValueError:
         return not line_end  # the beginning of a long record
 
 

@@ -17,7 +17,6 @@ Example:
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -27,7 +26,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
-from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmarks import (
     SMALLER_IS_BETTER,
     benchmark_of,
@@ -38,6 +36,7 @@ from roberta_plugin.finetuning.benchmarks import (
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.json_files import parse_json, write_json
 from roberta_plugin.kinds.bag_of_words import NAME as WORDS
 from roberta_plugin.kinds.bag_of_words import BagOfWords
 from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS
@@ -91,7 +90,7 @@ class Evaluation:
     def read(cls, path: Path) -> Evaluation:
         """Read evaluation_SPLIT.json."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"))
             known = {item.name for item in fields(cls)}
             evaluation = cls(**{name: value for name, value in content.items() if name in known})
             benchmark_of(evaluation.task)
@@ -101,7 +100,7 @@ class Evaluation:
 
     def write(self, folder: Path) -> None:
         """Write evaluation_SPLIT.json."""
-        write_text(folder / f"{PREFIX}{self.split}.json", json.dumps(asdict(self), indent=2) + "\n")
+        write_json(folder / f"{PREFIX}{self.split}.json", asdict(self))
 
 
 def evaluate(settings: EvaluateSettings) -> list[Evaluation]:

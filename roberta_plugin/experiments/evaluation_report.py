@@ -7,7 +7,6 @@ too much?
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from roberta_plugin.experiments.sweeps.report import markdown_table
 from roberta_plugin.experiments.sweeps.run import RunFolder
 from roberta_plugin.files import atomic_write, files_below, write_text
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
+from roberta_plugin.json_files import write_json
 from roberta_plugin.pictures import drawable, picture
 from roberta_plugin.training.log import Curve, curve
 
@@ -126,7 +126,7 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     table = "\n".join([as_markdown(rows), *filter(None, ["".join(dict.fromkeys(remarks))])])
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "results.md", table)
-    write_text(folder / "results.json", json.dumps([row._asdict() for row in rows], indent=2) + "\n")
+    write_json(folder / "results.json", [row._asdict() for row in rows])
     write_details(evaluations, folder, table=table)
     chosen = {each.selection for each in evaluations}
     short = [row for row in rows if row.metric in chosen or not row.metric.startswith(_OF_A_TYPE)]

@@ -22,7 +22,6 @@ Example:
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +42,7 @@ from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.custom.tasks import HELD_OUT
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.json_files import write_json
 
 _HONEST = (
     "held_out is each fold, which chose nothing: its mean is honest. valid is a share of the other rows, which chose "
@@ -214,8 +214,8 @@ def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: 
         rows = rows_of_folds([fold.evaluations for fold in folds])
         is_honest = any(row["split"] == HELD_OUT for row in rows)
         table = f"{folds_as_markdown(rows)}\n{_HONEST if is_honest else _FLATTERED}\n"
-        for name, text in (("folds.md", table), ("folds.json", json.dumps(rows, indent=2) + "\n")):
-            write_text(settings.output_dir / name, text)
+        write_text(settings.output_dir / "folds.md", table)
+        write_json(settings.output_dir / "folds.json", rows)
     return CrossValidation(folds=folds, table=table)
 
 

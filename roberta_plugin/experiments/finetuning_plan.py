@@ -297,15 +297,17 @@ class Start(NamedTuple):
 def starting_model(path: Path) -> Start:
     """Read the checkpoint that --model names, or the best one of the fine-tuning in a folder."""
     from roberta_plugin.experiments.inference import load_state
+    from roberta_plugin.models.adapters import merge
     from roberta_plugin.models.checkpoints.building import model_arguments, model_options
 
     checkpoint = checkpoint_of(path)
     state = load_state(checkpoint)
+    model_arguments(state, checkpoint)  # raises for a model that cannot be built
     try:
         options = model_options(state)
+        merge(dict(state["model"]))
     except ValueError as error:
         raise ValueError(f"--model {checkpoint}: {error}") from error
-    model_arguments(state, checkpoint)  # raises for a model that cannot be built
     return Start(checkpoint, state, options)
 
 

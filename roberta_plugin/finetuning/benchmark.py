@@ -13,7 +13,6 @@ Shapes: N examples of a split.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from abc import ABC, abstractmethod
@@ -30,6 +29,7 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter, check_is_free
 from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.json_files import json_text
 from roberta_plugin.kinds.base import Official
 from roberta_plugin.kinds.outputs import RawOutputs
 
@@ -280,7 +280,7 @@ class Benchmark(ABC):
 
 def as_json(entries: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     """Lines of JSON Lines."""
-    return (json.dumps(entry, ensure_ascii=False) for entry in entries)
+    return (json_text(entry, ensure_ascii=False) for entry in entries)
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.files import remove_replaced, replace_folder
+from roberta_plugin.files import remove_leftovers, replace_folder
 from roberta_plugin.finetuning.benchmark import MAX_LENGTH, SMALLEST_LENGTH
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, checked_options, option_fields, options_for
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
@@ -113,7 +113,7 @@ def prepare(settings: PrepareSettings) -> Prepared:
     )
     if is_replaced:
         replace_folder(output_dir, by=folder)
-    remove_replaced(output_dir)
+    remove_leftovers(output_dir)
     shutil.rmtree(output_dir.with_name(f".{output_dir.name}.new"), ignore_errors=True)
     return Prepared.open(output_dir)
 

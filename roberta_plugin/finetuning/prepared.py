@@ -33,7 +33,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.json_files import sha256_of_json
+from roberta_plugin.json_files import parse_json, sha256_of_json
 
 NAME = "prepared.json"
 FORMAT = 2  # of prepared.json
@@ -112,7 +112,7 @@ class Prepared:
                 "official files (GLUE, SQuAD, RACE, SuperGLUE, tagged words) or from your own tables (TASK custom)."
             )
         try:
-            content = json.loads(path.read_bytes())
+            content = parse_json(path.read_bytes())
         except ValueError as error:
             raise ValueError(f"{path} is damaged ({error}): {REMEDY}.") from error
         if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:

@@ -7,7 +7,6 @@ Shapes: N examples of a split.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +20,9 @@ from numpy.typing import NDArray
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter, best_dtype
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning.prepared import FORMAT, NAME, OFFSETS, records_of_files
+from roberta_plugin.json_files import json_text, write_json
 from roberta_plugin.locks import is_locked_by_us
 
 CUT, DIVIDED = "cut", "divided into windows"  # what happens to texts that are too long
@@ -59,7 +59,7 @@ class SplitWriter:
 
     def record(self, content: Mapping[str, Any]) -> None:
         """Append a record; records are numbered from 0, independently of examples."""
-        self._records.write(json.dumps(content, ensure_ascii=False) + "\n")
+        self._records.write(json_text(content, ensure_ascii=False) + "\n")
         self.num_records += 1
 
     def array(self, name: str, values: NDArray[Any]) -> None:
@@ -179,7 +179,7 @@ class PreparedWriter:
             "splits": self._splits,
             "files": records_of_files(self._partial),
         }
-        write_text(self._partial / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_json(self._partial / NAME, content, ensure_ascii=False)
         self._partial.replace(self.folder)
 
 

@@ -57,7 +57,7 @@ def score_sequences(
     """The score of each sequence `<s> a </s>` (T,).
 
     Raises:
-        ValueError: if a sequence has no token, or too many for the model, or holds a <mask>, or the model gives NaN.
+        ValueError: if a sequence has no token, or too many for the model, or holds a <mask>.
     """
     scores: list[Score] = []
     for part in _parts(sequences, is_masked=method != "unmasked"):
@@ -69,11 +69,6 @@ def score_sequences(
         answers = iter(hub.token_log_probs(*map(list, columns), max_tokens=max_tokens))
         for of_one in asked:
             log_probs = torch.cat([next(answers) for _ in of_one]).double()
-            if log_probs.isnan().any():
-                raise ValueError(
-                    f"The model's answer for text {len(scores) + 1} is NaN: its training has diverged, or its file is "
-                    "damaged. Use an earlier checkpoint."
-                )
             ids = np.concatenate([query.targets for query in of_one]).tolist()
             score = log_probs.mean() if method == "unmasked" else log_probs.sum()
             scores.append(Score(float(score), [hub.codec.shown(token) for token in ids], log_probs.tolist()))

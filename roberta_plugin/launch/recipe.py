@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,8 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     except ValueError as error:
         if config is None:
             raise
-        raise ValueError(str(error).replace(where, locate_in_recipe(config, str(error)), 1)) from error
+        found = locate_in_recipe(config, str(error), given=given_names(flags, train))
+        raise ValueError(str(error).replace(where, found, 1)) from error
 
 
 def recipe_files(config: Path) -> list[Path]:
@@ -110,8 +111,19 @@ def recipe_files(config: Path) -> list[Path]:
     return [config] if base is None or is_null(base) else [config, config.parent / str(base)]
 
 
-def locate_in_recipe(config: Path, message: str) -> str:
-    """File and line of the first option of `message` that the recipe or its base sets; else the recipe's file."""
+def given_names(flags: Mapping[str, Any], train: Sequence[str]) -> set[str]:
+    """The options that the command line gives, without their dashes."""
+    names = {name for name, value in flags.items() if value is not None}
+    names |= {text[2:].partition("=")[0] for text in train if text.startswith("--")}
+    return {name.replace("_", "-") for name in names}
+
+
+def locate_in_recipe(config: Path, message: str, *, given: Collection[str] = ()) -> str:
+    """Where the options of `message` come from: the command line, with the options `given`; or the line of the recipe
+    or of its base; else the recipe's file.
+    """
+    if any(name in given for name in re.findall(r"--([\w-]+)", message)):
+        return "the command line"
     for path in recipe_files(config):
         found = locate(path, message)
         if found != str(path):

@@ -6,14 +6,12 @@ Attempts of a job are numbered from 0, as in SLURM_RESTART_COUNT.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from roberta_plugin.files import atomic_write
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.restart import STATUS_FILE
 from roberta_plugin.signs_of_life import Slowest
@@ -116,8 +114,7 @@ def attempt() -> int:
 
 
 def _write(path: Path, record: Launch | Status) -> None:
-    with atomic_write(path, "w") as file:
-        json.dump(dataclasses.asdict(record), file, indent=1)
+    write_json(path, dataclasses.asdict(record))
 
 
 def _read(path: Path, record: type[Record]) -> Record | None:

@@ -112,14 +112,23 @@ def reconcile_adapters(model: nn.Module, state: dict[str, Any]) -> None:
 
 
 def merge(state: dict[str, Any]) -> dict[str, Tensor]:
-    """Add the adapters of a state dict to its weights, in place; return the adapters' entries."""
+    """Add the adapters of a state dict to its weights, in place; return the adapters' entries.
+
+    Raises:
+        ValueError: if a part of one is missing, or it fits no layer.
+    """
     taken = _adapters_of(state)
     for name in taken:
         del state[name]
     for name in sorted({name.partition(_ADAPTER)[0] for name in taken}):
-        a, b, scale = (taken[f"{name}{_ADAPTER}{part}"].double() for part in _PARTS)
-        weight = state[f"{name}.weight"]
-        state[f"{name}.weight"] = (weight.double() + scale * (b @ a)).to(weight.dtype)
+        try:
+            a, b, scale = (taken[f"{name}{_ADAPTER}{part}"].double() for part in _PARTS)
+            weight, change = state[f"{name}.weight"], scale * (b @ a)
+            if weight.shape != change.shape:
+                raise RuntimeError(f"{tuple(change.shape)} beside {tuple(weight.shape)}")
+        except (KeyError, RuntimeError) as error:
+            raise ValueError(f"The adapter of {name} is not complete, or not of this model ({error}).") from error
+        state[f"{name}.weight"] = (weight.double() + change).to(weight.dtype)
     return taken
 
 

@@ -47,9 +47,11 @@ class JsonLines:
     def write(self, answer: Mapping[str, Any]) -> None:
         """See `Writer`."""
         try:
-            line = json.dumps(answer, ensure_ascii=False).encode("utf-8")
+            line = json.dumps(answer, ensure_ascii=False, allow_nan=False).encode("utf-8")
         except UnicodeEncodeError:  # an id with half a surrogate pair
             line = json.dumps(answer).encode("ascii")
+        except ValueError as error:  # in reduced precision, numbers may overflow
+            raise _not_finite(answer) from error
         with _named(self._file.name):
             self._file.write(line + b"\n")
 
@@ -64,6 +66,8 @@ class Vectors:
     def write(self, answer: Mapping[str, Any]) -> None:
         """See `Writer`."""
         vector = np.asarray(answer.get(VECTOR, [np.nan] * self._dim), dtype="<f4")
+        if VECTOR in answer and not np.isfinite(vector).all():
+            raise _not_finite(answer)
         with _named(self._file.name):
             self._file.write(vector.tobytes())
         self._count += 1
@@ -77,6 +81,13 @@ class Vectors:
     def _header(self) -> None:
         header = {"descr": "<f4", "fortran_order": False, "shape": (self._count, self._dim)}
         np.lib.format.write_array_header_1_0(self._file, header)
+
+
+def _not_finite(answer: Mapping[str, Any]) -> ValueError:
+    return ValueError(
+        f"An answer (id {answer.get('id')!r}) holds NaN or infinite numbers, which JSON does not have: use --precision "
+        "fp32, or another checkpoint."
+    )
 
 
 @contextmanager

@@ -83,6 +83,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except _DocumentError as error:
         message, line = error.args
         raise ValueError(f"{path}, line {line + 1}: {message}.") from error
+    except RecursionError:
+        raise ValueError(f"{path}: its lists or mappings are nested too deeply: write it as those in slurm/.") from None
     except yaml.MarkedYAMLError as error:
         where = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ValueError(f"{path}{where}: this is not valid YAML: {error.problem or error}.") from error

@@ -1,6 +1,7 @@
 """Answers of an exported folder beside those of its checkpoint: the same records, for every kind that is exported."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -107,28 +108,23 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(tmp_
         ("head", {"name": "a", "kind": "classification", "num_outputs": 4}, "graph has 3 outputs instead of 4"),
         ("head", None, "not subscriptable"),
         ("trained_on", ["MNLI"], r"trained_on is \['MNLI'\]"),
+        ("files", {"../model.pt": 0}, r"files is {'\.\./model\.pt': 0}"),
     ):
         (folder / "roberta.json").write_text(json.dumps({**json.loads(facts), part: value}))
         refused(ValueError, rf"roberta\.json.* is damaged .*{why}.*export the checkpoint again")
     (folder / "roberta.json").write_text(facts)
-    words = (folder / "dict.txt").read_text()
-    (folder / "dict.txt").write_text(words[: words.rindex("\n", 0, -1) + 1])
-    refused(ValueError, r"dict\.txt is not the one that was exported: export the checkpoint again")
-    (folder / "dict.txt").write_text(words)
+    written = {path: path.read_bytes() for path in folder.iterdir() if path.name in json.loads(facts)["files"]}
+    assert {"model.onnx", "dict.txt", "encoder.json", "vocab.bpe"} <= {path.name for path in written}
+    for path, content in written.items():
+        at = len(content) * 2 // 3
+        for damage in (content[:at], content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]):
+            path.write_bytes(damage)
+            refused(ValueError, rf"{re.escape(path.name)} is not as it was exported: export the checkpoint again")
+        path.unlink()
+        refused(FileNotFoundError, rf"onnx has no {re.escape(path.name)}: export the checkpoint again")
+        path.write_bytes(content)
     (folder / "roberta.json").unlink()
     refused(ValueError, r"is of another version .* it has none\. Please export the checkpoint again")
     (folder / "roberta.json").write_text(facts)
-    graph = (folder / "model.onnx").read_bytes()
-    (folder / "model.onnx").write_bytes(graph[: len(graph) // 2])
-    refused(ValueError, r"model\.onnx or roberta\.json beside it is damaged")
-    (folder / "model.onnx").unlink()
-    refused(FileNotFoundError, r"has no model\.onnx: export the checkpoint again")
-    (folder / "model.onnx").write_bytes(graph)
     with pytest.raises(ValueError, match="brings its vocabulary and tokenizer along: leave --data and --tokenizer out"):
         RobertaHub.from_pretrained(folder, tokenizer=tmp_path)
-    merges = (folder / "vocab.bpe").read_bytes()
-    (folder / "vocab.bpe").unlink()
-    refused(FileNotFoundError, r"lacks files of its tokenizer: export the checkpoint again")
-    (folder / "vocab.bpe").write_bytes(merges)
-    (folder / "dict.txt").unlink()
-    refused(FileNotFoundError, r"has no dict\.txt")

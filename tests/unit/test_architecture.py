@@ -42,19 +42,19 @@ FLOORS = [
         "extras.py",
         "files.py",
         "fairseq_import.py",
-        "locks.py",
         "machine.py",
         "pictures.py",
         "progress.py",
         "settings.py",
     },
+    {"locks.py"},
 ]
 # Narrower than the floors: what these import of the package, besides their own folder.
 ONLY: dict[str, set[str]] = {
     "models": {"checkpoint_files", "fairseq_import", "machine", "settings"},
     "optim": {"fairseq_import", "settings"},
     "data": {"extras", "fairseq_import", "files", "json_files", "locks", "machine", "pictures", "progress", "settings"},
-    "files.py": set(),
+    "files.py": {"locks"},
     "machine.py": set(),
     "progress.py": set(),
 }

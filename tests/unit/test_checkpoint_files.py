@@ -32,6 +32,27 @@ def test_a_whole_checkpoint_has_no_fault(checkpoint, tmp_path):
     assert fault_of(old) is None
 
 
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        (lambda value: value.index_fill(0, torch.tensor([1]), torch.nan), "holds NaN or infinite values: its training"),
+        (lambda value: value.index_fill(0, torch.tensor([1]), -torch.inf), "holds NaN or infinite values: its traini"),
+        (lambda value: value.half().index_fill(0, torch.tensor([1]), torch.nan), "holds NaN or infinite values"),
+        (lambda value: value.to(torch.complex64), "holds complex numbers"),
+        (lambda value: value.to_sparse(), "(holds a sparse tensor|is damaged)"),
+    ],
+)
+@pytest.mark.parametrize("for_use", [True, False])
+def test_weights_without_numbers_are_named(tmp_path, spoil, fault, for_use):
+    path = tmp_path / "checkpoint_best.pt"
+    model = {"none": torch.empty(0), "count": torch.tensor(3), "large": torch.full((4,), 3e38), "half": torch.ones(2)}
+    torch.save({"model": model}, path)
+    load_state(path, for_use=for_use)
+    torch.save({"model": {**model, "weight": spoil(torch.ones(5))}}, path)
+    with pytest.raises(ValueError, match=rf"checkpoint_best\.pt.* {fault}.* (U|u)se another"):
+        load_state(path, for_use=for_use)
+
+
 def damaged(content, kind):
     flipped = bytearray(content)
     flipped[content.index(torch.full((2,), 60.0).numpy().tobytes())] ^= 1

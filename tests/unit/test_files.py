@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from roberta_plugin import files as atomic_files
-from roberta_plugin.files import atomic_write, replace_folder
+from roberta_plugin.files import atomic_write, hidden_folder, replace_folder
 
 
 def test_bytes_and_text_appear_at_the_end_only(tmp_path):
@@ -75,6 +75,28 @@ def test_a_folder_takes_the_place_of_another_or_of_none(tmp_path, is_there):
         (tmp_path / name / name).touch()
     replace_folder(tmp_path / "old", by=tmp_path / "new")
     assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["old", "old/new"]
+
+
+def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path):
+    folder = tmp_path / "out"
+    for name in (".out.0123abcd.tmp", ".out.89abcdef.old", ".output.0123abcd.tmp", ".out.0123abcd.tmp.d", "out"):
+        (tmp_path / name / name).mkdir(parents=True)
+    with hidden_folder(folder) as first:
+        assert first.is_dir() and not (tmp_path / ".out.0123abcd.tmp").exists()
+        with hidden_folder(folder) as second:
+            assert first.is_dir() and second != first
+            replace_folder(folder, by=second)
+    assert {path.name for path in tmp_path.iterdir()} == {"out", ".output.0123abcd.tmp", ".out.0123abcd.tmp.d"}
+    assert not list(folder.iterdir())
+
+
+def test_an_earlier_folder_whose_successor_never_came_is_back(tmp_path):
+    """The process was killed between the two renames."""
+    (tmp_path / ".out.89abcdef.old").mkdir()
+    (tmp_path / ".out.89abcdef.old" / "content").touch()
+    with pytest.raises(KeyboardInterrupt), hidden_folder(tmp_path / "out"):
+        raise KeyboardInterrupt
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["out", "out/content"]
 
 
 def test_a_folder_that_cannot_be_replaced_stays(tmp_path):

@@ -1,14 +1,23 @@
 """Damaged JSON files are named, with what to do."""
 
+import json
+import math
+
 import pytest
 
-from roberta_plugin.json_files import read_json
+from roberta_plugin.json_files import read_json, write_json
 
 
 def test_a_good_file_and_a_missing_one(tmp_path):
     (tmp_path / "a.json").write_text('{"b": 1, "c": 2}')
     assert read_json(tmp_path / "a.json", keys=["b"], remedy="x") == {"b": 1, "c": 2}
     assert read_json(tmp_path / "none.json", keys=["b"], remedy="x") is None
+
+
+def test_numbers_that_json_lacks_are_written_as_null(tmp_path):
+    write_json(tmp_path / "a.json", {"b": [math.nan, 1.0, {"c": -math.inf}], "d": (math.inf,)})
+    assert "NaN" not in (tmp_path / "a.json").read_text()
+    assert json.loads((tmp_path / "a.json").read_text()) == {"b": [None, 1.0, {"c": None}], "d": [None]}
 
 
 @pytest.mark.parametrize(
@@ -18,6 +27,7 @@ def test_a_good_file_and_a_missing_one(tmp_path):
         (b'{"b": 1', "is not valid JSON"),
         (b"\xff\xfe", "is not valid JSON"),
         (b"[1]", r"holds \[1\] instead of an object"),
+        (b"[" * 100_000, "is not valid JSON .it is nested too deeply"),
         (b"null", "holds None instead of an object"),
         (b'{"c": 2}', "lacks the key 'b'"),
     ],

@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,18 @@ def test_what_cannot_be_read_is_named_with_its_line_and_a_remedy(tmp_path, name,
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=f"(?s){message}"):
         values(tmp_path / name)
+
+
+def test_a_table_of_many_columns_takes_no_minutes(tmp_path):
+    names = [f"c{number}" for number in range(50_000)]
+    (tmp_path / "wide.csv").write_text(f"{','.join(names)}\n{','.join('x' * len(names))}\n")
+    started = time.process_time()
+    (row,) = read_table(tmp_path / "wide.csv")
+    assert len(row.values) == len(names)
+    assert time.process_time() - started < 5
+    (tmp_path / "wide.csv").write_text(f"{','.join([*names, 'c7'])}\n")
+    with pytest.raises(ValueError, match="the column 'c7' occurs twice"):
+        list(read_table(tmp_path / "wide.csv"))
 
 
 def test_columns_without_a_name_do_not_matter(tmp_path):

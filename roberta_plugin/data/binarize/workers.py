@@ -34,11 +34,20 @@ _SECONDS_TO_STOP = 2.0
 class Workers:
     """Worker processes; the first error in one stops all and is raised here."""
 
-    def __init__(self, executor: ProcessPoolExecutor, job: Reading, shared: _Shared, *, progress: bool) -> None:
+    def __init__(
+        self,
+        executor: ProcessPoolExecutor,
+        job: Reading,
+        shared: _Shared,
+        *,
+        progress: bool,
+        thread_errors: Sequence[BaseException | None],
+    ) -> None:
         self.job = job
         self.progress = progress
         self._executor = executor
         self._shared = shared
+        self._thread_errors = thread_errors  # without its threads, the executor would wait forever
 
     def encode(
         self,
@@ -90,6 +99,8 @@ class Workers:
                     future.result()
                 bar.show(self._shared.num_bytes.value - before)
                 meanwhile()
+                for error in self._thread_errors:
+                    raise RuntimeError("a thread of the process pool has ended") from error
 
 
 @contextmanager
@@ -100,19 +111,48 @@ def start_workers(job: Reading, tasks: Sequence[Task], *, workers: int, progress
     num_readers = len(_sharing_tasks(tasks))
     num_processes = workers if num_readers else min(workers, max(1, len(tasks)) + 1)  # one more to hash the inputs
     shared = _Shared(context, num_readers=num_readers, num_processes=num_processes)
-    with ProcessPoolExecutor(
-        num_processes, context, initializer=_start_worker, initargs=(job, shared, os.getpid())
-    ) as executor:
-        try:
-            yield Workers(executor, job, shared, progress=progress)
-        except BrokenProcessPool as error:
-            raise OSError(
-                "A worker process was killed, most likely because memory ran out: run the same command again with "
-                "fewer --workers; finished parts are kept."
-            ) from error
-        finally:
-            shared.is_stopped.set()
-            executor.shutdown(wait=True, cancel_futures=True)
+    try:
+        with (
+            _noted_thread_errors() as errors,
+            ProcessPoolExecutor(
+                num_processes, context, initializer=_start_worker, initargs=(job, shared, os.getpid())
+            ) as executor,
+        ):
+            try:
+                yield Workers(executor, job, shared, progress=progress, thread_errors=errors)
+            finally:
+                shared.is_stopped.set()
+                executor.shutdown(wait=True, cancel_futures=True)
+    except BrokenProcessPool as error:
+        raise OSError(
+            "A worker process was killed, most likely because memory ran out: run the same command again with fewer "
+            "--workers; finished parts are kept."
+        ) from error
+    except RuntimeError as error:
+        if not _lacks_threads(error):
+            raise
+        raise OSError(
+            "No further thread could be started: raise the limit on processes (`ulimit -u`) or memory, or give fewer "
+            "--workers."
+        ) from error
+
+
+def _lacks_threads(error: BaseException | None) -> bool:
+    """Whether this, or what led to it, is Python's error that the system starts no further thread."""
+    return error is not None and (
+        "start new thread" in str(error) or _lacks_threads(error.__cause__ or error.__context__)
+    )
+
+
+@contextmanager
+def _noted_thread_errors() -> Iterator[list[BaseException | None]]:
+    """Meanwhile, errors that end a thread are put into a list instead of printed."""
+    errors: list[BaseException | None] = []
+    before, threading.excepthook = threading.excepthook, lambda args: errors.append(args.exc_value)
+    try:
+        yield errors
+    finally:
+        threading.excepthook = before
 
 
 class _Shared:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import importlib
+import importlib.util
 import json
 import os
 import unicodedata
@@ -28,6 +30,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens, check_known, join_ids, locate_bytes
 from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import parse_json
 
 FILES = ("encoder.json", "vocab.bpe")
 PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
@@ -255,7 +258,7 @@ def _young_characters(text: bytes) -> set[str]:
 
 def _read_pieces(path: Path) -> list[str]:
     try:
-        ids = json.loads(path.read_bytes())
+        ids = parse_json(path.read_bytes())
     except ValueError as error:
         raise ValueError(
             f"{path} is not valid JSON ({error}): it must be in the format of GPT-2's encoder.json."
@@ -321,7 +324,7 @@ class GigatokenEngine:
         """Make an engine.
 
         Raises:
-            ImportError: if gigatoken is not installed.
+            ImportError: if gigatoken, or what it needs, is not installed.
         """
         self._line_end_id = ids[LINE_END]
         self._json = json.dumps(_hugging_face_json(ids, merges))
@@ -337,6 +340,7 @@ class GigatokenEngine:
         if _resident_bytes() > self._start_bytes + _MAX_GROWTH:
             self._start()
         if text.count(b"\n") != len(lines) - 1 or lines != list(map(str.strip, lines)):
+            importlib.import_module("awkward")  # gigatoken's own import swallows Ctrl-C and lack of memory
             layout = self._tokenizer.encode_batch(list(lines), parallel=False).layout
             lengths = np.diff(np.asarray(layout.offsets.data))
             return np.asarray(layout.content.data).view(np.int32), lengths.astype(np.int32)
@@ -349,6 +353,8 @@ class GigatokenEngine:
     def _start(self) -> None:
         import gigatoken
 
+        if importlib.util.find_spec("awkward") is None:
+            raise ImportError("gigatoken is installed without awkward, which it needs")
         self._tokenizer: Any = None  # frees the old one first
         self._tokenizer = gigatoken.Tokenizer.from_json(self._json)
         self._start_bytes = _resident_bytes()

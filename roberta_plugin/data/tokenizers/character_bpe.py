@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens, check_known, join_ids, locate_words
 from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import parse_json
 
 FILES = ("character_bpe.json",)
 WORD_START = "\u2581"
@@ -60,7 +61,7 @@ class CharacterBpe:
         """
         path = folder / FILES[0]
         try:
-            content = json.loads(path.read_bytes())
+            content = parse_json(path.read_bytes())
             return cls(json.dumps(content["bpe"], ensure_ascii=False), language=content["language"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(

@@ -20,6 +20,7 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, CharacterBpe
 from roberta_plugin.data.tokenizers.sentencepiece import WORD_START, SentencePiece
 
+_LONGEST = 1000  # characters of a word; the time for its merges grows with the square
 _LIKELIER = 0.01  # nats a character; a new piece wins over its parts, also over a shorter new one and the rest
 
 
@@ -27,12 +28,17 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     """The tokenizer with tokens for these words, as they follow a space; of byte_level_bpe also without the space.
 
     Raises:
-        ValueError: if a word is given twice, is one token already, is several words, or has characters that the
-            tokenizer does not know.
+        ValueError: if a word is too long, is given twice, is one token already, is several words, or has characters
+            that the tokenizer does not know.
     """
     for word, count in Counter(words).items():
         if not word.strip() or word != word.strip():
             raise ValueError(f"The new word {word!r} is empty, or has white space around it: correct or remove it.")
+        if len(word) > _LONGEST:
+            raise ValueError(
+                f"The new word {word[:20]!r}... has {len(word):,} characters, and at most {_LONGEST:,} are allowed: "
+                "correct or remove it."
+            )
         if count > 1:
             raise ValueError(f"The new word {word!r} is given {count} times: give it once.")
     if isinstance(tokenizer, ByteLevelBpe):

@@ -33,7 +33,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, WORD_START, CharacterBpe
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
-from roberta_plugin.files import write_text
+from roberta_plugin.files import hidden_folder, leftovers, sync_folder, write_text
 from roberta_plugin.progress import Progress
 from roberta_plugin.settings import REQUIRED, setting
 
@@ -44,6 +44,7 @@ _PADDING_FACTOR = 8
 _SENTENCEPIECE_THREADS = 8
 _MIN_FREQUENCY = 2
 _FILES = ("dict.txt", *(name for files, _ in KINDS for name in files))
+_STAGED = "tokenizer"  # in the name of the hidden folder in which they are written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,8 @@ def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
         raise ValueError("--min-frequency is for byte_level_bpe and character_bpe; sentencepiece does not have it.")
     folder = settings.output_dir
     present = [name for name in _FILES if (folder / name).exists()]
-    if present and not settings.overwrite:
+    is_unfinished = "dict.txt" not in present and leftovers(folder / _STAGED)
+    if present and not is_unfinished and not settings.overwrite:
         raise FileExistsError(f"{folder} already holds {present[0]}: write to another folder, or add --overwrite.")
     sample = _sample_of(settings)
     if not any(line and not line.isspace() for lines in sample.lines() for line in lines):
@@ -264,17 +266,20 @@ def _write(
     order: Sequence[int],
     padding_factor: int = _PADDING_FACTOR,
 ) -> None:
-    """Write the tokenizer's files, then dict.txt with the symbols in the given order."""
-    folder.mkdir(parents=True, exist_ok=True)
-    # dict.txt is removed first and written last, so a folder with a dict.txt is complete. Files of another kind are
-    # removed, or the folder would hold two tokenizers.
-    for name in _FILES:
-        (folder / name).unlink(missing_ok=True)
-    tokenizer.save(folder)
+    """Write the tokenizer's files, and dict.txt with the symbols in the given order."""
     num_made_up = -(len(order) + _NUM_SPECIALS) % padding_factor
     rows = [f"{tokenizer.symbols[index]} {counts[index]}\n" for index in order]
     made_up = [f"madeupword{number:04d} 0\n" for number in range(num_made_up)]
-    write_text(folder / "dict.txt", "".join([*rows, *made_up]))
+    with hidden_folder(folder / _STAGED) as staged:
+        tokenizer.save(staged)
+        write_text(staged / "dict.txt", "".join([*rows, *made_up]))
+        # dict.txt is removed first and comes last, so a folder with a dict.txt is complete. Files of another kind are
+        # removed, or the folder would hold two tokenizers.
+        for name in _FILES:
+            (folder / name).unlink(missing_ok=True)
+        for path in sorted(staged.iterdir(), key=lambda path: path.name == "dict.txt"):
+            os.replace(path, folder / path.name)
+        sync_folder(folder)
 
 
 def by_frequency(counts: NDArray[np.int64]) -> list[int]:

@@ -15,7 +15,6 @@ Example:
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,9 +35,8 @@ from roberta_plugin.experiments.minimal_pairs.benchmarks import (
     percent_right,
 )
 from roberta_plugin.experiments.minimal_pairs.settings import PairSettings as PairSettings
-from roberta_plugin.files import write_text
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.json_files import read_json, sha256_of_json
+from roberta_plugin.json_files import read_json, sha256_of_json, write_json
 from roberta_plugin.models.precision import set_precision
 from roberta_plugin.prediction.opening import usable_device
 from roberta_plugin.progress import progress_bar
@@ -79,7 +77,7 @@ def evaluate_pairs(settings: PairSettings) -> PairResults:
     """Score the sentences of a benchmark by each model, and count the right pairs.
 
     Raises:
-        ValueError: if a file is not as it should be, or a model has no LM head or gives NaN.
+        ValueError: if a file is not as it should be, or a model has no LM head.
     """
     benchmark = BENCHMARKS[settings.benchmark]
     paradigms = benchmark.paradigms(settings.data, limit=settings.limit)
@@ -181,8 +179,7 @@ def read_scores(path: Path, pairs: Sequence[tuple[str, str]]) -> NDArray[np.floa
 
 def write_scores(path: Path, pairs: Sequence[tuple[str, str]], scores: NDArray[np.float64]) -> None:
     """Store the scores (N, 2) of N pairs."""
-    values = [[None if np.isnan(value) else value for value in row] for row in scores.tolist()]
-    write_text(path, json.dumps({"crc32": _checksums(pairs), "scores": values}) + "\n")
+    write_json(path, {"crc32": _checksums(pairs), "scores": scores.tolist()}, indent=None)
 
 
 def _checksums(pairs: Sequence[tuple[str, str]]) -> list[int]:

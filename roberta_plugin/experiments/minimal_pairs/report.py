@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,7 @@ from roberta_plugin.experiments.minimal_pairs.benchmarks import ALL, BENCHMARKS,
 from roberta_plugin.experiments.minimal_pairs.evaluation import ModelResult, PairResults
 from roberta_plugin.experiments.sweeps.report import markdown_table
 from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.json_files import write_json
 from roberta_plugin.pictures import drawable, picture
 
 CURVE = "curve"
@@ -35,7 +35,7 @@ def write_report(results: PairResults, folder: Path) -> str:
         parts.append(f"![pairs right by update]({CURVE}.png)")
     parts += ["## Paradigms", _table(results, list(BENCHMARKS[results.benchmark].categories))]
     write_text(folder / "results.md", "\n\n".join(parts) + "\n")
-    write_text(folder / "results.json", json.dumps(asdict(results), indent=2) + "\n")
+    write_json(folder / "results.json", asdict(results))
     return text
 
 
@@ -78,9 +78,8 @@ def write_curve(results: PairResults, models: Sequence[ModelResult], folder: Pat
     points = {model.num_updates: model.numbers for model in models}  # of equal updates, one
     names = [ALL, *dict.fromkeys(BENCHMARKS[results.benchmark].categories.values())]
     curves = {name: [numbers[name] for numbers in points.values()] for name in names}
-    with atomic_write(folder / f"{CURVE}.json", "w") as file:
-        content = {name: getattr(results, name) for name in ("benchmark", "method", "limit", "precision")}
-        file.write(json.dumps({**content, "updates": list(points), "percent_right": curves}, indent=2) + "\n")
+    content = {name: getattr(results, name) for name in ("benchmark", "method", "limit", "precision")}
+    write_json(folder / f"{CURVE}.json", {**content, "updates": list(points), "percent_right": curves})
     with atomic_write(folder / f"{CURVE}.png") as file:
         plot_curve(list(points), curves, file, title=_head(results).split(":")[0])
 

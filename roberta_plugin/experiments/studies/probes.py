@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.checkpoint_files import DivergedError, load_state
 from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.count_baselines import CountBaselines, baselines_of
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
@@ -163,7 +163,11 @@ def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, 
     Raises:
         ValueError: if it cannot be loaded safely, or nothing could be masked.
     """
-    model: Any = build_model(load_state(checkpoint), checkpoint, dictionary=text.dictionary).to(device).eval()
+    try:
+        state = load_state(checkpoint)
+    except DivergedError:
+        return {"value": None, "accuracy": None, "num_predicted": 0}
+    model: Any = build_model(state, checkpoint, dictionary=text.dictionary).to(device).eval()
     log_prob, num_correct, num_predicted = 0.0, 0, 0
     for number, blocks in text.batches:
         batch = text.dataset.make_batch(np.full(len(blocks), number), blocks)

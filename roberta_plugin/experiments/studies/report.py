@@ -5,7 +5,6 @@ The report follows from the study file and results.json alone, so it can be made
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from roberta_plugin.experiments.studies.statistics import Comparison, Pair, comp
 from roberta_plugin.experiments.sweeps.grid import VARIANT
 from roberta_plugin.experiments.sweeps.report import markdown_table
 from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.json_files import plain, write_json
 from roberta_plugin.launch.report import draw_baseline
 from roberta_plugin.pictures import drawable, picture
 
@@ -31,8 +31,7 @@ def write_report(study: Study, results: Results, root: Path) -> tuple[dict[str, 
     comparisons = {probe.name: compare(values) for probe in study.probes if (values := scaled(results, probe, study))}
     full = plain({**results, "comparisons": {name: asdict(one) for name, one in comparisons.items()}})
     text = as_markdown(study, full, comparisons)
-    with atomic_write(root / "results.json", "w") as file:
-        json.dump(full, file, indent=1, allow_nan=False)
+    write_json(root / "results.json", full)
     if _has_curves(full):
         with atomic_write(root / "curves.png") as file:
             draw_curves(file, full)
@@ -41,19 +40,6 @@ def write_report(study: Study, results: Results, root: Path) -> tuple[dict[str, 
             draw_values(file, full, study)
     write_text(root / "report.md", text)
     return full, text
-
-
-def plain(value: Any) -> Any:
-    """`value` with null for each number that is not finite, as the loss of a run that has diverged: JSON has no nan.
-
-    Example:
-        plain({"loss": [9.1, math.nan]})  ->  {"loss": [9.1, None]}
-    """
-    if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def numbers(results: Results, probe: Probe, study: Study) -> dict[str, list[float]]:

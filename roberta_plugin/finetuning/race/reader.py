@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.finetuning.raw_files import read_text
+from roberta_plugin.json_files import parse_json
 from roberta_plugin.kinds.choices import LEVELS, NO_ANSWER, NO_LEVEL
 from roberta_plugin.tables import check_id, check_keys, check_list, check_text, read_table, with_unique_ids
 
@@ -93,7 +94,7 @@ def _objects(path: Path, *, one_per_line: bool) -> Iterator[tuple[str, Any]]:
         yield from ((row.where, row.values) for row in read_table(path))
         return
     try:
-        yield str(path), json.loads(read_text(path))
+        yield str(path), parse_json(read_text(path))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not valid JSON ({error}): unpack or write the file again.") from None
 

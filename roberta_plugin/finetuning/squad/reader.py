@@ -11,11 +11,11 @@ Example: the answer {"text": "Paris", "answer_start": 3} of "In Paris." -> Squad
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.json_files import parse_json
 from roberta_plugin.kinds.passages import NO_PLACE, SquadAnswer, SquadFile, SquadQuestion, locate
 from roberta_plugin.tables import check_id, check_keys, check_list, check_text
 
@@ -89,7 +89,7 @@ def read_file(task: str, path: Path, *, needs_answers: bool, strict: bool = Fals
 
 def _paragraphs(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON in UTF-8 ({error}): unpack or download it again.") from None
     for number, article in enumerate(_list(content, "data", str(path)), start=1):

@@ -25,6 +25,7 @@ from fairseq.tasks import FairseqTask
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from roberta_plugin.checkpoint_files import REMEDY
 from roberta_plugin.models.checkpoints.fitting import SEGMENTS
 from roberta_plugin.models.checkpoints.names import (
     EMBEDDING_NORM,
@@ -37,7 +38,7 @@ from roberta_plugin.models.checkpoints.names import (
     saved_options,
     sizes_of,
 )
-from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, FastRobertaConfig
+from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, FastRobertaConfig, read_config
 from roberta_plugin.models.sharing import PARTS, aliases
 
 OUR_MODELS = ("fast_roberta", *ARCHITECTURES)
@@ -105,6 +106,8 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     """
     _, saved = saved_options(state)
     name = saved.get("_name")
+    if name is None:
+        raise ValueError(f"{path} does not say which model it is, in args or cfg: it is damaged. {REMEDY}")
     if name not in (*OUR_MODELS, *FAIRSEQ_MODELS):
         raise ValueError(
             f"{path} asks for the model {name!r}, which is refused, because other models of fairseq can run text of "
@@ -116,12 +119,18 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
         for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING)
         if saved.get(option) is not None and (known is None or option in known)
     }
-    for option, size in sizes_of(state["model"]).items():  # before a model of a billion layers is built
+    sizes = sizes_of(state["model"])
+    for option, size in sizes.items():  # before a model of a billion layers is built
         if options.get(option, size) != size:
             raise ValueError(
                 f"{path}: the parameters do not fit the model: {option} is {options[option]}, and they have {size}."
             )
     num_positions = len(positions_of(state["model"])) - ROWS_BEFORE_POSITIONS
+    if known is not None:
+        try:
+            read_config(argparse.Namespace(**{**options, **sizes}), max_positions=num_positions)
+        except ValueError as error:
+            raise ValueError(f"{path}: its options do not describe a model. {error} {REMEDY}") from error
     return argparse.Namespace(arch=name, max_positions=num_positions, **options)
 
 
@@ -267,7 +276,7 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except (RuntimeError, KeyError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ValueError(f"{path}: the parameters do not fit the model. {' '.join(lines[:3])}") from error
+        raise ValueError(f"{path}: the parameters do not fit the model. {' '.join(lines[:3])} {REMEDY}") from error
 
 
 def _checked(path: Path, option: str, value: Any) -> int | float | bool | str:

@@ -104,7 +104,7 @@ def saved_options(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     if args is not None:  # until 2020; fairseq also reads these first
         options = _as_dict(args)
         return {**options, "_name": options.get("task")}, {**options, "_name": options.get("arch")}
-    config = state.get("cfg") or {}
+    config = _as_dict(state.get("cfg"))
     return _as_dict(config.get("task")), _as_dict(config.get("model"))
 
 

@@ -99,6 +99,35 @@ def test_our_own_mistakes_are_not_hidden(verb):
         cli.main(["inspect"])
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (MemoryError(), ""),
+        (ImportError("x.so: failed to map segment from shared object"), " (x.so: failed to map segment from shared ob"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to\nmore"), " (DefaultCPUAllocator: can'"),
+    ],
+)
+def test_lack_of_memory_is_a_sentence(verb, capsys, error, why):
+    def act(args):
+        raise error
+
+    verb.act = act
+    assert cli.main(["inspect"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"roberta inspect: memory ran out{why}") and len(said.splitlines()) == 1
+    assert said.endswith(": give it more, or smaller files or batches.\n")
+
+
+def test_names_in_files_do_not_command_the_terminal(verb, capsys):
+    def act(args):
+        raise ValueError("key \x1b[2J\x9b0m\u202ex is\twrong:\n  \u0928\u092e\u0938\u094d\u200d\u0924\u0947")
+
+    verb.act = act
+    assert cli.main(["inspect"]) == 2
+    shown = "key \\x1b[2J\\x9b0m\\u202ex is\twrong:\n  \u0928\u092e\u0938\u094d\u200d\u0924\u0947"
+    assert capsys.readouterr().err == f"roberta inspect: {shown}\n"
+
+
 def test_an_interrupt_gives_130(verb, capsys):
     def act(args):
         raise KeyboardInterrupt

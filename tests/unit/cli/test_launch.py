@@ -1,6 +1,7 @@
 """`roberta launch`: options, config file and what stands after -- become one recipe."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -60,6 +61,26 @@ def test_a_config_without_a_run_folder_is_named(run, tmp_path):
     config.write_text("{}\n")
     with pytest.raises(ValueError, match=r"No run folder is given: .* output_dir: in .*launch\.yaml"):
         run("--config", config, "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--nodes", "0"], r"^the command line: --nodes must be at least 1, got 0"),
+        (["--nodes", "many"], r"^the command line: --nodes is 'many'"),
+        (["--output-dir", "a\nb"], r"^the command line: --output-dir "),
+        (["--time", "soon"], r"^the command line: --time "),
+        (["--gpus-per-node", "3"], r"launch\.yaml, line 2: --nodes must be at least 1, got 0"),
+    ],
+)
+def test_an_option_of_the_command_line_is_not_blamed_on_the_file(run, tiny_data_bin, tmp_path, words, message):
+    config = tmp_path / "launch.yaml"
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run")
+    nodes = 0 if "--gpus-per-node" in words else 1
+    train = json.dumps(list(recipe.train))
+    config.write_text(f"output_dir: {tmp_path / 'run'}\nnodes: {nodes}\ntime: '1:00:00'\ntrain: {train}\n")
+    with pytest.raises(ValueError, match=message):
+        run("--config", config, "--dry-run", *words)
 
 
 def test_data_that_are_missing_are_an_error_of_the_config_file(run, tmp_path):

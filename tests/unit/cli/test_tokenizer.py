@@ -1,3 +1,6 @@
+import os
+import signal
+
 import pytest
 
 from roberta_plugin.cli import main
@@ -36,6 +39,41 @@ def test_a_tokenizer_is_not_replaced_by_accident(text_file, tmp_path, capsys):
     assert (tmp_path / "bpe" / "dict.txt").read_bytes() == before
     assert train(text_file, tmp_path / "bpe", "--overwrite") == 0
     assert (tmp_path / "bpe" / "dict.txt").read_bytes() != before
+
+
+@pytest.mark.parametrize("is_earlier", [False, True])
+@pytest.mark.parametrize("kind", ["byte_level_bpe", "sentencepiece"])
+def test_a_killed_training_does_not_stand_in_the_way_of_the_next(
+    text_file, tmp_path, kind, is_earlier, monkeypatch, capsys
+):
+    """Killed after any of its renames: of the files in the hidden folder, and from there to their places."""
+    options = ["--kind", kind, "--vocab-size", "300" if kind == "byte_level_bpe" else "24", "--no-progress"]
+    assert train(text_file, tmp_path / "whole", *options) == 0
+    whole = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+    real = os.replace
+    for at in range(1, 2 * len(whole)):
+        renamed = []
+
+        def replace(*paths, at=at, renamed=renamed):
+            real(*paths)
+            renamed.append(paths)
+            if len(renamed) == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        folder = tmp_path / str(at)
+        overwrite = ["--overwrite"] if is_earlier else []
+        if is_earlier:
+            other = tmp_path / "other.txt"
+            other.write_text("something else entirely\n" * 50)
+            assert train(other, folder, "--no-progress") == 0
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", replace)
+            assert train(text_file, folder, *options, *overwrite) == 2
+        if (folder / "dict.txt").exists():
+            assert is_earlier and at <= len(whole), "a mixture of two tokenizers"
+        assert train(text_file, folder, *options, *overwrite) == 0
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+    assert "already holds" not in capsys.readouterr().err
 
 
 def test_fewer_tokens_than_asked_for_are_a_warning(text_file, tmp_path, capsys):

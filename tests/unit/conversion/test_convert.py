@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
+import re
 import shutil
+import signal
 import tarfile
 from pathlib import Path
 
@@ -11,9 +14,10 @@ import torch
 import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roberta_plugin import files
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
-from roberta_plugin.conversion import model_card
+from roberta_plugin.conversion import convert, model_card
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
 from roberta_plugin.conversion.huggingface_tokenizers import changed_places
@@ -229,6 +233,70 @@ def test_a_checkpoint_that_claims_a_billion_layers_is_refused(ours, tmp_path):
         RobertaHub.from_pretrained(tmp_path / "huge")
 
 
+FC1 = "encoder.sentence_encoder.layers.1.fc1"
+ADAPTER = {"lora_A": torch.ones(4, 24), "lora_B": torch.ones(40, 4), "scale": torch.tensor(1.0)}
+DAMAGES = {
+    "NaN": ({FC1: {"weight": torch.full((40, 24), torch.nan)}}, r"fc1\.weight holds NaN.* training has diverged"),
+    "adapter of NaN": ({f"{FC1}.adapter": {**ADAPTER, "lora_A": torch.full((4, 24), torch.nan)}}, "lora_A holds NaN"),
+    "part of an adapter": ({f"{FC1}.adapter": {"lora_A": torch.ones(4, 24)}}, r"adapter of .*fc1 is not complete"),
+    "another rank": ({f"{FC1}.adapter": {**ADAPTER, "lora_A": torch.ones(3, 24)}}, "adapter of .*fc1 is not complete"),
+    "one row": ({f"{FC1}.adapter": {**ADAPTER, "lora_B": torch.ones(1, 4)}}, r"not of this model \(\(1, 24\) beside"),
+    "no such layer": ({"encoder.none.adapter": ADAPTER}, "adapter of encoder.none is not complete, or not of this"),
+    "complex": ({FC1: {"weight": torch.ones(40, 24, dtype=torch.complex64)}}, "fc1.weight holds complex numbers"),
+    "options": ({"cfg": "x"}, "does not say which model it is, in args or cfg"),
+    "sharing": ({"share_layers": "groups:1000000"}, "options do not describe a model.*groups:1000000 does not divide"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_named_on_every_road(tmp_path, damage, capsys):
+    """LoRA's parameters are added to the weights, before the model is built."""
+    changes, message = DAMAGES[damage]
+    folder = write_checkpoint(tmp_path / "model")
+    state = load_state(folder / "model.pt")
+    for name, value in changes.items():
+        if isinstance(value, dict):
+            state["model"] |= {f"{name}.{part}": tensor for part, tensor in value.items()}
+        else:
+            (state if name == "cfg" else state["cfg"]["model"])[name] = value
+    torch.save(state, folder / "model.pt")
+    (tmp_path / "in.jsonl").write_text('{"text": "good <mask>"}\n')
+    written = [part for name in "abcdef" for part in ("--output-dir", str(tmp_path / name))]
+    read = ["predict", str(folder), "--input", str(tmp_path / "in.jsonl")]
+    roads = [
+        [*read, "--output", str(tmp_path / "out.jsonl")],
+        [*read, "--task-kind", "embedding", "--output", str(tmp_path / "out.npy")],
+        ["export", str(folder), "--to", "huggingface", *written[:2]],
+        ["import", str(folder), *written[2:4]],
+        ["tokenizer", "extend", "--checkpoint", str(folder), "--add", "haemo", *written[4:6]],
+        ["finetune", "RTE", "--raw", str(tmp_path), "--model", str(folder), *written[6:8]],
+    ]
+    for arguments in roads:
+        assert main(arguments) == 2, arguments
+        said = capsys.readouterr().err
+        assert re.search(rf"{re.escape(str(folder / 'model.pt'))}.*{message}", said), (arguments, said)
+        assert len(said.splitlines()) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "model"}
+
+
+def test_weights_of_nan_in_other_formats_are_named(ours, theirs, tmp_path):
+    """Their trainings diverge, too."""
+    weights = read_weights(theirs)
+    weights["roberta.encoder.layer.1.output.dense.bias"][3] = torch.nan
+    write_weights(theirs, weights)
+    with pytest.raises(ValueError, match=r"model\.safetensors: roberta.*dense\.bias holds NaN or infinite values"):
+        RobertaHub.from_pretrained(theirs)
+    (theirs / "model.safetensors").unlink()
+    torch.save(weights, theirs / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin: roberta.*dense\.bias holds NaN or infinite values"):
+        import_model(ImportSettings(source=theirs, output_dir=tmp_path / "out"))
+    state = load_state(ours / "model.pt")
+    state["model"]["encoder.lm_head.bias"][0] = torch.inf
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"model\.pt: encoder\.lm_head\.bias holds NaN or infinite values"):
+        starting_model(tmp_path / "model.pt")
+
+
 def test_opening_fills_nothing_with_random_numbers(ours):
     """On torch's meta device that costs seconds, as it imports torch's compiler."""
     with RandomNumbers() as seen:
@@ -301,6 +369,27 @@ def test_a_conversion_that_fails_leaves_the_earlier_one(ours, theirs, tmp_path, 
         export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=theirs))
     assert {path.name: path.read_bytes() for path in theirs.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("verb", ["export", "import", "extend"])
+def test_a_stopped_conversion_leaves_nothing_and_a_killed_one_only_until_the_next(ours, tmp_path, monkeypatch, verb):
+    """The hidden folder is a whole model."""
+    arguments = {
+        "export": ["export", str(ours), "--to", "huggingface"],
+        "import": ["import", str(ours)],
+        "extend": ["tokenizer", "extend", "--checkpoint", str(ours), "--add", "haemo"],
+    }[verb] + ["--output-dir", str(tmp_path / "out")]
+    monkeypatch.setattr(convert, "replace_folder", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    assert main(arguments) == 143
+    assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(files.shutil, "rmtree", lambda *_, **__: None)  # as SIGKILL leaves it
+        assert main(arguments) == 143
+    monkeypatch.undo()
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".out.") and (left / "conversion.json").is_file()
+    assert main(arguments) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_link_to_a_folder_stays_one(ours, tmp_path):

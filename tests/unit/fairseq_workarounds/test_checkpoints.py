@@ -15,7 +15,10 @@ from roberta_plugin.checkpoint_files import fault_of
 from roberta_plugin.experiments.inference import load_state
 from roberta_plugin.fairseq_workarounds import checkpoints
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.models.adapters import TARGETS, add_adapters
 from tests.tiny_checkpoints import write_pickle_payload
+from tests.tiny_models import options as tiny_options
+from tests.tiny_models import our_model
 
 NEW, OLD = {"weight": torch.full((50_000,), 2.0)}, {"weight": torch.full((50_000,), 1.0)}
 
@@ -69,6 +72,25 @@ def copy(path):
         PathManager.copy(str(source), str(path), overwrite=True)
     finally:
         source.unlink()
+
+
+def test_a_checkpoint_has_shared_layers_once_and_every_adapter(tmp_path):
+    """fairseq hands over a copy of each entry, where it comes from a GPU."""
+    sharing = {"encoder_layers": 4, "share_layers": "groups:2"}
+    model = our_model(**sharing)
+    add_adapters(model, rank=2, alpha=4.0, targets=TARGETS)
+    parameters = {name: value.clone() for name, value in model.state_dict().items()}
+    assert sum(".adapter.lora_" in name for name in parameters) == 4 * len(TARGETS) * 2
+    options = {**vars(tiny_options(**sharing)), "_name": "fast_roberta"}
+    state = {"args": None, "cfg": {"task": {}, "model": options}, "model": parameters}
+    checkpoint_utils.torch_persistent_save(state, str(tmp_path / "checkpoint_last.pt"))
+    found = load_state(tmp_path / "checkpoint_last.pt")["model"]
+    assert found.keys() == parameters.keys()
+    assert all(torch.equal(found[name], value) for name, value in parameters.items())
+    layers = "encoder.sentence_encoder.layers."
+    for name in [name.removeprefix(f"{layers}0.") for name in found if name.startswith(f"{layers}0.")]:
+        places = [found[f"{layers}{number}.{name}"].data_ptr() for number in range(4)]
+        assert places[0] == places[1] != places[2] == places[3], name
 
 
 @pytest.mark.parametrize("write", [save, copy])

@@ -14,17 +14,18 @@ def begin(folder):
     return PreparedWriter(folder, task="CoLA", tokenizer=tokenizer, vocabulary=vocabulary, settings=settings)
 
 
-def test_what_is_written_is_read(tmp_path):
-    with begin(tmp_path / "set") as writer, writer.split("train") as split:
+@pytest.mark.parametrize("name", ["train", "valid", "test"])
+def test_what_is_written_is_read(tmp_path, name):
+    with begin(tmp_path / "set") as writer, writer.split(name) as split:
         split.add([np.array([0, 9, 2]), np.array([0, 2])], label=3, score=0.1)
         split.add([np.array([0, 7, 8, 2])], label=4, score=2.5)
         split.record({"id": "a", "text": "caf\u00e9\nline"})
         split.array("table", np.eye(3))
     prepared = Prepared.open(tmp_path / "set")
-    assert (prepared.task, prepared.settings, prepared.splits) == ("CoLA", {"max_length": 8}, ("train",))
+    assert (prepared.task, prepared.settings, prepared.splits) == ("CoLA", {"max_length": 8}, (name,))
     assert len(prepared.vocabulary) == len(words_tokenizer()[1])
     assert prepared.tokenizer.encode("good") == words_tokenizer()[0].encode("good")
-    found = prepared.split("train")
+    found = prepared.split(name)
     assert len(found) == 2
     assert [found.sequences[i].tolist() for i in range(3)] == [[0, 9, 2], [0, 2], [0, 7, 8, 2]]
     assert found.offsets.tolist() == [0, 2, 3]

@@ -37,6 +37,17 @@ def test_vectors_are_an_array_with_nan_for_what_was_skipped(tmp_path, count):
     assert np.isnan(found[:, 0]).tolist() == [number % 5 == 0 for number in range(count)]
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "out.npy"])
+def test_numbers_that_json_lacks_are_not_written(tmp_path, name):
+    """In reduced precision, those of a good model may overflow."""
+    with (
+        pytest.raises(ValueError, match=r"An answer \(id 7\) holds NaN .*: use --precision fp32"),
+        open_output(tmp_path / name, dim=2) as writer,
+    ):
+        writer.write({"id": 7, "embedding": [1.0, float("nan")]})
+    assert not (tmp_path / name).exists()
+
+
 def test_what_was_computed_before_an_error_is_kept(tmp_path):
     path = tmp_path / "out.jsonl"
     path.write_text("earlier\n")

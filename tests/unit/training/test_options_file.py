@@ -26,6 +26,7 @@ def test_values_are_text_as_it_is_written(tmp_path):
         ("a: 1\nb:\n  c: 2\n  c: 3\n", "x.yaml, line 4: c is given twice"),
         ("? [1, 2]\n: 3\n", "x.yaml, line 1: a key must be a word"),
         ("", "must hold keys and their values, one per line"),
+        ("a: " + "[" * 5000 + "]" * 5000, "x.yaml: its lists or mappings are nested too deeply: write it as those"),
         ("- a\n", "must hold keys and their values, one per line"),
     ],
 )

@@ -129,6 +129,22 @@ def test_ids_are_counted_by_all_workers(job, tmp_path):
     assert {BYTE_CHARACTERS[index]: counts[index] for index in np.flatnonzero(counts)} == {"a": 2000, "b": 1500}
 
 
+@pytest.mark.parametrize("name", ["_ExecutorManagerThread", "QueueFeederThread"])
+def test_without_further_threads_a_sentence_says_so(job, tmp_path, monkeypatch, name):
+    """The pool starts the second in the first, whose death nobody notices."""
+    real = threading.Thread.start
+
+    def start(thread):
+        if name in (type(thread).__name__, thread.name):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    sources = write(tmp_path, [b"text\n"])
+    with pytest.raises(OSError, match=r"No further thread could be started: raise the limit .* fewer --workers"):
+        run(job, [Task(0, (Span(sources[0]),))], sources)
+
+
 def test_a_worker_needs_neither_torch_nor_fairseq():
     """As the console command starts: sys.argv[0] is `roberta`."""
     code = (

@@ -62,6 +62,32 @@ def test_without_gigatoken_the_plain_engine_serves(monkeypatch):
     assert tokenizer.encode_lines(["hell"])[0].tolist() == [258]
 
 
+def test_without_what_gigatoken_needs_the_plain_engine_serves(monkeypatch):
+    monkeypatch.setitem(sys.modules, "awkward", None)
+    tokenizer = small(True)
+    assert tokenizer._engine is None
+    assert tokenizer.encode_lines([" hell"])[0].tolist() == small(False).encode(" hell")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_what_stops_an_import_of_the_engine_is_not_swallowed(monkeypatch, error):
+    """gigatoken imports awkward at the first text with white space around it."""
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            if name == "awkward":
+                raise error
+
+    tokenizer = small(True)
+    assert tokenizer._engine is not None
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "awkward", raising=False)
+        patch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+        with pytest.raises(error):
+            tokenizer.encode_lines([" hell"])
+    assert tokenizer.encode_lines([" hell"])[0].tolist() == small(False).encode(" hell")
+
+
 def test_young_characters_take_the_plain_engine():
     """U+0558 has no kind in Python's tables, so no engine's own tables may decide about it."""
     text = "hell \u0558hell\u0558 hello"
@@ -125,6 +151,7 @@ def test_a_folder_without_tokenizer_tells_what_was_looked_for(tmp_path):
     ("name", "content", "words"),
     [
         ("encoder.json", b"{", ["encoder.json", "JSON"]),
+        ("encoder.json", b"[" * 100_000, ["encoder.json", "nested too deeply"]),
         ("encoder.json", b'{"a": 0, "b": 2}', ["encoder.json", "gaps"]),
         ("encoder.json", b'{"a": 0, " ": 1}', ["encoder.json", "' '"]),
         ("encoder.json", b'{"a": 0}', ["byte character"]),

@@ -155,13 +155,13 @@ def test_a_tokenizer_for_one_model_leaves_another_its_own(run, tmp_path):
         evaluate_pairs(dataclasses.replace(chosen, checkpoints=[theirs]))
 
 
-def test_the_model_that_gives_nan_is_named(run, tmp_path):
+def test_the_model_of_nan_is_named(run, tmp_path):
     state = torch.load(run / "checkpoint_last.pt", weights_only=True)
     state["model"]["encoder.lm_head.bias"][:] = torch.nan
     shutil.copytree(run, tmp_path / "broken")
     torch.save(state, tmp_path / "broken" / "checkpoint_last.pt")
     chosen = settings(tmp_path, benchmark="blimp", checkpoints=[run, tmp_path / "broken"], limit=1)
-    with pytest.raises(ValueError, match=r"broken: The model's answer for text 1 is NaN"):
+    with pytest.raises(ValueError, match=r"broken/checkpoint_last.pt: encoder.lm_head.bias holds NaN"):
         evaluate_pairs(chosen)
 
 

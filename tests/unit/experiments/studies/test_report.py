@@ -12,7 +12,6 @@ from roberta_plugin.cli import main
 from roberta_plugin.experiments.studies.report import (
     _draw_probe,
     pair_table,
-    plain,
     result_table,
     show,
     standings,
@@ -20,6 +19,7 @@ from roberta_plugin.experiments.studies.report import (
 )
 from roberta_plugin.experiments.studies.settings import read_study
 from roberta_plugin.experiments.studies.statistics import compare
+from roberta_plugin.json_files import plain
 from tests.tiny_study import write_study
 
 

@@ -51,6 +51,25 @@ def test_labels_are_listed_in_the_folder_and_shown(prepare_table):
     assert any(line.startswith("label: neg ") for line in describe(prepared, prepared.split("train"), num_samples=0))
 
 
+def test_each_example_of_every_split_has_the_label_of_its_row(prepare_table):
+    """A development set in another order than its labels would choose a wrong model, and say nothing."""
+    rows = [
+        {"text": f"text {number}", "label": ("neg", "none", "pos")[number * number % 7 % 3]} for number in range(60)
+    ]
+    prepared = prepare_table(rows=rows, valid_share=0.3)
+    for name in ("train", "valid"):
+        split = prepared.split(name)
+        labels = [prepared.settings["labels"][index] for index in split.columns["label"].tolist()]
+        assert labels != labels[::-1]
+        assert labels == [rows[int(record["id"]) - 2]["label"] for record in split.records()]
+        of_rows = [rows[int(record["id"]) - 2]["text"] for record in split.records()]
+        texts = [prepared.tokenizer.encode(text) for text in of_rows]
+        to_model = prepared.vocabulary.tokenizer_to_model(prepared.tokenizer)
+        assert [split.sequences[place][1:-1].tolist() for place in range(len(split))] == [
+            to_model[ids].tolist() for ids in texts
+        ]
+
+
 def test_weights_of_labels_are_given_by_name_or_by_a_table(prepare_table, tmp_path, tokenizer):
     table = write_csv(tmp_path / "weights.csv", [{"label": "pos", "weight": 0.5}, {"label": "neg", "weight": 3}])
     for number, words in enumerate([("pos=0.5", "neg=3"), (str(table),)]):
