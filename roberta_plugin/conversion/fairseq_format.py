@@ -40,7 +40,8 @@ from roberta_plugin.conversion.model_files import (
 )
 from roberta_plugin.conversion.number_scale import on_scale_of_labels
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary
-from roberta_plugin.data.tokenizers import KINDS
+from roberta_plugin.data.tokenizers import FILES
+from roberta_plugin.data.tokenizers.additions import additions_of, base_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -63,7 +64,7 @@ MODEL = "model.pt"
 ADAPTERS = "adapters"  # entry of a portable model: what was added to its weights, by `adapters.merge`
 NOTE = "NOTE"
 FAIRSEQS_EPSILON = 1e-5  # of layer norms
-_TAKEN = {MODEL, "dict.txt", NOTE, *(name for files, _ in KINDS for name in files)}
+_TAKEN = {MODEL, "dict.txt", NOTE, *FILES}
 _KEPT_OF_TASK = (str, int, float, bool)
 
 
@@ -244,7 +245,7 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     All classification heads go along, as in roberta.large.mnli; fairseq's hub registers them by name.
 
     Raises:
-        ValueError: for heads, or another epsilon of layer norms, than fairseq's RoBERTa can have.
+        ValueError: for heads, another epsilon of layer norms, or added tokens, which fairseq's RoBERTa cannot have.
     """
     if any(name.startswith((SPAN, TOKEN)) for name in model.parameters):
         raise ValueError(
@@ -254,6 +255,14 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
         raise ValueError(
             f"{model.path} chooses the sentences of summaries, and fairseq's RoBERTa has no such head: use --to "
             "huggingface --head masked_lm for the encoder, or the checkpoint itself."
+        )
+    tokens, add_prefix_space = additions_of(model.tokenizer)
+    if tokens or add_prefix_space:
+        named = ", ".join(repr(token.content) for token in tokens[:5]) + (", ..." if len(tokens) > 5 else "")
+        what = f"has added tokens ({named})" if tokens else "puts a space in front of texts (add_prefix_space)"
+        raise ValueError(
+            f"The tokenizer of {model.path} {what}, which fairseq's tokenizers cannot: use --to huggingface or --to "
+            "onnx."
         )
     epsilon = model.state["cfg"]["model"].get("layer_norm_eps", FAIRSEQS_EPSILON)
     if epsilon != FAIRSEQS_EPSILON:
@@ -336,9 +345,10 @@ def write_words(model: PortableModel, folder: Path) -> None:
     """Write dict.txt and the tokenizer's files into a folder."""
     model.vocabulary.save(folder / "dict.txt")
     model.tokenizer.save(folder)
-    if isinstance(model.tokenizer, ByteLevelBpe):  # fairseq finds these two by itself, with bpe="hf_byte_bpe"
-        pieces = {piece: number for number, piece in enumerate(model.tokenizer.pieces)}
-        write_pieces(pieces, model.tokenizer.merges, folder)
+    tokenizer = base_of(model.tokenizer)
+    if isinstance(tokenizer, ByteLevelBpe):  # fairseq finds these two by itself, with bpe="hf_byte_bpe"
+        pieces = {piece: number for number, piece in enumerate(tokenizer.pieces)}
+        write_pieces(pieces, tokenizer.merges, folder)
 
 
 def _note(model: PortableModel) -> str:
