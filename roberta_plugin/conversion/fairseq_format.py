@@ -14,6 +14,7 @@ Shapes: D model dimension.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.convert import Layout
+from roberta_plugin.conversion.fields import check_fairseq
 from roberta_plugin.conversion.heads import choose_head, labels_of
 from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
 from roberta_plugin.conversion.model_files import (
@@ -41,6 +43,7 @@ from roberta_plugin.conversion.model_files import (
 from roberta_plugin.conversion.number_scale import on_scale_of_labels
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary
 from roberta_plugin.data.tokenizers import FILES
+from roberta_plugin.data.tokenizers.additions import FILE as ADDITIONS
 from roberta_plugin.data.tokenizers.additions import additions_of, base_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
@@ -59,6 +62,8 @@ from roberta_plugin.models.checkpoints.names import (
     from_older_fairseq,
     saved_options,
 )
+
+logger = logging.getLogger(__name__)
 
 MODEL = "model.pt"
 ADAPTERS = "adapters"  # entry of a portable model: what was added to its weights, by `adapters.merge`
@@ -102,7 +107,15 @@ def read_files(
         if data is not None or not (folder / "data" / "dict.txt").is_file():
             raise
         dictionary = folder / "data" / "dict.txt"  # after `roberta finetune`, if its folder was moved
+    for note in check_fairseq(state, checkpoint):
+        logger.warning(note)
     found = find_tokenizer(checkpoint, dictionary, tokenizer)
+    trained_with = identity.of_checkpoint(state).get("tokenizer") or {}
+    if ADDITIONS in (trained_with.get("sha256") or {}) and not any(additions_of(found)):
+        raise FileNotFoundError(
+            f"{checkpoint} was trained with added tokens, and beside the tokenizer of {dictionary} there is no "
+            f"{ADDITIONS}, which holds them: copy it from where the model comes from."
+        )
     return CheckpointFiles(checkpoint, state, dictionary, Vocabulary.load(dictionary), found)
 
 
@@ -258,8 +271,8 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
         )
     tokens, add_prefix_space = additions_of(model.tokenizer)
     if tokens or add_prefix_space:
-        named = ", ".join(repr(token.content) for token in tokens[:5]) + (", ..." if len(tokens) > 5 else "")
-        what = f"has added tokens ({named})" if tokens else "puts a space in front of texts (add_prefix_space)"
+        contents = ", ".join(repr(token.content) for token in tokens[:5]) + (", ..." if len(tokens) > 5 else "")
+        what = f"has added tokens ({contents})" if tokens else "puts a space in front of texts (add_prefix_space)"
         raise ValueError(
             f"The tokenizer of {model.path} {what}, which fairseq's tokenizers cannot: use --to huggingface or --to "
             "onnx."

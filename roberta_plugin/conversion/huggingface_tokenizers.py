@@ -13,6 +13,10 @@ special symbols, unless it is called with split_special_tokens=True. With Senten
 of two equally probable ways to cut a word tokenizers may choose another one, and it loses marks where a letter has
 several.
 
+Added tokens, other than the special symbols, and add_prefix_space become a `TokenizerWithAdditions`. Its ids are those
+of transformers 5, whose classes make the steps of tokenizer.json anew; `tokenizers` alone may follow others. What
+becomes of each field of the files is in the tables of `fields`.
+
 `<mask>` takes the space before it along (lstrip), as in pretraining and in our hub: "end <mask>" is `end`, `<mask>`,
 not `end`, a space, `<mask>`. A model that was imported with a tokenizer without lstrip keeps that.
 
@@ -37,6 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.conversion.fields import SHORTEST, check_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers.additions import (
     AddedToken,
@@ -81,6 +86,8 @@ class FoundTokenizer(NamedTuple):
     notes: tuple[str, ...] = ()
     mask_keeps_space: bool = False
     """Whether the space before <mask> is a separate token, because <mask> has no lstrip."""
+    max_length: int | None = None
+    """Most tokens of a sequence, by the settings of the tokenizer."""
 
 
 def model_type_of(model: PortableModel) -> str:
@@ -304,17 +311,21 @@ def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
         ValueError: if they describe a tokenizer that is not RoBERTa's, XLM-R's or CamemBERT's.
     """
     path = folder / TOKENIZER
+    notes = tuple(check_tokenizer(folder))
+    length = _object(folder / TOKENIZER_CONFIG).get("model_max_length")
+    max_length = int(length) if isinstance(length, int | float) and SHORTEST <= length < 1 << 20 else None
     try:
         if path.is_file():
             content = _object(path)
             kind = (content.get("model") or {}).get("type")
             if kind == "BPE":
-                _check_byte_level(content)
                 pieces, merges = content["model"]["vocab"], [_pair(merge) for merge in content["model"]["merges"]]
                 found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols)
-                return _with_prefix_space(found, _has_prefix_space(folder, content))
+                return _with_prefix_space(found, _has_prefix_space(folder, content))._replace(
+                    notes=notes, max_length=max_length
+                )
             if kind == "Unigram":
-                return _unigram(content, folder, num_symbols)
+                return _unigram(content, folder, num_symbols)._replace(notes=notes, max_length=max_length)
             raise ValueError(f"its model is {kind!r}, and RoBERTa's are BPE and Unigram")
         if (folder / VOCABULARY).is_file() and (folder / MERGES).is_file():
             path = folder / VOCABULARY
@@ -322,10 +333,12 @@ def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
             merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
             pieces = _object(path)
             found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols)
-            return _with_prefix_space(found, _has_prefix_space(folder, {}))
+            return _with_prefix_space(found, _has_prefix_space(folder, {}))._replace(notes=notes, max_length=max_length)
         if (folder / SENTENCEPIECE_FILES[0]).is_file():
             path = folder / SENTENCEPIECE_FILES[0]
-            return _sentencepiece_alone(SentencePiece.load(folder), folder, num_symbols)
+            return _sentencepiece_alone(SentencePiece.load(folder), folder, num_symbols)._replace(
+                notes=notes, max_length=max_length
+            )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
             f"{path} is not a complete tokenizer ({type(error).__name__}: {error}): copy it again."
@@ -367,6 +380,8 @@ def _with_added(
     # Without flags, transformers gives <mask> lstrip in the classes of SentencePiece alone.
     keeps_space = not masks[-1] if masks else not isinstance(tokenizer, SentencePiece)
     for number, token in added.items():
+        if token.content == MASK and (token.rstrip or token.single_word):
+            raise ValueError(f"{MASK} has the flag rstrip or single_word, and RoBERTa's has neither")
         if _is_special(token.content):
             found[number] = token.content
             continue
@@ -401,6 +416,9 @@ def _in_order_of_gpt2(merges: Sequence[tuple[str, str]]) -> Iterator[str]:
 def _unigram(content: Mapping[str, Any], folder: Path, num_symbols: int) -> FoundTokenizer:
     pieces = [(str(piece), float(score)) for piece, score in content["model"]["vocab"]]
     found = {number: piece for number, (piece, _) in enumerate(pieces)}
+    unknown = content["model"].get("unk_id")
+    if found.get(unknown) != "<unk>":
+        raise ValueError(f"its model has unk_id {unknown}, which is {found.get(unknown)!r} and not <unk>")
     added = _read_added(folder, {piece: number for number, piece in found.items()})
     if (folder / SENTENCEPIECE_FILES[0]).is_file():
         tokenizer = SentencePiece.load(folder)
@@ -445,19 +463,7 @@ def _charsmap(content: Mapping[str, Any]) -> bytes:
     for step in normalizer.get("normalizers", [normalizer]):
         if step.get("type") == "Precompiled":
             return base64.b64decode(step["precompiled_charsmap"])
-        if step.get("type") not in (None, "Replace"):
-            raise ValueError(f"its normalizer has the step {step['type']}, which SentencePiece has not")
     return b""
-
-
-def _check_byte_level(content: Mapping[str, Any]) -> None:
-    """Refuse a BPE that is not on bytes, or normalizes text."""
-    before = content.get("pre_tokenizer") or {}
-    if before.get("type") != "ByteLevel" or content.get("normalizer"):
-        raise ValueError(
-            f"its text is prepared by {before.get('type')} and {(content.get('normalizer') or {}).get('type')}, and "
-            "RoBERTa's by ByteLevel alone"
-        )
 
 
 def _has_prefix_space(folder: Path, content: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -171,9 +172,9 @@ class TokenizerWithAdditions:
         return np.concatenate([np.empty(0, dtype=np.bool_), *found])
 
     def save(self, folder: Path) -> None:
-        """Write the files of the tokenizer itself, and tokenizer_additions.json."""
-        self.base.save(folder)
+        """Write tokenizer_additions.json, and then the tokenizer's own files, so that none is found without it."""
         write_text(folder / FILE, self._content)
+        self.base.save(folder)
 
     def description(self) -> dict[str, Any]:
         """That of the tokenizer itself, with the file that this adds."""
@@ -186,13 +187,14 @@ class TokenizerWithAdditions:
 
     def _parts(self, text: str) -> Iterator[_Part]:
         """Added tokens, and what is between them."""
-        if not self.tokens:
+        if not self.tokens or (not self._normalizes and not self._any_content.search(text)):
             found = [_Part(text, -1, 0, len(text))] if text else []
         else:
             encoded = self._finder.encode(text, add_special_tokens=False)
+            texts = encoded.tokens if self._normalizes else [text[slice(*span)] for span in encoded.offsets]
             found = [
-                _Part(token, self._ids_of_finder.get(index, -1), *span)
-                for token, index, span in zip(encoded.tokens, encoded.ids, encoded.offsets, strict=True)
+                _Part(part, self._ids_of_finder.get(index, -1), *span)
+                for part, index, span in zip(texts, encoded.ids, encoded.offsets, strict=True)
             ]
         for part in found:
             yield part._replace(text=f" {part.text}") if part.token < 0 and self._needs_space(part.text) else part
@@ -208,6 +210,16 @@ class TokenizerWithAdditions:
                 yield bool(is_own[run[0]]), ids[run]
 
     @cached_property
+    def _normalizes(self) -> bool:
+        """Whether the tokenizer itself changes a text before it looks for pieces."""
+        return isinstance(self.base, SentencePiece) and bool(self.base.charsmap)
+
+    @cached_property
+    def _any_content(self) -> re.Pattern[str]:
+        """Finds added tokens without their flags: most lines of a corpus have none, and need no more."""
+        return re.compile("|".join(re.escape(token.content) for token in self.tokens))
+
+    @cached_property
     def _base_starts(self) -> NDArray[np.bool_]:
         return self.base.word_starts()
 
@@ -216,9 +228,12 @@ class TokenizerWithAdditions:
         """A tokenizer of `tokenizers` that knows the added tokens alone: id 0 is a stretch of other text."""
         import tokenizers
 
-        finder = tokenizers.Tokenizer(tokenizers.models.Unigram([("<unk>", 0.0)], unk_id=0, byte_fallback=False))
-        if isinstance(self.base, SentencePiece) and self.base.charsmap:
+        if self._normalizes:  # slow, but it shows the normalized text
+            finder = tokenizers.Tokenizer(tokenizers.models.Unigram([("<unk>", 0.0)], unk_id=0, byte_fallback=False))
+            assert isinstance(self.base, SentencePiece)
             finder.normalizer = tokenizers.normalizers.Precompiled(self.base.charsmap)
+        else:
+            finder = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
         flags = [{name: value for name, value in asdict(token).items() if name != "is_piece"} for token in self.tokens]
         finder.add_tokens([tokenizers.AddedToken(**each) for each in flags])
         return finder
@@ -260,8 +275,9 @@ def base_of(tokenizer: Tokenizer) -> Tokenizer:
 
 def additions_of(tokenizer: Tokenizer) -> tuple[tuple[AddedToken, ...], bool]:
     """The added tokens of a tokenizer, and whether it puts a space in front of texts."""
-    has_some = isinstance(tokenizer, TokenizerWithAdditions)
-    return (tokenizer.tokens, tokenizer.add_prefix_space) if has_some else ((), False)
+    if not isinstance(tokenizer, TokenizerWithAdditions):
+        return (), False
+    return tokenizer.tokens, tokenizer.add_prefix_space
 
 
 def pieces_of(tokenizer: Tokenizer) -> Sequence[str]:

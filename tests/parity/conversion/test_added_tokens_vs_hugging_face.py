@@ -1,5 +1,6 @@
 """Added tokens of transformers' tokenizers, and the space in front of texts: equal ids here, and on the way back."""
 
+import json
 import pickle
 import shutil
 
@@ -15,9 +16,10 @@ from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, read
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.additions import additions_of
+from roberta_plugin.data.tokenizers.additions import FILE, additions_of
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.identity import MASK_KEEPS_SPACE
+from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.json_files import write_json
 from tests.hugging_face import import_transformers
@@ -229,6 +231,21 @@ def test_a_model_with_added_tokens_answers_the_same_on_all_roads(exports, kind, 
     lines = MmapTokens(tmp_path / "bin" / "train")
     assert [lines[number].tolist() for number in range(3)] == [ids[1:] for ids in wanted[:3]]
     assert load_tokenizer(tmp_path / "bin").description() == load_tokenizer(tmp_path / "ours").description()
+
+    rows = "".join(f"{json.dumps({'text': text, 'label': text[:4]})}\n" for text in texts[:3] * 4)
+    (tmp_path / "table.jsonl").write_text(rows)
+    tables = [each for split in ("--train", "--valid") for each in (split, str(tmp_path / "table.jsonl"))]
+    prepare = ["prepare", "custom", *tables, "--tokenizer", str(tmp_path / "ours")]
+    assert main([*prepare, "--output-dir", str(tmp_path / "prepared")]) == 0
+    prepared = Prepared.open(tmp_path / "prepared")
+    sequences = prepared.split("train").sequences
+    assert [sequences[number].tolist() for number in range(3)] == wanted[:3]
+    assert prepared.tokenizer.description() == load_tokenizer(tmp_path / "ours").description()
+
+    shutil.copytree(tmp_path / "ours", tmp_path / "lost")
+    (tmp_path / "lost" / FILE).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"no {FILE}, which holds them: copy it"):
+        RobertaHub.from_pretrained(tmp_path / "lost")
 
     capsys.readouterr()
     assert main(["export", str(tmp_path / "ours"), "--to", "fairseq", "--output-dir", str(tmp_path / "fairseq")]) == 2
