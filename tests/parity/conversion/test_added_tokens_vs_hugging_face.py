@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Tokenizer
 
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.fairseq_format import write_words
@@ -94,6 +94,8 @@ def check_all_roads(folder, theirs, tmp_path):
     assert ids_here(pickle.loads(pickle.dumps(ours)), vocabulary, TEXTS) == wanted
     back = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
     assert their_ids(back, TEXTS) == wanted
+    alone = Tokenizer.from_file(str(tmp_path / "back" / "tokenizer.json"))
+    assert [alone.encode(text, add_special_tokens=False).ids for text in TEXTS] == wanted
     theirs_added = {
         number: token for number, token in theirs.added_tokens_decoder.items() if number > 3 and str(token) != "<mask>"
     }
