@@ -62,7 +62,8 @@ def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy
         elif field.allowed is not None and not any(_is_same(value, one) for one in field.allowed):
             if field.is_refused:
                 listed = " or ".join(repr(one) for one in field.allowed if one is not None)
-                raise ValueError(f"{where}: {name} is {value!r:.80}, and only {listed} is read here. {remedy}")
+                read = f"only {listed} is" if listed else "no value is"
+                raise ValueError(f"{where}: {name} is {value!r:.80}, and {read} read here. {remedy}")
             notes.append(f"{where}: {name} is {value!r:.80}, which is not followed: {field.reason}.")
     if unknown:
         notes.append(f"{where} has fields that are not known here, and without effect: {', '.join(unknown)}.")

@@ -133,7 +133,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     known = {field.name for field in fields(FastRobertaConfig)} if name in OUR_MODELS else None
     # Until 2020 the options of all parts of a training are in one place; no others of them describe the model.
     own = {option: value for option, value in saved.items() if option in FAIRSEQ}
-    check_fields(own, FAIRSEQ, path, remedy="Train such a model with fairseq alone.")
+    check_fields(own, FAIRSEQ, path, remedy="Use it with fairseq alone.")
     options = {
         option: _checked(path, option, saved[option])
         for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING)
