@@ -27,7 +27,7 @@ The layers, top to bottom; a module imports only from layers below it:
     stop_signals          SIGINT and SIGTERM           files        atomic writing
     machine               usable cores                 progress     bars and log lines
     locks                 flock                        signs_of_life  heartbeats: missing ranks, stragglers
-    extras                optional packages
+    extras                optional packages         foreign_fields  other programs' files: what becomes of each field
     fairseq_import        without side effects         pictures       PNG files
     settings              dataclasses from texts, and their options
     tables                CSV, TSV, JSON Lines, Parquet -> rows

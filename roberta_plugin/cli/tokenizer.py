@@ -10,6 +10,7 @@ from roberta_plugin.cli.interrupts import call_in_child, terminated_like_interru
 from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary
 from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.additions import base_of
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.training import TokenizerSettings, train_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -98,10 +99,11 @@ def show_tokens(folder: Path, text: str) -> int:
     """Print the tokens of a text with their ids."""
     tokenizer, vocabulary = load_tokenizer(folder), Vocabulary.load(folder / "dict.txt")
     to_model = vocabulary.tokenizer_to_model(tokenizer)
+    base = base_of(tokenizer)
     print("tokenizer id   model id   token")
     for index in tokenizer.encode(text):
         token = repr(tokenizer.decode([index]))
-        if "\ufffd" in token and isinstance(tokenizer, ByteLevelBpe):
-            token = f"'{tokenizer.decode([index], errors='backslashreplace')}'"  # bytes of a character, such as \xc3
+        if "\ufffd" in token and isinstance(base, ByteLevelBpe) and index < len(base.symbols):
+            token = f"'{base.decode([index], errors='backslashreplace')}'"  # bytes of a character, such as \xc3
         print(f"{index:>12}   {to_model[index]:>8}   {token}")
     return 0

@@ -12,6 +12,7 @@ fairseq_format           checkpoints of any year, archives           <-> portabl
 huggingface              a folder of Hugging Face                    <-> portable, by these parts:
 huggingface_model        config.json, names of parameters            <-> options, our names
 huggingface_tokenizers   tokenizer.json and its like                 <-> tokenizers, ids of symbols
+fields                   what becomes of each field of these files
 peft_adapter             low-rank adapters of a model                <-> a folder of peft
 onnx_model               portable                                    ->  model.onnx
 onnx_runner              such a folder                               ->  a model for the hub

@@ -173,11 +173,13 @@ def _notes_on_decisions(model: PortableModel, to: Format) -> list[str]:
 
 def _notes_on_white_space(model: PortableModel, to: Format) -> list[str]:
     """What the model reads of white space, and the tokenizer of a format cannot express."""
+    from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
+
     if model.white_space == "spaces":
         return ["Questions are read without white space at their ends, which other programs keep: write them so."]
-    if to in ("fairseq", "peft") and model.white_space != "kept":
+    if model.white_space != "kept" and (to in ("fairseq", "peft") or not leaves_out_space(model.tokenizer)):
         inside = ", and with one space for any other" if model.white_space == "one_line" else ""
-        other = {"fairseq": "fairseq", "peft": "the tokenizer of the other model"}[to]
+        other = {"fairseq": "fairseq", "peft": "the tokenizer of the other model"}.get(to, "the exported tokenizer")
         return [f"Texts are read without white space at their ends{inside}, which {other} keeps: write them so."]
     return []
 

@@ -14,6 +14,7 @@ Shapes: D model dimension.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import REMEDY, load_state
 from roberta_plugin.conversion.convert import Layout
+from roberta_plugin.conversion.fields import check_fairseq
 from roberta_plugin.conversion.heads import choose_head, labels_of
 from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
 from roberta_plugin.conversion.model_files import (
@@ -41,7 +43,9 @@ from roberta_plugin.conversion.model_files import (
 )
 from roberta_plugin.conversion.number_scale import on_scale_of_labels
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary
-from roberta_plugin.data.tokenizers import KINDS
+from roberta_plugin.data.tokenizers import FILES
+from roberta_plugin.data.tokenizers.additions import FILE as ADDITIONS
+from roberta_plugin.data.tokenizers.additions import additions_of, base_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -60,11 +64,13 @@ from roberta_plugin.models.checkpoints.names import (
     saved_options,
 )
 
+logger = logging.getLogger(__name__)
+
 MODEL = "model.pt"
 ADAPTERS = "adapters"  # entry of a portable model: what was added to its weights, by `adapters.merge`
 NOTE = "NOTE"
 FAIRSEQS_EPSILON = 1e-5  # of layer norms
-_TAKEN = {MODEL, "dict.txt", NOTE, *(name for files, _ in KINDS for name in files)}
+_TAKEN = {MODEL, "dict.txt", NOTE, *FILES}
 _KEPT_OF_TASK = (str, int, float, bool)
 
 
@@ -102,7 +108,15 @@ def read_files(
         if data is not None or not (folder / "data" / "dict.txt").is_file():
             raise
         dictionary = folder / "data" / "dict.txt"  # after `roberta finetune`, if its folder was moved
+    for note in check_fairseq(state, checkpoint):
+        logger.warning(note)
     found = find_tokenizer(checkpoint, dictionary, tokenizer)
+    trained_with = identity.of_checkpoint(state).get("tokenizer") or {}
+    if ADDITIONS in (trained_with.get("sha256") or {}) and not any(additions_of(found)):
+        raise FileNotFoundError(
+            f"{checkpoint} was trained with added tokens, and beside the tokenizer of {dictionary} there is no "
+            f"{ADDITIONS}, which holds them: copy it from where the model comes from."
+        )
     return CheckpointFiles(checkpoint, state, dictionary, Vocabulary.load(dictionary), found)
 
 
@@ -253,7 +267,7 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     All classification heads go along, as in roberta.large.mnli; fairseq's hub registers them by name.
 
     Raises:
-        ValueError: for heads, or another epsilon of layer norms, than fairseq's RoBERTa can have.
+        ValueError: for heads, another epsilon of layer norms, or added tokens, which fairseq's RoBERTa cannot have.
     """
     if any(name.startswith((SPAN, TOKEN)) for name in model.parameters):
         raise ValueError(
@@ -263,6 +277,14 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
         raise ValueError(
             f"{model.path} chooses the sentences of summaries, and fairseq's RoBERTa has no such head: use --to "
             "huggingface --head masked_lm for the encoder, or the checkpoint itself."
+        )
+    tokens, add_prefix_space = additions_of(model.tokenizer)
+    if tokens or add_prefix_space:
+        contents = ", ".join(repr(token.content) for token in tokens[:5]) + (", ..." if len(tokens) > 5 else "")
+        what = f"has added tokens ({contents})" if tokens else "puts a space in front of texts (add_prefix_space)"
+        raise ValueError(
+            f"The tokenizer of {model.path} {what}, which fairseq's tokenizers cannot: use --to huggingface or --to "
+            "onnx."
         )
     epsilon = model.state["cfg"]["model"].get("layer_norm_eps", FAIRSEQS_EPSILON)
     if epsilon != FAIRSEQS_EPSILON:
@@ -345,9 +367,10 @@ def write_words(model: PortableModel, folder: Path) -> None:
     """Write dict.txt and the tokenizer's files into a folder."""
     model.vocabulary.save(folder / "dict.txt")
     model.tokenizer.save(folder)
-    if isinstance(model.tokenizer, ByteLevelBpe):  # fairseq finds these two by itself, with bpe="hf_byte_bpe"
-        pieces = {piece: number for number, piece in enumerate(model.tokenizer.pieces)}
-        write_pieces(pieces, model.tokenizer.merges, folder)
+    tokenizer = base_of(model.tokenizer)
+    if isinstance(tokenizer, ByteLevelBpe):  # fairseq finds these two by itself, with bpe="hf_byte_bpe"
+        pieces = {piece: number for number, piece in enumerate(tokenizer.pieces)}
+        write_pieces(pieces, tokenizer.merges, folder)
 
 
 def _note(model: PortableModel) -> str:

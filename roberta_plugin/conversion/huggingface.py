@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
+from roberta_plugin.conversion.fields import check_config, vectors_of
 from roberta_plugin.conversion.heads import MASKED_LM, Head
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
@@ -129,11 +130,13 @@ def read_huggingface(path: Path) -> PortableModel:
     config = read_config(folder)
     where = folder / CONFIG
     options = from_config(config, where)
+    vectors, notes = vectors_of(folder)
+    notes += check_config(config, where)
     head, labels = head_of(config, where)
     weights = with_base_prefix(read_weights(folder, file=file))
     _check_words(weights, config, where)
     found = read_tokenizer(folder, num_symbols=config["vocab_size"])
-    notes = list(found.notes)
+    notes += found.notes
     is_bare = head is None
     head = head or Head(kind=MASKED_LM, name=MASKED_LM)
     symbols = on_the_other_side(found.vocabulary.symbols)
@@ -143,6 +146,9 @@ def read_huggingface(path: Path) -> PortableModel:
         raise ValueError(f"{path}: {error}") from error
     _check_sizes(parameters, options, where)
     check_vocabulary(len(parameters[TOKENS]), found.vocabulary, path=path, vocabulary_path=folder)
+    types = merged.get("token_types")
+    if types is not None and not bool((types == types[0]).all()):
+        notes.append("Its token types differ. All tokens are of the first one here; the others are kept for exports.")
     made_anew = _complete(parameters, head, is_tied=not options["untie_weights_roberta"])
     if made_anew:
         lacks_all = is_bare or head.kind == MASKED_LM  # or most of its own head
@@ -152,8 +158,10 @@ def read_huggingface(path: Path) -> PortableModel:
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
         data_task = "squad1"
     trained, remembered = remembered_training(config, where)
-    settings = {"max_length": options["max_positions"], **settings, **remembered, **remembered_layout(config, where)}
+    length = min(options["max_positions"], found.max_length or options["max_positions"])
+    settings = {"max_length": length, **settings, **remembered, **remembered_layout(config, where)}
     settings |= remembered_vectors(config, where)
+    settings |= {**vectors, **({"max_length": min(length, vectors.get("max_length", length))} if vectors else {})}
     if "kind" in settings:
         settings["labels"] = list(labels)
     task: dict[str, Any] = {"_name": name, "max_positions": options["max_positions"]}

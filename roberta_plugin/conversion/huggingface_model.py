@@ -8,7 +8,7 @@ embeddings have a token type, one vector that is added to every position; ours h
 positions. CamemBERT numbers <s> and </s> differently from fairseq (`huggingface_tokenizers`). Tied parameters are in
 our state dicts twice, in their files once. Tensors are shared where nothing in them changes.
 
-Shapes: V vocabulary, P rows of positions, D model dimension.
+Shapes: V vocabulary, P rows of positions, T token types, D model dimension.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ _THEIR_EPSILON = 1e-12  # of layer norms, where config.json does not name it
 REMEMBERED = "fine_tuned_on"
 TEXTS = "text_layout"  # likewise: the `TextLayout` of a model that does not cut long texts at their end
 VECTORS = "embedding"  # likewise: how a model of trained vectors makes one of the features of a text
+_VECTORS = ("pooling", "normalize", "max_length")
 _LENGTHS = ("max_length", "question_length", "doc_stride")
 _KINDS = (*sorted({task.kind for task in GLUE_TASKS.values()}), "tagging")
 _WORDS = {"kind": _KINDS, "order": ("passage", "question")}
@@ -118,7 +119,7 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         "hidden_act": options["activation_fn"],
         "vocab_size": len(model.vocabulary),
         "max_position_embeddings": options["max_positions"] + ROWS_BEFORE_POSITIONS,
-        "type_vocab_size": 1,
+        "type_vocab_size": len(_token_types(model.state)),
         "layer_norm_eps": options.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps),
         "initializer_range": 0.02,
         "position_embedding_type": "absolute",
@@ -146,8 +147,8 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         config[identity.DECISIONS] = model.decides_by
     if model.text_layout.long_texts is not None:
         config[TEXTS] = asdict(model.text_layout)
-    if settings.get("kind") == "embedding":
-        config[VECTORS] = {name: settings[name] for name in ("pooling", "normalize", "max_length")}
+    if all(name in settings for name in _VECTORS):
+        config[VECTORS] = {name: settings[name] for name in _VECTORS}
     return config
 
 
@@ -188,7 +189,7 @@ def remembered_vectors(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """
     if (entry := config.get(VECTORS)) is None:
         return {}
-    is_ours = isinstance(entry, dict) and entry.keys() == {"pooling", "normalize", "max_length"}
+    is_ours = isinstance(entry, dict) and entry.keys() == set(_VECTORS)
     if not (
         is_ours
         and entry["pooling"] in get_args(Pooling)
@@ -225,18 +226,6 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path}: the model_type is {found!r}, which is not read: only {', '.join(MODEL_TYPES)} are RoBERTa."
         )
-    required = {
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "add_cross_attention": False,
-        "pad_token_id": 1,
-    }
-    for name, wanted in required.items():
-        if config.get(name, wanted) != wanted:
-            raise ValueError(
-                f"{path}: {name} is {config[name]!r}, and RoBERTa here has {wanted!r}: such a model cannot be read. "
-                "Use it with transformers, or start from another."
-            )
     for name in (*_SIZES, "vocab_size", "max_position_embeddings"):
         value = config.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -329,6 +318,11 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
             "file again."
         )
     num_labels = len(names) or num_labels
+    if kind == "classification" and num_labels > 1 and config.get("problem_type") == "regression":
+        raise ValueError(
+            f"{path}: problem_type is 'regression' with {num_labels} numbers, and only one is read here. Use it with "
+            "transformers, or start from another."
+        )
     if kind == "classification":
         kind = "regression" if num_labels == 1 else of_problems.get(str(config.get("problem_type") or None), kind)
     labels = tuple(str(names[str(number)]) for number in range(num_labels) if str(number) in names)
@@ -369,11 +363,9 @@ def to_hugging_face(
         result["lm_head.bias"] = result["lm_head.decoder.bias"].clone()  # safetensors refuses shared memory
         if is_tied:
             del result["lm_head.decoder.bias"], result["lm_head.decoder.weight"]
-    words = result[WORDS]
-    result[TOKEN_TYPES] = words.new_zeros(1, words.size(1))
-    original = state.get(ORIGINAL)
-    if original and torch.equal(_added(original["positions"], original["token_types"]), state["model"][POSITIONS]):
-        result[THEIR_POSITIONS], result[TOKEN_TYPES] = original["positions"], original["token_types"]
+    result[TOKEN_TYPES] = _token_types(state)
+    if original := _original(state):
+        result[THEIR_POSITIONS] = original["positions"]
     if normalizes_before:
         return {re.sub(r"^roberta\.", f"{_PRE_NORM_PREFIX}.", name): value for name, value in result.items()}
     return result
@@ -412,8 +404,8 @@ def from_hugging_face(
             result[LM_WEIGHT] = result[TOKENS]
     merged: dict[str, Tensor] = {}
     types = with_base_prefix(state).get(TOKEN_TYPES)
-    if types is not None and bool(types[0].any()):
-        merged = {"positions": result[POSITIONS], "token_types": types[:1].clone()}
+    if types is not None and bool(types.any()):
+        merged = {"positions": result[POSITIONS], "token_types": types.clone()}
         result[POSITIONS] = _added(merged["positions"], merged["token_types"])
     result[VERSION] = torch.tensor([3.0])
     return result, merged
@@ -427,13 +419,26 @@ def with_base_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _added(positions: Tensor, token_types: Tensor) -> Tensor:
-    """Rows of positions (P, D) and the vector of the token type (1, D) -> their sums; rows 0 and 1 serve no token.
+    """Rows of positions (P, D) and vectors of token types (T, D) -> sums with the first; rows 0 and 1 serve no token.
 
     Sums of 16-bit numbers are kept in 32 bits, as their model computes them when it is loaded in fp32.
     """
     result = positions.to(torch.promote_types(positions.dtype, torch.float32), copy=True)
     result[2:] += token_types[0].to(result.dtype)
     return result
+
+
+def _original(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The parameters that an import merged, as they were; {} if there are none, or they have been trained since."""
+    found: dict[str, Tensor] = state.get(ORIGINAL) or {}
+    is_same = found and torch.equal(_added(found["positions"], found["token_types"]), state["model"][POSITIONS])
+    return found if is_same else {}
+
+
+def _token_types(state: Mapping[str, Any]) -> Tensor:
+    """The vectors of token types (T, D) on the other side: zero for the only one, if none were imported."""
+    words: Tensor = state["model"][TOKENS]
+    return _original(state).get("token_types", words.new_zeros(1, words.size(1)))
 
 
 def _head_table(head: Head) -> dict[str, str]:

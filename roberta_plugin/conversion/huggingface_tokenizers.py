@@ -17,6 +17,10 @@ A fine-tuned head reads no white space at the ends of a text (`kinds/records.py`
 byte-level BPE, by a normalizer in tokenizer.json; its class is then PreTrainedTokenizerFast, for RobertaTokenizer
 leaves normalizers out. SentencePiece has this rule itself.
 
+Added tokens, other than the special symbols, and add_prefix_space become a `TokenizerWithAdditions`. Its ids are those
+of transformers 5, whose classes make the steps of tokenizer.json anew; `tokenizers` alone may follow others. What
+becomes of each field of the files is in the tables of `fields`.
+
 `<mask>` takes the space before it along (lstrip), as in pretraining and in our hub: "end <mask>" is `end`, `<mask>`,
 not `end`, a space, `<mask>`. A model that was imported with a tokenizer without lstrip keeps that.
 
@@ -34,13 +38,23 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.conversion.fields import SHORTEST, check_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.data.tokenizers.additions import (
+    AddedToken,
+    additions_of,
+    base_of,
+    pieces_of,
+    symbol_of,
+    with_additions,
+)
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
@@ -51,6 +65,7 @@ from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.kinds.records import WhiteSpace
 
 TOKENIZER, VOCABULARY, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
+ADDED_TOKENS = "added_tokens.json"
 TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
 CLASSES = {"roberta": "RobertaTokenizer", "xlm-roberta": "XLMRobertaTokenizer", "camembert": "CamembertTokenizer"}
 _WITH_NORMALIZER = "PreTrainedTokenizerFast"
@@ -65,6 +80,7 @@ _SPECIAL_TOKENS = {
 }
 _SPECIAL_SYMBOLS = {*SPECIALS, MASK}
 _UNKNOWN_ID = 3
+_BYTES = frozenset(BYTE_CHARACTERS)
 _WORD_START = "\u2581"
 
 
@@ -76,6 +92,8 @@ class FoundTokenizer(NamedTuple):
     notes: tuple[str, ...] = ()
     mask_keeps_space: bool = False
     """Whether the space before <mask> is a separate token, because <mask> has no lstrip."""
+    max_length: int | None = None
+    """Most tokens of a sequence, by the settings of the tokenizer."""
 
 
 def model_type_of(model: PortableModel) -> str:
@@ -84,9 +102,10 @@ def model_type_of(model: PortableModel) -> str:
     Raises:
         ValueError: for character BPE, which transformers has no form for.
     """
-    if isinstance(model.tokenizer, ByteLevelBpe):
+    tokenizer = base_of(model.tokenizer)
+    if isinstance(tokenizer, ByteLevelBpe):
         return "roberta"
-    if isinstance(model.tokenizer, SentencePiece):
+    if isinstance(tokenizer, SentencePiece):
         return "camembert" if f"<s>{NOT_USED}" in model.vocabulary.symbols else "xlm-roberta"
     raise ValueError(
         f"The tokenizer of {model.path} is a {model.tokenizer.name}: it cuts words by Moses' rules, which the files of "
@@ -103,15 +122,19 @@ def write_tokenizer(
     Raises:
         ValueError: if transformers cannot give the same ids.
     """
-    if isinstance(model.tokenizer, ByteLevelBpe):
-        built = _write_byte_level_bpe(model.tokenizer, model.vocabulary, folder)
-        built.normalizer = _normalizer(white_space or model.white_space)
+    tokenizer = base_of(model.tokenizer)
+    _, add_prefix_space = additions_of(model.tokenizer)
+    added = {number: _added(symbol, model) for symbol, number in special_ids(model.vocabulary).items()}
+    added |= {number: _flags(token) for number, token in _ids_of_added(model).items()}
+    added = dict(sorted(added.items()))
+    if isinstance(tokenizer, ByteLevelBpe):
+        built = _write_byte_level_bpe(model, tokenizer, added, folder, add_prefix_space=add_prefix_space)
+        if leaves_out_space(model.tokenizer):
+            built.normalizer = _normalizer(white_space or model.white_space)
     else:
-        assert isinstance(model.tokenizer, SentencePiece)
-        built = _write_sentencepiece(model.tokenizer, model.vocabulary, folder)
-    ids = special_ids(model.vocabulary)
-    added = {ids[symbol]: _added(symbol, model) for symbol in sorted(ids, key=lambda symbol: ids[symbol])}
-    _save(built, list(added.values()), folder)
+        assert isinstance(tokenizer, SentencePiece)
+        built = _write_sentencepiece(tokenizer, model.vocabulary, added, folder)
+    _save(built, added, folder)
     special_tokens = {**_SPECIAL_TOKENS, "mask_token": {"__type": "AddedToken", **_added(MASK, model)}}
     config = {
         "tokenizer_class": (
@@ -119,7 +142,7 @@ def write_tokenizer(
         ),
         "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": max_length,
-        "add_prefix_space": model_type != "roberta",
+        "add_prefix_space": add_prefix_space or model_type != "roberta",
         "clean_up_tokenization_spaces": False,
         **special_tokens,
         **({"errors": "replace", "trim_offsets": True} if model_type == "roberta" else {}),
@@ -172,15 +195,41 @@ def _added(symbol: str, model: PortableModel) -> dict[str, Any]:
     return {"content": symbol, **flags}
 
 
-def _write_byte_level_bpe(tokenizer: ByteLevelBpe, vocabulary: Vocabulary, folder: Path) -> Any:
+def _ids_of_added(model: PortableModel) -> dict[int, AddedToken]:
+    """The id on Hugging Face's side of each added token."""
+    tokens, _ = additions_of(model.tokenizer)
+    pieces, to_model = pieces_of(model.tokenizer), model.vocabulary.tokenizer_to_model(model.tokenizer).tolist()
+    numbers = dict(zip(pieces, to_model, strict=True))
+    order = changed_places(model.vocabulary.symbols)
+    found = {token.content: numbers[token.content] for token in tokens}
+    lost = [content for content, number in found.items() if number == model.vocabulary.unk_id]
+    if lost:
+        raise ValueError(_missing(lost, "tokenizer"))
+    return {found[token.content] if order is None else int(order[found[token.content]]): token for token in tokens}
+
+
+def _flags(token: AddedToken) -> dict[str, Any]:
+    return {name: value for name, value in asdict(token).items() if name != "is_piece"}
+
+
+def _write_byte_level_bpe(
+    model: PortableModel,
+    tokenizer: ByteLevelBpe,
+    added: Mapping[int, Mapping[str, Any]],
+    folder: Path,
+    *,
+    add_prefix_space: bool,
+) -> Any:
     """Write vocab.json and merges.txt; return the tokenizer of `tokenizers`."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
+    vocabulary = model.vocabulary
     back = vocabulary.model_to_tokenizer(tokenizer)
     ids: dict[str, int] = {}
     for number, symbol in enumerate(vocabulary.symbols):
         is_overwritten = number >= len(SPECIALS) and vocabulary.index(symbol) != number
-        piece = tokenizer.pieces[back[number]] if back[number] >= 0 and not is_overwritten else symbol
+        name = added[number]["content"] if number in added else symbol
+        piece = tokenizer.pieces[back[number]] if back[number] >= 0 and not is_overwritten else name
         ids[f"{piece}_{number}" if piece in ids else piece] = number
     missing = [piece for piece in tokenizer.pieces if piece not in ids]
     if missing:
@@ -188,13 +237,23 @@ def _write_byte_level_bpe(tokenizer: ByteLevelBpe, vocabulary: Vocabulary, folde
     built = Tokenizer(
         models.BPE(ids, tokenizer.merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
     )
-    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     built.decoder = decoders.ByteLevel()
     built.post_processor = processors.RobertaProcessing(
-        ("</s>", vocabulary.eos_id), ("<s>", vocabulary.bos_id), trim_offsets=True, add_prefix_space=False
+        ("</s>", vocabulary.eos_id), ("<s>", vocabulary.bos_id), trim_offsets=True, add_prefix_space=add_prefix_space
     )
     write_pieces(ids, tokenizer.merges, folder)
     return built
+
+
+def leaves_out_space(tokenizer: Tokenizer) -> bool:
+    """Whether an exported tokenizer can read white space as a head does.
+
+    SentencePiece does so itself. Byte-level BPE needs a normalizer, which sees only the parts of a text between added
+    tokens.
+    """
+    tokens, _ = additions_of(tokenizer)
+    return isinstance(base_of(tokenizer), SentencePiece) or not tokens
 
 
 def _normalizer(white_space: WhiteSpace) -> Any:
@@ -209,13 +268,28 @@ def _normalizer(white_space: WhiteSpace) -> Any:
     return normalizers.Sequence([*steps, normalizers.Strip()])
 
 
-def _write_sentencepiece(tokenizer: SentencePiece, vocabulary: Vocabulary, folder: Path) -> Any:
-    """Write the SentencePiece model; return the tokenizer of `tokenizers`."""
+def _write_sentencepiece(
+    tokenizer: SentencePiece, vocabulary: Vocabulary, added: Mapping[int, Mapping[str, Any]], folder: Path
+) -> Any:
+    """Write the SentencePiece model; return the tokenizer of `tokenizers`.
+
+    Added tokens are no pieces of it, or Unigram would find them within words, too: they take the ids after the pieces.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     proto = proto_of(tokenizer)
     scores = {piece.piece: piece.score for piece in proto.pieces[len(SPECIALS) - 1 :]}
     symbols = on_the_other_side(vocabulary.symbols)
+    own = {number for number, token in added.items() if token["content"] not in {*scores, *_SPECIAL_SYMBOLS}}
+    while own and len(symbols) - 1 in {*own, vocabulary.mask_id}:
+        own.discard(len(symbols) - 1)
+        symbols.pop()
+    if own:
+        named = ", ".join(repr(added[number]["content"]) for number in sorted(own))
+        raise ValueError(
+            f"The added tokens {named} have ids before pieces of the SentencePiece model, which the files of "
+            "transformers cannot express: extend the vocabulary before tokens are added."
+        )
     missing = sorted(scores.keys() - set(symbols))
     if missing:
         raise ValueError(_missing(missing, "SentencePiece model"))
@@ -256,10 +330,12 @@ def proto_of(tokenizer: SentencePiece) -> Any:
     return sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
 
 
-def _save(built: Any, added: Sequence[dict[str, Any]], folder: Path) -> None:
-    from tokenizers import AddedToken
+def _save(built: Any, added: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
+    import tokenizers
 
-    built.add_special_tokens([AddedToken(**token) for token in added])
+    for number, token in added.items():
+        (built.add_special_tokens if token["special"] else built.add_tokens)([tokenizers.AddedToken(**token)])
+        assert built.token_to_id(token["content"]) == number
     write_text(folder / TOKENIZER, built.to_str(pretty=True))
 
 
@@ -270,27 +346,34 @@ def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
         ValueError: if they describe a tokenizer that is not RoBERTa's, XLM-R's or CamemBERT's.
     """
     path = folder / TOKENIZER
+    notes = tuple(check_tokenizer(folder))
+    length = _object(folder / TOKENIZER_CONFIG).get("model_max_length")
+    max_length = int(length) if isinstance(length, int | float) and SHORTEST <= length < 1 << 20 else None
     try:
         if path.is_file():
             content = _object(path)
             kind = (content.get("model") or {}).get("type")
             if kind == "BPE":
-                _check_byte_level(content)
                 pieces, merges = content["model"]["vocab"], [_pair(merge) for merge in content["model"]["merges"]]
-                found = _byte_level_bpe({**pieces, **_added_ids(content)}, merges, num_symbols)
-                return found._replace(notes=_prefix_note(content), mask_keeps_space=_mask_keeps_space(content))
+                found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols)
+                return _with_prefix_space(found, _has_prefix_space(folder, content))._replace(
+                    notes=notes, max_length=max_length
+                )
             if kind == "Unigram":
-                return _unigram(content, folder, num_symbols)._replace(mask_keeps_space=_mask_keeps_space(content))
+                return _unigram(content, folder, num_symbols)._replace(notes=notes, max_length=max_length)
             raise ValueError(f"its model is {kind!r}, and RoBERTa's are BPE and Unigram")
         if (folder / VOCABULARY).is_file() and (folder / MERGES).is_file():
             path = folder / VOCABULARY
             lines = (folder / MERGES).read_text(encoding="utf-8").split("\n")
             merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
-            found = _byte_level_bpe(_object(path), merges, num_symbols)
-            return found._replace(mask_keeps_space=not _config_strips(folder))
+            pieces = _object(path)
+            found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols)
+            return _with_prefix_space(found, _has_prefix_space(folder, {}))._replace(notes=notes, max_length=max_length)
         if (folder / SENTENCEPIECE_FILES[0]).is_file():
             path = folder / SENTENCEPIECE_FILES[0]
-            return _sentencepiece_alone(SentencePiece.load(folder), num_symbols)
+            return _sentencepiece_alone(SentencePiece.load(folder), folder, num_symbols)._replace(
+                notes=notes, max_length=max_length
+            )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
             f"{path} is not a complete tokenizer ({type(error).__name__}: {error}): copy it again."
@@ -303,19 +386,55 @@ def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
     )
 
 
-def _byte_level_bpe(ids: Mapping[str, int], merges: Sequence[tuple[str, str]], num_symbols: int) -> FoundTokenizer:
+def _byte_level_bpe(
+    vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], added: Mapping[int, AddedToken], num_symbols: int
+) -> FoundTokenizer:
     """Pieces are numbered as in GPT-2's encoder.json: bytes, results of merges, others.
 
     Example: of the released roberta-base this makes GPT-2's own two files, and fairseq's dict.txt without its counts.
     """
+    ids = {**vocabulary, **{token.content: number for number, token in added.items() if _is_special(token.content)}}
     known = [piece for piece in _in_order_of_gpt2(merges) if piece in ids]
     others = sorted((set(ids) - set(known) - _SPECIAL_SYMBOLS), key=lambda piece: (ids[piece], piece))
-    listed = [piece for piece in others if not piece.startswith(MADE_UP)]
+    # Those of other characters than bytes have, which only an added token can find, are symbols alone.
+    listed = [piece for piece in others if not piece.startswith(MADE_UP) and _BYTES.issuperset(piece)]
     pieces = [*known, *listed]
-    tokenizer = ByteLevelBpe(pieces, merges)
-    found = {ids[symbol]: symbol for symbol in (*others, *_SPECIAL_SYMBOLS) if symbol in ids}
+    found = {ids[symbol]: symbol for symbol in _SPECIAL_SYMBOLS if symbol in ids}
+    found |= {ids[symbol]: symbol if symbol.startswith(MADE_UP) else symbol_of(symbol) for symbol in others}
     found |= {ids[piece]: str(number) for number, piece in enumerate(pieces) if ids[piece] != _UNKNOWN_ID}
-    return FoundTokenizer(tokenizer, vocabulary_of(with_gaps_filled(found, num_symbols)))
+    return _with_added(ByteLevelBpe(pieces, merges), found, added, num_symbols)
+
+
+def _with_added(
+    tokenizer: Tokenizer, symbol_by_id: Mapping[int, str], added: Mapping[int, AddedToken], num_symbols: int
+) -> FoundTokenizer:
+    """The tokenizer with the added tokens, and the symbol of each id (V), theirs included."""
+    pieces = set(pieces_of(tokenizer))
+    found, tokens = dict(symbol_by_id), []
+    masks = [token.lstrip for token in added.values() if token.content == MASK]
+    # Without flags, transformers gives <mask> lstrip in the classes of SentencePiece alone.
+    keeps_space = not masks[-1] if masks else not isinstance(tokenizer, SentencePiece)
+    for number, token in added.items():
+        if token.content == MASK and (token.rstrip or token.single_word):
+            raise ValueError(f"{MASK} has the flag rstrip or single_word, and RoBERTa's has neither")
+        if _is_special(token.content):
+            found[number] = token.content
+            continue
+        tokens.append(replace(token, is_piece=token.content in pieces))
+        found.setdefault(number, symbol_of(token.content))
+    vocabulary = vocabulary_of(on_the_other_side(with_gaps_filled(found, num_symbols)))
+    return FoundTokenizer(with_additions(tokenizer, tokens), vocabulary, mask_keeps_space=keeps_space)
+
+
+def _with_prefix_space(found: FoundTokenizer, add_prefix_space: bool) -> FoundTokenizer:
+    tokens, _ = additions_of(found.tokenizer)
+    tokenizer = with_additions(base_of(found.tokenizer), tokens, add_prefix_space=add_prefix_space)
+    return found._replace(tokenizer=tokenizer)
+
+
+def _is_special(content: str) -> bool:
+    """Whether a text is one of the model's special symbols, which our tokenizers do not look for in texts."""
+    return content.removesuffix(NOT_USED) in _SPECIAL_SYMBOLS
 
 
 def _in_order_of_gpt2(merges: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -332,18 +451,25 @@ def _in_order_of_gpt2(merges: Sequence[tuple[str, str]]) -> Iterator[str]:
 def _unigram(content: Mapping[str, Any], folder: Path, num_symbols: int) -> FoundTokenizer:
     pieces = [(str(piece), float(score)) for piece, score in content["model"]["vocab"]]
     found = {number: piece for number, (piece, _) in enumerate(pieces)}
-    found |= {number: piece for piece, number in _added_ids(content).items()}
-    vocabulary = vocabulary_of(on_the_other_side(with_gaps_filled(found, num_symbols)))
+    unknown = content["model"].get("unk_id")
+    if found.get(unknown) != "<unk>":
+        raise ValueError(f"its model has unk_id {unknown}, which is {found.get(unknown)!r} and not <unk>")
+    added = _read_added(folder, {piece: number for number, piece in found.items()})
     if (folder / SENTENCEPIECE_FILES[0]).is_file():
-        return FoundTokenizer(SentencePiece.load(folder), vocabulary)
-    return FoundTokenizer(SentencePiece(_sentencepiece_model(pieces, _charsmap(content))), vocabulary)
+        tokenizer = SentencePiece.load(folder)
+    else:
+        tokenizer = SentencePiece(_sentencepiece_model(pieces, _charsmap(content)))
+    return _with_added(tokenizer, found, added, num_symbols)
 
 
-def _sentencepiece_alone(tokenizer: SentencePiece, num_symbols: int) -> FoundTokenizer:
+def _sentencepiece_alone(tokenizer: SentencePiece, folder: Path, num_symbols: int) -> FoundTokenizer:
     """As XLM-R: pieces follow the special symbols; between them and <mask> there may be unused ids."""
     found = dict(enumerate([*SPECIALS, *tokenizer.symbols[len(CONTROLS) :]]))
-    found[num_symbols - 1] = MASK
-    return FoundTokenizer(tokenizer, vocabulary_of(with_gaps_filled(found, num_symbols)))
+    mask_id = len(found) if (folder / ADDED_TOKENS).is_file() else num_symbols - 1
+    added = _read_added(folder, {**{piece: number for number, piece in found.items()}, MASK: mask_id})
+    if not any(token.content == MASK for token in added.values()):
+        found[mask_id] = MASK
+    return _with_added(tokenizer, found, added, num_symbols)
 
 
 def _sentencepiece_model(pieces: Sequence[tuple[str, float]], charsmap: bytes) -> bytes:
@@ -372,56 +498,59 @@ def _charsmap(content: Mapping[str, Any]) -> bytes:
     for step in normalizer.get("normalizers", [normalizer]):
         if step.get("type") == "Precompiled":
             return base64.b64decode(step["precompiled_charsmap"])
-        if step.get("type") not in (None, "Replace"):
-            raise ValueError(f"its normalizer has the step {step['type']}, which SentencePiece has not")
     return b""
 
 
-def _check_byte_level(content: Mapping[str, Any]) -> None:
-    """Refuse a BPE that is not on bytes, or normalizes text."""
-    before = content.get("pre_tokenizer") or {}
-    if before.get("type") != "ByteLevel" or content.get("normalizer") not in _normalizers():
-        raise ValueError(
-            f"its text is prepared by {before.get('type')} and {(content.get('normalizer') or {}).get('type')}, and "
-            "RoBERTa's by ByteLevel alone"
-        )
+def _has_prefix_space(folder: Path, content: Mapping[str, Any]) -> bool:
+    """Whether texts get a space in front; the settings of transformers prevail over tokenizer.json, as there."""
+    step = content.get("pre_tokenizer") or {}
+    return bool(_object(folder / TOKENIZER_CONFIG).get("add_prefix_space", step.get("add_prefix_space")))
 
 
-def _normalizers() -> list[Any]:
-    """The normalizers that an export writes, as tokenizer.json has them."""
-    from tokenizers import Tokenizer, models
+def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
+    """The added tokens of a folder by their ids, from all files that can name them.
 
-    found: list[Any] = [None]
-    for white_space in get_args(WhiteSpace):
-        built = Tokenizer(models.BPE())
-        if (normalizer := _normalizer(white_space)) is not None:
-            built.normalizer = normalizer
-        found.append(json.loads(built.to_str())["normalizer"])
-    return found
+    Args:
+        ids: the id of each piece of the tokenizer itself.
+    """
+    config = _object(folder / TOKENIZER_CONFIG)
+    special_map = _object(folder / SPECIAL_TOKENS_MAP)
+    named = [
+        token
+        for source in (special_map, config)
+        for key, value in source.items()
+        if key in {*_SPECIAL_TOKENS, "mask_token", "additional_special_tokens", "extra_special_tokens"}
+        for token in (value if isinstance(value, list) else value.values() if _is_table(value) else [value])
+        if token
+    ]
+    special = {token["content"] if isinstance(token, dict) else token: token for token in named}
+    found: dict[str, tuple[int, AddedToken]] = {}
+    for content, number in _object(folder / ADDED_TOKENS).items():
+        found[content] = int(number), _added_token(content, special=content in special)
+    for token in _object(folder / TOKENIZER).get("added_tokens") or ():
+        found[str(token["content"])] = int(token["id"]), _added_token(token)
+    for number, token in (config.get("added_tokens_decoder") or {}).items():
+        found[str(token["content"])] = int(number), _added_token(token)
+    for content, token in special.items():
+        if isinstance(token, dict) and content not in found and content in ids:
+            found[content] = ids[content], _added_token(token, special=True)
+        elif content not in found and (content not in ids or not _is_special(content)):
+            after = max([*ids.values(), *(number for number, _ in found.values())], default=-1) + 1
+            found[content] = ids.get(content, after), _added_token(token, special=True)
+    return dict(sorted((number, token) for number, token in found.values()))
 
 
-def _prefix_note(content: Mapping[str, Any]) -> tuple[str, ...]:
-    if not (content.get("pre_tokenizer") or {}).get("add_prefix_space"):
-        return ()
-    return ("Its tokenizer puts a space in front of every text (add_prefix_space); ours does not: write it yourself.",)
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) and "content" not in value
 
 
-def _added_ids(content: Mapping[str, Any]) -> dict[str, int]:
-    return {str(token["content"]): int(token["id"]) for token in content.get("added_tokens") or ()}
-
-
-def _mask_keeps_space(content: Mapping[str, Any]) -> bool:
-    return any(token["content"] == MASK and not token["lstrip"] for token in content.get("added_tokens") or ())
-
-
-def _config_strips(folder: Path) -> bool:
-    """Whether the settings beside vocab.json give <mask> lstrip; without them it has none, as in transformers."""
-    found: list[Any] = []
-    for path in (folder / TOKENIZER_CONFIG, folder / SPECIAL_TOKENS_MAP):
-        content = _object(path)
-        found += [*(content.get("added_tokens_decoder") or {}).values(), content.get("mask_token")]
-    tokens = (token for token in found if isinstance(token, dict) and token.get("content") == MASK)
-    return next((bool(token.get("lstrip")) for token in tokens), False)
+def _added_token(token: Any, *, special: bool = False) -> AddedToken:
+    """An added token from its entry in a file; as a mere text, it has the flags that transformers gives it."""
+    if not isinstance(token, dict):
+        return AddedToken(str(token), special=special, normalized=not special)
+    names = ("lstrip", "rstrip", "single_word", "normalized", "special")
+    flags = {name: bool(token[name]) for name in names if name in token}
+    return AddedToken(str(token["content"]), **{"special": special, **flags})
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -447,13 +576,16 @@ def vocabulary_of(symbols: Sequence[str]) -> Vocabulary:
     return Vocabulary(Row(symbol, 1) for symbol in listed)
 
 
-def with_gaps_filled(symbol_of: dict[int, str], size: int) -> list[str]:
+def with_gaps_filled(symbols: Mapping[int, str], size: int) -> list[str]:
     """Symbols by their ids -> all `size` symbols; ids without one get fairseq's names for such.
 
     Example: {0: "a", 2: "b"}, 3 -> ["a", "madeupword0001", "b"].
     """
-    if symbol_of and max(symbol_of) >= size:
-        raise ValueError(f"the tokenizer has the id {max(symbol_of)}, and the model embeddings of {size:,} symbols")
-    if symbol_of and min(symbol_of) < 0:
-        raise ValueError(f"the tokenizer gives {symbol_of[min(symbol_of)]!r} the id {min(symbol_of)}, which is below 0")
-    return [symbol_of.get(number, f"{MADE_UP}{number:04}") for number in range(size)]
+    if symbols and max(symbols) >= size:
+        raise ValueError(
+            f"the tokenizer gives {symbols[max(symbols)]!r} the id {max(symbols)}, and the model has embeddings of "
+            f"{size:,} symbols: resize them with transformers (resize_token_embeddings), or remove the token"
+        )
+    if symbols and min(symbols) < 0:
+        raise ValueError(f"the tokenizer gives {symbols[min(symbols)]!r} the id {min(symbols)}, which is below 0")
+    return [symbols.get(number, f"{MADE_UP}{number:04}") for number in range(size)]

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
+from roberta_plugin.conversion.fields import check_adapter
 from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
 from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
 from roberta_plugin.conversion.huggingface_model import TRUNK, to_hugging_face, translate, with_base_prefix
@@ -25,7 +26,6 @@ from roberta_plugin.models.adapters import merge
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _TASKS = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "QuestionAnswering": "QUESTION_ANS"}
-# What changes the sum of weight and adapter, and the only value that is read.
 _PLAIN = {
     "peft_type": "LORA",
     "use_dora": False,
@@ -86,12 +86,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     if config is None or not path.is_file():
         missing = CONFIG if config is None else WEIGHTS
         raise FileNotFoundError(f"--adapter {folder} has no {missing}: name the folder that peft has written.")
-    for name, value in _PLAIN.items():
-        if (config.get(name) or value) != value:
-            raise ValueError(
-                f"{folder / CONFIG}: {name} is {config[name]!r}, and only {value!r} is read: merge it with peft, and "
-                "import the merged model."
-            )
+    notes = check_adapter(config, folder / CONFIG)
     scale = _scale_of(config, folder / CONFIG)
     parameters, head = dict(model.parameters), {}
     back = {theirs: ours for ours, theirs in TRUNK.items()}
@@ -115,7 +110,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
             raise ValueError("it has no adapters")
     except (KeyError, ValueError) as error:
         raise ValueError(f"{path} is not complete ({error}). {_ADVICE}") from error
-    model = replace(model, state={**model.state, "model": parameters})
+    model = replace(model, state={**model.state, "model": parameters}, notes=(*model.notes, *notes))
     return _with_head(model, head, path) if head else model
 
 
@@ -128,6 +123,11 @@ def _scale_of(config: Mapping[str, Any], path: Path) -> float:
 
 def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) -> PortableModel:
     """The model with the head of an adapter as its own."""
+    if whole := [name for name in weights if name.startswith("roberta.")]:
+        raise ValueError(
+            f"{path} has {', '.join(whole)} as a whole (modules_to_save), and only a head is read so: merge it with "
+            "peft, and import the merged model."
+        )
     out = weights.get("classifier.out_proj.weight", weights.get("classifier.weight"))
     if out is None:
         raise ValueError(

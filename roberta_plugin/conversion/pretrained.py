@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from roberta_plugin.data.tokenizers.base import Tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedModel:
@@ -37,7 +40,7 @@ class PretrainedModel:
         heads: the heads by name; `masked_lm` is one of them.
         trained_on: the model's record of its data, in the form of `finetuning/identity.py`.
         source: a checkpoint, an archive of fairseq, or a folder of Hugging Face.
-        notes: for the user, in sentences.
+        notes: for the user, in sentences; they are logged as warnings.
     """
 
     model: nn.Module
@@ -63,6 +66,8 @@ def open_pretrained(path: Path, *, data: Path | None = None) -> PretrainedModel:
 
     register()
     portable = read_any(path, data=data)
+    for note in portable.notes:
+        logger.warning(note)
     heads = heads_of(portable.state)
     return PretrainedModel(
         model=build(portable),

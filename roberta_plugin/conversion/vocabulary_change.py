@@ -73,7 +73,8 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
         tokenizer, vocabulary = load_tokenizer(settings.tokenizer), Vocabulary.load(settings.tokenizer / "dict.txt")
     else:
         tokenizer = extended(model.tokenizer, words)
-        vocabulary = model.vocabulary.extended(tokenizer.symbols[len(model.tokenizer.symbols) :])
+        known = set(model.tokenizer.symbols)
+        vocabulary = model.vocabulary.extended(symbol for symbol in tokenizer.symbols if symbol not in known)
     changed, change = with_vocabulary(model, tokenizer, vocabulary)
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:
@@ -135,6 +136,7 @@ class RowSource(NamedTuple):
 
 def row_sources(model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabulary) -> list[RowSource]:
     """Where each row (W) of the new vocabulary comes from."""
+    from roberta_plugin.data.tokenizers.additions import pieces_of
     from roberta_plugin.data.tokenizers.extending import text_of
     from roberta_plugin.data.vocabulary import MASK, SPECIALS
 
@@ -144,9 +146,9 @@ def row_sources(model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabula
         text_of(tokenizer),
         old.name == tokenizer.name,
     )
-    new_pieces, back = getattr(tokenizer, "pieces", tokenizer.symbols), vocabulary.model_to_tokenizer(tokenizer)
+    new_pieces, back = pieces_of(tokenizer), vocabulary.model_to_tokenizer(tokenizer)
     # Of byte-level BPE, symbols are only numbers, and a piece may be a part of a character, which is no text.
-    names = getattr(old, "pieces", old.symbols) if same_kind else map(text_of(old), range(len(old.symbols)))
+    names = pieces_of(old) if same_kind else map(text_of(old), range(len(old.symbols)))
     known = {name: number for name, number in zip(names, to_model, strict=True) if number != words.unk_id}
     sources = []
     for symbol, index in zip(vocabulary.symbols, back.tolist(), strict=True):

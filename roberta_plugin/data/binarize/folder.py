@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.tokenizers import KINDS, load_tokenizer
+from roberta_plugin.data.tokenizers import FILES, KINDS, load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.locks import try_lock, wait_for_lock
@@ -92,7 +92,7 @@ def lock_files(folder: Path, split: str) -> list[Path]:
 
 def leftovers(folder: Path, split: str) -> list[Path]:
     """Hidden files that a killed run left, of this split or shared by all splits; its locks are not among them."""
-    shared = ["dict.txt", "manifest.json", *(name for files, _ in KINDS for name in files)]
+    shared = ["dict.txt", "manifest.json", *FILES]
     names = [f"{split}.bin", f"{split}.idx", *shared]
     return [path for name in names for path in folder.glob(f".{name}.*.tmp")]
 

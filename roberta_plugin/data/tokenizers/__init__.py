@@ -4,6 +4,7 @@ base               the interface; tokens -> the characters that they cover
 byte_level_bpe     as in RoBERTa and GPT-2, with a fast engine
 sentencepiece      as in XLM-R
 character_bpe      on words, as in BERT
+additions          any of these with added tokens, as Hugging Face has them
 extending          a tokenizer, new words -> a tokenizer with tokens for them
 training           text files -> a sample of them -> a tokenizer
 """
@@ -14,7 +15,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from roberta_plugin.data.tokenizers import byte_level_bpe, character_bpe, sentencepiece
+from roberta_plugin.data.tokenizers import additions, byte_level_bpe, character_bpe, sentencepiece
 from roberta_plugin.data.tokenizers.base import Tokenizer
 
 # files of each kind, and the function that reads them
@@ -23,6 +24,8 @@ KINDS: tuple[tuple[tuple[str, ...], Callable[[Path], Tokenizer]], ...] = (
     (sentencepiece.FILES, sentencepiece.SentencePiece.load),
     (character_bpe.FILES, character_bpe.CharacterBpe.load),
 )
+FILES = (*(name for files, _ in KINDS for name in files), additions.FILE)
+"""Names of the files of all kinds."""
 
 
 def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
@@ -40,7 +43,7 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
             f"{folder} holds two tokenizers: {names}. Delete the files of the one that dict.txt does not belong to."
         )
     for _, load in found:
-        return load(folder)
+        return additions.load_additions(load(folder), folder)
     wanted = "; or ".join(" and ".join(files) for files, _ in KINDS)
     raise FileNotFoundError(
         f"No tokenizer in {folder}: looked for {wanted}. Name the folder that holds these files, or make them with "

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from roberta_plugin.data.tokenizers.additions import additions_of, base_of, with_additions
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, CharacterBpe
@@ -41,12 +42,19 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
             )
         if count > 1:
             raise ValueError(f"The new word {word!r} is given {count} times: give it once.")
-    if isinstance(tokenizer, ByteLevelBpe):
-        return _byte_level_bpe(tokenizer, words)
-    if isinstance(tokenizer, SentencePiece):
-        return _sentencepiece(tokenizer, words)
-    assert isinstance(tokenizer, CharacterBpe)
-    return _character_bpe(tokenizer, words)
+    tokens, add_prefix_space = additions_of(tokenizer)
+    for word in words:
+        if any(token.content == word for token in tokens):
+            _refuse_token(word, [word])
+    base = base_of(tokenizer)
+    if isinstance(base, ByteLevelBpe):
+        longer: Tokenizer = _byte_level_bpe(base, words)
+    elif isinstance(base, SentencePiece):
+        longer = _sentencepiece(base, words)
+    else:
+        assert isinstance(base, CharacterBpe)
+        longer = _character_bpe(base, words)
+    return with_additions(longer, tokens, add_prefix_space=add_prefix_space)
 
 
 def _byte_level_bpe(tokenizer: ByteLevelBpe, words: Sequence[str]) -> ByteLevelBpe:
@@ -150,6 +158,6 @@ def _unknown(word: str) -> ValueError:
 
 def text_of(tokenizer: Tokenizer) -> Callable[[int], str]:
     """The text that a tokenizer id stands for, with a space in front where it begins a word."""
-    if isinstance(tokenizer, ByteLevelBpe):
+    if isinstance(base_of(tokenizer), ByteLevelBpe):
         return lambda index: tokenizer.decode([index])
     return lambda index: tokenizer.symbols[index].replace(WORD_START, " ")

@@ -42,6 +42,14 @@ class SentencePiece:
         if tuple(self.symbols[:3]) != CONTROLS:
             raise ValueError(f"A SentencePiece model must begin with {' '.join(CONTROLS)}, got {self.symbols[:3]}.")
 
+    @cached_property
+    def charsmap(self) -> bytes:
+        """The table by which the text is normalized first; empty if it is not."""
+        from sentencepiece import sentencepiece_model_pb2
+
+        proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
+        return bytes(proto.normalizer_spec.precompiled_charsmap)
+
     @classmethod
     def load(cls, folder: Path) -> SentencePiece:
         """Read sentencepiece.bpe.model."""

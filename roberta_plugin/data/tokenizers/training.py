@@ -28,7 +28,7 @@ from roberta_plugin.data.corpora import DEFAULT_ALPHA, find_corpora, smoothed_sh
 from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.data.text_inputs import BadLineError, InputSettings, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
-from roberta_plugin.data.tokenizers import KINDS
+from roberta_plugin.data.tokenizers import FILES
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, WORD_START, CharacterBpe
@@ -43,7 +43,7 @@ _PADDING_FACTOR = 8
 # The number of threads affects the rounding of sums, so it is the same on all machines.
 _SENTENCEPIECE_THREADS = 8
 _MIN_FREQUENCY = 2
-_FILES = ("dict.txt", *(name for files, _ in KINDS for name in files))
+_FILES = ("dict.txt", *FILES)
 _STAGED = "tokenizer"  # in the name of the hidden folder in which they are written
 
 

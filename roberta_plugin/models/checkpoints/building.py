@@ -26,6 +26,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from roberta_plugin.checkpoint_files import REMEDY
+from roberta_plugin.foreign_fields import USED, Table, check_fields, only, without_effect
 from roberta_plugin.models.checkpoints.fitting import SEGMENTS
 from roberta_plugin.models.checkpoints.names import (
     EMBEDDING_NORM,
@@ -71,6 +72,26 @@ _SWITCHES = (
 _NAMES = ("activation_fn", "pooler_activation_fn")
 _SHARING = ("share_layers", "share_parts")
 INITIAL = ("init_std", "init_attention", "zero_init_residual")
+# Options of fairseq's RoBERTa, and of the encoder below it, beside those above.
+_ONLY_IN_TRAINING = without_effect("only in training")
+FAIRSEQ: Table = {
+    **dict.fromkeys((*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING), USED),
+    **dict.fromkeys(("max_positions", "max_source_positions"), without_effect("the weights say it")),
+    "load_checkpoint_heads": without_effect("all heads of a checkpoint are read"),
+    "encoder_layers_to_keep": without_effect("the weights have these layers alone"),
+    **dict.fromkeys(
+        ("checkpoint_activations", "offload_activations", "min_params_to_wrap", "relu_dropout"), _ONLY_IN_TRAINING
+    ),
+    **dict.fromkeys(
+        ("mha_reg_scale_factor", "ffn_reg_scale_factor", "mha_heads_to_keep", "ffn_blocks_to_remove"),
+        _ONLY_IN_TRAINING,
+    ),
+    **dict.fromkeys(("encoder_learned_pos", "no_scale_embedding"), only(True, None)),
+    **dict.fromkeys(
+        ("no_token_positional_embeddings", "adaptive_input", "cross_self_attention", "d2v2_multi"), only(False, None)
+    ),
+    "encoder_xformers_att_config": only(None),
+}
 _DEFAULT_NAMES = {"activation_fn": "gelu", "pooler_activation_fn": "tanh"}  # of fairseq's roberta
 
 
@@ -114,6 +135,9 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
             f"the file as code. Allowed are {', '.join((*OUR_MODELS, *FAIRSEQ_MODELS))}."
         )
     known = {field.name for field in fields(FastRobertaConfig)} if name in OUR_MODELS else None
+    # Until 2020 the options of all parts of a training are in one place; no others of them describe the model.
+    own = {option: value for option, value in saved.items() if option in FAIRSEQ}
+    check_fields(own, FAIRSEQ, path, remedy="Use it with fairseq alone.")
     options = {
         option: _checked(path, option, saved[option])
         for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING)

@@ -1,0 +1,75 @@
+"""Fields of files that other programs write: used, without effect because of a reason, or read with some values only.
+
+What a field says must not get lost without a word. So each file has a table, and `check_fields` looks at all that a
+file holds: a value that would make another model is refused by name; one that changes what another program does around
+the model, and a field that no table knows, are named in a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Field(NamedTuple):
+    """What becomes of a field."""
+
+    reason: str
+    """Why it needs nothing, or what is otherwise than the file says."""
+    allowed: tuple[Any, ...] | None = None
+    """The only values that are read; None: any."""
+    is_refused: bool = False
+    """Whether other values are refused; if not, they are named in a note."""
+
+
+USED = Field("used")
+
+
+def without_effect(reason: str) -> Field:
+    """A field whose value changes nothing here."""
+    return Field(reason)
+
+
+def only(*values: Any) -> Field:
+    """A field that makes another model, unless it has one of these values."""
+    return Field("it would be another model", values, is_refused=True)
+
+
+def noted(reason: str, *values: Any) -> Field:
+    """A field that other programs follow and this one does not, unless it has one of these values."""
+    return Field(reason, values)
+
+
+Table = Mapping[str, Field]
+
+
+def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy: str) -> list[str]:
+    """Notes for the user on the fields of an object that are not followed, in sentences.
+
+    Args:
+        where: the file, for messages.
+        remedy: what helps where a value is refused, in a sentence.
+
+    Raises:
+        ValueError: for a value that would make another model.
+    """
+    notes, unknown = [], []
+    for name, value in content.items():
+        value = value["content"] if isinstance(value, dict) and "content" in value else value  # an added token
+        field = table.get(name)
+        if field is None:
+            unknown += [f"{name} ({value!r:.40})"] if value else []
+        elif field.allowed is not None and not any(_is_same(value, one) for one in field.allowed):
+            if field.is_refused:
+                listed = " or ".join(repr(one) for one in field.allowed if one is not None)
+                read = f"only {listed} is" if listed else "no value is"
+                raise ValueError(f"{where}: {name} is {value!r:.80}, and {read} read here. {remedy}")
+            notes.append(f"{where}: {name} is {value!r:.80}, which is not followed: {field.reason}.")
+    if unknown:
+        notes.append(f"{where} has fields that are not known here, and without effect: {', '.join(unknown)}.")
+    return notes
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """Whether two values of JSON are equal; true is not 1."""
+    return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)

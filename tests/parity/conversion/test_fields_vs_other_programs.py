@@ -1,0 +1,324 @@
+"""Fields of files as other programs write them: none is unknown, and what changes answers is followed or refused."""
+
+import argparse
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from roberta_plugin.conversion import fields
+from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
+from roberta_plugin.conversion.huggingface import read_huggingface, read_weights
+from roberta_plugin.conversion.huggingface_model import TOKEN_TYPES
+from roberta_plugin.conversion.pretrained import open_pretrained, read_any
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.models.checkpoints.building import FAIRSEQ, FAIRSEQ_MODELS, model_arguments
+from tests.hugging_face import import_transformers
+from tests.tiny_conversions import write_checkpoint
+
+transformers = import_transformers()
+peft = pytest.importorskip("peft")
+sentence_transformers = pytest.importorskip("sentence_transformers")
+modules = pytest.importorskip("sentence_transformers.models")
+TEXTS = ["A good dog.", "No.", "so bad a cat", "good good good"]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """A folder of transformers with an encoder, of byte-level BPE and of SentencePiece."""
+    folder = tmp_path_factory.mktemp("fields")
+    for name, is_sentencepiece in (("roberta", False), ("xlm-roberta", True)):
+        checkpoint = write_checkpoint(folder / "ours" / name, sentencepiece=is_sentencepiece)
+        export_model(ExportSettings(checkpoint=checkpoint, to="huggingface", output_dir=folder / name))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder / name)
+        transformers.AutoModelForMaskedLM.from_pretrained(folder / name).save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)  # all files as they write them
+    return folder
+
+
+def test_every_field_that_other_programs_write_is_known(theirs):
+    for name in ("RobertaConfig", "XLMRobertaConfig", "CamembertConfig", "RobertaPreLayerNormConfig"):
+        config = getattr(transformers, name)(num_labels=3)
+        assert config.to_dict().keys() <= fields.CONFIG.keys()
+    assert {field.name for field in dataclasses.fields(peft.LoraConfig)} <= fields.ADAPTER.keys()
+    assert set(modules.Pooling.config_keys) <= fields.POOLING.keys()
+    for name in ("roberta", "xlm-roberta"):
+        assert not fields.check_tokenizer(theirs / name)
+        assert not read_huggingface(theirs / name).notes
+        encoder = modules.Transformer(str(theirs / name))
+        assert encoder.get_config_dict().keys() <= fields.SENTENCE_BERT.keys()
+    parser = argparse.ArgumentParser()
+    from fairseq.models.roberta import RobertaModel, base_architecture
+
+    RobertaModel.add_args(parser)
+    options = argparse.Namespace()
+    base_architecture(options)
+    assert {action.dest for action in parser._actions} - {"help"} <= FAIRSEQ.keys()
+    assert vars(options).keys() <= FAIRSEQ.keys()
+
+
+def changed(folder, name, tmp_path, change):
+    """A copy of a folder with a change of the content of one of its JSON files."""
+    copy = tmp_path / "changed"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    path = copy / name
+    content = json.loads(path.read_text()) if path.exists() else {}
+    change(content) if callable(change) else content.update(change)
+    path.write_text(json.dumps(content))
+    return copy
+
+
+def test_fields_of_configurations_that_make_another_model_are_refused_by_name(theirs, tmp_path):
+    refused = {
+        "position_embedding_type": "relative_key",
+        "is_decoder": True,
+        "add_cross_attention": True,
+        "is_encoder_decoder": True,
+        "pad_token_id": 0,
+        "pruned_heads": {"0": [1]},
+        "quantization_config": {"quant_method": "gptq"},
+        "problem_type": "ranking",
+    }
+    for name, value in refused.items():
+        folder = changed(theirs / "roberta", "config.json", tmp_path, {name: value})
+        with pytest.raises(ValueError, match=rf"config\.json: {name} is .*Use it with transformers"):
+            read_huggingface(folder)
+    change = {"spiral": 7, "auto_map": {"AutoModel": "x.y"}, "unused": None, "chunk_size_feed_forward": 2}
+    notes = read_huggingface(changed(theirs / "roberta", "config.json", tmp_path, change)).notes
+    assert "auto_map" in notes[0] and "spiral (7)" in notes[1] and len(notes) == 2
+
+
+def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tmp_path):
+    def step(part, **values):
+        def change(content):
+            content[part] = {**(content[part] or {}), **values}
+
+        return change
+
+    refused = {
+        "roberta": [
+            (step("model", dropout=0.1), "dropout is 0.1"),
+            (step("model", ignore_merges=True), "ignore_merges is True"),
+            (step("model", end_of_word_suffix="</w>"), "end_of_word_suffix is '</w>'"),
+            (step("pre_tokenizer", use_regex=False), "use_regex is False"),
+            (step("normalizer", type="Lowercase"), "normalizer has the step Lowercase, and RoBERTa's have none"),
+            (step("pre_tokenizer", type="Whitespace"), "pre_tokenizer has the step Whitespace"),
+            (step("post_processor", type="Odd"), "post_processor has the step Odd"),
+        ],
+        "xlm-roberta": [
+            (step("model", byte_fallback=True), "byte_fallback is True"),
+            (step("model", unk_id=0), "unk_id 0, which is '<s>'"),
+            (step("normalizer", type="NFKC"), "normalizer has the step NFKC"),
+            (
+                step("pre_tokenizer", type="Metaspace", replacement="_", prepend_scheme="always"),
+                "replacement is '_'",
+            ),
+            (
+                step("pre_tokenizer", type="Metaspace", replacement="\u2581", prepend_scheme="never"),
+                "prepend_scheme is 'never'",
+            ),
+        ],
+    }
+    for name, cases in refused.items():
+        for change, message in cases:
+            with pytest.raises(ValueError, match=message) as found:
+                read_huggingface(changed(theirs / name, "tokenizer.json", tmp_path, change))
+            assert "tokenizer.json" in str(found.value)
+    for change, message in (
+        ({"cls_token": "[CLS]"}, r"cls_token is '\[CLS\]', and only '<s>'"),
+        ({"mask_token": {"content": "[MASK]", "lstrip": True}}, r"mask_token is '\[MASK\]', and only '<mask>'"),
+        ({"add_bos_token": False}, "add_bos_token is False"),
+        ({"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs"),
+    ):
+        folder = changed(theirs / "roberta", "tokenizer_config.json", tmp_path, change)
+        with pytest.raises(ValueError, match=message):
+            read_huggingface(folder)
+    for change in (step("post_processor", type="TemplateProcessing"), {"normalizer": {"type": [1]}}):
+        with pytest.raises(ValueError, match=r"tokenizer\.json is not complete"):
+            read_huggingface(changed(theirs / "roberta", "tokenizer.json", tmp_path, change))
+    change = {"truncation_side": "left", "tokenizer_class": "BertTokenizer", "errors": "strict", "odd": [1]}
+    folder = changed(theirs / "roberta", "tokenizer_config.json", tmp_path, change)
+    notes = " ".join(read_huggingface(folder).notes)
+    assert all(name in notes for name in ("truncation_side", "tokenizer_class", "odd ([1])"))
+    assert "errors" not in notes
+    folder = changed(
+        theirs / "roberta",
+        "tokenizer.json",
+        tmp_path,
+        {"post_processor": {"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}},
+    )
+    assert "joins symbols and texts otherwise" in read_huggingface(folder).notes[0]
+
+
+@torch.no_grad()
+def test_a_second_token_type_comes_back_and_is_said(theirs, tmp_path):
+    torch.manual_seed(5)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 36}
+    size = len(transformers.AutoTokenizer.from_pretrained(theirs / "roberta"))
+    config = transformers.RobertaConfig(vocab_size=size, max_position_embeddings=42, type_vocab_size=2, **sizes)
+    model = transformers.RobertaForMaskedLM(config).eval()
+    shutil.copytree(theirs / "roberta", tmp_path / "theirs")
+    model.save_pretrained(tmp_path / "theirs")
+    imported = import_model(ImportSettings(source=tmp_path / "theirs", output_dir=tmp_path / "ours"))
+    assert any("token types differ" in note for note in imported.notes)
+    ids = torch.tensor([[0, 7, 9, 11, 2]])
+    torch.testing.assert_close(
+        open_pretrained(tmp_path / "ours").model(ids)[0], model(input_ids=ids).logits, atol=1e-5, rtol=1e-5
+    )
+    export_model(ExportSettings(checkpoint=tmp_path / "ours", to="huggingface", output_dir=tmp_path / "back"))
+    before, after = (read_weights(tmp_path / name) for name in ("theirs", "back"))
+    assert torch.equal(before[TOKEN_TYPES], after[TOKEN_TYPES]) and len(after[TOKEN_TYPES]) == 2
+    again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "back").eval()
+    types = torch.tensor([[0, 0, 1, 1, 1]])
+    torch.testing.assert_close(
+        again(input_ids=ids, token_type_ids=types).logits, model(input_ids=ids, token_type_ids=types).logits
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"layers_to_transform": [1]}, {"init_lora_weights": "gaussian"}], ids=str)
+def test_adapters_that_peft_writes_are_followed(theirs, tmp_path, options):
+    adapted = adapter(theirs, tmp_path / "adapter", **options)
+    settings = {"source": theirs / "roberta", "adapter": tmp_path / "adapter", "output_dir": tmp_path / "ours"}
+    assert not [note for note in import_model(ImportSettings(**settings)).notes if "adapter_config" in note]
+    ids = torch.tensor([[0, 7, 9, 11, 2]])
+    with torch.no_grad():
+        expected = adapted(input_ids=ids).logits
+        hub = RobertaHub.from_pretrained(tmp_path / "ours")
+        found = hub.predict("sentence_classification_head", ids, return_logits=True)
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa'"),
+        ({"init_lora_weights": "olora"}, "init_lora_weights is 'olora'"),
+        ({"use_dora": True}, "use_dora is True"),
+        ({"bias": "all"}, "bias is 'all'"),
+        ({"lora_bias": True}, "lora_bias is True"),
+        ({"rank_pattern": {"layer.0": 2}}, "rank_pattern is"),
+        ({"alpha_pattern": {"layer.0": 2}}, "alpha_pattern is"),
+        ({"trainable_token_indices": [5]}, "trainable_token_indices is"),
+        ({"modules_to_save": ["classifier", "word_embeddings"]}, "word_embeddings.* as a whole"),
+    ],
+    ids=str,
+)
+def test_adapters_that_change_more_are_refused_by_name(theirs, tmp_path, options, message):
+    adapter(theirs, tmp_path / "adapter", **options)
+    settings = {"source": theirs / "roberta", "adapter": tmp_path / "adapter", "output_dir": tmp_path / "ours"}
+    with pytest.raises(ValueError, match=message):
+        import_model(ImportSettings(**settings))
+
+
+def adapter(theirs, folder, **options):
+    """A model of peft's with trained adapters, which are written into a folder."""
+    torch.manual_seed(6)
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(theirs / "roberta", num_labels=2)
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=3, lora_alpha=4, target_modules=["query", "value"], **options)
+    model = peft.get_peft_model(base, config).eval()
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name and parameter.dim() == 2:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    return model
+
+
+def vectors_model(theirs, folder, *, name="roberta", pooling="mean", more=(), **options):
+    """A model of sentence-transformers, which is written into a folder."""
+    encoder = modules.Transformer(str(theirs / name), max_seq_length=options.pop("max_seq_length", None))
+    parts = [encoder, modules.Pooling(24, pooling_mode=pooling), *more]
+    model = sentence_transformers.SentenceTransformer(modules=parts, device="cpu", **options)
+    model.save(str(folder))
+    return model
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("name", ["roberta", "xlm-roberta"])
+def test_vectors_of_sentence_transformers_are_ours(theirs, tmp_path, pooling, name):
+    more = [modules.Normalize()] if name == "roberta" else []
+    expected = vectors_model(theirs, tmp_path / "theirs", name=name, pooling=pooling, more=more).encode(TEXTS)
+    import_model(ImportSettings(source=tmp_path / "theirs", output_dir=tmp_path / "ours"))
+    for to in ("huggingface", "sentence-transformers"):
+        export_model(ExportSettings(checkpoint=tmp_path / "ours", to=to, output_dir=tmp_path / to))
+    for folder in ("theirs", "ours", "huggingface", "sentence-transformers"):
+        found = RobertaHub.from_pretrained(tmp_path / folder).embed(TEXTS).numpy()
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    again = sentence_transformers.SentenceTransformer(str(tmp_path / "sentence-transformers"), device="cpu")
+    np.testing.assert_allclose(again.encode(TEXTS), expected, atol=1e-5)
+
+
+def test_lengths_of_sentence_transformers_are_ours(theirs, tmp_path):
+    vectors_model(theirs, tmp_path / "theirs", max_seq_length=9)
+    assert read_any(tmp_path / "theirs").state["task_state"]["data"]["settings"]["max_length"] == 9
+
+
+@pytest.mark.parametrize("pooling", ["lasttoken", "weightedmean", "mean_sqrt_len_tokens", ("cls", "mean")], ids=str)
+def test_other_poolings_are_refused_by_name(theirs, tmp_path, pooling):
+    vectors_model(theirs, tmp_path / "theirs", pooling=pooling)
+    named = pooling if isinstance(pooling, str) else "cls and mean"
+    with pytest.raises(ValueError, match=rf"1_Pooling/config\.json: the pooling is {named}, and only cls, mean, max"):
+        read_any(tmp_path / "theirs")
+    (tmp_path / "theirs" / "modules.json").unlink()
+    read_any(tmp_path / "theirs")
+
+
+def test_other_parts_and_prompts_are_refused_or_named(theirs, tmp_path):
+    dense = modules.Dense(24, 8)
+    vectors_model(theirs, tmp_path / "dense", more=[dense])
+    with pytest.raises(ValueError, match=r"modules\.json: the parts Dense have no counterpart"):
+        read_any(tmp_path / "dense")
+    prompts = {"query": "query: ", "document": ""}
+    vectors_model(theirs, tmp_path / "default", prompts=prompts, default_prompt_name="query")
+    with pytest.raises(ValueError, match=r"default_prompt_name is 'query', .*write the prompt in front"):
+        read_any(tmp_path / "default")
+    vectors_model(theirs, tmp_path / "prompts", prompts=prompts)
+    assert "has prompts, which are not followed" in " ".join(read_any(tmp_path / "prompts").notes)
+    for name, content, message in (
+        ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case is True"),
+        ("modules.json", [{"type": "x.Transformer", "path": ""}], "the parts Transformer have no counterpart"),
+        ("modules.json", {"0": 1}, "is not a list of the parts of a model"),
+        ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length must be 6 or more, got 0"),
+    ):
+        folder = tmp_path / "prompts"
+        before = (folder / name).read_text()
+        (folder / name).write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=message):
+            read_any(folder)
+        (folder / name).write_text(before)
+
+
+def test_options_of_fairseq_that_make_another_encoder_are_refused_by_name(theirs):
+    path = theirs / "ours" / "roberta" / "model.pt"
+    state = torch.load(path, weights_only=False)
+    options = dict(state["cfg"]["model"])
+    for name, value in {"no_scale_embedding": False, "encoder_xformers_att_config": "{}", "d2v2_multi": True}.items():
+        for model in ("fast_roberta", FAIRSEQ_MODELS[0]):
+            state["cfg"]["model"] = {**options, "_name": model, name: value}
+            with pytest.raises(ValueError, match=rf"model\.pt: {name} is .*fairseq alone"):
+                model_arguments(state, path)
+
+
+def test_what_prepared_the_texts_of_fairseq_is_said(theirs, tmp_path, caplog):
+    shutil.copytree(theirs / "ours" / "roberta", tmp_path / "ours")
+    state = torch.load(tmp_path / "ours" / "model.pt", weights_only=False)
+    state["cfg"]["task"] = {"_name": "sentence_prediction", "init_token": 0, "separator_token": None}
+    state["cfg"] |= {"bpe": {"_name": "hf_byte_bpe", "bpe_add_prefix_space": True}, "tokenizer": {"_name": "moses"}}
+    torch.save(state, tmp_path / "ours" / "model.pt")
+    RobertaHub.from_pretrained(tmp_path / "ours")
+    said = " ".join(record.getMessage() for record in caplog.records)
+    assert all(
+        name in said for name in ("separator_token is None", "bpe_add_prefix_space is True", "tokenizer is 'moses'")
+    )
+    assert "init_token" not in said
+
+
+def test_notes_are_said_where_a_folder_is_used_as_it_is(theirs, tmp_path, caplog):
+    folder = changed(theirs / "roberta", "tokenizer_config.json", tmp_path, {"truncation_side": "left"})
+    RobertaHub.from_pretrained(folder)
+    assert any("truncation_side is 'left', which is not followed" in each.getMessage() for each in caplog.records)
+    folder = changed(theirs / "roberta", "tokenizer_config.json", tmp_path, {"model_max_length": 12})
+    assert read_any(folder).state["task_state"]["data"]["settings"]["max_length"] == 12
