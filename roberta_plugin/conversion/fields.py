@@ -151,7 +151,7 @@ CONFIG: Table = {
             *("model_type", "architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
             *("intermediate_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob"),
             *("max_position_embeddings", "type_vocab_size", "layer_norm_eps", "classifier_dropout", "id2label"),
-            *("num_labels", "tie_word_embeddings", "fine_tuned_on", "text_layout", "embedding"),
+            *("num_labels", "tie_word_embeddings", "fine_tuned_on", "text_layout", "embedding", "decides_by"),
         ),
         USED,
     ),
