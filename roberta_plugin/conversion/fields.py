@@ -301,7 +301,8 @@ def check_adapter(config: Mapping[str, Any], path: Path) -> list[str]:
 def check_fairseq(state: Mapping[str, Any], path: Path) -> list[str]:
     """Notes on how fairseq prepared the texts of a checkpoint; its model's own options are in `building.FAIRSEQ`."""
     task, model = saved_options(state)
-    config = state.get("cfg") or {}
+    config = state.get("cfg")
+    config = config if isinstance(config, Mapping) else {}  # damage is named where the model is built
     text: dict[str, Any] = {name: model[name] for name in FAIRSEQ_TEXT if name in model}  # until 2020, all in one place
     for name, section in (("bpe", config.get("bpe")), ("tokenizer", config.get("tokenizer"))):
         if isinstance(section, Mapping):
