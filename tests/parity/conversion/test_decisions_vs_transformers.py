@@ -31,6 +31,16 @@ NUMBERS = {
 }
 
 
+LOOPS = {  # the examples in the code of a card, and those that take their place
+    "question_answering": (
+        'question, passage = "Who wrote it?", "It was Ann who wrote it."\n',
+        "question, passage",
+        QUESTIONS,
+    ),
+    "tagging": ('text = "Ann lives in Oslo."\n', "text", [TEXTS[0], *TEXTS[2:4]]),  # a comma is a word of its own
+}
+
+
 def records_of(name):
     return {
         "classification": [{"text": text, "text_pair": "it is so"} for text in TEXTS],
@@ -116,12 +126,12 @@ def printed(exported):
     for name, done in exported.items():
         (code,) = re.findall(r"```python\n(.*?)```", (done.folder / "README.md").read_text(), flags=re.DOTALL)
         code = code.replace('"FOLDER"', repr(str(done.folder)))
-        if name == "question_answering":
-            line = 'question, passage = "Who wrote it?", "It was Ann who wrote it."\n'
+        if name in LOOPS:
+            line, names, values = LOOPS[name]
             assert line in code
             setup, _, rest = code.partition(line)
             rest = "".join(f"    {each}\n" for each in rest.splitlines())
-            code = f"{setup}for question, passage in {QUESTIONS!r}:\n{rest}"
+            code = f"{setup}for {names} in {values!r}:\n{rest}"
         elif name == "multiple_choice":
             code = code.replace(
                 '"She opens the hood.", "Then, she", ["drives.", "looks at the engine."]',
@@ -165,5 +175,7 @@ def test_the_code_of_the_card_gives_the_answers_of_predict(runs, printed):
         [each["no_answer_probability"] for each in wanted["question_answering"]], abs=1e-4
     )
     assert "" in lines["question_answering"][1::2]
+    tags = [tag for number in (0, 2, 3) for tag in wanted["tagging"][number]["tags"]]
+    assert [line.split()[1] for line in lines["tagging"]] == tags
     (line,) = lines["multiple_choice"]
     assert line.split()[0] == wanted["multiple_choice"][4]["option"]

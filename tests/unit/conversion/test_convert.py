@@ -467,7 +467,7 @@ def test_a_format_that_cannot_hold_a_threshold_is_named(tmp_path):
     run = write_finetuning(tmp_path / "run", write_predictor(tmp_path / "model", "single"), numbers)
     done = export_model(ExportSettings(checkpoint=run, to="fairseq", output_dir=tmp_path / "fairseq"))
     words = "judged by the temperature 0.831 and the threshold 0.914 of 1, which"
-    assert done.notes == (f"The model was {words} --to fairseq cannot hold: README.md names what to apply.",)
+    assert done.notes[0] == f"The model was {words} --to fairseq cannot hold: README.md names what to apply."
     card = (done.folder / "README.md").read_text()
     assert f"{words} the weights do not hold. Logits are divided" in card
     assert "No file of this folder does that." in card
