@@ -37,6 +37,7 @@ _OF_TEXT = (
     "bert_pairs",
     "short_seq_prob",
     "corpus_alpha",
+    "pack_sequences",
     "seed",
 )
 # Options of the model without which weights have another meaning, or no place.
@@ -85,11 +86,15 @@ def load_trainer(
 
 
 def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
-    """Run fairseq's epoch, unless the training is finished; see fault 8."""
+    """Run fairseq's epoch, unless the training is finished; see fault 8.
+
+    Then nothing is touched. The last update of a training is never left unfinished (`stopping.finish_update`), so a
+    note of one belongs to another start, with options of its own: a later part of a training in parts.
+    """
     # This run's time does not count: ranks may differ in it, and fairseq checks it after each update.
     hours = trainer._previous_training_time / 3600
     reason = why_finished(cfg, updates=trainer.get_num_updates(), hours=hours)
-    if reason is None or getattr(trainer, UNFINISHED, None) is not None:  # its validation is still due
+    if reason is None:
         return fairseqs(cfg, trainer, task, epoch_itr)
     logger.info(f"This training is finished: {reason}. Nothing to do; raise that limit to continue.")
     return [None], True

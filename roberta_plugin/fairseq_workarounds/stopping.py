@@ -278,6 +278,8 @@ def is_last_update(cfg: Any, trainer: Any, epoch_itr: Any, *, end_of_epoch: bool
     """Whether the training ends with this update, so that a stop is pointless."""
     if 0 < cfg.optimization.max_update <= trainer.get_num_updates():
         return True
+    if 0 < cfg.optimization.stop_time_hours < trainer.cumulative_training_time() / 3600:  # equal on all ranks
+        return True
     return end_of_epoch and bool(0 < cfg.optimization.max_epoch <= epoch_itr.epoch)
 
 

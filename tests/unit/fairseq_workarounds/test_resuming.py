@@ -134,9 +134,11 @@ def test_the_count_is_that_of_this_training_and_metric(validations, options):
     assert not hasattr(validations, "best")
 
 
-def test_what_a_stop_has_left_comes_first(caplog):
+@pytest.mark.parametrize(("max_update", "result"), [(91, "an epoch"), (90, ([None], True))])
+def test_what_a_stop_has_left_is_finished_by_a_start_that_goes_beyond_it(max_update, result):
+    """A part of a training whose limit is passed leaves it to the later part."""
     trainer = SimpleNamespace(get_num_updates=lambda: 90, _previous_training_time=0.0, unfinished_update={"epoch": 1})
-    assert train(lambda *arguments: "an epoch", config(max_update=90), trainer, None, None) == "an epoch"
+    assert train(lambda *arguments: "an epoch", config(max_update=max_update), trainer, None, None) == result
 
 
 PATH = Path("runs/checkpoint_last.pt")

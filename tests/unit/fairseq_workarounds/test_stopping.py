@@ -13,7 +13,7 @@ from roberta_plugin.fairseq_workarounds.stopping import STOPS, Interruption, add
 
 CONFIG = OmegaConf.create(
     {
-        "optimization": {"max_update": 100, "max_epoch": 2},
+        "optimization": {"max_update": 100, "max_epoch": 2, "stop_time_hours": 0},
         "checkpoint": {
             "no_save": False,
             "no_last_checkpoints": False,
@@ -303,7 +303,10 @@ def test_a_training_that_ends_by_it_makes_no_update(resumed):
     ("updates", "number", "end_of_epoch", "expected"),
     [(9, 2, False, False), (9, 2, True, True), (9, 1, True, False), (10, 1, False, True)],
 )
-def test_the_last_update_is_that_of_max_update_or_max_epoch(updates, number, end_of_epoch, expected):
-    cfg = SimpleNamespace(optimization=SimpleNamespace(max_update=10, max_epoch=2))
-    trainer = SimpleNamespace(get_num_updates=lambda: updates)
+def test_the_last_update_is_that_of_max_update_or_max_epoch_or_stop_time_hours(updates, number, end_of_epoch, expected):
+    limits = SimpleNamespace(max_update=10, max_epoch=2, stop_time_hours=3)
+    cfg = SimpleNamespace(optimization=limits)
+    trainer = SimpleNamespace(get_num_updates=lambda: updates, cumulative_training_time=lambda: 3 * 3600)
     assert stopping.is_last_update(cfg, trainer, epoch(number), end_of_epoch=end_of_epoch) == expected
+    limits.stop_time_hours = 2
+    assert stopping.is_last_update(cfg, trainer, epoch(number), end_of_epoch=end_of_epoch)

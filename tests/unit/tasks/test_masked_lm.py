@@ -81,6 +81,58 @@ def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpor
         assert Counter(first + second) == Counter(expected)
 
 
+PAIRS = {"input_format": "segment-pair", "sample_break_mode": "none"}
+SWITCHES = [  # an option in mid-epoch, beside others, and whether the epoch's order is another then
+    ({}, {"pack_sequences": True}, True),
+    ({}, {"seed": 4}, True),
+    ({}, {"tokens_per_sample": 31}, True),
+    ({}, {"sample_break_mode": "complete_doc"}, True),
+    ({}, {"sample_break_mode": "none"}, True),
+    ({}, {"data": "{small}"}, True),
+    ({}, {"data": "{large},{small}"}, True),
+    ({"data": "{large},{small}"}, {"data": "{small},{large}"}, True),
+    ({"data": "{large},{small}"}, {"corpus_alpha": 0.3}, True),
+    ({"data": "{large}@3,{small}@1"}, {"data": "{large}@2,{small}@1"}, True),
+    ({"data": "{large}:{small}"}, {"data": "{large}"}, True),  # in epoch 3
+    ({}, {"no_pack_sequences": True}, False),
+    ({}, {"pad_to_multiple": 8}, False),
+    ({}, {"num_static_masks": 2}, False),
+    ({}, {"mask_prob": 0.4}, False),
+    ({}, {"update_sequences": 3}, False),
+    (PAIRS, {"num_static_masks": 1}, True),
+    (PAIRS, {"short_seq_prob": 0.5}, True),
+    (PAIRS, {"input_format": "sentence-pair"}, True),
+    (PAIRS, {"no_segment_embeddings": True}, False),
+    (PAIRS, {"next_sentence_prediction": True}, False),
+]
+
+
+@pytest.mark.parametrize(("options", "switch", "is_other"), SWITCHES, ids=str)
+def test_no_block_is_lost_or_doubled_in_silence_when_an_option_changes_in_mid_epoch(
+    two_corpora, caplog, options, switch, is_other
+):
+    large, small = two_corpora
+    orders = []
+    for settings in ({"data": "{large}", **options}, {"data": "{large}", **options, **switch}):
+        data = settings.pop("data").format(large=large, small=small)
+        task = make_task(data, **settings)
+        dataset = load(task, epoch=3)
+        iterator = task.get_batch_iterator(dataset, max_sentences=4, epoch=3)
+        order = dataset.order(3)
+        found = order.addresses(0, len(order))
+        orders.append([*zip(found.indices.tolist(), dataset.lengths_of(found).tolist(), strict=True)])
+        if len(orders) == 1:
+            epoch = iterator.next_epoch_itr()
+            for _ in range(5):
+                next(epoch)
+            state = iterator.state_dict()
+        else:
+            caplog.clear()
+            iterator.load_state_dict(state)
+    assert (orders[0] != orders[1]) == is_other
+    assert ("repeats some text and misses other" in caplog.text) == is_other
+
+
 def test_what_is_wrong_with_the_command_line_is_refused_by_name(tiny_data_bin, tmp_path):
     (tmp_path / "empty").mkdir()
     words = [str(tiny_data_bin), "--task", RobertaMaskedLMTask.name, "--criterion", "roberta_masked_lm", "--cpu"]
