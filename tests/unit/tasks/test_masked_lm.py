@@ -26,6 +26,7 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask, packs_by_default
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
+from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_tokenizers import train_tokenizer
 
@@ -136,7 +137,7 @@ def test_no_block_is_lost_or_doubled_in_silence_when_an_option_changes_in_mid_ep
 def test_what_is_wrong_with_the_command_line_is_refused_by_name(tiny_data_bin, tmp_path):
     (tmp_path / "empty").mkdir()
     words = [str(tiny_data_bin), "--task", RobertaMaskedLMTask.name, "--criterion", "roberta_masked_lm", "--cpu"]
-    words += ["--optimizer", "adam", "--arch", "roberta_base", "--max-tokens", "1000"]
+    words += ["--optimizer", "adam", "--lr", "0.1", "--arch", "roberta_base", "--max-tokens", "1000"]
     parsed = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), words)
     whole = convert_namespace_to_omegaconf(parsed)
     for changes, message in (
@@ -312,6 +313,25 @@ def test_whole_words_come_from_the_tokenizer_of_the_data(two_corpora, tmp_path):
         load(make_task(two_corpora[0], mask_whole_words=True))
 
 
+def test_whole_words_come_from_fairseqs_bpe_options_where_they_are_given(tmp_path):
+    """`--bpe gpt2 --gpt2-encoder-json F --gpt2-vocab-bpe F`, as fairseq's masked_lm wants it; also its other options."""
+    write_data_bin(tmp_path / "data", num_documents=4)
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    shutil.copy(tokenizer / "dict.txt", tmp_path / "data")
+    words = [str(tmp_path / "data"), "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny", "--mask-whole-words"]
+    words += ["--shorten-method", "none", "--include-index", "--bpe", "gpt2", "--gpt2-vocab-bpe"]
+    words += [str(tokenizer / "vocab.bpe"), "--gpt2-encoder-json"]
+    for path in (tokenizer / "encoder.json", tmp_path / "no.json"):
+        parser = fairseq_options.get_training_parser()
+        cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, [*words, str(path)]))
+        task = RobertaMaskedLMTask.setup_task(cfg.task)
+        if path.exists():
+            assert load(task).masker.recipe.whole_words
+        else:
+            with pytest.raises(FileNotFoundError, match=r"--gpt2-encoder-json .*no.json of --bpe gpt2 cannot be read"):
+                load(task)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -319,6 +339,11 @@ def test_whole_words_come_from_the_tokenizer_of_the_data(two_corpora, tmp_path):
         ({"tokens_per_sample": 2}, "--tokens-per-sample must be at least 3 .* got 2"),
         ({"pad_to_multiple": 0}, "--pad-to-multiple must be 1 or more, got 0"),
         ({"corpus_alpha": 1.5}, "--corpus-alpha must lie between 0 and 1, got 1.5"),
+        ({"mask_multiple_length": 0}, "--mask-multiple-length must be 1 or more, got 0"),
+        ({"mask_stdev": -1.0}, "--mask-stdev must be 0 or more, got -1"),
+        ({"shorten_method": "truncate"}, "--shorten-method truncate would leave text out"),
+        ({"skip_masking": True}, "--skip-masking belongs to data2vec"),
+        ({"include_target_tokens": True}, "--include-target-tokens belongs to data2vec"),
     ],
 )
 def test_impossible_options_are_refused_by_name(tiny_data_bin, options, message):
