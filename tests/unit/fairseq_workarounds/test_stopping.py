@@ -66,6 +66,30 @@ def test_within_it_the_first_ctrl_c_is_noted_and_the_second_stops_at_once(interr
             press()
 
 
+@pytest.mark.parametrize("presses", [1, 2])
+def test_a_second_training_of_the_process_begins_without_the_stop_of_the_first(interruption, presses):
+    """As in a notebook that calls `fairseq_cli.train.main` twice, past `call_main`, which would give signals back."""
+
+    def epoch(*_):
+        for _ in range(presses):
+            press()
+        interruption.note_stop()
+        return [None], True
+
+    resumed = trainer()
+    resumed.begin_epoch = lambda epoch: None
+    config = OmegaConf.merge(CONFIG, {"checkpoint": {"no_save": True}})
+    begins = SimpleNamespace(epoch=1, next_epoch_idx=2)
+    stopping.load_checkpoint(lambda *_: None, config, resumed)
+    with pytest.raises(SystemExit if presses == 1 else KeyboardInterrupt):
+        stopping.train(epoch, config, resumed, None, begins)
+    stopping.load_checkpoint(lambda *_: None, config, resumed)
+    assert not interruption.received and not interruption.is_to_stop(resumed)
+    assert stopping.train(lambda *_: ([1.5], False), config, resumed, None, begins) == ([1.5], False)
+    press()
+    assert interruption.is_to_stop(resumed)
+
+
 def test_sigterm_after_ctrl_c_is_no_second_one(interruption):
     """`roberta demo` and supervisors send it to make sure."""
     with interruption.training(trainer()):
