@@ -404,7 +404,9 @@ def test_a_position_in_another_order_of_blocks_is_used_with_a_warning(caplog):
     assert "another order of blocks" in caplog.text
 
 
-@pytest.mark.parametrize("changed", [[NUM_BLOCKS - 50, 1, []], [NUM_BLOCKS, 7, []], [NUM_BLOCKS, 1, [200, 3]], [NUM_BLOCKS, 1, [], 1]])
+@pytest.mark.parametrize(
+    "changed", [[NUM_BLOCKS - 50, 1, []], [NUM_BLOCKS, 7, []], [NUM_BLOCKS, 1, [200, 3]], [NUM_BLOCKS, 1, [], 1]]
+)
 def test_a_position_in_other_data_or_with_another_seed_is_used_with_a_warning(caplog, changed):
     _, state = run_ranks(1, iterations=11)
     assert state[EPOCH][:3] == [NUM_BLOCKS, 1, []]
