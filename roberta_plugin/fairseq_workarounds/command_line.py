@@ -248,16 +248,16 @@ def check_restored_file(checkpoint: Any) -> None:
 def refusal_in(error: Exception, *classes: Any) -> str | None:
     """The sentence by which we or fairseq refuse what a user gave; None for a fault of a program.
 
-    Refusals are raised by a statement `raise`, not within some operation, or name a file that cannot be opened. An
-    error of other code, such as a subclass of `classes`, is none.
+    Refusals are raised by a statement `raise` of ours or fairseq's, not within some operation, or name a file that
+    cannot be opened. An error of other code, such as a subclass of `classes`, is none.
     """
-    if isinstance(error, ProcessRaisedException):  # of a spawned rank, as text
-        return _refusal_of_rank(str(error))
+    if isinstance(error, ProcessRaisedException) or _OF_WORKER in str(error):
+        return _refusal_in_text(str(error))
     is_of_weights = type(error) is Exception  # fairseq's "Cannot load model parameters", whatever the cause
     if is_of_weights and isinstance(error.__context__, REFUSALS):
         error = error.__context__
     frames = traceback.extract_tb(error.__traceback__)
-    is_raised = bool(frames) and (frames[-1].line or "").startswith("raise ")
+    is_raised = bool(frames) and (frames[-1].line or "").startswith("raise ") and _is_known(frames[-1].filename)
     is_file = isinstance(error, OSError) and error.filename is not None
     if (
         not (isinstance(error, REFUSALS) or is_of_weights)
@@ -268,20 +268,26 @@ def refusal_in(error: Exception, *classes: Any) -> str | None:
     return f"{type(error).__name__}: {error}"
 
 
-_OF_RANK = re.compile(
+_OF_WORKER = "Original Traceback (most recent call last)"  # in torch's errors of data-loader workers
+_LAST_RAISE = re.compile(
     r'  File "(?P<path>[^"]+)", line \d+, in \S+\n    raise .*\n(?: +[~^]+\n)?'
     r"(?P<sentence>(?P<kind>\w+): (?:.|\n)*)\Z"
 )
 
 
-def _refusal_of_rank(text: str) -> str | None:
-    chain = re.split(r"\n\n.+ exception.*:\n\n", text.rstrip())
+def _refusal_in_text(text: str) -> str | None:
+    """The same of an error that another process has sent: a spawned rank or a data-loader worker."""
+    chain = re.split(r"\n\n.+ exception.*:\n\n", text.rpartition(_OF_WORKER)[2].rstrip())
     if len(chain) > 1 and chain[-1].rpartition("\n")[2].startswith("Exception: Cannot load model"):
         chain.pop()
-    found = _OF_RANK.search(chain[-1])
+    found = _LAST_RAISE.search(chain[-1])
     if found is None or not issubclass(getattr(builtins, found["kind"], object), REFUSALS):
         return None
-    return found["sentence"] if {_OURS, _FAIRSEQS} & set(Path(found["path"]).resolve().parents) else None
+    return found["sentence"] if _is_known(found["path"]) else None
+
+
+def _is_known(path: str) -> bool:
+    return not {_OURS, _FAIRSEQS}.isdisjoint(Path(path).resolve().parents)
 
 
 def check_writable(cfg: Any) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from fairseq import options
 from fairseq.data import data_utils
+from torch._utils import ExceptionWrapper
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 import roberta_plugin
@@ -29,6 +30,15 @@ def while_weights_are_loaded(folder):
         in_the_task(folder)
     except Exception:
         raise Exception("Cannot load model parameters from checkpoint")  # noqa: B904
+
+
+def in_a_worker(folder):
+    """As a data loader passes it on."""
+    try:
+        in_the_task(folder)
+    except FileNotFoundError:
+        wrapped = ExceptionWrapper(where="in DataLoader worker process 0")
+    wrapped.reraise()
 
 
 def in_fairseq(_):
@@ -64,6 +74,7 @@ def error_of(cause, folder):
     [
         (in_the_task, NAMED),
         (while_weights_are_loaded, NAMED),
+        (in_a_worker, NAMED),
         (in_a_file_that_is_opened, "dict.txt"),
         (in_fairseq, None),
         (in_an_operation, None),
