@@ -27,7 +27,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 
 _CANNOT_BE_CHOSEN = np.uint32(2**32 - 1)
 _HALF = np.uint64(32)
-_CHOICE, _REPLACEMENT = 0, 1  # purpose of a key: part of it
+_CHOICE, _REPLACEMENT, _LENGTH = range(3)  # purpose of a key: part of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,10 @@ class MaskingRecipe:
     """Probability that a predicted token is replaced by a random one; the others become <mask>."""
     whole_words: bool = False
     """Choose words instead of tokens, and predict all tokens of a chosen word."""
+    multiple_length: int = 1
+    """Tokens (or words) of a span: so many from a chosen one on are predicted."""
+    stdev: float = 0.0
+    """Standard deviation of the lengths of spans: normal, rounded, 0 at least."""
     num_static_masks: int = 0
     """0: a new mask in every pass. N: pass p uses mask (p - 1) mod N."""
     freq_weighted_replacement: bool = False
@@ -53,6 +57,11 @@ class MaskingRecipe:
         Example: with 10 static masks, 40 passes use each of the masks 1 to 10 four times (paper section 4.1).
         """
         return (passes - 1) % self.num_static_masks + 1 if self.num_static_masks else passes
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether spans are chosen instead of single tokens (or words)."""
+        return self.multiple_length > 1 or self.stdev > 0
 
     def check(self) -> None:
         """Refuse values that cannot work."""
@@ -67,6 +76,10 @@ class MaskingRecipe:
                 f"--leave-unmasked-prob ({self.leave_unmasked_prob}) and --random-token-prob "
                 f"({self.random_token_prob}) add up to more than 1: lower one of them."
             )
+        if self.multiple_length < 1:
+            raise ValueError(f"--mask-multiple-length must be 1 or more, got {self.multiple_length}.")
+        if not 0.0 <= self.stdev < np.inf:
+            raise ValueError(f"--mask-stdev must be 0 or more, got {self.stdev}.")
         if self.num_static_masks < 0:
             raise ValueError(f"--num-static-masks must be 0 (dynamic) or more, got {self.num_static_masks}.")
 
@@ -170,7 +183,9 @@ class Masker:
         """Mask a batch of blocks.
 
         Of the n maskable tokens (or words) of a block, exactly floor(mask_prob * n + u) are chosen, without
-        replacement, where u is uniform in [0, 1): mask_prob * n on average.
+        replacement, where u is uniform in [0, 1): mask_prob * n on average. With spans of L, they are the beginnings of
+        floor(mask_prob * n / L + u) spans; as in fairseq, spans may overlap and end with the block, so the share
+        predicted is somewhat below mask_prob.
 
         Example: of 10 tokens with mask_prob 0.15, one or two are chosen, each with probability 1/2.
 
@@ -202,7 +217,7 @@ class Masker:
 
     def _room(self, num_positions: int, counts: NDArray[np.int64]) -> int:
         """Q: enough for any block of this many positions, so that batches of the same width have the same shape."""
-        if self.recipe.whole_words:
+        if self.recipe.whole_words or self.recipe.has_spans:
             return int(counts.max(initial=0))
         return int(self.recipe.mask_prob * num_positions) + 1
 
@@ -229,14 +244,44 @@ class Masker:
         draws = bits32(keys, is_candidate.shape[1])
         draws = np.where(is_candidate, np.minimum(draws, _CANNOT_BE_CHOSEN - np.uint32(1)), _CANNOT_BE_CHOSEN)
         uniform = (finalize(~keys) >> np.uint64(11)) * 2.0**-53
-        num_chosen = np.floor(self.recipe.mask_prob * is_candidate.sum(axis=1) + uniform).astype(np.int64)
+        share = self.recipe.mask_prob / self.recipe.multiple_length
+        num_chosen = np.floor(share * is_candidate.sum(axis=1) + uniform).astype(np.int64)
         in_order = np.sort(draws, axis=1)
         last = np.take_along_axis(in_order, np.maximum(num_chosen - 1, 0)[:, None], axis=1)
         chosen: NDArray[np.bool_] = (draws <= last) & (num_chosen > 0)[:, None]
         for row in np.flatnonzero(chosen.sum(axis=1) != num_chosen):  # equal numbers at the limit: take the first ones
             chosen[row] = False
             chosen[row, np.argsort(draws[row], kind="stable")[: num_chosen[row]]] = True
+        return self._spans(chosen, is_candidate, keys) if self.recipe.has_spans else chosen
+
+    def _spans(
+        self, starts: NDArray[np.bool_], is_candidate: NDArray[np.bool_], keys: NDArray[np.uint64]
+    ) -> NDArray[np.bool_]:
+        """The candidates of the spans that begin at `starts` (B, T); candidates are counted, other tokens are not.
+
+        Example: spans of 2 in a b </s> c d, beginning at b: b and c.
+        """
+        number = np.maximum(np.cumsum(is_candidate, axis=1) - 1, 0)  # of a candidate in its block (B, T)
+        rows, positions = np.nonzero(starts)
+        first = number[rows, positions]
+        after = np.minimum(first + self._lengths(keys[rows], positions), starts.shape[1])
+        change = np.zeros((len(starts), starts.shape[1] + 1), dtype=np.int32)
+        np.add.at(change, (rows, first), 1)
+        np.add.at(change, (rows, after), -1)
+        is_within = np.cumsum(change, axis=1) > 0  # by number (B, T + 1)
+        chosen: NDArray[np.bool_] = is_candidate & np.take_along_axis(is_within, number, axis=1)
         return chosen
+
+    def _lengths(self, keys: NDArray[np.uint64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Lengths of the spans that begin at some positions (n,)."""
+        if not self.recipe.stdev:
+            return np.full(len(positions), self.recipe.multiple_length)
+        bits = bits64(add_to_keys(keys, np.full(len(keys), _LENGTH)), positions)
+        radius = np.sqrt(-2.0 * np.log(((bits >> _HALF) + 1.0) * 2.0**-32))
+        normal = radius * np.cos(2.0 * np.pi * ((bits & np.uint64(2**32 - 1)) * 2.0**-32))  # Box and Muller
+        lengths = np.maximum(np.rint(self.recipe.multiple_length + self.recipe.stdev * normal), 0)
+        whole: NDArray[np.int64] = lengths.astype(np.int64)
+        return whole
 
     def _replace(self, original: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Replacements of the chosen tokens (M,), from 64 random bits for each (M,)."""

@@ -75,9 +75,11 @@ Each fault has a number and the file that works around it:
    takes the checkpoint over if the shapes fit, regardless of its data, dict.txt, attention heads and activation; heads
    of other shapes are left out, and the optimizer's state then no longer fits. We compare these and name the
    differences; for fine-tuning data also the hash of the examples.
-25. **A mistyped option or data folder ends in a page of log and a traceback** (`command_line`). Our tasks and models
-   check options and data before fairseq-train logs anything; a refusal is one line, and the exit code is 1. So is an
-   option without a default that is missing. Errors of other code, such as a subclass of a task, keep their traceback.
+25. **A mistake of the user ends in a page of log or usage, and a traceback** (`command_line`). Our tasks and models
+   check options and data before fairseq-train logs anything. A refusal, also a later one, is one sentence, and the exit
+   code is 2; so is a missing option, or a --restore-file that is not there, and of an unknown name of an option, model
+   or task the nearest ones are listed. ROBERTA_DEBUG=1 shows the traceback, which errors of other code, such as a
+   subclass of a task, and faults of programs keep.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. In a job of `roberta launch`,
 `launch/update_hook.py` handles signals instead of 9, as one more listener.

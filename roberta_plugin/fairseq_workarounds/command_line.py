@@ -1,18 +1,26 @@
-"""Faults 4, 5, 6 and 25: what fairseq's commands make of their options before a training begins."""
+"""Faults 4, 5, 6 and 25: what fairseq's commands make of their options, and of what is wrong with them.
+
+A refusal is one sentence and exit code 2. The variable ROBERTA_DEBUG=1 keeps the traceback.
+"""
 
 from __future__ import annotations
 
 import argparse
+import builtins
+import difflib
+import inspect
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
+import fairseq
+import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import data_utils
 from fairseq.file_io import PathManager
@@ -21,10 +29,18 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import MISSING
+from torch.multiprocessing.spawn import ProcessRaisedException
 
 from roberta_plugin.data.mixture import data_folders
+from roberta_plugin.fairseq_workarounds.hooks import NAMES
+
+DEBUG = "ROBERTA_DEBUG"  # variable of the environment
+USER_ERROR = 2  # exit code
+REFUSALS = (ValueError, OSError, ImportError)
+MOST_NAMES = 8  # that are listed where one of them must be chosen
 
 _HELP = ("-h", "--help")
+_OURS, _FAIRSEQS = Path(__file__).resolve().parents[1], Path(fairseq.__file__).resolve().parent
 
 
 def parse_args_and_arch(
@@ -35,13 +51,21 @@ def parse_args_and_arch(
     suppress_defaults: bool = False,
     modify_parser: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> Any:
-    """fairseq's parse, with all options in the help text (fault 6) and without a TPU (fault 4).
+    """fairseq's parse, with all options in the help text (fault 6), without a TPU (fault 4), with short errors (25).
 
     Without --arch the text has the options of our own model.
     """
+    refuse = parser.error if "error" in vars(parser) else _refuse_words(parser)
+    parser.error = lambda message: refuse(in_short(message, parser))  # type: ignore[assignment, method-assign]
     arguments = sys.argv[1:] if input_args is None else list(input_args)
     if not any(argument in _HELP for argument in arguments):
-        parsed = fairseqs(parser, input_args, parse_known, suppress_defaults, modify_parser)
+        try:
+            parsed = fairseqs(parser, input_args, parse_known, suppress_defaults, modify_parser)
+        except RuntimeError as error:
+            if str(error):
+                raise
+            # fairseq's word for options without --arch
+            parser.error("--arch is missing: name a model, as in --arch fast_roberta_base.")
         options = parsed[0] if parse_known else parsed
         if getattr(options, "bf16", False):
             options.tpu = "--tpu" in arguments
@@ -62,13 +86,52 @@ def parse_args_and_arch(
     return fairseqs(parser, arguments, modify_parser=print_help_when_complete)
 
 
+def _refuse_words(parser: argparse.ArgumentParser) -> Callable[[str], NoReturn]:
+    """`parser.error` without the usage, which would be a hundred lines."""
+    return lambda message: parser.exit(USER_ERROR, f"{parser.prog}: error: {message}\n")
+
+
+def in_short(message: str, parser: argparse.ArgumentParser) -> str:
+    """argparse's message about a word, with the nearest names instead of all names, or of none."""
+    unknown = message.partition("unrecognized arguments: ")[2].split()
+    options = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+    if options:
+        known = [name for name in parser._option_string_actions if name.startswith("--")]
+        said = [f"{option} is unknown{nearest(option, known)}." for option in options]
+        return f"{' '.join(said)}\n`{parser.prog} --help`, with your --task and --arch, lists all options."
+    found = re.match(r"argument (\S+): invalid choice: (.+?) \(choose from", message)
+    action = parser._option_string_actions.get(found[1].split("/")[0]) if found else None
+    if found is None or action is None or action.choices is None:
+        return message.replace("invalid <lambda> value", "cannot read")  # fairseq's types have no names
+    given, names = found[2].strip("'"), sorted(map(str, action.choices))
+    option = action.option_strings[0]
+    if len(names) <= MOST_NAMES:
+        return f"{option} {given} is unknown: give one of {', '.join(names)}."
+    return f"{option} {given} is unknown{nearest(given, names)}.\n`{parser.prog} --help` lists all {len(names)} names."
+
+
+def nearest(given: str, names: Iterable[str]) -> str:
+    """`: the nearest are A, B`; empty if no name is near. Names of which `given` is a part come first."""
+    candidates = list(names)
+    found = [name for name in candidates if given.strip("-") in name]
+    found += difflib.get_close_matches(given, candidates, MOST_NAMES, cutoff=0.7)
+    found = list(dict.fromkeys(found))[:MOST_NAMES]
+    return f": the nearest {'are' if len(found) > 1 else 'is'} {', '.join(found)}" if found else ""
+
+
 def convert_namespace_to_omegaconf(fairseqs: Callable[..., Any], args: argparse.Namespace) -> Any:
     """fairseq's configuration of its options, after a check that none is missing; see fault 25."""
     try:
         check_needed(args)
     except ValueError as error:
-        sys.exit(f"ValueError: {error}")
+        _end(f"ValueError: {error}")
     return fairseqs(args)
+
+
+def _end(sentence: str) -> NoReturn:
+    """End the program with a sentence, in which sweeps find the error by the name of its class."""
+    sys.stderr.write(f"{sentence}\n")
+    sys.exit(USER_ERROR)
 
 
 def check_needed(args: argparse.Namespace) -> None:
@@ -133,20 +196,98 @@ def further_validation_splits(folder: Path) -> set[str]:
 def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any) -> None:
     """fairseq's start of a training, after our classes have checked its options and data; see fault 25.
 
-    An error of other code, such as a subclass of one of our tasks, keeps its traceback.
+    What is refused later, as the task, the model, a data set or a checkpoint is opened, ends in one sentence, too.
     """
     model, task = ARCH_MODEL_REGISTRY.get(_name(cfg.model)), TASK_REGISTRY.get(_name(cfg.task))
     try:
         check_writable(cfg)
+        check_devices(cfg)
+        check_restored_file(cfg.checkpoint)
         if hasattr(task, "check_start"):  # one of ours
             task.check_start(cfg)
             if hasattr(model, "check_options"):
                 model.check_options(cfg.model)
-    except (ValueError, OSError) as error:
-        if _is_of_others(error, task, model):
+        fairseqs(cfg, main, **options)
+    except Exception as error:
+        # a job of `roberta launch` notes its errors itself
+        is_program = getattr(inspect.unwrap(main), "__module__", None) in NAMES
+        sentence = refusal_in(error, task, model) if is_program and not os.environ.get(DEBUG) else None
+        if sentence is None:
             raise
-        sys.exit(f"{type(error).__name__}: {error}")  # sweeps find it in the log by the name
-    fairseqs(cfg, main, **options)
+        _end(sentence)
+
+
+def check_devices(cfg: Any) -> None:
+    """Refuse what fairseq does on a GPU only, where there is none, and more ranks than it can start here."""
+    common, wanted = cfg.common, cfg.distributed_training.distributed_world_size
+    is_flat = common.fp16 and not (common.fp16_no_flatten_grads or common.memory_efficient_fp16)
+    if is_flat and not (torch.cuda.is_available() or common.cpu or common.tpu):  # the task refuses --cpu
+        raise ValueError(
+            "--fp16 needs a GPU, and torch finds none here: leave it out, or give --bf16, which also trains on a CPU."
+        )
+    is_placed = cfg.distributed_training.distributed_init_method is not None or common.tpu
+    is_placed = is_placed or {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"} <= os.environ.keys()
+    is_placed = is_placed or "SLURM_STEP_NODELIST" in os.environ or "SLURM_JOB_NODELIST" in os.environ
+    if not is_placed and wanted > max(1, torch.cuda.device_count()):
+        raise ValueError(
+            f"--distributed-world-size {wanted} needs as many GPUs, and torch finds {torch.cuda.device_count()} here: "
+            "leave it out for a rank on each of them. (Ranks on CPUs are started one by one, with "
+            "--distributed-init-method and --distributed-rank.)"
+        )
+
+
+def check_restored_file(checkpoint: Any) -> None:
+    """Refuse a --restore-file that is missing: fairseq would train from fresh weights without a word."""
+    path, suffix = checkpoint.restore_file, checkpoint.checkpoint_suffix or ""
+    if path != "checkpoint_last.pt" and not PathManager.exists(path.replace(".pt", f"{suffix}.pt")):
+        raise FileNotFoundError(
+            f"--restore-file {path} does not exist: correct the path, or leave it out to go on from --save-dir."
+        )
+
+
+def refusal_in(error: Exception, *classes: Any) -> str | None:
+    """The sentence by which we or fairseq refuse what a user gave; None for a fault of a program.
+
+    Refusals are raised by a statement `raise` of ours or fairseq's, not within some operation, or name a file that
+    cannot be opened. An error of other code, such as a subclass of `classes`, is none.
+    """
+    if isinstance(error, ProcessRaisedException) or _OF_WORKER in str(error):
+        return _refusal_in_text(str(error))
+    is_of_weights = type(error) is Exception  # fairseq's "Cannot load model parameters", whatever the cause
+    if is_of_weights and isinstance(error.__context__, REFUSALS):
+        error = error.__context__
+    frames = traceback.extract_tb(error.__traceback__)
+    is_raised = bool(frames) and (frames[-1].line or "").startswith("raise ") and _is_known(frames[-1].filename)
+    is_file = isinstance(error, OSError) and error.filename is not None
+    if (
+        not (isinstance(error, REFUSALS) or is_of_weights)
+        or not (is_raised or is_file)
+        or _is_of_others(error, *classes)
+    ):
+        return None
+    return f"{type(error).__name__}: {error}"
+
+
+_OF_WORKER = "Original Traceback (most recent call last)"  # in torch's errors of data-loader workers
+_LAST_RAISE = re.compile(
+    r'  File "(?P<path>[^"]+)", line \d+, in \S+\n    raise .*\n(?: +[~^]+\n)?'
+    r"(?P<sentence>(?P<kind>\w+): (?:.|\n)*)\Z"
+)
+
+
+def _refusal_in_text(text: str) -> str | None:
+    """The same of an error that another process has sent: a spawned rank or a data-loader worker."""
+    chain = re.split(r"\n\n.+ exception.*:\n\n", text.rpartition(_OF_WORKER)[2].rstrip())
+    if len(chain) > 1 and chain[-1].rpartition("\n")[2].startswith("Exception: Cannot load model"):
+        chain.pop()
+    found = _LAST_RAISE.search(chain[-1])
+    if found is None or not issubclass(getattr(builtins, found["kind"], object), REFUSALS):
+        return None
+    return found["sentence"] if _is_known(found["path"]) else None
+
+
+def _is_known(path: str) -> bool:
+    return not {_OURS, _FAIRSEQS}.isdisjoint(Path(path).resolve().parents)
 
 
 def check_writable(cfg: Any) -> None:

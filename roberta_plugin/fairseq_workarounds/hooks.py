@@ -14,12 +14,12 @@ Listener = Callable[..., Any]
 """Called as `listener(fairseqs, ...)` in the place of fairseq's function, which `fairseqs(...)` calls in turn."""
 
 PROGRAM = "fairseq_cli.train"  # fairseq-train's own module, as the owner of a function
-_NAMES = (PROGRAM, "__main__", "__mp_main__")  # of that module: also under python -m, and in ranks that it has spawned
+NAMES = (PROGRAM, "__main__", "__mp_main__")  # of that module: also under python -m, and in ranks that it has spawned
 
 
 def programs() -> list[ModuleType]:
     """Loaded modules that hold fairseq's training loop; none before fairseq_cli.train is imported."""
-    modules = [sys.modules[name] for name in _NAMES if name in sys.modules]
+    modules = [sys.modules[name] for name in NAMES if name in sys.modules]
     return [module for module in modules if hasattr(module, "validate_and_save") and hasattr(module, "cli_main")]
 
 

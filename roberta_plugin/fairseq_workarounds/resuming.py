@@ -12,7 +12,7 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 
 from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.names import ALL_HEADS, saved_options
+from roberta_plugin.models.checkpoints.names import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, saved_options
 from roberta_plugin.models.config import FastRobertaConfig
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,10 @@ PATIENCE = "patience"  # key in a checkpoint's extra_state
 UNFINISHED = "unfinished_update"  # likewise, and attribute of the trainer: see `stopping.py`
 
 # Class of the present training -> classes whose state has the same meaning.
-_CRITERIONS = {"RobertaMaskedLMCriterion": {"MaskedLmLoss"}}
+_CRITERIONS = {
+    "RobertaMaskedLMCriterion": {"MaskedLmLoss"},
+    "MaskedLmLoss": {"RobertaMaskedLMCriterion"},  # the way back to fairseq alone
+}
 _OPTIMIZERS = {
     "RobertaAdamW": {"FairseqAdam"},
     # With roberta_adamw both keep fp32 masters, moments and the loss scaler under the same names.
@@ -36,6 +39,7 @@ _OF_TEXT = (
     "tokens_per_sample",
     "short_seq_prob",
     "corpus_alpha",
+    "pack_sequences",
     "seed",
 )
 # Options of the model without which weights have another meaning, or no place.
@@ -65,13 +69,18 @@ def load_trainer(
 ) -> Any:
     """fairseq's `Trainer.load_checkpoint`, with a check of the checkpoint, and with the notes of `save_trainer`.
 
-    The notes are ignored where fairseq ignores the best loss: if only the weights are used.
+    The notes are ignored where fairseq ignores the best loss: if only the weights are used. The best loss of an earlier
+    training of this process, which fairseq keeps at its function, is forgotten.
     """
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
 
     def look(load: Callable[..., dict[str, Any]], *arguments: Any, **further: Any) -> dict[str, Any]:
         state = load(*arguments, **further)
+        check_positions(trainer, state, Path(filename))
         (warn_of_other_start if reset_optimizer else check_continues)(trainer, state, Path(filename))
         rename_classes(trainer, state)
+        if not reset_optimizer:
+            check_classes(trainer, state, Path(filename))
         return state
 
     with listening(checkpoint_utils, "load_checkpoint_to_cpu", look):
@@ -84,11 +93,15 @@ def load_trainer(
 
 
 def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
-    """Run fairseq's epoch, unless the training is finished; see fault 8."""
+    """Run fairseq's epoch, unless the training is finished; see fault 8.
+
+    Then nothing is touched. The last update of a training is never left unfinished (`stopping.finish_update`), so a
+    note of one belongs to another start, with options of its own: a later part of a training in parts.
+    """
     # This run's time does not count: ranks may differ in it, and fairseq checks it after each update.
     hours = trainer._previous_training_time / 3600
     reason = why_finished(cfg, updates=trainer.get_num_updates(), hours=hours)
-    if reason is None or getattr(trainer, UNFINISHED, None) is not None:  # its validation is still due
+    if reason is None:
         return fairseqs(cfg, trainer, task, epoch_itr)
     logger.info(f"This training is finished: {reason}. Nothing to do; raise that limit to continue.")
     return [None], True
@@ -98,7 +111,7 @@ def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **opti
     """fairseq's `load_checkpoint`; logs it if --max-epoch leaves nothing to do."""
     extra_state, epoch_itr = fairseqs(cfg, trainer, **options)
     max_epoch, epochs = trainer.cfg.optimization.max_epoch, epoch_itr.next_epoch_idx - 1
-    if 0 < max_epoch <= epochs:
+    if isinstance(max_epoch, int) and 0 < max_epoch <= epochs:  # trainers of fairseq's own tests have no options
         logger.info(
             f"This training is finished: the checkpoint has {epochs:,} epochs, and --max-epoch is {max_epoch:,}. "
             "Nothing to do; raise that limit to continue."
@@ -168,6 +181,37 @@ def _optimizer_class(cfg: Any) -> str:
         is_efficient = cfg.common.memory_efficient_fp16 or cfg.common.memory_efficient_bf16
         return "MemoryEfficientFP16Optimizer" if is_efficient else "FP16Optimizer"
     return "AMPOptimizer" if cfg.common.amp else str(OPTIMIZER_REGISTRY[cfg.optimizer._name].__name__)
+
+
+def check_classes(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    """Refuse the optimizer's state of another optimizer or precision, or of a criterion with another meaning."""
+    if state.get("last_optimizer_state") is None:  # fairseq then takes the weights only
+        return
+    saved = (state.get("optimizer_history") or [{}])[-1]
+    ours = {"optimizer": _optimizer_class(trainer.cfg), "criterion": type(trainer.get_criterion()).__name__}
+    for option, now in ours.items():
+        before = saved.get(f"{option}_name", now)
+        if before != now:
+            what = (
+                f"--{option}" if option == "criterion" else "precision (--bf16, --fp16, --amp or none) and --optimizer"
+            )
+            raise ValueError(
+                f"{path} was written with {before}, and this training has {now}: give the {what} that it was started "
+                "with. To begin anew with its weights, give --finetune-from-model and another --save-dir, or "
+                "--reset-optimizer: moments, count of updates and learning rate begin anew."
+            )
+
+
+def check_positions(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
+    """Refuse weights of another number of positions, which follows --tokens-per-sample where it is not given."""
+    model = trainer.get_model().state_dict()
+    if POSITIONS in state["model"] and POSITIONS in model:
+        theirs, ours = (len(some[POSITIONS]) - ROWS_BEFORE_POSITIONS for some in (state["model"], model))
+        if theirs != ours:
+            raise ValueError(
+                f"{path} has {theirs:,} positions, and this model has {ours:,}: give --max-positions {theirs}, and "
+                f"--tokens-per-sample of no more. Longer blocks need a training that began with --max-positions {ours}."
+            )
 
 
 def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:

@@ -55,10 +55,14 @@ class Interruption(StopSignals):
         self.is_training = False
         self.is_agreed = False  # whether all ranks know of it
         self.has_stopped = False
+        self._has_trained = False
         self._num_interrupts = 0
 
     def begin(self) -> None:
         """Install the handlers, unless a job of `roberta launch` has installed its own, or this was done before."""
+        if self._has_trained or not self.handlers_before:  # what an earlier training of this process has left
+            self.received, self.is_agreed, self.has_stopped, self._num_interrupts = None, False, False, 0
+            self._has_trained = False
         if threading.current_thread() is not threading.main_thread() or self.handlers_before:
             return
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -70,7 +74,6 @@ class Interruption(StopSignals):
         }
         # Signals that nohup and background jobs ignore stay ignored.
         self.signals = tuple(number for number, handler in usual.items() if signal.getsignal(number) is handler)
-        self.received, self.is_agreed, self.has_stopped, self._num_interrupts = None, False, False, 0
         self.__enter__()
         Finalize(None, self.end, exitpriority=100)  # before Python waits for data-loader workers, which block signals
 
@@ -94,6 +97,7 @@ class Interruption(StopSignals):
         """
         hears = trainer.data_parallel_world_size == 1 or getattr(trainer.task, "announces_stops", False)
         self.is_training = bool(self.handlers_before) and hears
+        self._has_trained = True
         try:
             yield
         except BaseException:
@@ -275,6 +279,8 @@ class EndedEpoch:
 def is_last_update(cfg: Any, trainer: Any, epoch_itr: Any, *, end_of_epoch: bool) -> bool:
     """Whether the training ends with this update, so that a stop is pointless."""
     if 0 < cfg.optimization.max_update <= trainer.get_num_updates():
+        return True
+    if 0 < cfg.optimization.stop_time_hours < trainer.cumulative_training_time() / 3600:  # equal on all ranks
         return True
     return end_of_epoch and bool(0 < cfg.optimization.max_epoch <= epoch_itr.epoch)
 

@@ -101,7 +101,7 @@ def training_of(
             f"The task {parsed.task} has no --tokens-per-sample: a plan counts equal blocks, as in pretraining with "
             "roberta_masked_lm, and no fine-tuning."
         )
-    check_options(parsed)
+    check_options(parsed, is_to_start=False)
     shape = shape_of(parsed)
     if sum(value is not None for value in (tokens_per_second, log, utilization)) != 1:
         raise ValueError(

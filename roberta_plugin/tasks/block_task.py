@@ -19,7 +19,12 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.fairseq_workarounds import half_precision, stopping
 from roberta_plugin.tasks.epoch_iterator import BlockEpochIterator
-from roberta_plugin.tasks.fairseq_options import check_training_options, ignored_options, whole_config
+from roberta_plugin.tasks.fairseq_options import (
+    check_start_options,
+    check_training_options,
+    ignored_options,
+    whole_config,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +58,7 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
             OSError: naming the data that are missing.
         """
         check_training_options(cfg)
+        check_start_options(cfg)
         cls.check_options(cfg.task)
 
     def check_limits(self, *, max_positions: int | None, max_tokens: int | None) -> None:
@@ -94,8 +100,8 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
 
         Raises:
             ValueError: if a block can be longer than the model's positions or than --max-tokens, or for an option of
-                fairseq with a value that no training can use.
-            RuntimeError: if torchrun started several processes and fairseq's world size is 1.
+                fairseq with a value that no training can use, or if torchrun started several processes and fairseq's
+                world size is 1.
         """
         check_launch(num_shards)
         check_training_options(whole_config(self.cfg))
@@ -192,14 +198,10 @@ def batches_of_epoch(
 
 
 def check_launch(num_shards: int) -> None:
-    """Refuse processes of torchrun that would each train alone and write the same files.
-
-    Raises:
-        RuntimeError: if there are several, and fairseq's world size is 1.
-    """
+    """Refuse processes of torchrun that would each train alone and write the same files."""
     world_size = os.environ.get("WORLD_SIZE", "1")
     if "TORCHELASTIC_RUN_ID" in os.environ and world_size != "1" and num_shards == 1:
-        raise RuntimeError(
+        raise ValueError(
             f"torchrun has started {world_size} processes, but fairseq's world size is 1, so each would train alone: "
             f"add --distributed-world-size {world_size} if each process has a GPU. On CPUs start the ranks without "
             "torchrun, as examples/README.pretraining.md shows."

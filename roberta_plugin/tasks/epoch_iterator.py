@@ -18,10 +18,12 @@ fairseq's trainer:
 from __future__ import annotations
 
 import logging
+import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
+import numpy as np
 from fairseq.data import iterators
 
 from roberta_plugin.data.block_batches import LazySequence, num_blocks_before
@@ -32,7 +34,8 @@ logger = logging.getLogger(__name__)
 
 BLOCKS_SEEN = "blocks_in_epoch"
 ORDER = "order_of_blocks"  # version of the order in which they were seen
-EPOCH = "epoch_is_made_of"  # what the order depends on: blocks of the epoch, seed, blocks of each corpus in a mixture
+EPOCH = "epoch_is_made_of"  # blocks of the epoch, seed, blocks of each corpus in a mixture, fingerprint of the order
+_FINGERPRINTED = 1024  # blocks of the order whose fingerprint is taken
 
 
 class BlockEpochIterator(iterators.EpochBatchIterator):
@@ -62,6 +65,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         self._equal_shares = equal_shares
         self._first_block = 0  # blocks of the current epoch that an earlier run has seen
         self._first_iteration = 0  # the iterations of one rank that these blocks take with the present batches
+        self._last_fingerprint = (0, 0)  # epoch, value
         self._is_fixed = False  # whether every epoch repeats the first, as in validation
         self._frozen_batches: Sequence[Sized] | None
         super().__init__(
@@ -121,7 +125,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
             num_batches = (state["iterations_in_epoch"] - self._first_iteration) * self.num_shards
             state[BLOCKS_SEEN] = self._first_block + num_blocks_before(self.frozen_batches, num_batches)
         state[ORDER] = ORDER_VERSION
-        state[EPOCH] = self._made_of()
+        state[EPOCH] = self._made_of(int(state["epoch"]))
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -143,20 +147,30 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
                 "The checkpoint was written by a version of roberta_plugin with another order of blocks: the rest of "
                 "this epoch repeats some blocks and misses others. Later epochs are complete."
             )
-        elif seen and state_dict.get(EPOCH, now := self._made_of()) != now:
-            logger.warning(
-                "The checkpoint was written in an epoch of {:,} blocks with seed {}, and this one has {:,} blocks and "
-                "seed {}: the data, their weights or the options that make blocks of them have changed. "
-                "The rest of this epoch repeats some text and misses other. Later epochs are complete.".format(
-                    *state_dict[EPOCH][:2], *now[:2]
+        elif seen and (before := state_dict.get(EPOCH)):
+            now = self._made_of(self.epoch)
+            if before != now[: len(before)]:  # earlier versions kept no fingerprint
+                logger.warning(
+                    f"The checkpoint was written in an epoch of {before[0]:,} blocks with seed {before[1]}, and this "
+                    f"one has {now[0]:,} blocks and seed {now[1]}, or another order: the data, their weights, or "
+                    "options that make or order blocks (as --tokens-per-sample, --pack-sequences) have changed. The "
+                    "rest of this epoch repeats some text and misses other. Later epochs are complete."
                 )
-            )
         if seen > 0:
             self._begin_after(int(seen))
 
-    def _made_of(self) -> list[Any]:
+    def _made_of(self, epoch: int) -> list[Any]:
         mixture = getattr(self.dataset, "mixture", None) or []
-        return [len(self.dataset), self.seed, [taken for _, taken in mixture]]
+        return [len(self.dataset), self.seed, [taken for _, taken in mixture], self._fingerprint(epoch)]
+
+    def _fingerprint(self, epoch: int) -> int:
+        """CRC-32 of the first blocks of the epoch and their lengths: of the order itself, whatever it depends on."""
+        if self._last_fingerprint[0] != epoch:
+            order = self.dataset.order(epoch)
+            first = order.addresses(0, min(_FINGERPRINTED, len(order)))
+            arrays = np.stack([first.indices, first.passes, self.dataset.lengths_of(first)]).astype("<i8")
+            self._last_fingerprint = (epoch, zlib.crc32(arrays.tobytes()))
+        return self._last_fingerprint[1]
 
     def _begin_after(self, num_blocks: int) -> None:
         """Start after `num_blocks` blocks of the epoch, or at the next epoch if no update is left."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+_FAIRSEQS_LR = 0.25
 # Section of fairseq's config, option, smallest value.
 _SMALLEST = (
     ("dataset", "num_workers", 0),
@@ -47,6 +48,18 @@ def check_training_options(cfg: Any) -> None:
             "--fp16 does not work with --cpu, because fairseq collects the gradients on a GPU: give --bf16 instead, or "
             "--fp16-no-flatten-grads as well."
         )
+
+
+def check_start_options(cfg: Any) -> None:
+    """Refuse a training without options that fairseq does not miss; other programs of fairseq need none of them."""
+    if list(getattr(getattr(cfg, "optimization", cfg), "lr", None) or []) == [_FAIRSEQS_LR]:
+        raise ValueError(
+            f"--lr is missing, or is fairseq's default of {_FAIRSEQS_LR}, at which nothing is learned: give the peak "
+            "learning rate, such as --lr 0.0005 for pretraining or --lr 0.00002 for fine-tuning."
+        )
+    dataset = getattr(cfg, "dataset", cfg)
+    if dataset.max_tokens is None and dataset.batch_size is None:
+        raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
 
 
 class Ignored(NamedTuple):
@@ -97,7 +110,19 @@ def ignored_options(cfg: Any) -> list[str]:
         criterion = getattr(getattr(root, "criterion", None), "_name", None)
         if criterion in ("roberta_masked_lm", "masked_lm"):
             said.append(f"--sentence-avg has no effect on {criterion}: its loss is a mean over the predicted tokens")
-    return said
+    return [*said, *unreached_rates(root)]
+
+
+def unreached_rates(cfg: Any) -> list[str]:
+    """A warning if the warm-up is longer than the training."""
+    warm_up = getattr(getattr(cfg, "lr_scheduler", None), "warmup_updates", None) or 0
+    for section, name in (("optimization", "max_update"), ("lr_scheduler", "total_num_update")):
+        end = getattr(getattr(cfg, section, None), name, None) or 0
+        if 0 < end < warm_up:
+            return [
+                f"--lr is never reached: --warmup-updates {warm_up:g} is more than --{name.replace('_', '-')} {end:g}"
+            ]
+    return []
 
 
 def token_limit_name(cfg: Any, max_tokens: int) -> str:

@@ -28,11 +28,13 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.pair_chunks import PairFormat, Targets, open_chunks
 from roberta_plugin.data.pair_dataset import PairDataset
 from roberta_plugin.data.pairs import NUM_SPECIALS, PairSource
-from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers import byte_level_bpe, load_tokenizer
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
-from roberta_plugin.tasks.fairseq_options import token_limit_name
+from roberta_plugin.tasks.fairseq_options import token_limit_name, whole_config
 from roberta_plugin.tasks.masked_lm_options import (
     RobertaMaskedLMConfig,
     break_mode,
@@ -151,7 +153,8 @@ class RobertaMaskedLMTask(BlockTask):
         word_starts = None
         if self.cfg.mask_whole_words:
             folder = Path(self.cfg.tokenizer_folder or data_folders(self.cfg.data)[0])
-            word_starts = self.vocabulary.word_starts(load_tokenizer(folder))
+            named = None if self.cfg.tokenizer_folder else tokenizer_of_bpe(whole_config(self.cfg))
+            word_starts = self.vocabulary.word_starts(named or load_tokenizer(folder))
         return Masker.of(self.vocabulary, self.recipe, word_starts=word_starts)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
@@ -331,6 +334,25 @@ def open_pairs(tokens: MmapTokens, *, pair_format: PairFormat, targets: Targets)
 def num_blocks(source: SplitFile | PairSource) -> int:
     """Blocks, or pairs, of one .bin file."""
     return len(source.blocks) if isinstance(source, SplitFile) else len(source)
+
+
+def tokenizer_of_bpe(cfg: Any) -> Tokenizer | None:
+    """The tokenizer in the files that fairseq's --bpe names, beside --mask-whole-words; None if it names none."""
+    bpe = getattr(cfg, "bpe", None)
+    name = str(getattr(bpe, "_name", None))
+    options = {"gpt2": ("gpt2_encoder_json", "gpt2_vocab_bpe"), "sentencepiece": ("sentencepiece_model",)}.get(name, ())
+    paths = [Path(str(getattr(bpe, option))) for option in options]
+    if missing := [
+        f"--{option.replace('_', '-')} {path}"
+        for option, path in zip(options, paths, strict=True)
+        if not path.is_file()
+    ]:
+        raise FileNotFoundError(
+            f"{' and '.join(missing)} of --bpe {name} cannot be read: name a file, or give --tokenizer-folder instead."
+        )
+    if name == "gpt2":
+        return byte_level_bpe.read_files(*paths)
+    return SentencePiece(paths[0].read_bytes()) if paths else None
 
 
 def is_mixed_by_size(turn: Sequence[Corpus]) -> bool:

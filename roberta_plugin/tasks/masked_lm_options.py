@@ -67,6 +67,10 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         False, "draw random tokens by their counts in dict.txt instead of uniformly"
     )
     mask_whole_words: bool = setting(False, "choose words instead of tokens, and predict all tokens of a word")
+    mask_multiple_length: int = setting(
+        1, "predict spans: so many tokens (or words) from each chosen one on; overlaps make the share a little smaller"
+    )
+    mask_stdev: float = setting(0.0, "standard deviation of the length of the spans (0: all are equal)")
     num_static_masks: int = setting(
         0,
         "0: a new mask in every epoch (dynamic masking). N: N masks for each block, used in turn "
@@ -94,6 +98,11 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         "do not count the training text to log beside each validation what unigrams and bigrams would "
         "reach (unigram_loss, bigram_loss); rank 0 counts once, about 10 million tokens a second",
     )
+    shorten_method: str = setting("none", "fairseq's; only none: long lines are split, and nothing is left out")
+    shorten_data_split_list: str = setting("", "fairseq's; without effect, as --shorten-method")
+    include_index: bool = setting(True, "fairseq's, for data2vec; without effect")
+    include_target_tokens: bool = setting(False, "fairseq's, for data2vec; refused")
+    skip_masking: bool = setting(False, "fairseq's, for data2vec; refused")
     seed: int = II("common.seed")
     cpu: bool = II("common.cpu")
     fp16: bool = II("common.fp16")
@@ -122,11 +131,24 @@ def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
     if cfg.pack_sequences and getattr(cfg, "no_pack_sequences", False):
         raise ValueError("--pack-sequences and --no-pack-sequences contradict each other: give one of them.")
     check_format(cfg)
+    if getattr(cfg, "shorten_method", "none") != "none":
+        raise ValueError(
+            f"--shorten-method {cfg.shorten_method} would leave text out: leave the option out, and lines longer than "
+            "--tokens-per-sample are split into blocks."
+        )
+    for option in ("include_target_tokens", "skip_masking"):
+        if getattr(cfg, option, False):
+            raise ValueError(
+                f"--{option.replace('_', '-')} belongs to data2vec, which this plugin does not have: leave it out, or "
+                "use fairseq's --task masked_lm."
+            )
     recipe = MaskingRecipe(
         mask_prob=cfg.mask_prob,
         leave_unmasked_prob=cfg.leave_unmasked_prob,
         random_token_prob=cfg.random_token_prob,
         whole_words=cfg.mask_whole_words,
+        multiple_length=getattr(cfg, "mask_multiple_length", 1),
+        stdev=getattr(cfg, "mask_stdev", 0.0),
         num_static_masks=cfg.num_static_masks,
         freq_weighted_replacement=cfg.freq_weighted_replacement,
     )

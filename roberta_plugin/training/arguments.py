@@ -40,11 +40,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             parsed: argparse.Namespace = options.parse_args_and_arch(parser, input_args=list(arguments))
         except (SyntaxError, NameError) as error:  # fairseq evaluates the text of some values
             raise ValueError(_unreadable(arguments, error)) from error
-        except RuntimeError as error:
-            if str(error):
-                raise
-            # fairseq's word for options without --arch
-            raise ValueError("--arch is missing: name a model, as in --arch fast_roberta_base.") from error
     return parsed
 
 
@@ -122,10 +117,13 @@ def to_config(parsed: argparse.Namespace) -> Any:
     return convert_namespace_to_omegaconf(parsed)
 
 
-def check_options(parsed: argparse.Namespace) -> None:
-    """Check the options of task, model, criterion, optimizer and learning rate, and those of fairseq around them."""
+def check_options(parsed: argparse.Namespace, *, is_to_start: bool = True) -> None:
+    """Check the options of task, model, criterion, optimizer and learning rate, and those of fairseq around them.
+
+    A training that is only planned (`is_to_start`) needs neither a learning rate nor a batch.
+    """
     from roberta_plugin.fairseq_workarounds.command_line import check_needed, chosen_classes, with_defaults
-    from roberta_plugin.tasks.fairseq_options import check_training_options
+    from roberta_plugin.tasks.fairseq_options import check_start_options, check_training_options
     from roberta_plugin.tasks.masked_lm_options import check_positions
 
     for chosen in chosen_classes(parsed).values():
@@ -134,6 +132,8 @@ def check_options(parsed: argparse.Namespace) -> None:
             check(with_defaults(parsed, chosen))
     check_needed(parsed)
     check_training_options(parsed)
+    if is_to_start:
+        check_start_options(parsed)
     if parsed.task == OUR_TASK:
         for limit in ("max_tokens", "max_tokens_valid"):
             check_positions(
@@ -153,7 +153,7 @@ def _unreadable(arguments: Sequence[str], error: SyntaxError | NameError) -> str
 
 
 def _refuse(message: str) -> NoReturn:
-    raise ValueError(f"fairseq-train would refuse these options: {message}")
+    raise ValueError(f"fairseq-train would refuse these options: {' '.join(message.splitlines())}")
 
 
 @contextlib.contextmanager

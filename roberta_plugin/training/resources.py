@@ -163,6 +163,8 @@ def check_resources(resources: Resources) -> None:
             raise ValueError(f"{option} must be at least {least}, got {getattr(resources, name)}.")
     if resources.mem_gb is not None and resources.mem_gb < 1:
         raise ValueError(f"--mem-gb must be at least 1, got {resources.mem_gb}.")
+    if resources.mem_gb is not None and (per := {"mem-per-cpu", "mem-per-gpu"} & resources.sbatch_options.keys()):
+        raise ValueError(f"--mem-gb and --sbatch {min(per)} exclude each other in SLURM: leave one of them out.")
     check_environment(resources.env, resources.inherit)
     gpus = Gpus(resources.gpus_per_node, resources.gpu_type)
     gpu_option(gpus, request=resources.gpu_request, sbatch=resources.sbatch_options)
@@ -241,13 +243,31 @@ def parse_gpus(text: str | int) -> Gpus:
 
 
 def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[str, str]:
-    """The option that requests the GPUs; none if `sbatch` already requests them by its own gres."""
+    """The option that requests the GPUs, with the other resources of a gres in `sbatch`.
+
+    None if that gres requests the GPUs itself.
+
+    Raises:
+        ValueError: if it requests another number of GPUs.
+    """
     if request not in GPU_REQUESTS:
         raise ValueError(f"--gpu-request must be one of {', '.join(GPU_REQUESTS)}, got {request!r}.")
-    if gpus.num == 0 or request == "none" or "gpu" in str(sbatch.get("gres", "")):
-        return {}
     amount = f"{gpus.type}:{gpus.num}" if gpus.type else str(gpus.num)
-    return {"gres": f"gpu:{amount}"} if request == "gres" else {"gpus-per-node": amount}
+    further = [item for item in str(sbatch.get("gres", "")).split(",") if item]
+    for item in further:  # gpu, gpu:2, gpu:h100, gpu:h100:2, gpu:2(S:0-1), gres/gpu:2
+        kind, _, count = item.partition("(")[0].removeprefix("gres/").partition(":")
+        if kind != "gpu":
+            continue
+        number = count.rpartition(":")[2]
+        if (int(number) if number.isdecimal() else 1) != gpus.num:
+            raise ValueError(
+                f"--sbatch gres={sbatch['gres']} and --gpus-per-node {gpus.num} ask for different numbers of GPUs: "
+                f"leave gpu out of the first (--gpu-request gres adds gpu:{amount}), or correct the second."
+            )
+        return {}
+    if gpus.num == 0 or request == "none":
+        return {}
+    return {"gres": ",".join([*further, f"gpu:{amount}"])} if request == "gres" else {"gpus-per-node": amount}
 
 
 def parse_sbatch(texts: Iterable[str]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def submission_environment(*, given: Collection[str] = (), dropped: Collection[s
     """
     defaults = {"ACCOUNT", "PARTITION", "QOS", "RESERVATION"} - {name.upper() for name in given}
     kept = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", *(f"SBATCH_{name}" for name in defaults)}
-    out = {name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))} - kept
+    out = {name for name in os.environ if name.startswith(("SLURM_", "SBATCH_", "SRUN_"))} - kept
     if "SLURM_JOB_ID" in os.environ:  # the GPUs of that job
         out |= {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"} & os.environ.keys()
     out |= os.environ.keys() & set(dropped)

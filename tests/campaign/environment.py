@@ -76,7 +76,7 @@ def read_only(inputs: Path, folder: Path) -> str:
                 ]
             )
             said = f"--save-dir {path}: {target} cannot be written to"
-            assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+            assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
         return "ok"
     finally:
         subprocess.run(["umount", str(target)], check=True)

@@ -88,7 +88,7 @@ fairseq_cli.train.cli_main()
 """
     arguments = train_command(tiny_data_bin, save_dir, *options, "--max-update", "8")[1:]
     done = run_python(limited, *arguments, cwd=REPOSITORY, environment=environment(), fork_of="fairseq")
-    assert done.returncode == 1
+    assert done.returncode == 2
     expected = f"The checkpoint {save_dir}/checkpoint_1_8.pt cannot be written: File too large"
     assert expected in done.stderr.splitlines()[-1]
     assert updates_in(last) == 4
@@ -106,14 +106,14 @@ def test_another_model_is_named_by_its_options(tiny_data_bin, begun, tmp_path):
     other = ("--encoder-attention-heads", "1", "--encoder-normalize-before", "--max-update", "8")
     shutil.copytree(begun, tmp_path / "run")
     done = run(train_command(tiny_data_bin, tmp_path / "run", *LAST_ONLY, *other))
-    assert done.returncode == 1
+    assert done.returncode == 2
     named = "is of a training with another model: --encoder-attention-heads was 2 and is 1 now; "
     named += "--encoder-normalize-before was False and is True now."
     assert named in done.stderr.splitlines()[-1]
     assert "to begin with these weights" in done.stderr.splitlines()[-1]
     start = ("--finetune-from-model", str(begun / "checkpoint_last.pt"))
     done = run(train_command(tiny_data_bin, tmp_path / "other", *LAST_ONLY, *other, *start))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert named in done.stdout + done.stderr
 
 

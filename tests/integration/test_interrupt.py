@@ -75,7 +75,7 @@ def test_ctrl_c_saves_and_a_finished_training_is_left_alone(tiny_data_bin, tmp_p
     try:
         training.wait_for_update(5)
         second = run(arguments)
-        assert second.returncode == 1
+        assert second.returncode == 2
         assert f"Another training (process {training.process.pid} on" in second.stderr
         assert "use another --save-dir" in second.stderr
         training.press_ctrl_c()

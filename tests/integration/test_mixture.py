@@ -36,7 +36,7 @@ def test_a_mixture_by_size_validates_on_all_of_its_folders(corpora, tmp_path):
     curve = {kind: found.values for (kind, name), found in curves(records).items() if name == "loss"}
     assert min(curve["valid@a"][0], curve["valid@b"][0]) < curve["valid"][0] < max(*curve["valid@a"], *curve["valid@b"])
     done = run(train_command(f"{a},{b}", save_dir, *options[:-1], "valid@c"))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--valid-subset valid@c names no data folder: it must be called c, and the folders are" in done.stderr
 
 

@@ -119,7 +119,7 @@ def test_a_failed_run_is_reported_and_tried_again(tmp_path, capsys):
     (data_bin / "valid.bin").write_bytes(b"\xff" * len(tokens))  # found by the first validation
     assert sweep_here(grid, folder) == 1
     said = capsys.readouterr().out
-    assert re.search(r"failed: base/seed-1: fairseq-train ended with exit code 1: \w+Error: .*; see ", said)
+    assert re.search(r"failed: base/seed-1: fairseq-train ended with exit code 2: \w+Error: .*; see ", said)
     assert report_of(folder)["failures"]["base/seed-1"]["attempts"] == 1
     (data_bin / "valid.bin").write_bytes(tokens)
     assert sweep_here(grid, folder) == 0
@@ -128,7 +128,10 @@ def test_a_failed_run_is_reported_and_tried_again(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("axes", "message"),
-    [({"lrr": ["1"]}, "cell lrr-1: .*unrecognized arguments: --lrr"), ({"data": ["no-such-folder"]}, "no-such-folder")],
+    [
+        ({"lrr": ["1"]}, "cell lrr-1: .*--lrr is unknown: the nearest is --lr"),
+        ({"data": ["no-such-folder"]}, "no-such-folder"),
+    ],
 )
 def test_what_fairseq_would_refuse_is_refused_before_anything_is_written(tiny_data_bin, tmp_path, axes, message):
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes=axes, seeds=["1"])

@@ -109,7 +109,8 @@ import fairseq_cli.train as train
 seen = []
 train.distributed_utils.call_main = lambda cfg, main, **options: seen.append((cfg.common.bf16, cfg.common.tpu))
 sys.argv = ["fairseq-train", DATA, "--user-dir", {str(REPOSITORY / "roberta_plugin")!r}, "--bf16",
-    "--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--arch", "fast_roberta_tiny", *EXTRA]
+    "--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--arch", "fast_roberta_tiny",
+    "--lr", "0.1", "--batch-size", "4", *EXTRA]
 train.cli_main()
 print(seen)
 """

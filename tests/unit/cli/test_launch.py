@@ -86,6 +86,7 @@ def test_an_option_of_the_command_line_is_not_blamed_on_the_file(run, tiny_data_
 def test_data_that_are_missing_are_an_error_of_the_config_file(run, tmp_path):
     config = tmp_path / "launch.yaml"
     train = "{arch: fast_roberta_base, task: roberta_masked_lm, criterion: roberta_masked_lm, data: no-such-folder}"
+    train = train.replace("{", "{lr: 0.1, batch_size: 4, ")
     config.write_text(f"output_dir: {tmp_path / 'run'}\ntime: '1:00:00'\ntrain: {train}\n")
     with pytest.raises(
         FileNotFoundError, match=r"launch\.yaml: The recipe's data folder .*no-such-folder does not exist"

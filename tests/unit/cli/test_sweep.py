@@ -36,7 +36,8 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tiny_data_bin, t
 
 
 def test_a_dry_run_refuses_what_a_training_would_refuse(grid, tmp_path):
-    grid.write_text(grid.read_text().replace("lr: [1, 2]", "mask-prob: [0.1, 1.5]"))
+    text = grid.read_text().replace("batch-size: 4", "batch-size: 4, lr: 1")
+    grid.write_text(text.replace("lr: [1, 2]", "mask-prob: [0.1, 1.5]"))
     with pytest.raises(
         ValueError, match=r"line 3, cell mask-prob-1\.5: --mask-prob must lie between 0 and 1, got 1\.5"
     ):

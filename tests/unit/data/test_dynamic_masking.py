@@ -56,6 +56,20 @@ def assert_gathered(masked):
         assert masked.labels[row, :count].tolist() == masked.targets[row, positions].tolist()
 
 
+def test_spans_count_maskable_tokens_and_end_with_the_block():
+    tokens = np.array([[BOS, 4, 5, EOS, 6, 7, 8, EOS, PAD, PAD]] * 400)
+    _, targets = mask(make_masker(mask_prob=0.5, multiple_length=3), tokens)  # of 5 tokens, one span or none
+    found = {tuple(row[row != PAD].tolist()) for row in targets}
+    assert found == {(), (4, 5, 6), (5, 6, 7), (6, 7, 8), (7, 8), (8,)}
+
+
+def test_spans_of_words_are_whole_words():
+    tokens = np.array([[BOS, 3 * 2, 7, 8, 3 * 4, 13, 3 * 6, EOS]] * 400)  # words of 3, 2 and 1 tokens
+    _, targets = mask(make_masker(mask_prob=0.5, multiple_length=2, whole_words=True, word_starts=WORD_STARTS), tokens)
+    found = {tuple(row[row != PAD].tolist()) for row in targets}
+    assert found == {(), (6, 7, 8, 12, 13), (12, 13, 18), (18,)}
+
+
 def test_forty_percent_are_masked_on_request_and_keep_their_place_among_static_masks():
     """The rate that later work found, with the paper's ten static masks: four times each in forty passes."""
     tokens = make_tokens(200, 256)

@@ -4,6 +4,7 @@ import logging
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import fairseq_cli.train
 import pytest
@@ -87,6 +88,12 @@ def test_max_epoch_is_said(next_epoch, is_said, caplog):
     assert ("has 3 epochs, and --max-epoch is 3" in caplog.text) == is_said
 
 
+def test_a_trainer_without_options_is_loaded():
+    """As in fairseq's tests/test_train.py, which pass with this plugin registered."""
+    loaded = ({}, SimpleNamespace(next_epoch_idx=4))
+    assert load_checkpoint(lambda *arguments: loaded, None, MagicMock()) == loaded
+
+
 def test_the_note_of_an_unfinished_update_is_saved_and_loaded_where_the_training_is_resumed():
     trainer = SimpleNamespace(cfg=config())
     assert save_trainer(lambda trainer, filename, extra_state: extra_state, trainer, "a.pt", {"best": 2}) == {"best": 2}
@@ -134,9 +141,43 @@ def test_the_count_is_that_of_this_training_and_metric(validations, options):
     assert not hasattr(validations, "best")
 
 
-def test_what_a_stop_has_left_comes_first(caplog):
+def test_the_best_loss_of_an_earlier_training_of_the_process_is_forgotten():
+    checkpoint_utils.save_checkpoint.best = 2.5
+    load_trainer(lambda *arguments, **options: None, SimpleNamespace(cfg=config()), "a.pt")
+    assert not hasattr(checkpoint_utils.save_checkpoint, "best")
+
+
+@pytest.mark.parametrize(("max_update", "result"), [(91, "an epoch"), (90, ([None], True))])
+def test_what_a_stop_has_left_is_finished_by_a_start_that_goes_beyond_it(max_update, result):
+    """A part of a training whose limit is passed leaves it to the later part."""
     trainer = SimpleNamespace(get_num_updates=lambda: 90, _previous_training_time=0.0, unfinished_update={"epoch": 1})
-    assert train(lambda *arguments: "an epoch", config(max_update=90), trainer, None, None) == "an epoch"
+    assert train(lambda *arguments: "an epoch", config(max_update=max_update), trainer, None, None) == result
+
+
+@pytest.mark.parametrize(
+    "names", [("RobertaMaskedLMCriterion", "MaskedLmLoss"), ("MaskedLmLoss", "RobertaMaskedLMCriterion")]
+)
+def test_masked_lm_criterions_take_over_from_each_other_and_others_are_refused_by_name(names):
+    """There and back: fairseq alone takes over what `--criterion masked_lm` has written."""
+    ours, theirs = names
+    names = ("fp16", "bf16", "amp", "memory_efficient_fp16", "memory_efficient_bf16")
+    common = SimpleNamespace(**dict.fromkeys(names, False))
+    cfg = SimpleNamespace(common=common, optimizer=SimpleNamespace(_name="adam"))
+    trainer = SimpleNamespace(cfg=cfg, get_criterion=type(ours, (), {}))
+    history = [{"criterion_name": theirs, "optimizer_name": "FairseqAdam"}]
+    state = {"optimizer_history": history, "last_optimizer_state": {}}
+    with pytest.raises(
+        ValueError, match=f"was written with {theirs}, and this training has {ours}: give the --criterion"
+    ):
+        resuming.check_classes(trainer, state, PATH)
+    resuming.rename_classes(trainer, state)
+    resuming.check_classes(trainer, state, PATH)
+    common.bf16 = True
+    with pytest.raises(
+        ValueError, match=r"FairseqAdam, and this training has FP16Optimizer: give the precision .*--res"
+    ):
+        resuming.check_classes(trainer, state, PATH)
+    resuming.check_classes(trainer, {**state, "last_optimizer_state": None}, PATH)  # as of a released model
 
 
 PATH = Path("runs/checkpoint_last.pt")

@@ -13,7 +13,7 @@ from roberta_plugin.fairseq_workarounds.stopping import STOPS, Interruption, add
 
 CONFIG = OmegaConf.create(
     {
-        "optimization": {"max_update": 100, "max_epoch": 2},
+        "optimization": {"max_update": 100, "max_epoch": 2, "stop_time_hours": 0},
         "checkpoint": {
             "no_save": False,
             "no_last_checkpoints": False,
@@ -64,6 +64,30 @@ def test_within_it_the_first_ctrl_c_is_noted_and_the_second_stops_at_once(interr
         assert "a second Ctrl-C stops at once" in capfd.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             press()
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_a_second_training_of_the_process_begins_without_the_stop_of_the_first(interruption, presses):
+    """As in a notebook that calls `fairseq_cli.train.main` twice, past `call_main`, which would give signals back."""
+
+    def epoch(*_):
+        for _ in range(presses):
+            press()
+        interruption.note_stop()
+        return [None], True
+
+    resumed = trainer()
+    resumed.begin_epoch = lambda epoch: None
+    config = OmegaConf.merge(CONFIG, {"checkpoint": {"no_save": True}})
+    begins = SimpleNamespace(epoch=1, next_epoch_idx=2)
+    stopping.load_checkpoint(lambda *_: None, config, resumed)
+    with pytest.raises(SystemExit if presses == 1 else KeyboardInterrupt):
+        stopping.train(epoch, config, resumed, None, begins)
+    stopping.load_checkpoint(lambda *_: None, config, resumed)
+    assert not interruption.received and not interruption.is_to_stop(resumed)
+    assert stopping.train(lambda *_: ([1.5], False), config, resumed, None, begins) == ([1.5], False)
+    press()
+    assert interruption.is_to_stop(resumed)
 
 
 def test_sigterm_after_ctrl_c_is_no_second_one(interruption):
@@ -303,7 +327,10 @@ def test_a_training_that_ends_by_it_makes_no_update(resumed):
     ("updates", "number", "end_of_epoch", "expected"),
     [(9, 2, False, False), (9, 2, True, True), (9, 1, True, False), (10, 1, False, True)],
 )
-def test_the_last_update_is_that_of_max_update_or_max_epoch(updates, number, end_of_epoch, expected):
-    cfg = SimpleNamespace(optimization=SimpleNamespace(max_update=10, max_epoch=2))
-    trainer = SimpleNamespace(get_num_updates=lambda: updates)
+def test_the_last_update_is_that_of_max_update_or_max_epoch_or_stop_time_hours(updates, number, end_of_epoch, expected):
+    limits = SimpleNamespace(max_update=10, max_epoch=2, stop_time_hours=3)
+    cfg = SimpleNamespace(optimization=limits)
+    trainer = SimpleNamespace(get_num_updates=lambda: updates, cumulative_training_time=lambda: 3 * 3600)
     assert stopping.is_last_update(cfg, trainer, epoch(number), end_of_epoch=end_of_epoch) == expected
+    limits.stop_time_hours = 2
+    assert stopping.is_last_update(cfg, trainer, epoch(number), end_of_epoch=end_of_epoch)

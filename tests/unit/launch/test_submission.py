@@ -207,6 +207,13 @@ def test_gpus_with_a_type_by_gres_and_without_any_request(tiny_data_bin, tmp_pat
     assert asked(gpu_request="gres") == {"gres": "gpu:h100:2"}
     assert asked(gpu_request="none", sbatch=("exclusive",)) == {"exclusive": ""}
     assert asked(sbatch=("gres=gpu:h100:2,lustre:1",)) == {"gres": "gpu:h100:2,lustre:1"}
+    assert asked(gpu_request="gres", sbatch=("gres=lustre:1",)) == {"gres": "lustre:1,gpu:h100:2"}
+    for fields, message in (
+        ({"sbatch": ("gres=gpu:8",)}, "gres=gpu:8 and --gpus-per-node 2 ask for different numbers"),
+        ({"mem_gb": 8, "sbatch": ("mem-per-cpu=2G",)}, "--mem-gb and --sbatch mem-per-cpu exclude each other"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            asked(**fields)
 
 
 def run_script(folder, script, *, srun="true", scontrol=""):

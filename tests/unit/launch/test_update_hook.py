@@ -34,7 +34,10 @@ class Run:
             self.stop, output_dir=folder, job_id="7", checkpoint_minutes=checkpoint_minutes, is_master=True
         )
         self.config = OmegaConf.create(
-            {"optimization": {"max_update": max_update, "max_epoch": 0}, "checkpoint": {"save_interval_updates": 50}}
+            {
+                "optimization": {"max_update": max_update, "max_epoch": 0, "stop_time_hours": 0},
+                "checkpoint": {"save_interval_updates": 50},
+            }
         )
 
     def validate(self, cfg, trainer, task, epoch_itr, subsets):

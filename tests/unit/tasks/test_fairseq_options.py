@@ -69,6 +69,6 @@ def test_processes_of_torchrun_that_would_train_alone_are_refused(tiny_data_bin,
     task = make_task(tiny_data_bin)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RuntimeError, match="--distributed-world-size 2"):
+    with pytest.raises(ValueError, match="--distributed-world-size 2"):
         task.get_batch_iterator(load(task), max_sentences=4)
     task.get_batch_iterator(load(task), max_sentences=4, num_shards=2)

@@ -26,6 +26,7 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask, packs_by_default
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
+from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_tokenizers import train_tokenizer
 
@@ -81,10 +82,62 @@ def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpor
         assert Counter(first + second) == Counter(expected)
 
 
+PAIRS = {"input_format": "segment-pair", "sample_break_mode": "none"}
+SWITCHES = [  # an option in mid-epoch, beside others, and whether the epoch's order is another then
+    ({}, {"pack_sequences": True}, True),
+    ({}, {"seed": 4}, True),
+    ({}, {"tokens_per_sample": 31}, True),
+    ({}, {"sample_break_mode": "complete_doc"}, True),
+    ({}, {"sample_break_mode": "none"}, True),
+    ({}, {"data": "{small}"}, True),
+    ({}, {"data": "{large},{small}"}, True),
+    ({"data": "{large},{small}"}, {"data": "{small},{large}"}, True),
+    ({"data": "{large},{small}"}, {"corpus_alpha": 0.3}, True),
+    ({"data": "{large}@3,{small}@1"}, {"data": "{large}@2,{small}@1"}, True),
+    ({"data": "{large}:{small}"}, {"data": "{large}"}, True),  # in epoch 3
+    ({}, {"no_pack_sequences": True}, False),
+    ({}, {"pad_to_multiple": 8}, False),
+    ({}, {"num_static_masks": 2}, False),
+    ({}, {"mask_prob": 0.4}, False),
+    ({}, {"update_sequences": 3}, False),
+    (PAIRS, {"num_static_masks": 1}, True),
+    (PAIRS, {"short_seq_prob": 0.5}, True),
+    (PAIRS, {"input_format": "sentence-pair"}, True),
+    (PAIRS, {"no_segment_embeddings": True}, False),
+    (PAIRS, {"next_sentence_prediction": True}, False),
+]
+
+
+@pytest.mark.parametrize(("options", "switch", "is_other"), SWITCHES, ids=str)
+def test_no_block_is_lost_or_doubled_in_silence_when_an_option_changes_in_mid_epoch(
+    two_corpora, caplog, options, switch, is_other
+):
+    large, small = two_corpora
+    orders = []
+    for settings in ({"data": "{large}", **options}, {"data": "{large}", **options, **switch}):
+        data = settings.pop("data").format(large=large, small=small)
+        task = make_task(data, **settings)
+        dataset = load(task, epoch=3)
+        iterator = task.get_batch_iterator(dataset, max_sentences=4, epoch=3)
+        order = dataset.order(3)
+        found = order.addresses(0, len(order))
+        orders.append([*zip(found.indices.tolist(), dataset.lengths_of(found).tolist(), strict=True)])
+        if len(orders) == 1:
+            epoch = iterator.next_epoch_itr()
+            for _ in range(5):
+                next(epoch)
+            state = iterator.state_dict()
+        else:
+            caplog.clear()
+            iterator.load_state_dict(state)
+    assert (orders[0] != orders[1]) == is_other
+    assert ("repeats some text and misses other" in caplog.text) == is_other
+
+
 def test_what_is_wrong_with_the_command_line_is_refused_by_name(tiny_data_bin, tmp_path):
     (tmp_path / "empty").mkdir()
     words = [str(tiny_data_bin), "--task", RobertaMaskedLMTask.name, "--criterion", "roberta_masked_lm", "--cpu"]
-    words += ["--optimizer", "adam", "--arch", "roberta_base", "--max-tokens", "1000"]
+    words += ["--optimizer", "adam", "--lr", "0.1", "--arch", "roberta_base", "--max-tokens", "1000"]
     parsed = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), words)
     whole = convert_namespace_to_omegaconf(parsed)
     for changes, message in (
@@ -260,6 +313,25 @@ def test_whole_words_come_from_the_tokenizer_of_the_data(two_corpora, tmp_path):
         load(make_task(two_corpora[0], mask_whole_words=True))
 
 
+def test_whole_words_come_from_fairseqs_bpe_options_where_they_are_given(tmp_path):
+    """`--bpe gpt2 --gpt2-encoder-json F --gpt2-vocab-bpe F`, as fairseq's masked_lm wants it; also its other options."""
+    write_data_bin(tmp_path / "data", num_documents=4)
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
+    shutil.copy(tokenizer / "dict.txt", tmp_path / "data")
+    words = [str(tmp_path / "data"), "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny", "--mask-whole-words"]
+    words += ["--shorten-method", "none", "--include-index", "--bpe", "gpt2", "--gpt2-vocab-bpe"]
+    words += [str(tokenizer / "vocab.bpe"), "--gpt2-encoder-json"]
+    for path in (tokenizer / "encoder.json", tmp_path / "no.json"):
+        parser = fairseq_options.get_training_parser()
+        cfg = convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, [*words, str(path)]))
+        task = RobertaMaskedLMTask.setup_task(cfg.task)
+        if path.exists():
+            assert load(task).masker.recipe.whole_words
+        else:
+            with pytest.raises(FileNotFoundError, match=r"--gpt2-encoder-json .*no.json of --bpe gpt2 cannot be read"):
+                load(task)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -267,6 +339,11 @@ def test_whole_words_come_from_the_tokenizer_of_the_data(two_corpora, tmp_path):
         ({"tokens_per_sample": 2}, "--tokens-per-sample must be at least 3 .* got 2"),
         ({"pad_to_multiple": 0}, "--pad-to-multiple must be 1 or more, got 0"),
         ({"corpus_alpha": 1.5}, "--corpus-alpha must lie between 0 and 1, got 1.5"),
+        ({"mask_multiple_length": 0}, "--mask-multiple-length must be 1 or more, got 0"),
+        ({"mask_stdev": -1.0}, "--mask-stdev must be 0 or more, got -1"),
+        ({"shorten_method": "truncate"}, "--shorten-method truncate would leave text out"),
+        ({"skip_masking": True}, "--skip-masking belongs to data2vec"),
+        ({"include_target_tokens": True}, "--include-target-tokens belongs to data2vec"),
     ],
 )
 def test_impossible_options_are_refused_by_name(tiny_data_bin, options, message):

@@ -164,6 +164,7 @@ def test_fine_tuning_is_checked_against_its_prepared_folder(tmp_path):
     folder = write_prepared(tmp_path / "RTE").folder
     options = ("--task", "roberta_sentence_prediction", "--criterion", "roberta_sentence_prediction")
     words = [str(folder), *options, "--arch", "fast_roberta_tiny", "--optimizer", "roberta_adamw", "--batch-size", "2"]
+    words += ["--lr", "0.1"]
     check_options(arguments.parse(words))
     for more, message in (
         (("--max-positions", "8"), "and --max-positions is 8: prepare it again"),

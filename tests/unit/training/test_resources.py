@@ -75,6 +75,8 @@ def test_entries_of_a_command_line_win_over_the_files_and_leave_the_others():
         ({"time": "5", "env": "word"}, "--env 'word' must have the form NAME=VALUE"),
         ({"time": "5", "mem": "64GB"}, "slurm has the unknown key 'mem' .* mem_gb"),
         ({"time": "5", "tine": "6"}, "unknown key 'tine'"),
+        ({"time": "5", "mem_gb": "64", "sbatch.mem_per_gpu": "8G"}, "--mem-gb and --sbatch mem-per-gpu exclude each o"),
+        ({"time": "5", "gpus_per_node": "8", "sbatch.gres": "gpu:h100:4"}, "gpu:h100:4 and --gpus-per-node 8 ask for"),
     ],
 )
 def test_settings_that_are_refused(settings, message):
@@ -102,6 +104,9 @@ def test_gpus_and_their_type():
         (Gpus(0, None), "gpus-per-node", {}, {}),
         (Gpus(8, None), "gpus-per-node", {"gres": "gpu:h100:8"}, {}),
         (Gpus(8, None), "gpus-per-node", {"gres": "lustre:1"}, {"gpus-per-node": "8"}),
+        (Gpus(8, "h100"), "gres", {"gres": "lustre:1,shard:2"}, {"gres": "lustre:1,shard:2,gpu:h100:8"}),
+        (Gpus(8, "h100"), "gres", {"gres": "lustre:1,gres/gpu:8(S:0)"}, {}),
+        (Gpus(1, None), "gres", {"gres": "gpu"}, {}),
     ],
 )
 def test_how_gpus_are_asked_for(gpus, request_, sbatch, option):

@@ -57,6 +57,7 @@ def test_a_submission_takes_nothing_over_from_the_job_that_it_is_made_in(monkeyp
     for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
         monkeypatch.delenv(name)
     values = {"SLURM_JOB_ID": "5", "SLURM_GPUS_PER_NODE": "1", "SBATCH_EXCLUSIVE": "1", "CUDA_VISIBLE_DEVICES": "3"}
+    values["SRUN_CPUS_PER_TASK"] = "1"  # of an outer sbatch --cpus-per-task; srun would prefer it
     kept = {"SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "lab", "SBATCH_PARTITION": "gpu", "OTHER": "x"}
     for name, value in {**values, **kept}.items():
         monkeypatch.setenv(name, value)

@@ -128,7 +128,7 @@ def test_the_learning_rate_follows_the_batch_unless_it_is_given(tmp_path, data, 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"variants": {"a": {"lrr": "1"}}}, "unrecognized arguments: --lrr"),
+        ({"variants": {"a": {"lrr": "1"}}}, "--lrr is unknown: the nearest is --lr"),
         ({"variants": {"a": {"max-update": "5"}}}, "max-update is set, and it follows from the amount"),
         (
             {"variants": {"a": {"lr-scheduler": "fixed"}}, "budget": {"equal": "tokens"}},

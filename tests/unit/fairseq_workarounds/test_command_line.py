@@ -1,0 +1,171 @@
+"""What a user got wrong is said in a sentence; a fault of a program keeps its traceback."""
+
+import traceback
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fairseq import options
+from fairseq.data import data_utils
+from torch._utils import ExceptionWrapper
+from torch.multiprocessing.spawn import ProcessRaisedException
+
+import roberta_plugin
+from roberta_plugin.fairseq_workarounds import command_line
+from roberta_plugin.fairseq_workarounds.command_line import DEBUG, call_main, check_devices, refusal_in
+from roberta_plugin.tasks.block_task import load_vocabulary
+from roberta_plugin.tasks.masked_lm_options import check_folders
+
+roberta_plugin.register()
+NAMED = "does not exist: give one that `roberta binarize` or fairseq-preprocess has written."
+
+
+def in_the_task(folder):
+    check_folders([folder / "no"])
+
+
+def while_weights_are_loaded(folder):
+    """As `Trainer.load_checkpoint` does."""
+    try:
+        in_the_task(folder)
+    except Exception:
+        raise Exception("Cannot load model parameters from checkpoint")  # noqa: B904
+
+
+def in_a_worker(folder):
+    """As a data loader passes it on."""
+    try:
+        in_the_task(folder)
+    except FileNotFoundError:
+        wrapped = ExceptionWrapper(where="in DataLoader worker process 0")
+    wrapped.reraise()
+
+
+def in_fairseq(_):
+    data_utils.raise_if_valid_subsets_unintentionally_ignored(
+        SimpleNamespace(
+            dataset=SimpleNamespace(
+                disable_validation=False, ignore_unused_valid_subsets=False, combine_valid_subsets=None, valid_subset=""
+            ),
+            task=SimpleNamespace(data=1),
+        )
+    )
+
+
+def in_an_operation(_):
+    """A ValueError that no statement of ours raises."""
+    np.zeros(3).reshape(2)
+
+
+def in_a_file_that_is_opened(folder):
+    load_vocabulary(folder)
+
+
+def error_of(cause, folder):
+    try:
+        cause(folder)
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (in_the_task, NAMED),
+        (while_weights_are_loaded, NAMED),
+        (in_a_worker, NAMED),
+        (in_a_file_that_is_opened, "dict.txt"),
+        (in_fairseq, None),
+        (in_an_operation, None),
+    ],
+)
+@pytest.mark.parametrize("is_spawned", [False, True])
+def test_a_refusal_is_a_sentence_and_a_fault_is_none(cause, said, is_spawned, tmp_path):
+    error = error_of(cause, tmp_path)
+    if is_spawned:
+        text = "".join(traceback.format_exception(error))
+        error = ProcessRaisedException(f"\n\n-- Process 1 terminated with the following error:\n{text}", 1, 2)
+    sentence = refusal_in(error)
+    if said is None:
+        assert sentence is None
+    else:
+        assert sentence.startswith("FileNotFoundError: ") and said in sentence and "\n" not in sentence
+
+
+def main(_):
+    """fairseq-train's, as far as `call_main` knows."""
+
+
+@pytest.mark.parametrize(("module", "variable"), [("fairseq_cli.train", ""), ("fairseq_cli.train", "1"), ("x", "")])
+def test_the_program_ends_with_the_sentence_unless_the_traceback_is_wanted_or_a_job_notes_it(
+    module, variable, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv(DEBUG, variable)
+    monkeypatch.setattr(main, "__module__", module)
+    monkeypatch.setattr(command_line, "check_writable", lambda cfg: None)
+    monkeypatch.setattr(command_line, "check_devices", lambda cfg: None)
+    monkeypatch.setattr(command_line, "check_restored_file", lambda checkpoint: None)
+    cfg = SimpleNamespace(model=None, task=None, checkpoint=None)
+    is_short = module == "fairseq_cli.train" and not variable
+    with pytest.raises(SystemExit if is_short else FileNotFoundError) as ended:
+        call_main(lambda cfg, main: in_the_task(tmp_path), cfg, main)
+    if is_short:
+        assert ended.value.code == 2
+        assert capsys.readouterr().err == f"FileNotFoundError: The data folder {tmp_path}/no {NAMED}\n"
+
+
+def config(**changes):
+    names = ("fp16", "fp16_no_flatten_grads", "memory_efficient_fp16", "cpu", "tpu")
+    common = SimpleNamespace(**{name: changes.pop(name, False) for name in names})
+    ranks = {"distributed_world_size": 1, "distributed_init_method": None, **changes}
+    return SimpleNamespace(common=common, distributed_training=SimpleNamespace(**ranks))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"fp16": True}, "--fp16 needs a GPU"),
+        ({"distributed_world_size": 8}, "--distributed-world-size 8 needs as many GPUs, and torch finds 0 here"),
+        ({"fp16": True, "fp16_no_flatten_grads": True}, ""),
+        ({"distributed_world_size": 8, "distributed_init_method": "tcp://127.0.0.1:30000"}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_needs_gpus_is_refused_where_there_are_none(changes, said, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
+        monkeypatch.delenv(name, raising=False)
+    if not said:
+        check_devices(config(**changes))
+        return
+    with pytest.raises(ValueError, match=said):
+        check_devices(config(**changes))
+
+
+NEAREST = {
+    "--arch fast_roberta_medium": "the nearest are fast_roberta_",
+    "--task roberta_masked": "the nearest are roberta_masked_lm",
+    "--optimizer adamw": "the nearest are roberta_adamw, adam",
+    "--criterion roberta_masked": "roberta_masked_lm",
+    "--mask-probs 0.2": "the nearest is --mask-prob.",
+    "--ddp-backend legacy": "legacy_ddp",
+    "--lr abc": "argument --lr: cannot read: 'abc'",
+}
+
+
+@pytest.mark.parametrize("wrong", NEAREST)
+def test_of_a_wrong_name_the_nearest_are_said_in_two_lines(wrong, capsys):
+    words = ["data", "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny", *wrong.split()]
+    with pytest.raises(SystemExit) as ended:
+        options.parse_args_and_arch(options.get_training_parser(), input_args=words)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert len(said.splitlines()) <= 2 and NEAREST[wrong] in said and len(said) < 400, said
+
+
+def test_a_missing_arch_is_said(capsys):
+    with pytest.raises(SystemExit):
+        options.parse_args_and_arch(options.get_training_parser(), input_args=["data", "--task", "roberta_masked_lm"])
+    assert "--arch is missing" in capsys.readouterr().err
