@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.report import machine
+from tests.conftest import REPOSITORY
 
 REFERENCE = Path(__file__).parent / "reference.json"
 PARTS = ("interface", "files", "pretraining", "finetuning", "conversion")
@@ -128,14 +130,24 @@ def chosen(entries: Mapping[str, Any], only: str) -> dict[str, Any]:
 
 def merged(earlier: Mapping[str, Any], found: Mapping[str, Any], *, only: str) -> dict[str, Any]:
     """The recording with the entries of the chosen subjects replaced."""
-    from tests.campaign.outcome import revision
-
     old = earlier.get("entries", {})
     stay = {name: value for name, value in old.items() if name not in chosen(old, only)}
     about = {"machine": machine(), "recorded on": revision()}
     if only:
         about = {**earlier.get("about", about), f"anew: {only}": revision()}
     return {"about": about, "entries": dict(sorted({**stay, **found}.items()))}
+
+
+def revision() -> str:
+    """The last commit that changed the package, and whether its files have changed since."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+
+    changed = git("status", "--porcelain", "roberta_plugin")
+    return (
+        f"commit {git('log', '-1', '--format=%h', '--', 'roberta_plugin').strip()}{' with changes' if changed else ''}"
+    )
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -56,20 +56,21 @@ def of_text(text: str) -> Any:
     return {"sha": digest, "form": form, "numbers": _projections(np.array(numbers))}
 
 
-def of_state(state: Mapping[str, Any], *, listed: re.Pattern[str]) -> dict[str, Any]:
-    """Names, shapes and values of a model's parameters; those with a name that matches `listed` are named."""
-    arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in state.items()}
+def of_state(state: Mapping[str, Any], *, listed: re.Pattern[str] | None) -> dict[str, Any]:
+    """Names, shapes and values of a model's parameters; those whose name matches `listed` are also named."""
     shapes = [f"{name} {str(state[name].dtype)[6:]}{list(state[name].shape)}" for name in sorted(state)]
-    heads: dict[str, list[str]] = {}
-    for shape in filter(listed.search, shapes):
-        place = shape.find(".", shape.find(".") + 1)  # after the second word of the name
-        heads.setdefault(shape[:place], []).append(shape[place + 1 :].replace("float32", ""))
-    every = np.concatenate([arrays[name].ravel() for name in sorted(arrays)] or [np.zeros(0, np.float32)])
-    return {
+    values = [state[name].detach().float().cpu().numpy().ravel() for name in sorted(state)]
+    found = {
         "names": f"{len(shapes)} parameters {sha(chr(10).join(shapes).encode())}",
-        "heads": [f"{head}: {', '.join(names)}" for head, names in heads.items()],
-        "values": of_array(every),
+        "values": of_array(np.concatenate(values)),
     }
+    if listed is not None:
+        heads: dict[str, list[str]] = {}
+        for shape in filter(listed.search, shapes):
+            place = shape.find(".", shape.find(".") + 1)  # after the second word of the name
+            heads.setdefault(shape[:place], []).append(shape[place + 1 :].replace("float32", ""))
+        found["heads"] = [f"{head}: {', '.join(names)}" for head, names in heads.items()]
+    return found
 
 
 def of_tree(tree: Any) -> str:

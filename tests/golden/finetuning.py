@@ -23,6 +23,8 @@ from tests.golden.entries import of_array, of_folder, of_state, of_text, sha
 from tests.golden.steps import Work, load_checkpoint, log_of, raw_outputs
 
 UPDATES = 2
+SPLITS = ("train", "valid", "test")
+MOST_SPLITS = 5  # whose outputs are recorded: XNLI has sixteen
 LENGTH = 48
 HEADS = re.compile(r"(?<!lm_)heads?\.|lora|adapter|classifier|qa_outputs")  # parameters that are listed by name
 OF_MODEL = ("data", "arch", "encoder-layers", "encoder-embed-dim", "encoder-ffn-embed-dim", "encoder-attention-heads")
@@ -145,10 +147,10 @@ def table(kind: str, *, long: bool = False) -> Callable[[Path], Path]:
     return write
 
 
-def own(kind: str, *options: str, long: bool = False, **more: Any) -> Subject:
-    """A table of your own."""
-    files = ("--train", "train.jsonl", "--valid", "valid.jsonl", "--test", "test.jsonl")
-    return Subject(task="custom", write=table(kind, long=long), options=("--kind", kind, *files, *options), **more)
+def own(kind: str, *options: str, files: tuple[str, ...] = SPLITS, long: bool = False, **more: Any) -> Subject:
+    """A table of your own, or one for each of these splits."""
+    named = [word for split in files for word in (f"--{split}", f"{split}.jsonl")]
+    return Subject(task="custom", write=table(kind, long=long), options=("--kind", kind, *named, *options), **more)
 
 
 PAIR = ("--text-pair-column", "pair")
@@ -204,6 +206,7 @@ SUBJECTS: dict[str, Subject] = {
         for task in ("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC", "COPA", "ReCoRD", "CommonsenseQA")
     },
     "own classification": own("classification"),
+    "own classification, one table": own("classification", "--valid-share", "0.3", files=("train",)),
     "own classification, weights and calibration": own(
         "classification", "--class-weights", "balanced", "--label-smoothing", "0.1", scoring=("--calibrate",)
     ),
@@ -249,16 +252,14 @@ def record(name: str, folder: Path) -> dict[str, Any]:
         *("--seeds", "1", "--grid-only", "--output-dir", out),
     )
     found: dict[str, Any] = {"prepare": {"printed": of_text(work.clean(printed))}}
-    found["prepared"] = of_folder(
-        out / "data", work.clean, skip=(r"^dict\.txt$", "encoder.json", "vocab.bpe", r"\.model$")
-    )
+    found["prepared"] = by_split(of_folder(out / "data", work.clean, skip=(TOKENIZERS,)))
     grid = yaml.safe_load((out / "finetune.yaml").read_text())
     found["grid"] = [work.clean(line) for line in settings_of(grid)]
     best, trained = training(work, grid)
     found["training"] = trained
     splits = [path.name.removesuffix(".first.npy") for path in (out / "data").glob("*.first.npy")]
     splits = sorted((each for each in splits if each != "train"), key=lambda split: (split != "valid", split))
-    for split in splits[:5]:
+    for split in splits[:MOST_SPLITS]:
         found[f"outputs of {split}"] = outputs_of(work, best, out / "data", split)
     work.roberta(
         "evaluate",
@@ -271,8 +272,8 @@ def record(name: str, folder: Path) -> dict[str, Any]:
         "--no-progress",
         *subject.scoring,
     )
-    found["evaluation"] = evaluations(work, folder / "results")
-    found["answers"] = of_folder(folder / "results", work.clean, skip=("^evaluation_",))
+    found["evaluation"] = evaluations(work, folder / "results", splits[:MOST_SPLITS])
+    found["answers"] = of_folder(folder / "results", work.clean, skip=("^evaluation_", r"^results\.json$"))
     if subject.task == "custom":
         work.roberta(
             "predict", best, "--input", raw / "test.jsonl", "--output", folder / "predicted.jsonl", "--no-progress"
@@ -356,19 +357,31 @@ def outputs_of(work: Work, checkpoint: Path, data: Path, split: str) -> dict[str
     return found
 
 
-def evaluations(work: Work, folder: Path) -> dict[str, Any]:
+def by_split(files: dict[str, Any]) -> dict[str, Any]:
+    """The files of a prepared folder, those of each split in a list; float arrays, which have a tolerance, alone."""
+    found: dict[str, Any] = {}
+    for name, entry in files.items():
+        split, _, rest = name.partition(".")
+        if isinstance(entry, str) and name != "prepared.json":
+            found.setdefault(split, []).append(f"{rest} {entry}")
+        else:
+            found[name] = entry
+    return found
+
+
+def evaluations(work: Work, folder: Path, splits: list[str]) -> dict[str, Any]:
     """Metrics, baseline, details and remarks on each split."""
-    found = {}
-    for path in sorted(folder.glob("evaluation_*.json")):
-        content = json.loads(path.read_text())
-        details = of_text(work.clean(json.dumps(content.get("details"), sort_keys=True)))
-        found[path.stem.removeprefix("evaluation_")] = {
+    found: dict[str, Any] = {}
+    for split in splits:
+        content = json.loads((folder / f"evaluation_{split}.json").read_text())
+        found[split] = {
             "metrics": content["members"][0]["metrics"],
             "median and ensemble": of_text(json.dumps([content["median"], content["ensemble"]])),
-            "baseline": content.get("baseline", {}),
-            "details": details,
+            "details": of_text(work.clean(json.dumps(content.get("details"), sort_keys=True))),
             "remarks": of_text(work.clean("\n".join(content.get("remarks", ())))),
         }
+        if split == "valid":
+            found[split]["baseline"] = content.get("baseline", {})
     return found
 
 
@@ -376,18 +389,20 @@ def export(work: Work, checkpoint: Path, to: str, data: Path) -> dict[str, Any]:
     """Names and values of an export, and its other files."""
     folder = work.folder / "exported"
     work.roberta("export", checkpoint, "--to", to, "--output-dir", folder, "--data", data)
-    return exported(work, folder, skip=(TOKENIZERS,))
+    return exported(work, folder, skip=(TOKENIZERS,), listed=None)
 
 
-def exported(work: Work, folder: Path, *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
+def exported(
+    work: Work, folder: Path, *, skip: tuple[str, ...] = (), listed: re.Pattern[str] | None = HEADS
+) -> dict[str, Any]:
     """Names and values of the models in a folder, and its other files."""
     from safetensors.torch import load_file
 
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".safetensors":
-            found[path.relative_to(folder).as_posix()] = of_state(load_file(path), listed=HEADS)
+            found[path.relative_to(folder).as_posix()] = of_state(load_file(path), listed=listed)
         elif path.suffix == ".pt":
-            found[path.relative_to(folder).as_posix()] = of_state(load_checkpoint(path)["model"], listed=HEADS)
+            found[path.relative_to(folder).as_posix()] = of_state(load_checkpoint(path)["model"], listed=listed)
     others = of_folder(folder, work.clean, skip=(r"\.safetensors$", r"\.pt$", r"README\.md$", *skip))
     return found | {"files": others}
