@@ -57,7 +57,9 @@ def main() -> int:
         if not failed:
             write(args.file, merged(earlier, found, only=args.only))
         return 2 if failed else 0
-    differs = report(chosen(earlier["entries"], args.only), found, exact=args.exact)
+    before = chosen(earlier["entries"], args.only)
+    before = {name: value for name, value in before.items() if subject_of(name) not in failed}
+    differs = report(before, found, exact=args.exact)
     if differs and earlier["about"]["machine"] != machine():
         print(f"The recording is of another machine, {earlier['about']['machine']}; this is {machine()}.")
     return 2 if failed else int(differs)
@@ -81,9 +83,8 @@ def recorded(only: str, *, processes: int) -> tuple[dict[str, Any], list[str]]:
                 name = work.pop(0)
                 folder = Path(root) / f"{len(work):03}"
                 folder.mkdir()
-                running[fork(lambda name=name, folder=folder: one(name, folder), folder / "said.txt")] = (
-                    name, folder, time.monotonic(),
-                )  # fmt: skip
+                child = fork(lambda name=name, folder=folder: one(name, folder), folder / "said.txt")
+                running[child] = (name, folder, time.monotonic())
             child, status = os.wait()
             name, folder, begun = running.pop(child)
             if status:
@@ -118,6 +119,11 @@ def subjects() -> Mapping[str, Callable[[Path], dict[str, Any]]]:
     return found
 
 
+def subject_of(entry: str) -> str:
+    """Part and subject of an entry."""
+    return "/".join(entry.split("/", 2)[:2])
+
+
 def matches(subject: str, only: str) -> bool:
     """Whether a subject is among the chosen ones; `only` may also name one of its entries."""
     return subject.startswith(only) or only.startswith(f"{subject}/")
@@ -125,13 +131,13 @@ def matches(subject: str, only: str) -> bool:
 
 def chosen(entries: Mapping[str, Any], only: str) -> dict[str, Any]:
     """The entries of the subjects that `only` chooses, those of subjects that there are no more among them."""
-    return {name: value for name, value in entries.items() if matches("/".join(name.split("/", 2)[:2]), only)}
+    return {name: value for name, value in entries.items() if matches(subject_of(name), only)}
 
 
 def merged(earlier: Mapping[str, Any], found: Mapping[str, Any], *, only: str) -> dict[str, Any]:
     """The recording with the entries of the chosen subjects replaced."""
     old = earlier.get("entries", {})
-    stay = {name: value for name, value in old.items() if name not in chosen(old, only)}
+    stay = {name: old[name] for name in old.keys() - chosen(old, only).keys()}
     about = {"machine": machine(), "recorded on": revision()}
     if only:
         about = {**earlier.get("about", about), f"anew: {only}": revision()}
@@ -144,10 +150,8 @@ def revision() -> str:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
 
-    changed = git("status", "--porcelain", "roberta_plugin")
-    return (
-        f"commit {git('log', '-1', '--format=%h', '--', 'roberta_plugin').strip()}{' with changes' if changed else ''}"
-    )
+    changed = " with changes" if git("status", "--porcelain", "roberta_plugin") else ""
+    return f"commit {git('log', '-1', '--format=%h', '--', 'roberta_plugin').strip()}{changed}"
 
 
 def read(path: Path) -> dict[str, Any]:

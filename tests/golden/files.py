@@ -72,7 +72,9 @@ def record_options(work: Work) -> dict[str, Any]:
     words = ("--tokenizer", tokenizer, "--workers", "1")
     lines = [line for line in text.read_text().splitlines() if line]
     records = work.folder / "records.jsonl.gz"
-    records.write_bytes(gzip.compress("".join(json.dumps({"body": f"{line} "}) + "\n" for line in lines).encode()))
+    records.write_bytes(
+        gzip.compress("".join(json.dumps({"body": f"{line} "}) + "\n" for line in lines).encode(), mtime=0)
+    )
     for name, seed in (("one", 2), ("two", 3)):
         (work.folder / "corpora" / name).mkdir(parents=True)
         write_text(work.folder / "corpora" / name / "train.txt", documents=10, seed=seed)

@@ -18,25 +18,47 @@ HOW: dict[str, tuple[str, ...]] = {
     "shared layers": ("--share-layers", "all"),
     "two ranks": (),
 }
+MODEL = (
+    "--arch",
+    "fast_roberta_tiny",
+    *SIZES,
+    "--max-positions",
+    "70",
+    "--tokens-per-sample",
+    "64",
+    "--batch-size",
+    "4",
+)
+OPTIMIZER = (
+    "--optimizer",
+    "roberta_adamw",
+    "--adam-betas",
+    "(0.9, 0.98)",
+    "--adam-eps",
+    "1e-6",
+    "--weight-decay",
+    "0.01",
+)
+OPTIMIZER += ("--lr-scheduler", "polynomial_decay", "--lr", "3e-3", "--warmup-updates", "5")
 NSP = ("--next-sentence-prediction",)
 OTHERS: dict[str, tuple[str, ...]] = {
     "blocks of any text": (),
-    "static masks": ("--num-static-masks", "3"),
+    "static masks, four epochs": ("--num-static-masks", "2", "--batch-size", "8"),
     "masks: shares and frequencies": (
         *("--mask-prob", "0.3", "--leave-unmasked-prob", "0.2", "--random-token-prob", "0.3"),
         "--freq-weighted-replacement",
     ),
     "packed": ("--input-format", "full-sentences", "--pack-sequences"),
     "sentences": ("--sample-break-mode", "eos"),
-    "mixture by weight": ("DATA", "A@3,B@1"),
-    "mixture by size": ("DATA", "A,B", "--corpus-alpha", "0.3"),
-    "a folder an epoch": ("DATA", "A:B"),
+    "mixture by weight": ("DATA", "{a}@3,{b}@1"),
+    "mixture by size": ("DATA", "{a},{b}", "--corpus-alpha", "0.3"),
+    "a folder an epoch": ("DATA", "{a}:{b}"),
     "segment pairs, next sentence": ("--input-format", "segment-pair", "--short-seq-prob", "0.1", *NSP),
     "sentence pairs, next sentence, two ranks": ("--input-format", "sentence-pair", *NSP),
     "update-freq 3, two workers": ("--update-freq", "3", "--num-workers", "2"),
     "update-sequences 7, two ranks": ("--update-sequences", "7"),
     "eager attention, norms before": ("--attention-backend", "eager", "--encoder-normalize-before"),
-    "clipped, fused bf16, update-freq 2": ("--bf16", "--clip-norm", "0.5", "--update-freq", "2"),
+    "clipped, bf16, update-freq 2": ("--bf16", "--clip-norm", "0.5", "--update-freq", "2"),
     "layers recomputed, shared in groups": ("--share-layers", "groups:1", "--share-parts", "ffn", "--checkpoint-activations"),
     "resumed": (),
 }  # fmt: skip
@@ -52,32 +74,10 @@ def record(name: str, folder: Path) -> dict[str, Any]:
     options = list(SUBJECTS[name])
     data = str(a)
     if options[:1] == ["DATA"]:
-        data = options[1].replace("A", str(a)).replace("B", str(b))
+        data = options[1].format(a=a, b=b)
         del options[:2]
     work, ranks = Work(folder), 2 if "two ranks" in name else 1
-    words = [data, *("--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--seed", "3")]
-    words += [
-        "--arch",
-        "fast_roberta_tiny",
-        *SIZES,
-        "--tokens-per-sample",
-        "64",
-        "--batch-size",
-        "4",
-        "--max-positions",
-        "70",
-    ]
-    words += [
-        "--optimizer",
-        "roberta_adamw",
-        "--adam-betas",
-        "(0.9, 0.98)",
-        "--adam-eps",
-        "1e-6",
-        "--weight-decay",
-        "0.01",
-    ]
-    words += ["--lr-scheduler", "polynomial_decay", "--lr", "3e-3", "--warmup-updates", "5"]
+    words = [data, "--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--seed", "3", *MODEL, *OPTIMIZER]
     words += ["--total-num-update", str(UPDATES), "--no-epoch-checkpoints", "--log-format", "json"]
     words += ["--save-dir", str(folder / "checkpoints"), "--log-file", str(folder / "log.txt"), *options]
     found: dict[str, Any] = {"losses": [], "norms": []}

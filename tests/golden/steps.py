@@ -18,6 +18,7 @@ import numpy as np
 from tests.campaign.forks import Fork, fork, in_child
 from tests.conftest import REPOSITORY
 
+CHANGING = ("code", "commit", "seconds", "mtime_ns", "created", "date", "plan_sha256", "roberta_plugin", "version")
 SIZES = ("--encoder-layers", "2", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64")
 SIZES += ("--encoder-attention-heads", "2")
 
@@ -29,10 +30,10 @@ class Work:
         self.folder = folder
 
     def clean(self, text: str) -> str:
-        """The text without the paths of this machine, times and the version of the code."""
+        """The text without the paths of this machine, times, and the version of the code."""
         text = text.replace(str(self.folder), "WORK").replace(str(REPOSITORY), "TREE")
         text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)?", "TIME", text)
-        return re.sub(r'("(?:code|commit|seconds|mtime_ns|created|date)": )[^,}\n]+', r"\1null", text)
+        return re.sub(rf'("(?:{"|".join(CHANGING)})": )[^,}}\n]+', r"\1null", text)
 
     def roberta(self, *words: object, fails: bool = False) -> str:
         """`roberta WORDS` in a fork; what it printed."""
