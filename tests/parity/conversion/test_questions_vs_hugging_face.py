@@ -8,11 +8,13 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
 from tests.tiny_conversions import write_checkpoint
 
@@ -88,3 +90,18 @@ def test_questions_with_and_without_answers_have_hugging_faces_answers(tmp_path)
             assert answer["no_answer_probability"] == pytest.approx(null, abs=2e-5)
             assert answer["answer"] == ("" if has_none else text)
             assert answer["probability"] == pytest.approx(null if has_none else probability, abs=2e-5)
+
+
+def test_a_model_of_hugging_faces_own_answers_every_question(tmp_path):
+    """Its class does not know whether there is an answer."""
+    ours = write_model(tmp_path / "ours")
+    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    best = [text for text, *_ in their_answers(folder)]
+    weights = load_file(folder / "model.safetensors")
+    span = {name: value for name, value in weights.items() if not name.startswith("classifier.")}
+    assert len(span) == len(weights) - 4
+    save_file(span, folder / "model.safetensors", metadata={"format": "pt"})
+    questions = [{"question": question, "context": context} for question, context in PAIRS]
+    found = list(iterate_predictions(PredictSettings(model=folder, device="cpu"), questions))
+    assert [answer["answer"] for answer in found] == best
+    assert not any("no_answer_probability" in answer for answer in found)

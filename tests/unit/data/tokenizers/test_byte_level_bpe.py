@@ -32,6 +32,9 @@ def test_merges_by_rank_from_left_to_right(fast):
     assert ids.tolist() == [258, 260, 260, ord("a")]
     assert lengths.tolist() == [1, 0, 3]
     assert (ids.dtype, lengths.dtype) == ("int32", "int32")
+    pieces = [*BYTE_CHARACTERS, "bc", "ab"]
+    of_two = ByteLevelBpe(pieces, [("b", "c"), ("a", "b")], use_fast_engine=fast)
+    assert [pieces[index] for index in of_two.encode("abcab")] == ["a", "bc", "ab"]
 
 
 @ENGINES
