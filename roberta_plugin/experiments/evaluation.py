@@ -269,7 +269,7 @@ def _without_labels(prepared: Prepared, chosen: Sequence[str | None], values: Ma
     return {
         name: value
         for name, value in values.items()
-        if name.removeprefix("tuned_") not in hidden and not (name.endswith(")") and base_name(name) in hidden)
+        if base_name(name) not in hidden
     }
 
 
@@ -400,8 +400,7 @@ def findings(
 def _deciding(selection: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
     """The metric that selects checkpoints, or else the first one; and the errors, if all of them are no better."""
     known = [name for name in metrics if name in baseline]
-    names = (selection, f"tuned_{selection}", selection.removeprefix("tuned_"))
-    chosen = [name for name in known if name.partition(" (")[0] in names]
+    chosen = [name for name in known if base_name(name) == base_name(selection)]
     first = chosen[:1] or known[:1]
     errors = [name for name in known if name in SMALLER_IS_BETTER]
     return first + ([] if any(_is_better(name, metrics, baseline) for name in errors) else errors)

@@ -306,6 +306,22 @@ def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_ta
         assert "TF-IDF with logistic regression is as good or better (" in printed, "texts of good and bad are easy"
 
 
+def test_a_selected_label_with_parentheses_is_in_the_tables(prepare_table, tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "NUM_SAMPLES", 20)
+    rows = [row | {"label": row["label"].replace("good", "bad (b)")} for row in rows_of("multi-label", 120)]
+    write_csv(tmp_path / "new.csv", [row for row in rows if row["label"] in ("", "bad (b)")])  # without one label
+    prepared = prepare_table("multi-label", rows=rows, test="new.csv", valid_share=0.4)
+    assert prepared.settings["labels"] == ["bad", "bad (b)"]
+    for split in ("valid", "test"):
+        write_outputs(tmp_path / "outputs", logits_for(prepared, split, noise=9.0), prepared.split(split))
+    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "stored": [tmp_path / "outputs"]}
+    found = evaluate_splits(EvaluateSettings(**settings, output_dir=tmp_path / "out", selection="f1_bad (b)"))
+    for each in found:
+        assert "f1_bad (b)" in each.ensemble and "f1_bad" not in each.ensemble
+    assert "tuned_macro_f1" not in found[1].ensemble
+    assert "logistic regression is as good or better (f1_bad (b) 100.0; the model" in write_report(found, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
