@@ -12,7 +12,7 @@ import shutil
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from roberta_plugin.conversion.heads import heads_of, labels_of
 from roberta_plugin.data.manifest import sha256_of_file
@@ -119,8 +119,20 @@ def finetuning_folder(checkpoint: Path) -> Path | None:
     return parents[4] if is_of_run else None
 
 
-def own_results(checkpoint: Path, split: str) -> tuple[dict[str, float], int]:
-    """The metrics of a checkpoint on a split, and the number of runs that were evaluated with it; {} and 0 without.
+class OwnResults(NamedTuple):
+    """What an evaluation says of a checkpoint."""
+
+    metrics: dict[str, float]
+    num_runs: int
+    """Those that were evaluated together."""
+    tf_idf: dict[str, float]
+    """The metrics of TF-IDF with logistic regression."""
+    options: dict[str, str]
+    """Of the scoring, named as on the command line."""
+
+
+def own_results(checkpoint: Path, split: str) -> OwnResults:
+    """The results of a checkpoint on a split; empty without an evaluation of it.
 
     The evaluation is that of its `roberta finetune`, or that in the folder results beside the checkpoint. Either folder
     may have been moved.
@@ -134,12 +146,14 @@ def own_results(checkpoint: Path, split: str) -> tuple[dict[str, float], int]:
     )  # CELL/seed-N/checkpoints/FILE; or FOLDER/FILE, or FILE
     own = checkpoint.absolute().parts[-num_same:]
     found = [each["metrics"] for each in members if Path(each["checkpoint"]).parts[-num_same:] == own]
-    return (dict(found[0]), len(members)) if found else ({}, 0)
+    if content is None or not found:
+        return OwnResults({}, 0, {}, {})
+    return OwnResults(dict(found[0]), len(members), content.get("tf_idf", {}), content.get("options", {}))
 
 
 def found_on_development(checkpoint: Path) -> dict[str, float]:
     """The numbers by which a fine-tuned checkpoint decides, found on its development set; {} if there are none."""
-    metrics, _ = own_results(checkpoint, DEVELOPMENT)
+    metrics = own_results(checkpoint, DEVELOPMENT).metrics
     return {name: float(metrics[name]) for name in NUMBERS if name in metrics}
 
 

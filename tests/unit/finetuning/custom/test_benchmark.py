@@ -479,5 +479,32 @@ def test_a_test_set_is_judged_by_what_was_found_before_or_refused(prepare_table,
             evaluated(*chosen, folder=tmp_path / "elsewhere", splits=["test"])
 
 
+def test_a_test_set_is_judged_by_threshold_and_temperature_of_the_run_whatever_options_say(prepare_table, tmp_path):
+    """As `roberta predict` decides; a threshold for another metric is none."""
+    write_csv(tmp_path / "new.csv", [row for row in rows_of("classification", 60, seed=2) if row["label"] != "none"])
+    prepared, run = two_labels(prepare_table, test="new.csv"), tmp_path / "out" / "runs" / "lr-1" / "seed-1"
+    for split in ("valid", "test"):
+        write_outputs(run / "outputs", logits_for(prepared, split, noise=3.0), prepared.split(split))
+    of_run = {"data": prepared.folder, "checkpoints": [run / "checkpoints" / "checkpoint_best.pt"]}
+
+    def evaluated(folder, splits, **options):
+        settings = {"output_dir": tmp_path / folder, "splits": splits, "options": CustomOptions(**options)}
+        return evaluate_splits(EvaluateSettings(**of_run, stored=[run / "outputs"], **settings))
+
+    wishes = {"tune_threshold": "mcc", "calibrate": True}
+    _, test = evaluated("out/results", ["valid", "test"], **wishes)
+    assert {"threshold", "temperature", "tuned_mcc"} <= test.ensemble.keys()
+    for number, options in enumerate(({}, wishes, {"tune_threshold": "mcc"}, {"calibrate": True})):
+        (alone,) = evaluated(f"alone{number}", ["test"], **options)
+        assert (alone.ensemble, alone.tf_idf) == (test.ensemble, test.tf_idf)
+    (given,) = evaluated("given", ["test"], threshold=0.25)
+    assert given.ensemble["threshold"] == 0.25 and given.ensemble["temperature"] == test.ensemble["temperature"]
+    with pytest.raises(ValueError, match="The threshold is found on the development set, not on the split test"):
+        evaluated("other", ["test"], tune_threshold="f1")
+    evaluated("plain", ["valid"])
+    (plain,) = evaluated("plain", ["test"])
+    assert "threshold" not in plain.ensemble, "as the development set was judged there"
+
+
 def _metrics(evaluation):
     return [member["metrics"] for member in evaluation.members]
