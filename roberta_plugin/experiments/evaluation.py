@@ -273,11 +273,7 @@ def _without_labels(prepared: Prepared, chosen: Sequence[str | None], values: Ma
     """Metrics of own data without the F1 of single labels, which reports have in their tables of labels, and without
     the mean of accuracy and F1; but with those that were chosen by."""
     hidden = {"acc_and_f1", *kind_of(prepared).label_metrics()} - set(chosen) if prepared.task == "custom" else ()
-    return {
-        name: value
-        for name, value in values.items()
-        if base_name(name) not in hidden
-    }
+    return {name: value for name, value in values.items() if base_name(name) not in hidden}
 
 
 def as_text(options: TaskOptions) -> dict[str, str]:

@@ -58,7 +58,9 @@ def test_a_separator_within_brackets_cuts_nothing():
     """Neither lists as torch, pandas and R write them, nor labels with a comma."""
     written = (str(torch.tensor([0, 1, 0])), "Index(['a', 'b'], dtype='object')", 'c("a", "b")', "(a, b)")
     for text in (*written, "Food, Sports (football, tennis)"):
-        with pytest.raises(ValueError, match=r'^"," cuts .* within brackets\. Write a list .*: \["one", "two \(a, b\)"\]'):
+        with pytest.raises(
+            ValueError, match=r'^"," cuts .* within brackets\. Write a list .*: \["one", "two \(a, b\)"\]'
+        ):
             values_in(text, separator=",")
         assert len(values_in(text, separator=";")) == 1
     for text in ("a), b)", ":), :(", "f(x), [y]"):
