@@ -183,7 +183,7 @@ def _decided(prepared: Prepared, options: TaskOptions, found: Mapping[str, float
     of the options that would find them; given ones stay."""
     scoring = options.given("score")
     known = {item.name for item in option_fields(prepared.task, stages=("score",))}
-    for name in known & found.keys() & set(NUMBERS):
+    for name in (name for name in NUMBERS if name in known and name in found):
         scoring.pop(kind_of(prepared).decides_by.get(name, ""), None)
         scoring.setdefault(name, found[name])
     return options_for(prepared.task, {**options.given("prepare"), **scoring})

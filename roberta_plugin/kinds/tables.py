@@ -31,7 +31,7 @@ from roberta_plugin.kinds import OWN, kind_class
 from roberta_plugin.kinds.base import Kind
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
-from roberta_plugin.kinds.metrics import OF_POSITIVE, OF_SCORES, base_name
+from roberta_plugin.kinds.metrics import OF_SCORES, base_name
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.texts import TextLayout, sentence_inputs
 from roberta_plugin.tables import Row, check_text, format_of, read_table
@@ -94,7 +94,8 @@ class Outcome:
 
 
 def _is_of_all_labels(name: str) -> bool:
-    return base_name(name) in (*OF_ALL_LABELS, *OF_POSITIVE)
+    is_of_positive = base_name(name) != name.removeprefix("tuned_")
+    return is_of_positive or base_name(name) in OF_ALL_LABELS
 
 
 class TableKind(Kind):

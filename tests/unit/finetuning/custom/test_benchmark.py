@@ -17,6 +17,7 @@ from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.kinds import OWN, table_kind
 from roberta_plugin.kinds.entities import evaluate
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
+from roberta_plugin.kinds.tables import Outcome
 from roberta_plugin.kinds.tags import Sentences
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
@@ -319,6 +320,9 @@ def test_a_selected_label_with_parentheses_is_in_the_tables(prepare_table, tmp_p
     for each in found:
         assert "f1_bad (b)" in each.ensemble and "f1_bad" not in each.ensemble
     assert "tuned_macro_f1" not in found[1].ensemble
+    names = ("f1", "tuned_f1", "f1_a (b)", "tuned_f1_a (b)", "f1 (a)", "tuned_f1 (a)", "average_precision (a (b))")
+    outcome = Outcome(entries=lambda: iter(()), num_examples=1, measure=lambda weights: dict.fromkeys(names, 0.0))
+    assert outcome.without_metrics_of_all_labels().not_measured == names[4:], "f1 alone is that of answers or entities"
     assert "logistic regression is as good or better (f1_bad (b) 100.0; the model" in write_report(found, tmp_path)
 
 
