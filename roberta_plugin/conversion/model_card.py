@@ -191,7 +191,7 @@ def _evaluation(model: PortableModel) -> str:
     rows = []
     for file in sorted(path.parent.glob("evaluation_*.json")):
         split = file.stem.removeprefix("evaluation_")
-        metrics, num_runs = own_results(model.path, split)
+        metrics, num_runs, *_ = own_results(model.path, split)
         for name, value in metrics.items() if num_runs > 1 else ():
             if not name.endswith(("thresh", *NUMBERS)):
                 rows.append(f"| {split} | {name} | {value:{'.4g' if name in SMALLER_IS_BETTER else '.1f'}} |")

@@ -12,7 +12,7 @@ import shutil
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from roberta_plugin.conversion.heads import heads_of, labels_of
 from roberta_plugin.data.manifest import sha256_of_file
@@ -24,7 +24,7 @@ from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json
-from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS
+from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS, is_number
 from roberta_plugin.models.checkpoints.names import saved_options
 
 SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
@@ -119,28 +119,53 @@ def finetuning_folder(checkpoint: Path) -> Path | None:
     return parents[4] if is_of_run else None
 
 
-def own_results(checkpoint: Path, split: str) -> tuple[dict[str, float], int]:
-    """The metrics of a checkpoint on a split, and the number of runs that were evaluated with it; {} and 0 without.
+class OwnResults(NamedTuple):
+    """What an evaluation says of a checkpoint."""
+
+    metrics: dict[str, float]
+    num_runs: int
+    """Those that were evaluated together."""
+    tf_idf: dict[str, float]
+    """The metrics of TF-IDF with logistic regression."""
+    options: dict[str, str]
+    """Of the scoring, named as on the command line."""
+
+
+def own_results(checkpoint: Path, split: str) -> OwnResults:
+    """The results of a checkpoint on a split; empty without an evaluation of it.
 
     The evaluation is that of its `roberta finetune`, or that in the folder results beside the checkpoint. Either folder
     may have been moved.
+
+    Raises:
+        ValueError: naming the file, if no evaluation could have written it.
     """
     folder = finetuning_folder(checkpoint)
     path = (folder or checkpoint.parent) / "results" / f"evaluation_{split}.json"
-    content = read_json(path, keys=["members"], remedy="evaluate again, which rewrites it")
-    members = content["members"] if content else []
-    num_same = (
-        4 if folder is not None else min(2, len(members))
-    )  # CELL/seed-N/checkpoints/FILE; or FOLDER/FILE, or FILE
-    own = checkpoint.absolute().parts[-num_same:]
-    found = [each["metrics"] for each in members if Path(each["checkpoint"]).parts[-num_same:] == own]
-    return (dict(found[0]), len(members)) if found else ({}, 0)
+    remedy = "evaluate again, which rewrites it"
+    content = read_json(path, keys=["members"], remedy=remedy)
+    if content is None:
+        return OwnResults({}, 0, {}, {})
+    try:
+        members = content["members"]
+        # CELL/seed-N/checkpoints/FILE; or FOLDER/FILE, or FILE
+        num_same = 4 if folder is not None else min(2, len(members))
+        own = checkpoint.absolute().parts[-num_same:]
+        found = [dict(each["metrics"]) for each in members if Path(each["checkpoint"]).parts[-num_same:] == own]
+        more = [dict(content.get(name, {})) for name in ("tf_idf", "options")]
+        numbers = [(name, each[name]) for each in (*found, more[0]) for name in NUMBERS if name in each]
+        is_damaged = not all(is_number(*number) for number in numbers)
+    except (TypeError, ValueError, KeyError):
+        is_damaged = True
+    if is_damaged:
+        raise ValueError(f"{path} is not an evaluation of `roberta evaluate`: {remedy}.")
+    return OwnResults(found[0], len(members), *more) if found else OwnResults({}, 0, {}, {})
 
 
 def found_on_development(checkpoint: Path) -> dict[str, float]:
     """The numbers by which a fine-tuned checkpoint decides, found on its development set; {} if there are none."""
-    metrics, _ = own_results(checkpoint, DEVELOPMENT)
-    return {name: float(metrics[name]) for name in NUMBERS if name in metrics}
+    metrics = own_results(checkpoint, DEVELOPMENT).metrics
+    return {name: metrics[name] for name in NUMBERS if name in metrics}
 
 
 def find_dictionary(checkpoint: Path, state: dict[str, Any], data: str | os.PathLike[str] | None) -> Path:

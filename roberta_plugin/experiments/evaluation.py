@@ -31,6 +31,7 @@ from roberta_plugin.finetuning.benchmarks import (
     benchmark_of,
     checked_options,
     kind_of,
+    option_fields,
     options_for,
 )
 from roberta_plugin.finetuning.inspection import remarks
@@ -118,7 +119,10 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     prepared = Prepared.open(settings.data)
     options = checked_options(prepared.task, settings.options)
     splits = _splits(prepared, settings)
-    found = Found({}, [{}] * len(settings.checkpoints)) if DEVELOPMENT in splits else _found_before(settings)
+    found = Found({}, [{}] * len(settings.checkpoints))
+    if DEVELOPMENT not in splits:
+        wishes = [wish.replace("_", "-") for wish in kind_of(prepared).decides_by.values()]
+        found = _found_before(settings, {name: text for name, text in as_text(options).items() if name in wishes})
     has_words = kind_of(prepared).name in _OF_WORDS and "train" in prepared.splits
     words = bag_of_words(prepared.folder, prepared.sha256_of_inputs("train")) if has_words else None
     evaluations: list[Evaluation] = []
@@ -154,31 +158,34 @@ class Found(NamedTuple):
         return cls(evaluation.ensemble, [member["metrics"] for member in evaluation.members], evaluation.tf_idf)
 
 
-def _found_before(settings: EvaluateSettings) -> Found:
+def _found_before(settings: EvaluateSettings, wishes: Mapping[str, str]) -> Found:
     """The numbers of an earlier evaluation of the same checkpoints and data in the output folder, or of a single
-    checkpoint's own fine-tuning; nothing if there is neither."""
-    from roberta_plugin.conversion.model_files import found_on_development
+    checkpoint's own fine-tuning; nothing if there is neither that found them as the options, `wishes`, say."""
+    from roberta_plugin.conversion.model_files import own_results
 
     path = settings.output_dir / f"{PREFIX}{DEVELOPMENT}.json"
     if path.is_file():
         evaluation = Evaluation.read(path)
         theirs = [Path(member["checkpoint"]).resolve() for member in evaluation.members]
         is_of_data = Path(evaluation.data).resolve() == settings.data.resolve()
-        if is_of_data and theirs == [checkpoint.resolve() for checkpoint in settings.checkpoints]:
+        is_of_models = theirs == [checkpoint.resolve() for checkpoint in settings.checkpoints]
+        if is_of_data and is_of_models and wishes.items() <= evaluation.options.items():
             return Found.of(evaluation)
-    if len(settings.checkpoints) > 1:
-        return Found({}, [{}] * len(settings.checkpoints))
-    own = found_on_development(settings.checkpoints[0])
-    return Found(own, [own])
+    if len(settings.checkpoints) == 1:
+        own = own_results(settings.checkpoints[0], DEVELOPMENT)
+        if wishes.items() <= own.options.items():
+            return Found(own.metrics, [own.metrics], own.tf_idf)
+    return Found({}, [{}] * len(settings.checkpoints))
 
 
 def _decided(prepared: Prepared, options: TaskOptions, found: Mapping[str, float]) -> TaskOptions:
-    """The options with the numbers that were found, in place of the options that would find them; given ones stay."""
+    """The options with all numbers that were found, for a threshold is one of probabilities at a temperature, in place
+    of the options that would find them; given ones stay."""
     scoring = options.given("score")
-    for name in NUMBERS:
-        wish = kind_of(prepared).decides_by.get(name)
-        if name in found and (not wish or scoring.pop(wish, None)):
-            scoring.setdefault(name, found[name])
+    known = {item.name for item in option_fields(prepared.task, stages=("score",))}
+    for name in (name for name in NUMBERS if name in known and name in found):
+        scoring.pop(kind_of(prepared).decides_by.get(name, ""), None)
+        scoring.setdefault(name, found[name])
     return options_for(prepared.task, {**options.given("prepare"), **scoring})
 
 
@@ -266,11 +273,7 @@ def _without_labels(prepared: Prepared, chosen: Sequence[str | None], values: Ma
     """Metrics of own data without the F1 of single labels, which reports have in their tables of labels, and without
     the mean of accuracy and F1; but with those that were chosen by."""
     hidden = {"acc_and_f1", *kind_of(prepared).label_metrics()} - set(chosen) if prepared.task == "custom" else ()
-    return {
-        name: value
-        for name, value in values.items()
-        if name.removeprefix("tuned_") not in hidden and not (name.endswith(")") and base_name(name) in hidden)
-    }
+    return {name: value for name, value in values.items() if base_name(name) not in hidden}
 
 
 def as_text(options: TaskOptions) -> dict[str, str]:
@@ -400,8 +403,7 @@ def findings(
 def _deciding(selection: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
     """The metric that selects checkpoints, or else the first one; and the errors, if all of them are no better."""
     known = [name for name in metrics if name in baseline]
-    names = (selection, f"tuned_{selection}", selection.removeprefix("tuned_"))
-    chosen = [name for name in known if name.partition(" (")[0] in names]
+    chosen = [name for name in known if base_name(name) == base_name(selection)]
     first = chosen[:1] or known[:1]
     errors = [name for name in known if name in SMALLER_IS_BETTER]
     return first + ([] if any(_is_better(name, metrics, baseline) for name in errors) else errors)

@@ -145,13 +145,15 @@ def _different_settings(
 ) -> Iterator[str]:
     has = prepared.settings
     given = {"max_length", *options.given("prepare")}
+    recorded = {item.name: has.get(item.name) for item in option_fields(prepared.task, stages=("prepare",))}
     if not is_whole:  # what is not given is as in the folder
-        recorded = {item.name: has.get(item.name) for item in option_fields(prepared.task, stages=("prepare",))}
         options = options_for(prepared.task, {**recorded, **options.given("prepare")})
     wanted = benchmark_of(prepared.task).settings(
         max_length=has["max_length"] if max_length is None else max_length, options=options
     )
     for name, value in wanted.items():
+        if name not in has and name not in recorded:
+            continue  # no option gives it, so earlier versions did not record it, and such a folder is read without it
         if has.get(name) != value and (name in given or is_whole):
             yield f"it has {name.replace('_', '-')} {has.get(name)}, not {value}"
 

@@ -38,7 +38,7 @@ def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
 
     Raises:
         ValueError: if a text is in brackets and no list in any of these notations, so that brackets or quotation marks
-            would count as part of the values.
+            would count as part of the values; or if the separator cuts it within brackets.
     """
     if isinstance(value, list):
         return value
@@ -57,7 +57,24 @@ def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
         return None
     if _FLAGS.fullmatch(text):
         return re.split(r"[\s,;|]+", text)
-    return [part.strip() for part in text.split(separator) if part.strip()]
+    parts = [part.strip() for part in text.split(separator) if part.strip()]
+    if _is_nested(text) and not all(map(_is_nested, parts)):  # tensor([0, 1]), c("a", "b"), or a value with a comma
+        raise ValueError(
+            f'"{separator}" cuts {short(text)} within brackets. Write a list in the notation of JSON or Python: '
+            f'["one", "two (a{separator} b)"].'
+        )
+    return parts
+
+
+def _is_nested(text: str) -> bool:
+    """Whether each bracket of a text has its other one."""
+    expected: list[str] = []
+    for character in text:
+        if character in _BRACKETS:
+            expected.append(_BRACKETS[character])
+        elif character in _BRACKETS.values() and (not expected or expected.pop() != character):
+            return False
+    return not expected
 
 
 def literal(text: str) -> Any:

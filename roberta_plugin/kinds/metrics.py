@@ -87,9 +87,13 @@ def of_positive(counts: Numbers, label: str) -> dict[str, float]:
 def base_name(name: str) -> str:
     """The name of a metric, without the threshold that it is at and the label that it is of.
 
+    The F1 of any label, as "f1_a (b)", is a name of its own.
+
     Example: "tuned_f1 (spam)" -> "f1".
     """
-    return name.removeprefix("tuned_").partition(" (")[0]
+    name = name.removeprefix("tuned_")
+    head, mark, _ = name.partition(" (")
+    return head if mark and head in OF_POSITIVE else name
 
 
 def roc_auc(answers: Numbers, scores: Numbers, weights: Numbers | None = None) -> float:
@@ -289,6 +293,7 @@ OF_COUNTS: dict[str, Callable[[Numbers], float]] = {
     "mcc": mcc,
     "macro_f1": macro_f1,
 }
+OF_POSITIVE = ("f1", "acc_and_f1", "average_precision")  # that name the label that they are of
 OF_SCORES: dict[str, Callable[..., float]] = {"roc_auc": roc_auc, "average_precision": average_precision}
 OF_PREDICTIONS: dict[str, Callable[[Numbers, Numbers], float]] = {
     "pearson": pearson,

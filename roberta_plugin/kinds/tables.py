@@ -94,7 +94,8 @@ class Outcome:
 
 
 def _is_of_all_labels(name: str) -> bool:
-    return base_name(name) in OF_ALL_LABELS or name.endswith(")")  # of the positive one of two
+    is_of_positive = base_name(name) != name.removeprefix("tuned_")
+    return is_of_positive or base_name(name) in OF_ALL_LABELS
 
 
 class TableKind(Kind):

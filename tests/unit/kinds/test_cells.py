@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+import torch
 
 from roberta_plugin.kinds.cells import flag_in, flags_in, literal, number_in, texts_in, values_in
 
@@ -51,6 +52,19 @@ def test_what_is_no_list_is_divided_or_refused_and_never_called():
         ):
             values_in(text, separator=",")
     assert texts_in("['a', 'b']") == ["a", "b"] and texts_in("[1, 2]") is None and texts_in("[Music]") is None
+
+
+def test_a_separator_within_brackets_cuts_nothing():
+    """Neither lists as torch, pandas and R write them, nor labels with a comma."""
+    written = (str(torch.tensor([0, 1, 0])), "Index(['a', 'b'], dtype='object')", 'c("a", "b")', "(a, b)")
+    for text in (*written, "Food, Sports (football, tennis)"):
+        with pytest.raises(
+            ValueError, match=r'^"," cuts .* within brackets\. Write a list .*: \["one", "two \(a, b\)"\]'
+        ):
+            values_in(text, separator=",")
+        assert len(values_in(text, separator=";")) == 1
+    for text in ("a), b)", ":), :(", "f(x), [y]"):
+        assert values_in(text, separator=",") == text.split(", ")
 
 
 def test_numbers_are_those_of_json_and_nothing_is_guessed():

@@ -505,9 +505,19 @@ def test_the_threshold_for_no_answer_is_the_one_of_the_development_set_or_the_gi
         assert found["null_threshold"] == pytest.approx(null + shift, abs=1e-6)
         assert bool(answers(folder, asked, null_threshold=1.0)[0]["answer"]) is True
     assert "null_threshold" not in undecided
+    member = json.loads((folder / "results" / "evaluation_valid.json").read_text())["members"][1]
     (folder / "results" / "evaluation_valid.json").write_text("")
     with pytest.raises(ValueError, match=r"evaluation_valid\.json is empty: evaluate again"):
         answers(folder, asked)
+    for damage in (
+        [3],
+        [{}],
+        [{**member, "metrics": {"threshold": "high"}}],
+        [{**member, "metrics": {"threshold": 7.0}}],
+    ):
+        (folder / "results" / "evaluation_valid.json").write_text(json.dumps({"members": damage}))
+        with pytest.raises(ValueError, match=r"evaluation_valid\.json is not an evaluation of .*: evaluate again"):
+            answers(folder, asked)
     beside = (
         tmp_path / "beside"
     )  # as `fairseq-train --save-dir` and `roberta evaluate --output-dir SAVE_DIR/results` do

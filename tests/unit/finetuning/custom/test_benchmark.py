@@ -17,6 +17,7 @@ from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.kinds import OWN, table_kind
 from roberta_plugin.kinds.entities import evaluate
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
+from roberta_plugin.kinds.tables import Outcome
 from roberta_plugin.kinds.tags import Sentences
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
@@ -306,6 +307,25 @@ def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_ta
         assert "TF-IDF with logistic regression is as good or better (" in printed, "texts of good and bad are easy"
 
 
+def test_a_selected_label_with_parentheses_is_in_the_tables(prepare_table, tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "NUM_SAMPLES", 20)
+    rows = [row | {"label": row["label"].replace("good", "bad (b)")} for row in rows_of("multi-label", 120)]
+    write_csv(tmp_path / "new.csv", [row for row in rows if row["label"] in ("", "bad (b)")])  # without one label
+    prepared = prepare_table("multi-label", rows=rows, test="new.csv", valid_share=0.4)
+    assert prepared.settings["labels"] == ["bad", "bad (b)"]
+    for split in ("valid", "test"):
+        write_outputs(tmp_path / "outputs", logits_for(prepared, split, noise=9.0), prepared.split(split))
+    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "stored": [tmp_path / "outputs"]}
+    found = evaluate_splits(EvaluateSettings(**settings, output_dir=tmp_path / "out", selection="f1_bad (b)"))
+    for each in found:
+        assert "f1_bad (b)" in each.ensemble and "f1_bad" not in each.ensemble
+    assert "tuned_macro_f1" not in found[1].ensemble
+    names = ("f1", "tuned_f1", "f1_a (b)", "tuned_f1_a (b)", "f1 (a)", "tuned_f1 (a)", "average_precision (a (b))")
+    outcome = Outcome(entries=lambda: iter(()), num_examples=1, measure=lambda weights: dict.fromkeys(names, 0.0))
+    assert outcome.without_metrics_of_all_labels().not_measured == names[4:], "f1 alone is that of answers or entities"
+    assert "logistic regression is as good or better (f1_bad (b) 100.0; the model" in write_report(found, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
@@ -461,6 +481,33 @@ def test_a_test_set_is_judged_by_what_was_found_before_or_refused(prepare_table,
     for chosen in (runs, runs[:1]):
         with pytest.raises(ValueError, match="The threshold is found on the development set, not on the split test"):
             evaluated(*chosen, folder=tmp_path / "elsewhere", splits=["test"])
+
+
+def test_a_test_set_is_judged_by_threshold_and_temperature_of_the_run_whatever_options_say(prepare_table, tmp_path):
+    """As `roberta predict` decides; a threshold for another metric is none."""
+    write_csv(tmp_path / "new.csv", [row for row in rows_of("classification", 60, seed=2) if row["label"] != "none"])
+    prepared, run = two_labels(prepare_table, test="new.csv"), tmp_path / "out" / "runs" / "lr-1" / "seed-1"
+    for split in ("valid", "test"):
+        write_outputs(run / "outputs", logits_for(prepared, split, noise=3.0), prepared.split(split))
+    of_run = {"data": prepared.folder, "checkpoints": [run / "checkpoints" / "checkpoint_best.pt"]}
+
+    def evaluated(folder, splits, **options):
+        settings = {"output_dir": tmp_path / folder, "splits": splits, "options": CustomOptions(**options)}
+        return evaluate_splits(EvaluateSettings(**of_run, stored=[run / "outputs"], **settings))
+
+    wishes = {"tune_threshold": "mcc", "calibrate": True}
+    _, test = evaluated("out/results", ["valid", "test"], **wishes)
+    assert {"threshold", "temperature", "tuned_mcc"} <= test.ensemble.keys()
+    for number, options in enumerate(({}, wishes, {"tune_threshold": "mcc"}, {"calibrate": True})):
+        (alone,) = evaluated(f"alone{number}", ["test"], **options)
+        assert (alone.ensemble, alone.tf_idf) == (test.ensemble, test.tf_idf)
+    (given,) = evaluated("given", ["test"], threshold=0.25)
+    assert given.ensemble["threshold"] == 0.25 and given.ensemble["temperature"] == test.ensemble["temperature"]
+    with pytest.raises(ValueError, match="The threshold is found on the development set, not on the split test"):
+        evaluated("other", ["test"], tune_threshold="f1")
+    evaluated("plain", ["valid"])
+    (plain,) = evaluated("plain", ["test"])
+    assert "threshold" not in plain.ensemble, "as the development set was judged there"
 
 
 def _metrics(evaluation):

@@ -1,5 +1,7 @@
 """From raw files to prepared folders: what a split holds, for every kind of task."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,8 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.glue.wnli import find_schema
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import GlueOptions
-from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.preparation import DataSettings, check_same
+from roberta_plugin.finetuning.prepared import NAME, Prepared
 from tests.tiny_benchmarks import read_task, words_tokenizer
 from tests.tiny_glue import write_task
 
@@ -68,6 +71,9 @@ def test_regression_keeps_the_number_and_joins_the_pair(tmp_path):
     for settings in (data["settings"], before):  # of an earlier version, or on the scale of the labels
         state = {"task_state": {identity.KEY: {**data, "settings": settings}}}
         identity.check_task(state, prepared, checkpoint=tmp_path)
+        path = prepared.folder / NAME
+        path.write_text(json.dumps({**prepared.content, "settings": settings}))
+        check_same(Prepared.open(prepared.folder), DataSettings(task="STS-B", raw=raw, max_length=60))
 
 
 def test_ranking_groups_the_training_set_and_keeps_the_rows_of_the_others(tmp_path):
