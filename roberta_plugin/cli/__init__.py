@@ -31,6 +31,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from roberta_plugin import __version__
+from roberta_plugin.cli import interrupts
 from roberta_plugin.files import NO_ROOM
 
 VERBS = {
@@ -81,18 +82,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     args = build_parser(called_verb(argv)).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = args.run
+    interrupts.received.clear()
     try:
         code = run(args)
         sys.stdout.flush()
         return code
-    except KeyboardInterrupt as stop:
-        print("interrupted", file=sys.stderr)
-        return 128 + getattr(stop, "number", signal.SIGINT)  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
-    except BrokenPipeError:  # the reader of our output has exited, as in `roberta inspect ... | head`
-        _drop_output()
-        return 1
-    except (ValueError, OSError, MemoryError, ImportError, RuntimeError) as error:
-        if not isinstance(error, ValueError | OSError) and not lacks_memory(error):
+    except BaseException as error:
+        if interrupts.received or isinstance(error, KeyboardInterrupt):
+            print("interrupted", file=sys.stderr)
+            return 128 + (interrupts.received or [signal.SIGINT])[0]  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
+        if isinstance(error, BrokenPipeError):  # the reader of our output has exited, as of `roberta inspect | head`
+            _drop_output()
+            return 1
+        if not isinstance(error, ValueError | OSError) and not (isinstance(error, Exception) and lacks_memory(error)):
             raise
         if args.debug:
             traceback.print_exc()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -10,32 +9,32 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 
+received: list[int] = []
+"""The signals that have raised KeyboardInterrupt, since the command began.
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP has come; `number` is the signal's, from which the exit code follows."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
+Libraries that call Python from C or Rust, as gigatoken and torch do, swallow that exception and raise another: an error
+after a signal is an interrupt all the same.
+"""
 
 
 @contextmanager
 def terminated_like_interrupted() -> Iterator[None]:
     """Let SIGTERM, sent by SLURM and `kill`, and SIGHUP of a closed terminal raise KeyboardInterrupt as Ctrl-C does.
 
-    Under nohup, SIGHUP stays ignored.
+    All three are noted in `received`. Under nohup, SIGHUP stays ignored, in the background SIGINT.
     """
     if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
         yield
         return
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-        numbers.append(signal.SIGHUP)
+    usual = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    numbers = [signal.SIGTERM, *(number for number, handler in usual.items() if signal.getsignal(number) is handler)]
     before = {number: signal.signal(number, _interrupt) for number in numbers}
     try:
         yield
@@ -54,6 +53,8 @@ def call_in_child(
     Raises:
         OSError: if another process killed the child.
     """
+    import multiprocessing  # takes long, and every command reads this module
+
     context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_call, args=(sender, os.getpid(), function, args, kwargs), daemon=True)
@@ -98,4 +99,5 @@ def _exit_with_parent(parent: int) -> None:
 
 
 def _interrupt(number: int, _: Any) -> None:
-    raise Terminated(number)
+    received.append(number)
+    raise KeyboardInterrupt

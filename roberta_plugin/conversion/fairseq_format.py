@@ -28,7 +28,7 @@ from typing import IO, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from roberta_plugin.checkpoint_files import REMEDY, load_state
+from roberta_plugin.checkpoint_files import REMEDY, DivergedError, check_numbers, load_state
 from roberta_plugin.conversion.convert import Layout
 from roberta_plugin.conversion.fields import check_fairseq
 from roberta_plugin.conversion.heads import choose_head, labels_of
@@ -293,6 +293,10 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
             f"{FAIRSEQS_EPSILON}, so its answers would differ: use --to huggingface or --to onnx."
         )
     parameters = {name: value.half() if half else value for name, value in model.parameters.items()}
+    try:
+        check_numbers(model.path, parameters)  # those of the model were checked when it was opened
+    except DivergedError as error:
+        raise ValueError(f"{model.path} has numbers above 65,504, the largest of 16 bits: leave --half out.") from error
     options = {name: value for name, value in model.state["cfg"]["model"].items() if not name.startswith("_")}
     if options.get("encoder_normalize_before") and layout == "2019":
         raise ValueError(

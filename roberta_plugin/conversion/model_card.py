@@ -18,6 +18,7 @@ from roberta_plugin.files import write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
+from roberta_plugin.json_files import read_json
 from roberta_plugin.kinds.decisions import NUMBERS
 from roberta_plugin.models.checkpoints.names import saved_options
 from roberta_plugin.models.flops import training_flops
@@ -135,7 +136,7 @@ def _data(model: PortableModel) -> dict[str, Any]:
     folders += [output_dir / "data"] if output_dir is not None else []  # where it was moved
     found = (folder / name for folder in folders for name in ("manifest.json", PREPARED))
     path = next((path for path in found if path.is_file()), None)
-    record = {} if path is None else json.loads(path.read_bytes())
+    record = {} if path is None else read_json(path, keys=(), remedy="bring it back from a copy, or remove it") or {}
     if names := (record.get("source") or {}).get("names"):  # of a prepared folder
         more = record["source"]["files"] - len(names)
         rows["Files"] = ", ".join([*names, *([f"{more:,} more"] if more else [])])

@@ -96,13 +96,15 @@ def read_onnx(folder: Path, *, precision: str) -> OnnxFolder:
         raise ValueError(
             f"--precision {precision}: {folder} is an ONNX model, which has fp32 or int8. Give one of them."
         )
-    facts = read_json(folder / ONNX_FACTS, keys=_KEYS, remedy=_AGAIN)
+    facts = read_json(folder / ONNX_FACTS, keys=["version"], remedy=_AGAIN)
     if facts is None or facts["version"] != VERSION:
         found = "has none" if facts is None else f"has version {facts['version']}"
         raise ValueError(
             f"{folder} is of another version of this plugin: {ONNX_FACTS} of version {VERSION} is needed; it {found}. "
             f"Please {_AGAIN}."
         )
+    if lacking := next((key for key in _KEYS if key not in facts), None):
+        raise ValueError(f"{folder / ONNX_FACTS} lacks the key {lacking!r}: {_AGAIN}.")
     path = folder / names[precision]
     if not path.is_file():
         remedy = "export it with --int8 TEXT" if precision == "int8" else _AGAIN

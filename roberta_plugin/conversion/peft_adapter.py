@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from roberta_plugin.checkpoint_files import check_numbers
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
 from roberta_plugin.conversion.fields import check_adapter
 from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
@@ -110,6 +111,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
             raise ValueError("it has no adapters")
     except (KeyError, ValueError) as error:
         raise ValueError(f"{path} is not complete ({error}). {_ADVICE}") from error
+    check_numbers(path, parameters)  # sums may be infinite where their parts are not
     model = replace(model, state={**model.state, "model": parameters}, notes=(*model.notes, *notes))
     return _with_head(model, head, path) if head else model
 

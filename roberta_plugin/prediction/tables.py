@@ -104,14 +104,13 @@ def _write_separated(lines: Path, out: Any, path: Path) -> None:
     columns = list(dict.fromkeys(name for answer in _answers(lines) for name in answer))
     is_csv = named_format(path) == "csv"
     row = io.StringIO()
-    writer = csv.writer(row, lineterminator="\n")
+    writer = csv.writer(row)  # whose line ends let it quote a text with \r, too
 
     def write(cells: list[str]) -> None:
         if is_csv:
             writer.writerow(cells)
-        else:
-            row.write("\t".join(cells) + "\n")
-        out.write(row.getvalue().encode("utf-8", "backslashreplace"))  # an id with half a surrogate pair
+        line = row.getvalue().removesuffix("\r\n") if is_csv else "\t".join(cells)
+        out.write(f"{line}\n".encode("utf-8", "backslashreplace"))  # an id with half a surrogate pair
         row.seek(0)
         row.truncate()
 
@@ -146,6 +145,7 @@ def _write_parquet(lines: Path, file: IO[bytes]) -> None:
                 fields = [types.get(name, pyarrow.null()), pyarrow.array(values).type]
                 schemas = [pyarrow.schema([(name, each)]) for each in fields]
                 types[name] = pyarrow.unify_schemas(schemas, promote_options="permissive").field(name).type
+                parquet.ParquetWriter(io.BytesIO(), pyarrow.schema([(name, types[name])])).close()  # {} is not stored
             except (pyarrow.ArrowException, UnicodeEncodeError, OverflowError):
                 types[name] = pyarrow.string()
     if VECTOR in types:

@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -116,7 +117,8 @@ def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
                 if is_complete and (vectors is not None or tables.is_plain(path)):
                     partial.replace(path)  # before the lock ends with the open file
                 elif is_complete:
-                    tables.convert(partial, path)
+                    with _named(f"{path}, whose answers are in {partial} as JSON Lines,"):
+                        tables.convert(partial, path)
                     partial.unlink()
     if not is_stream:
         sync_folder(path.parent)
@@ -132,6 +134,8 @@ def _open_alone(path: Path, partial: Path) -> IO[bytes]:
         )
     if os.fstat(file.fileno()).st_size:  # left by a run that stopped
         file.truncate()
+    for unfinished in path.parent.glob(f".{escape(path.name)}.????????.tmp"):  # by one that was killed in `tables`
+        unfinished.unlink(missing_ok=True)
     return file
 
 
@@ -159,6 +163,8 @@ def _named(file: Any) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
+        if error.errno is None:  # is named already
+            raise
         raise OSError(f"{file} could not be written ({error.strerror}). Free some space, or name another.") from error
 
 

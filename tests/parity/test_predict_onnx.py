@@ -99,8 +99,8 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(tmp_
         with pytest.raises(error, match=match):
             RobertaHub.from_pretrained(folder)
 
-    (folder / "roberta.json").write_text(json.dumps({**json.loads(facts), "version": 9}))
-    refused(ValueError, r"is of another version .* it has version 9\. Please export the checkpoint again")
+    (folder / "roberta.json").write_text(json.dumps({"version": 1, "head": {}}))  # the other keys may be others, too
+    refused(ValueError, r"is of another version .* it has version 1\. Please export the checkpoint again")
     (folder / "roberta.json").write_text(facts[:20])
     refused(ValueError, r"roberta\.json is not valid JSON .* export the checkpoint again")
     for part, value, why in (

@@ -134,6 +134,11 @@ def test_adapters_of_another_form_or_model_are_refused(work, tmp_path):
         safetensors.save_file({**whole, dense: spoiled}, weights)
         with pytest.raises(ValueError, match=rf"adapter_model\.safetensors: {re.escape(dense)} holds NaN or infinite"):
             import_model(settings)
+    safetensors.save_file({name: each * 1e30 if ".lora_" in name else each for name, each in whole.items()}, weights)
+    with pytest.raises(
+        ValueError, match=r"adapter_model\.safetensors: encoder.* holds NaN or infinite"
+    ):  # their product
+        import_model(settings)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"has no adapter_config\.json"):
         import_model(settings)

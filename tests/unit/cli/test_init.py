@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -9,6 +10,7 @@ import types
 import pytest
 
 from roberta_plugin import __version__, cli
+from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from tests.conftest import REPOSITORY
 
 
@@ -135,6 +137,22 @@ def test_an_interrupt_gives_130(verb, capsys):
     verb.act = act
     assert cli.main(["inspect"]) == 130
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("error", [ValueError("model.pt is damaged"), BaseException("a panic of Rust")])
+def test_an_interrupt_that_a_library_swallows_is_one(verb, capsys, number, error):
+    def act(args):
+        try:
+            os.kill(os.getpid(), number)
+        except KeyboardInterrupt:
+            raise error from None
+
+    verb.act = terminated_like_interrupted()(act)
+    assert cli.main(["inspect"]) == 128 + number
+    assert capsys.readouterr().err == "interrupted\n"
+    verb.act = lambda args: int("x")  # and the next command of this process has not been interrupted
+    assert cli.main(["inspect"]) == 2
 
 
 def test_version(capsys):

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -295,6 +296,32 @@ def test_weights_of_nan_in_other_formats_are_named(ours, theirs, tmp_path):
     torch.save(state, tmp_path / "model.pt")
     with pytest.raises(ValueError, match=r"model\.pt: encoder\.lm_head\.bias holds NaN or infinite values"):
         starting_model(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000])
+def test_a_damaged_record_of_the_data_is_named(tmp_path, content, capsys):
+    """The card shows it."""
+    folder = write_checkpoint(tmp_path / "model")
+    state = load_state(folder / "model.pt")
+    state["cfg"]["task"]["data"] = str(tmp_path)
+    torch.save(state, folder / "model.pt")
+    (tmp_path / "manifest.json").write_text(content)
+    assert main(["export", str(folder), "--to", "huggingface", "--output-dir", str(tmp_path / "out")]) == 2
+    assert f"{tmp_path / 'manifest.json'} " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_numbers_that_16_bits_cannot_hold_are_not_exported_in_them(tmp_path):
+    folder = write_checkpoint(tmp_path / "model")
+    state = load_state(folder / "model.pt")
+    state["model"][f"{FC1}.weight"][0, 0] = 70_000
+    torch.save(state, folder / "model.pt")
+    settings = ExportSettings(checkpoint=folder, to="fairseq", half=True, output_dir=tmp_path / "out")
+    with pytest.raises(
+        ValueError, match=r"model\.pt has numbers above 65,504, the largest of 16 bits: leave --half out"
+    ):
+        export_model(settings)
+    export_model(replace(settings, half=False))
 
 
 def test_opening_fills_nothing_with_random_numbers(ours):

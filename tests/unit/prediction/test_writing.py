@@ -2,6 +2,7 @@
 
 import bz2
 import csv
+import errno
 import gzip
 import json
 import lzma
@@ -160,6 +161,55 @@ def test_the_file_is_what_its_name_says(tmp_path, compression):
     path = written(tmp_path / "c" / f"out.tsv{compression}", ANSWERS[2:])
     with opened(path, "rt") as file:
         assert file.read() == "line\terror\n3\tbad\n"
+
+
+def test_csv_and_parquet_hold_whatever_json_does(tmp_path):
+    texts = ["a\rb", "\r", "a\r\nb", "a\n", '"', " a ", "\u2028", "\x85", "=1", ""]
+    answers = [{"id": each, "label": "b"} for each in ({}, *texts)]
+    path = written(tmp_path / "a" / "out.csv", answers)
+    with open(path, newline="", encoding="utf-8") as file:
+        assert [row["id"] for row in csv.DictReader(file)] == ["{}", *texts]
+    assert [row.values["id"] for row in read_table(path)] == ["{}", *texts]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for number, values in enumerate(([{}, {}], [[{}], []], [{"a": {}}])):
+        table = parquet.read_table(written(tmp_path / f"b{number}" / "out.parquet", [{"id": each} for each in values]))
+        assert table.column("id").to_pylist() == [json.dumps(each) for each in values]
+
+
+def test_a_disk_that_is_full_for_the_table_alone_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "out.csv"
+    monkeypatch.setattr(os, "replace", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    with (
+        pytest.raises(
+            OSError, match=r"^\S*out\.csv, whose answers are in \S*out\.csv\.partial as JSON Lines, could not"
+        ),
+        open_output(path, dim=1) as writer,
+    ):
+        writer.write({"id": 1})
+    assert partial_path(path).read_text() == '{"id": 1}\n'
+
+
+def test_what_a_killed_run_left_of_the_table_is_removed_by_the_next(tmp_path):
+    path = tmp_path / "a [1].csv"
+    if os.fork() == 0:
+        os.replace = lambda *_: os._exit(9)
+        try:
+            with open_output(path, dim=1) as writer:
+                writer.write({"id": 1})
+        finally:
+            os._exit(1)
+    os.wait()
+    assert len(list(tmp_path.iterdir())) == 2
+    with open_output(path, dim=1) as writer:
+        writer.write({"id": 1})
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail
 
 
 def test_tsv_that_cannot_hold_a_text_is_refused_and_nothing_is_lost(tmp_path):
