@@ -40,12 +40,13 @@ from roberta_plugin.kinds.windows import cut
 from roberta_plugin.progress import terminal_bar
 
 # Characters for brackets of `regex`, version 1.
-MARKS = r"\p{M}\u00ad\u200c\u200d\u2060"  # they belong to the character before them
+MARKS = r"\p{M}\u00ad\u200c\u200d\u200e\u200f\u2060\ufeff"  # they belong to the character before them
+_UNSEEN = r"[\u200b\u200e\u200f\ufeff]"  # U+200B ends a word; what a text begins with belongs to its first word
 LETTERS = rf"[\w\p{{N}}\p{{GCB=Prepend}}]--[{MARKS}]"  # regex's \w lacks fractions and superscripts, re's has no marks
 UNSPACED = r"\p{Han}\p{Hiragana}\p{LB=Complex_Context}"  # of scripts without spaces; the last are Thai, Khmer ...
 _RUN = f"(?:[[{LETTERS}]--[{UNSPACED}]][{MARKS}]*)+"
 _JOINED = r"'\u2019.,\u00b7\u05f3\u05f4\u055b\u055c\u055e\u066b\u066c\u2010\u2011-"  # Hebrew's and Armenian's, too
-_WORD = regex.compile(rf"(?V1){_RUN}(?:[{_JOINED}]{_RUN})*|(?![\s\x1c-\x1f])\X[{MARKS}]*")
+_WORD = regex.compile(rf"(?V1){_UNSEEN}*(?:{_RUN}(?:[{_JOINED}]{_RUN})*|(?![\s\x1c-\x1f])\X[{MARKS}]*){_UNSEEN}*")
 
 _TEXTS_PER_CHUNK = 1024
 

@@ -159,3 +159,9 @@ def test_words_of_all_scripts_are_whole(line, form):
         in_one_form = [unicodedata.normalize("NFC", word.lower()) for word in letters]
         assert words(text) == in_one_form
         assert rouge([text], [unicodedata.normalize("NFC", text)]) == dict.fromkeys(ROUGE, float(bool(letters)))
+
+
+def test_marks_that_nobody_sees_are_no_words():
+    """Byte order marks, marks of direction, and the mark between words of Thai and Khmer."""
+    assert split_words("\ufeffHello \u200eab\u200ecd\u200f") == ["\ufeffHello", "\u200eab\u200ecd\u200f"]
+    assert split_words("one\u200btwo \u0e01\u200b\u0e02") == ["one\u200b", "two", "\u0e01\u200b", "\u0e02"]
