@@ -18,7 +18,7 @@ Example:
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -122,7 +122,8 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     found = Found({}, [{}] * len(settings.checkpoints))
     if DEVELOPMENT not in splits:
         wishes = [wish.replace("_", "-") for wish in kind_of(prepared).decides_by.values()]
-        found = _found_before(settings, {name: text for name, text in as_text(options).items() if name in wishes})
+        wished = {name: text for name, text in as_text(options).items() if name in wishes}
+        found = _found_before(settings, wished, options.given("score").keys())
     has_words = kind_of(prepared).name in _OF_WORDS and "train" in prepared.splits
     words = bag_of_words(prepared.folder, prepared.sha256_of_inputs("train")) if has_words else None
     evaluations: list[Evaluation] = []
@@ -158,9 +159,13 @@ class Found(NamedTuple):
         return cls(evaluation.ensemble, [member["metrics"] for member in evaluation.members], evaluation.tf_idf)
 
 
-def _found_before(settings: EvaluateSettings, wishes: Mapping[str, str]) -> Found:
+def _found_before(settings: EvaluateSettings, wishes: Mapping[str, str], given: Set[str]) -> Found:
     """The numbers of an earlier evaluation of the same checkpoints and data in the output folder, or of a single
-    checkpoint's own fine-tuning; nothing if there is neither that found them as the options, `wishes`, say."""
+    checkpoint's own fine-tuning; nothing if there is neither that found them as the options, `wishes`, say.
+
+    Raises:
+        ValueError: if models have numbers of their own, and their ensemble has none, nor are they `given`.
+    """
     from roberta_plugin.conversion.model_files import own_results
 
     path = settings.output_dir / f"{PREFIX}{DEVELOPMENT}.json"
@@ -175,6 +180,11 @@ def _found_before(settings: EvaluateSettings, wishes: Mapping[str, str]) -> Foun
         own = own_results(settings.checkpoints[0], DEVELOPMENT)
         if wishes.items() <= own.options.items():
             return Found(own.metrics, [own.metrics], own.tf_idf)
+    elif any(set(NUMBERS) & own_results(each, DEVELOPMENT).metrics.keys() - given for each in settings.checkpoints):
+        raise ValueError(
+            "The models of an ensemble have thresholds or temperatures of their own, and the ensemble's are found on "
+            f"the development set: evaluate `{DEVELOPMENT}` too."
+        )
     return Found({}, [{}] * len(settings.checkpoints))
 
 

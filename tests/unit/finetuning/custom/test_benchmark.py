@@ -508,6 +508,12 @@ def test_a_test_set_is_judged_by_threshold_and_temperature_of_the_run_whatever_o
     evaluated("plain", ["valid"])
     (plain,) = evaluated("plain", ["test"])
     assert "threshold" not in plain.ensemble, "as the development set was judged there"
+    both = {**of_run, "checkpoints": of_run["checkpoints"] * 2, "stored": [run / "outputs"] * 2, "splits": ["test"]}
+    with pytest.raises(ValueError, match="the ensemble's are found on the development set: evaluate `valid` too"):
+        evaluate_splits(EvaluateSettings(**both, output_dir=tmp_path / "both", options=CustomOptions()))
+    given = CustomOptions(threshold=0.25, temperature=1.0)
+    (ensemble,) = evaluate_splits(EvaluateSettings(**both, output_dir=tmp_path / "both", options=given))
+    assert ensemble.ensemble["threshold"] == 0.25
 
 
 def _metrics(evaluation):
