@@ -73,6 +73,11 @@ def extend_model(settings: ExtendSettings) -> int:
         f"{change.num_from_pieces:,} with the mean of their pieces"
         + (f", {change.num_unknown:,} with the mean of all rows" if change.num_unknown else "")
     )
+    if change.stays_here:
+        print(
+            f"note: The added tokens {', '.join(map(repr, change.stays_here))} have ids before the new pieces, which "
+            "the files of transformers cannot express: this model cannot be exported for them."
+        )
     return 0
 
 

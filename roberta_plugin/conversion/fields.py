@@ -97,6 +97,7 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
         "Sequence": {**_TYPE, "processors": USED},
     },
 }
+_CUTS = {"BPE": "ByteLevel", "Unigram": "Metaspace"}  # the pre_tokenizer without which pieces would be found otherwise
 _STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 # Normalizers of byte-level BPE that an export writes: what a head reads of white space, which is known beside them.
 _OF_AN_EXPORT = (
@@ -116,12 +117,11 @@ SYMBOLS: Table = {
     **dict.fromkeys(("additional_special_tokens", "extra_special_tokens"), USED),
 }
 _ROBERTAS = [f"{name}Tokenizer{fast}" for name in ("Roberta", "XLMRoberta", "Camembert") for fast in ("", "Fast")]
+_OF_ANY_STEPS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 TOKENIZER_CONFIG: Table = {
     **SYMBOLS,
     **dict.fromkeys(("add_prefix_space", "added_tokens_decoder", "model_max_length", "max_len"), USED),
-    "tokenizer_class": noted(
-        "its files are read as those of a RoBERTa", *_ROBERTAS, "PreTrainedTokenizerFast", "TokenizersBackend", None
-    ),
+    "tokenizer_class": noted("its files are read as those of a RoBERTa", *_ROBERTAS, *_OF_ANY_STEPS, None),
     "truncation_side": noted("texts lose what is at their end", "right", None),
     "padding_side": without_effect("positions are counted from the first token"),
     **dict.fromkeys(("add_bos_token", "add_eos_token"), only(True, None)),
@@ -151,7 +151,15 @@ CONFIG: Table = {
             *("model_type", "architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
             *("intermediate_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob"),
             *("max_position_embeddings", "type_vocab_size", "layer_norm_eps", "classifier_dropout", "id2label"),
-            *("num_labels", "tie_word_embeddings", "fine_tuned_on", "text_layout", "embedding", "decides_by"),
+            *(
+                "num_labels",
+                "_num_labels",
+                "tie_word_embeddings",
+                "fine_tuned_on",
+                "text_layout",
+                "embedding",
+                "decides_by",
+            ),
         ),
         USED,
     ),
@@ -162,6 +170,7 @@ CONFIG: Table = {
     **dict.fromkeys(("is_decoder", "add_cross_attention", "is_encoder_decoder"), only(False, None)),
     "problem_type": only(None, "", "regression", "single_label_classification", "multi_label_classification"),
     "auto_map": noted("code of other authors is not run", None, {}),
+    "sentence_transformers": noted("answers are the model's own numbers, as transformers has them", None, {}),
     "label2id": without_effect("id2label the other way round"),
     "tokenizer_class": without_effect("the tokenizer's own files say it"),
     **dict.fromkeys(("bos_token_id", "eos_token_id", "sep_token_id"), without_effect("the tokenizer's files say it")),
@@ -190,7 +199,7 @@ CONFIG: Table = {
                 "torchscript",
                 "tf_legacy_loss",
             ),
-            *("transformers_version", "use_bfloat16", "adapters"),
+            *("transformers_version", "use_bfloat16", "adapters", "language", "name"),
         ),
         _OF_PYTHON,
     ),
@@ -276,6 +285,10 @@ _WITH_TRANSFORMERS = "Use it with transformers, or start from another."
 _COPY = "copy the file again"
 _ONE_TEXT = ["<s>", "A", "</s>"]
 _TWO_TEXTS = ["<s>", "A", "</s>", "</s>", "B", "</s>"]
+_JOINS_OTHERWISE = (
+    "joins symbols and texts otherwise than RoBERTa's, which is not followed: a text is "
+    f"{' '.join(_ONE_TEXT)}, a pair is {' '.join(_TWO_TEXTS)}."
+)
 _POOLINGS = {"cls": "first", "mean": "mean", "max": "max"}
 _LEGACY_POOLINGS = {
     "pooling_mode_cls_token": "cls",
@@ -327,26 +340,43 @@ def _well_formed(where: Path) -> Iterator[None]:
 def check_tokenizer(folder: Path) -> list[str]:
     """Notes on the fields of the tokenizer's files in a folder; raises as `check_fields`."""
     notes: list[str] = []
+    contents = {}
     for name, table in {"tokenizer_config.json": TOKENIZER_CONFIG, "special_tokens_map.json": SYMBOLS}.items():
-        content = read_json(folder / name, keys=(), remedy=_COPY) or {}
-        notes += check_fields(content, table, folder / name, remedy=_WITH_TRANSFORMERS)
+        contents[name] = read_json(folder / name, keys=(), remedy=_COPY) or {}
+        notes += check_fields(contents[name], table, folder / name, remedy=_WITH_TRANSFORMERS)
     path = folder / "tokenizer.json"
     content = read_json(path, keys=(), remedy=_COPY) or {}
     notes += check_fields(content, TOKENIZER, path, remedy=_WITH_TRANSFORMERS)
     with _well_formed(path):
         notes += _check_steps(content, path)
+        # A class of RoBERTa's joins as RoBERTa's whatever the file says.
+        is_followed = contents["tokenizer_config.json"].get("tokenizer_class") in _OF_ANY_STEPS
+        joining = {"RobertaProcessing", "BertProcessing", "TemplateProcessing"}
+        if is_followed and not any(step["type"] in joining for step in _steps(content.get("post_processor"))):
+            notes.append(f"{path}: the post_processor {_JOINS_OTHERWISE}")
     return notes
+
+
+def kind_of_pieces(content: Mapping[str, Any]) -> Any:
+    """The type of the model in a tokenizer.json; files from before 2021, as the released ones, do not name it."""
+    model = content.get("model") or {}
+    if "type" in model or "vocab" not in model:
+        return model.get("type")
+    return "BPE" if "merges" in model else "Unigram" if isinstance(model["vocab"], list) else None
 
 
 def _check_steps(content: Mapping[str, Any], path: Path) -> list[str]:
     notes = []
-    kind = (content.get("model") or {}).get("type")
+    kind = kind_of_pieces(content)
+    if kind is not None:
+        content = {**content, "model": {**content["model"], "type": kind}}
     for part in ("model", "normalizer", "pre_tokenizer", "post_processor"):
         if part == "normalizer" and kind == "BPE" and content.get(part) in _OF_AN_EXPORT:
             continue
         is_of_kind = part in ("normalizer", "pre_tokenizer")
         tables = STEPS.get(f"{kind} {part}" if is_of_kind else part) or {}
-        for step in _steps(content.get(part)):
+        steps = _steps(content.get(part))
+        for step in steps:
             if step.get("type") not in tables:
                 has = f"only {', '.join(tables)}" if tables else "none"
                 raise ValueError(
@@ -355,10 +385,11 @@ def _check_steps(content: Mapping[str, Any], path: Path) -> list[str]:
                 )
             notes += check_fields(step, tables[step["type"]], f"{path}: {part}", remedy=_WITH_TRANSFORMERS)
             if part == "post_processor" and not _joins_as_roberta(step):
-                notes.append(
-                    f"{path}: the post_processor joins symbols and texts otherwise than RoBERTa's, which is not "
-                    f"followed: a text is {' '.join(_ONE_TEXT)}, a pair is {' '.join(_TWO_TEXTS)}."
-                )
+                notes.append(f"{path}: the post_processor {_JOINS_OTHERWISE}")
+        if part == "pre_tokenizer" and kind in _CUTS and all(step["type"] != _CUTS[kind] for step in steps):
+            raise ValueError(
+                f"{path}: the pre_tokenizer lacks the step {_CUTS[kind]}, which RoBERTa's have. {_WITH_TRANSFORMERS}"
+            )
     return notes
 
 

@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.conversion.fields import SHORTEST, check_tokenizer
+from roberta_plugin.conversion.fields import SHORTEST, check_tokenizer, kind_of_pieces
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers.additions import (
     AddedToken,
@@ -352,7 +352,7 @@ def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
     try:
         if path.is_file():
             content = _object(path)
-            kind = (content.get("model") or {}).get("type")
+            kind = kind_of_pieces(content)
             if kind == "BPE":
                 pieces, merges = content["model"]["vocab"], [_pair(merge) for merge in content["model"]["merges"]]
                 found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols)

@@ -49,6 +49,8 @@ class Change:
     num_kept: int
     num_from_pieces: int
     num_unknown: int
+    stays_here: tuple[str, ...] = ()
+    """Added tokens whose ids come before new pieces, which the files of transformers cannot express."""
 
 
 def extend_vocabulary(settings: ExtendSettings) -> Change:
@@ -61,7 +63,9 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
     from roberta_plugin.conversion.fairseq_format import write_ours
     from roberta_plugin.conversion.pretrained import read_any
     from roberta_plugin.data.tokenizers import load_tokenizer
+    from roberta_plugin.data.tokenizers.additions import additions_of, base_of
     from roberta_plugin.data.tokenizers.extending import extended
+    from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
     from roberta_plugin.data.vocabulary import Vocabulary
 
     words = [*settings.add, *(_lines(settings.words) if settings.words else ())]
@@ -79,7 +83,11 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:
         write_ours(changed, folder)
-    return replace(change, folder=settings.output_dir)
+    added = (
+        () if settings.tokenizer or not isinstance(base_of(tokenizer), SentencePiece) else additions_of(tokenizer)[0]
+    )
+    stays_here = tuple(token.content for token in added if not token.is_piece)
+    return replace(change, folder=settings.output_dir, stays_here=stays_here)
 
 
 def _lines(path: Path) -> list[str]:

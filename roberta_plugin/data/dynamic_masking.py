@@ -119,6 +119,7 @@ class Masker:
         never_masked: NDArray[np.bool_],
         never_drawn: NDArray[np.bool_],
         word_starts: NDArray[np.bool_] | None = None,
+        word_ends: NDArray[np.bool_] | None = None,
         counts: NDArray[np.int64] | None = None,
     ) -> None:
         """Prepare the tables.
@@ -130,6 +131,7 @@ class Masker:
             never_masked: ids that are never predicted (V,).
             never_drawn: ids that never replace another token (V,).
             word_starts: ids that begin a word (V,), for `whole_words`.
+            word_ends: ids after which a word begins (V,), as after an added token; None: after special ones alone.
             counts: frequency of each id (V,), for `freq_weighted_replacement`.
 
         Raises:
@@ -145,6 +147,7 @@ class Masker:
         self.pad_id = pad_id
         self._never_masked = never_masked
         self._begins_word = None if word_starts is None or not recipe.whole_words else word_starts | never_masked
+        self._ends_word = never_masked if word_ends is None else word_ends | never_masked
         self._drawable = np.flatnonzero(~never_drawn)
         self._cumulative: NDArray[np.float64] | None = None
         if recipe.freq_weighted_replacement:
@@ -158,7 +161,12 @@ class Masker:
 
     @classmethod
     def of(
-        cls, vocabulary: Vocabulary, recipe: MaskingRecipe, *, word_starts: NDArray[np.bool_] | None = None
+        cls,
+        vocabulary: Vocabulary,
+        recipe: MaskingRecipe,
+        *,
+        word_starts: NDArray[np.bool_] | None = None,
+        word_ends: NDArray[np.bool_] | None = None,
     ) -> Masker:
         """A masker with the tables of a vocabulary."""
         return cls(
@@ -168,6 +176,7 @@ class Masker:
             never_masked=vocabulary.never_masked(),
             never_drawn=vocabulary.never_drawn(),
             word_starts=word_starts,
+            word_ends=word_ends,
             counts=vocabulary.counts,
         )
 
@@ -229,7 +238,7 @@ class Masker:
         if self._begins_word is None:
             return self._draw_candidates(is_candidate, keys)
         begins = self._begins_word[tokens]
-        begins[:, 1:] |= ~is_candidate[:, :-1]  # a special token ends a word
+        begins[:, 1:] |= self._ends_word[tokens[:, :-1]]
         begins[:, 0] = True
         if also is not None:
             begins |= also

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.tokenizers.additions import base_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.files import write_text
 
@@ -154,6 +155,11 @@ class Vocabulary:
         """Whether each model id begins a word; an id that the tokenizer lacks is a word by itself (V,)."""
         back = self.model_to_tokenizer(tokenizer)
         return np.where(back < 0, True, tokenizer.word_starts()[back])
+
+    def word_ends(self, tokenizer: Tokenizer) -> NDArray[np.bool_]:
+        """Whether a word begins after each model id whatever follows: added tokens, which touch no word (V,)."""
+        back = self.model_to_tokenizer(tokenizer)
+        return back >= len(base_of(tokenizer).symbols)
 
     @cached_property
     def _is_no_text(self) -> NDArray[np.bool_]:

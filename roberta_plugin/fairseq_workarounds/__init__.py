@@ -134,6 +134,7 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     (checkpoint_utils, "load_checkpoint"): [
         lost_ranks.load_checkpoint,  # starts the watch: ranks wait for each other in all that follows
         resuming.load_checkpoint,  # looks at what was loaded
+        command_line.load_checkpoint,  # refuses options that call_main has not seen
         save_dir_lock.load_checkpoint,  # before anything in the folder is touched
         stopping.load_checkpoint,  # takes over the signals, in a spawned rank too
         checkpoints.load_checkpoint,  # removes unfinished files, under the lock

@@ -217,6 +217,13 @@ def call_main(fairseqs: Callable[..., None], cfg: Any, main: Any, **options: Any
         _end(sentence)
 
 
+def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
+    """fairseq's `load_checkpoint`, after the checks of `call_main`: fairseq-hydra-train knows us only since then."""
+    if hasattr(type(trainer.task), "check_start"):
+        trainer.task.check_start(trainer.cfg)
+    return fairseqs(cfg, trainer, **options)
+
+
 def check_devices(cfg: Any) -> None:
     """Refuse what fairseq does on a GPU only, where there is none, and more ranks than it can start here."""
     common, wanted = cfg.common, cfg.distributed_training.distributed_world_size

@@ -208,9 +208,10 @@ def check_positions(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     if POSITIONS in state["model"] and POSITIONS in model:
         theirs, ours = (len(some[POSITIONS]) - ROWS_BEFORE_POSITIONS for some in (state["model"], model))
         if theirs != ours:
+            longer = f" Longer blocks need a training that began with --max-positions {ours}." if ours > theirs else ""
             raise ValueError(
                 f"{path} has {theirs:,} positions, and this model has {ours:,}: give --max-positions {theirs}, and "
-                f"--tokens-per-sample of no more. Longer blocks need a training that began with --max-positions {ours}."
+                f"--tokens-per-sample of no more.{longer}"
             )
 
 

@@ -150,12 +150,13 @@ class RobertaMaskedLMTask(BlockTask):
 
     def build_masker(self) -> Masker:
         """The masking function for this vocabulary and these options."""
-        word_starts = None
+        word_starts = word_ends = None
         if self.cfg.mask_whole_words:
             folder = Path(self.cfg.tokenizer_folder or data_folders(self.cfg.data)[0])
             named = None if self.cfg.tokenizer_folder else tokenizer_of_bpe(whole_config(self.cfg))
-            word_starts = self.vocabulary.word_starts(named or load_tokenizer(folder))
-        return Masker.of(self.vocabulary, self.recipe, word_starts=word_starts)
+            tokenizer = named or load_tokenizer(folder)
+            word_starts, word_ends = self.vocabulary.word_starts(tokenizer), self.vocabulary.word_ends(tokenizer)
+        return Masker.of(self.vocabulary, self.recipe, word_starts=word_starts, word_ends=word_ends)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split: for training, that of the folders whose turn it is in `epoch` (1-based), in their shares.
@@ -343,7 +344,7 @@ def tokenizer_of_bpe(cfg: Any) -> Tokenizer | None:
     options = {"gpt2": ("gpt2_encoder_json", "gpt2_vocab_bpe"), "sentencepiece": ("sentencepiece_model",)}.get(name, ())
     paths = [Path(str(getattr(bpe, option))) for option in options]
     if missing := [
-        f"--{option.replace('_', '-')} {path}"
+        f"--{option.replace('_', '-')} {getattr(bpe, option)}"
         for option, path in zip(options, paths, strict=True)
         if not path.is_file()
     ]:

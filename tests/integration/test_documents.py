@@ -436,6 +436,8 @@ def test_the_hydra_example_trains_and_resumes_from_any_folder_by_the_command_of_
     assert state["cfg"]["task"]["_name"] == "roberta_masked_lm"
     assert state["cfg"]["model"]["share_layers"] == "all"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["A", "B", "runs"]
+    with pytest.raises(AssertionError, match="--lr is missing, or is fairseq"):
+        shell(f"{called} {shlex.join(small)} optimization.max_update=9 'optimization.lr=[0.25]'", tmp_path)
 
 
 @pytest.mark.slow

@@ -255,7 +255,11 @@ def test_a_model_with_added_tokens_answers_the_same_on_all_roads(exports, kind, 
 
     extend = ["tokenizer", "extend", "--checkpoint", str(tmp_path / "ours"), "--output-dir", str(tmp_path / "longer")]
     assert main([*extend, "--add", "[E1]"]) == 2
+    capsys.readouterr()
     assert main([*extend, "--add", "doggood"]) == 0
+    export = ["export", str(tmp_path / "longer"), "--to", "huggingface", "--output-dir", str(tmp_path / "longer_hf")]
+    is_said = "cannot be exported" in capsys.readouterr().out
+    assert is_said == (kind == "sentencepiece") == (main(export) == 2)
     longer = RobertaHub.from_pretrained(tmp_path / "longer")
     assert [longer.encode(text).tolist() for text in texts] == wanted
     assert len(longer.encode("the doggood [E1]")) == len(longer.encode("the dog [E1]"))

@@ -60,6 +60,24 @@ def test_every_field_that_other_programs_write_is_known(theirs):
     assert vars(options).keys() <= FAIRSEQ.keys()
 
 
+def test_released_files_which_name_no_kind_of_model_are_read(theirs, tmp_path):
+    """tokenizer.json of 2020, as of roberta-base, xlm-roberta-base and camembert-base, and config.json of such years."""
+
+    def of_2020(content):
+        for name in ("type", "byte_fallback", "ignore_merges"):
+            content["model"].pop(name, None)
+
+    fields_then = {"_num_labels": 2, "output_past": True, "language": "english", "name": "Roberta"}
+    for name in ("roberta", "xlm-roberta"):
+        folder = changed(theirs / name, "tokenizer.json", tmp_path, of_2020)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **fields_then}))
+        found, wanted = (read_huggingface(path) for path in (folder, theirs / name))
+        assert found.tokenizer.description() == wanted.tokenizer.description() and not found.notes
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        assert tokenizer(TEXTS)["input_ids"] == [RobertaHub.from_pretrained(folder).encode(x).tolist() for x in TEXTS]
+
+
 def changed(folder, name, tmp_path, change):
     """A copy of a folder with a change of the content of one of its JSON files."""
     copy = tmp_path / "changed"
@@ -102,6 +120,8 @@ def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tm
     refused = {
         "roberta": [
             (step("model", dropout=0.1), "dropout is 0.1"),
+            (lambda content: content["model"].pop("merges") and content["model"].pop("type"), "has the step None"),
+            (lambda content: content.update(pre_tokenizer=None), "pre_tokenizer lacks the step ByteLevel"),
             (step("model", ignore_merges=True), "ignore_merges is True"),
             (step("model", end_of_word_suffix="</w>"), "end_of_word_suffix is '</w>'"),
             (step("pre_tokenizer", use_regex=False), "use_regex is False"),
@@ -111,6 +131,7 @@ def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tm
         ],
         "xlm-roberta": [
             (step("model", byte_fallback=True), "byte_fallback is True"),
+            (step("pre_tokenizer", pretokenizers=[{"type": "WhitespaceSplit"}]), "lacks the step Metaspace"),
             (step("model", unk_id=0), "unk_id 0, which is '<s>'"),
             (step("normalizer", type="NFKC"), "normalizer has the step NFKC"),
             (
@@ -151,6 +172,10 @@ def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tm
         tmp_path,
         {"post_processor": {"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}},
     )
+    assert "joins symbols and texts otherwise" in read_huggingface(folder).notes[0]
+    folder = changed(theirs / "roberta", "tokenizer.json", tmp_path, {"post_processor": None})
+    assert not read_huggingface(folder).notes  # RobertaTokenizer joins as ever
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     assert "joins symbols and texts otherwise" in read_huggingface(folder).notes[0]
 
 

@@ -23,6 +23,7 @@ from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.additions import AddedToken, with_additions
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask, packs_by_default
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
@@ -418,6 +419,29 @@ def test_whole_words_of_real_text_are_predicted_whole(tmp_path):
         num_predicted += (targets != 1).sum()
     assert num_predicted > 100
     assert num_partial == 0
+
+
+def test_added_tokens_are_words_by_themselves(tmp_path):
+    """Also where they touch the text around them, or take the space along: the parts are drawn one by one."""
+    (tmp_path / "text.txt").write_text("calm[E1]calm <R> calm\n" * 200)
+    train_tokenizer("byte_level_bpe", [tmp_path / "text.txt"], vocab_size=280, folder=tmp_path / "vocabulary")
+    base = load_tokenizer(tmp_path / "vocabulary")
+    tokenizer = with_additions(base, [AddedToken("[E1]"), AddedToken("<R>", lstrip=True, rstrip=True)])
+    vocabulary = Vocabulary.load(tmp_path / "vocabulary" / "dict.txt").extended(["[E1]", "<R>"])
+    folder = tmp_path / "data"
+    options = {"tokenizer": tokenizer, "vocabulary": vocabulary, "destination": folder, "progress": False}
+    binarize([tmp_path / "text.txt"], split="train", settings=BinarizeSettings(workers=1), **options)
+    dataset = load(make_task(folder, mask_whole_words=True, tokens_per_sample=128))
+    added = [vocabulary.index(symbol) for symbol in ("[E1]", "<R>")]
+    apart = {number: set() for number in added}
+    for addresses in dataset.batches(1, max_sentences=8):
+        batch = dataset.__getitems__(addresses)
+        targets = batch["target"].numpy()
+        tokens = np.where(targets == 1, batch["net_input"]["src_tokens"].numpy(), targets)
+        for row, column in zip(*np.nonzero(np.isin(tokens, added)), strict=True):
+            around = targets[row, column - 1 : column + 2] != 1
+            apart[tokens[row, column]] |= {(bool(around[1] != around[0]), bool(around[1] != around[2]))}
+    assert all({(True, True), (True, False), (False, True)} <= found for found in apart.values())
 
 
 def test_checkpoints_remember_the_tokenizer_and_the_vocabulary(tmp_path):
