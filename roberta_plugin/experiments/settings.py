@@ -109,11 +109,10 @@ class StudySettings(ReportedRuns):
 class EvaluateSettings:
     """Settings of `roberta evaluate`."""
 
-    data: Path = setting(REQUIRED, "prepared folder; of blimp and zorro, the folder of the official files")
+    data: Path = setting(REQUIRED, "prepared folder")
     checkpoints: Sequence[Path] = setting(
         REQUIRED,
-        "fine-tuned checkpoint, or members of an ensemble; of blimp and zorro, models: checkpoints, or folders of a "
-        "run or of Hugging Face",
+        "fine-tuned checkpoint, or members of an ensemble",
         flag="--checkpoint",
         nargs="+",
     )
