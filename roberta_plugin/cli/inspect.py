@@ -17,7 +17,6 @@ from roberta_plugin.data.corpus_statistics import (
     count_split,
     find_faults,
     percentiles,
-    save_histogram,
 )
 from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import read_manifest
@@ -39,9 +38,6 @@ class InspectSettings(Checked):
     split: tuple[str, ...] = setting((), "splits to inspect", nargs="+", metavar="NAME", default_text="all")
     tokens_per_sample: tuple[int, ...] = setting(
         (128, 512), "block lengths to compare, <s> included", nargs="+", metavar="N", smallest=2
-    )
-    histogram: Path | None = setting(
-        None, "write a histogram of the lengths of lines and documents to this file", metavar="PNG"
     )
     samples: int = setting(3, "number of decoded lines to show from each split")
     tokenizer: Path | None = setting(
@@ -102,9 +98,6 @@ def run(args: argparse.Namespace) -> int:
             print(f"  no samples: {why_none}")
         else:
             show_samples(tokens, vocabulary, tokenizer, settings.samples)
-    if settings.histogram:
-        save_histogram(settings.histogram, statistics)
-        print(f"\nhistogram of lengths: {settings.histogram}")
     return _FAULTY if all_faults else 0
 
 

@@ -5,7 +5,6 @@ Used by `roberta inspect`. All functions read the files in windows, so memory do
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from roberta_plugin.data.manifest import NAME, file_record, sha256_of_file
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ids
 from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.pictures import picture
 
 LENGTH_SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "longest": 1.0}  # for `percentiles`
 BREAK_MODES: tuple[BreakMode, ...] = get_args(BreakMode)
@@ -206,22 +204,6 @@ def find_faults(folder: Path, split: str, vocabulary: Vocabulary, manifest: dict
             return [*faults, f"{folder / split}.bin: {extra} </s> inside of items {first} to {first + len(sizes) - 1}."]
         first, position = first + len(sizes), int(ends[-1])
     return faults
-
-
-def save_histogram(path: str | os.PathLike[str], statistics: dict[str, SplitStatistics]) -> None:
-    """Write a PNG file with the lengths of items and documents of all splits, on logarithmic axes."""
-    with picture(path, width=11.0, height=4.0) as figure:
-        for axes, title in zip(figure.subplots(1, 2), ("a line", "a document"), strict=True):
-            longest = max(
-                (max(c.item_lengths.longest, c.document_lengths.longest) for c in statistics.values()), default=1
-            )
-            edges = np.unique(np.round(np.geomspace(1, max(2, longest + 1), 60)).astype(np.int64))
-            for split, counts in statistics.items():
-                lengths = counts.document_lengths if title == "a document" else counts.item_lengths
-                heights, _ = np.histogram(lengths.lengths, edges, weights=lengths.numbers)
-                axes.stairs(heights, edges, label=split)
-            axes.set(xscale="log", yscale="log", xlabel=f"length of {title} (tokens)", ylabel="number")
-            axes.legend()
 
 
 def _hash_faults(folder: Path, split: str, manifest: dict[str, Any] | None) -> list[str]:

@@ -11,7 +11,6 @@ from roberta_plugin.data.corpus_statistics import (
     count_split,
     find_faults,
     percentiles,
-    save_histogram,
 )
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.vocabulary import Row, Vocabulary
@@ -170,11 +169,3 @@ def test_hashes_are_compared_with_the_manifest(tmp_path):
     faults = find_faults(tmp_path, "train", VOCABULARY, manifest)
     assert [fault.split(" ")[0].rsplit("/", 1)[1] for fault in faults] == ["train.bin", "dict.txt"]
     assert all(str(tmp_path / "manifest.json") in fault for fault in faults)
-
-
-def test_histogram_is_a_png_of_all_splits(tmp_path):
-    counts = count_split(write(tmp_path, ITEMS), VOCABULARY)
-    empty = count_split(write(tmp_path, [], split="valid"), VOCABULARY)
-    save_histogram(tmp_path / "h.png", {"train": counts, "valid": empty})
-    assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "h.png").stat().st_size > 5000
