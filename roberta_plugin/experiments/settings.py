@@ -88,13 +88,7 @@ class StudySettings(ReportedRuns):
         False, "if the file has changed: delete the results of what has changed, and make them again"
     )
     device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
-    dry_run: bool = setting(False, "check everything and print the plan: tokens, FLOPs, hours; write nothing")
-    tflops: float | None = setting(
-        None,
-        "for the hours of --dry-run: TFLOP/s that a run reaches (default: of finished runs, or a share of this "
-        "machine's peak)",
-        above=0,
-    )
+    dry_run: bool = setting(False, "check everything and print the plan: runs, updates, tokens, FLOPs; write nothing")
 
     def __post_init__(self) -> None:
         """Name the output folder after the file, and check the values."""
