@@ -3,7 +3,7 @@
 Source files are parsed, never imported, so no foreign code runs. A source file, and a topic of the language reference
 (`pydoc_data.topics`), is a document. Of its docstrings, paragraphs are kept that read as prose, each once. The files
 have one paragraph per line and a blank line between documents. Whole documents are held out, chosen by the hash of
-their name, so the split is the same in every run.
+their name, so the split is the same in every run; without paragraphs that share a sentence with the training text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HELD_OUT = {"valid": 0.04, "test": 0.12}  # upper ends of the hashes: 4 % for t
 _SKIPPED = {"site-packages", "__pycache__", "test", "tests", "idle_test", "lib2to3"}  # almost no prose
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WORD = re.compile(r"[(\"'*`]*[A-Za-z]+(?:['-][A-Za-z]+)*[)\"'*`]*[.,;:!?]*[)\"']*")
-_MIN_WORDS, _MIN_WORD_SHARE = 6, 0.75  # of a paragraph of prose
+_MIN_WORDS, _MIN_WORD_SHARE = 6, 0.75  # of a paragraph of prose; shorter sentences are not specific to a document
 
 
 def documents() -> Iterator[tuple[str, list[str]]]:
@@ -59,16 +59,27 @@ def split_of(name: str) -> str:
     return next((split for split, end in _HELD_OUT.items() if share < end), "train")
 
 
+def sentences_of(paragraph: str) -> set[str]:
+    """The letters of its sentences of at least `_MIN_WORDS` words, and of the whole paragraph, in lower case."""
+    sentences = (" ".join(re.findall("[a-z]+", part)) for part in re.split(r"(?<=[.!?:;])\s+", paragraph.lower()))
+    return {text for text in sentences if text.count(" ") + 1 >= _MIN_WORDS} | {paragraph.lower()}
+
+
 def write_corpus(folder: Path, found: Iterable[tuple[str, list[str]]]) -> None:
-    """Write the three files; a paragraph that training has is in no other split."""
+    """Write the three files; a sentence that training has is in no other split."""
     splits: dict[str, list[str]] = {split: [] for split in SPLITS}
     seen: set[str] = set()
     for name, docstrings in sorted(found, key=lambda document: SPLITS.index(split_of(document[0]))):
         kept = [text for docstring in docstrings for text in paragraphs_of(docstring)]
-        kept = [text for text in dict.fromkeys(kept) if text.lower() not in seen]
-        seen.update(text.lower() for text in kept)
+        split = split_of(name)
+        kept = [
+            text
+            for text in dict.fromkeys(kept)
+            if seen.isdisjoint({text.lower()} if split == "train" else sentences_of(text))
+        ]
+        seen.update(*map(sentences_of, kept))
         if kept:
-            splits[split_of(name)].append("\n".join(kept))
+            splits[split].append("\n".join(kept))
     for split in reversed(SPLITS):  # train.txt last: where it stands, all do
         if not splits[split]:
             raise ValueError(f"The standard library of this Python has no docstrings for {split}.txt.")

@@ -32,10 +32,14 @@ def test_the_split_depends_on_the_name_alone_and_a_few_percent_are_held_out():
     assert [splits.count(split) / 5000 for split in SPLITS] == pytest.approx([0.88, 0.04, 0.08], abs=0.02)
 
 
-def test_a_paragraph_of_the_training_text_is_not_held_out(tmp_path):
+def test_a_sentence_of_the_training_text_is_not_held_out(tmp_path):
     names = {split: next(f"{n}.py" for n in range(1000) if split_of(f"{n}.py") == split) for split in SPLITS}
-    same = "This one is in all of the three documents."
-    found = [(names[split], [same, f"Only the document of {split} has this paragraph."]) for split in reversed(SPLITS)]
+    same = "This one is in all of the 3 documents."
+    longer = "THIS one is in all of the 4 documents. It has another sentence here, too."
+    found = [
+        (names[split], [same if split == "train" else longer, f"Only the document of {split} has this paragraph."])
+        for split in reversed(SPLITS)
+    ]
     write_corpus(tmp_path, [*found, ("empty.py", ["Too short."])])
     texts = {split: (tmp_path / f"{split}.txt").read_text() for split in SPLITS}
     assert texts["train"] == f"{same}\nOnly the document of train has this paragraph.\n"
