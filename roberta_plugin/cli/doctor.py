@@ -153,9 +153,9 @@ def check_fairseq() -> Finding:
 
 
 def check_import(name: str, *, remedy: str, is_needed: bool) -> Finding:
-    """Whether an installed package can be imported beside the installed torch."""
+    """Whether an installed package can be imported."""
     package = name.partition(".")[0]
-    installed = f"{metadata.version(package)} with torch {metadata.version('torch')}"
+    installed = metadata.version(package)
     try:
         importlib.import_module(name)
     except Exception as error:  # such as an undefined symbol or a missing CUDA library
