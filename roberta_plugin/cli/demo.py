@@ -24,7 +24,7 @@ class DemoSettings(Checked):
     """The fields are options of `roberta demo`."""
 
     output_dir: Path = setting(Path("runs/demo"), "folder for all files of the run")
-    updates: int = setting(8000, "length of the pretraining: some five minutes of a fast core", smallest=20)
+    updates: int = setting(8000, "length of the pretraining: some four minutes of a fast core", smallest=20)
     seed: int = setting(1, "seed of weights, masks and order")
 
 
