@@ -1,87 +1,112 @@
-"""`roberta demo`: everything from text to filled masks in a few minutes, resumable."""
+"""`roberta demo`: the verbs in a loop, from docstrings to filled masks; the same command resumes."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.demo.report import most_frequent, summary
-from roberta_plugin.demo.steps import STEPS, DemoFolder, DemoSettings, Step
-from roberta_plugin.settings import add_options, from_arguments
+from roberta_plugin.demo.training import SPIN_COUNT
+from roberta_plugin.locks import try_lock
+from roberta_plugin.settings import Checked, add_options, from_arguments, setting
+
+_LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings(Checked):
+    """The fields are options of `roberta demo`."""
+
+    output_dir: Path = setting(Path("runs/demo"), "folder for all files of the run")
+    updates: int = setting(8000, "length of the pretraining: some four minutes of a fast core", smallest=20)
+    seed: int = setting(1, "seed of weights, masks and order")
 
 
 def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta demo`; its options are the fields of `DemoSettings`."""
     parser.description = (
-        "Builds a corpus from the documentation inside the installed Python, numpy and torch, trains a tokenizer on "
-        "it, pretrains a small RoBERTa with fairseq-train, and reports what it learned. Nothing is downloaded. After "
-        "an interruption, the same command resumes where it stopped."
+        "Takes text from the docstrings of the installed Python, trains a tokenizer on it, binarizes it, pretrains a "
+        "small RoBERTa with fairseq-train, and reports what it learned. Nothing is downloaded. After an interruption, "
+        "the same command resumes where it stopped."
     )
     add_options(parser, DemoSettings)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the steps that are not done yet, then show the results."""
-    folder = DemoFolder(from_arguments(DemoSettings, vars(args)))
-    with terminated_like_interrupted(), folder.locked():
-        run_steps(folder)
-    show_results(folder)
+    """Run the verbs, each of which resumes or has nothing to do, then show the results."""
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read when torch is imported
+    settings = from_arguments(DemoSettings, vars(args))
+    with terminated_like_interrupted(), locked(settings.output_dir) as lock:
+        return run_steps(settings, lock)
+
+
+def run_steps(settings: DemoSettings, lock: int) -> int:
+    """Text, tokenizer, binary files, training, report; the exit code is that of the first verb that fails."""
+    from roberta_plugin.cli import main
+    from roberta_plugin.demo.corpus import documents, write_corpus
+    from roberta_plugin.demo.training import pretrain, train_command
+
+    folder = settings.output_dir.absolute()
+    corpus, tokenizer, data_bin, log = (folder / name for name in ("corpus", "tokenizer", "data-bin", "train.log"))
+    if not (corpus / "train.txt").is_file():
+        say("Text: the docstrings in the source files of this Python")
+        corpus.mkdir(parents=True, exist_ok=True)
+        write_corpus(corpus, documents())
+    text = {split: str(corpus / f"{split}.txt") for split in ("train", "valid", "test")}
+    verbs = [["binarize", "--tokenizer", tokenizer, "--output-dir", data_bin]]
+    verbs[0] += [word for split, path in text.items() for word in (f"--{split}", path)]
+    if not (tokenizer / "dict.txt").is_file():
+        verbs.insert(0, ["tokenizer", "train", "--input", text["train"], "--vocab-size", "4000"])
+        verbs[0] += ["--output-dir", tokenizer]
+    for verb in verbs:
+        words = [str(word) for word in verb]
+        say(f"\n$ roberta {shlex.join(words)}")
+        if code := main(words):
+            return code
+    command = train_command(data_bin, folder / "checkpoints", updates=settings.updates, seed=settings.seed)
+    say(f"\n$ {shlex.join(command)}")
+    pretrain(command, log=log, updates=settings.updates, lock=lock)
+    show_results(folder, command=command, log=log)
     return 0
 
 
-def run_steps(folder: DemoFolder) -> None:
-    """Run the steps in order, printing each and the time left."""
-    undone = [number for number, step in enumerate(STEPS) if not folder.has_done(step)]
-    first = undone[0] if undone else len(STEPS)  # a step that runs makes all later steps run
-    say(
-        "A small RoBERTa, trained on the documentation inside this Python. "
-        f"About {time_of(STEPS[first:], folder)} in all:"
-    )
-    for number, step in enumerate(STEPS):
-        when = "done before" if number < first else f"about {time_of([step], folder)}"
-        say(f"  {number + 1}. {step.name:<11} {when:<17} {step.what}")
-    say(f"Everything goes to {folder.path}; the same command resumes a run that was stopped.\n")
-    for number, step in list(enumerate(STEPS))[first:]:
-        folder.forget(STEPS[number:])
-        say(f"[{number + 1}/{len(STEPS)}] {step.name}: {step.what} (about {time_of(STEPS[number:], folder)} left)")
-        started = time.monotonic()
-        try:
-            result = step.run(folder)
-        except KeyboardInterrupt:
-            say(f"\nStopped in the step {step.name}. The same command resumes from here.")
-            raise
-        seconds = time.monotonic() - started
-        folder.mark_done(step, result, seconds=seconds)
-        say(f"      {step.describe(result)} ({as_time(seconds)})")
+def show_results(folder: Path, *, command: list[str], log: Path) -> None:
+    """Evaluate the model, write the report, and print filled masks and scores."""
+    import roberta_plugin
+    from roberta_plugin.demo.evaluation import evaluate, fill
+    from roberta_plugin.demo.report import answer_line, summary, write_report
+    from roberta_plugin.hub import RobertaHub
 
-
-def show_results(folder: DemoFolder) -> None:
-    """Print the filled masks and the scores."""
-    results = folder.results()
-    evaluation = results["evaluation"]
+    roberta_plugin.register()
+    data_bin = folder / "data-bin"
+    hub = RobertaHub.from_pretrained(folder / "checkpoints", checkpoint_file="checkpoint_last.pt", data=data_bin)
+    evaluation = {**evaluate(hub, data_bin), "answers": fill(hub, folder / "corpus" / "test.txt")}
+    write_report(folder, evaluation=evaluation, command=command, log=log)
     say("\nHeld-out sentences, one word masked in each; the model's five best answers:\n")
     for answer in evaluation["answers"]:
-        mark = "*" if answer["word"] == answer["words"][0] else "+" if answer["word"] in answer["words"] else " "
-        guesses = zip(answer["words"], answer["probabilities"], strict=True)
-        shown = ", ".join(f"{word} {probability:.0%}" for word, probability in guesses)
-        say(f"  {mark} {answer['text']}\n      {shown}   (true: {answer['word']})")
-    say(f"\n  (* first answer right, + among the five; the baseline always answers: {most_frequent(evaluation)})\n")
-    say(summary(evaluation) + ".")
-    say(f"Training speed {results['report']['tokens_per_second']:,} tokens/s. Report: {folder.path / 'report.md'}")
+        say(f"  {answer_line(answer)}")
+    say(f"\n{summary(evaluation)}.\nReport, with the curve: {folder / 'report.md'}")
 
 
-def time_of(steps: Sequence[Step], folder: DemoFolder) -> str:
-    """Estimated time of steps; that of the pretraining is its start-up and its budget."""
-    budget_s = 60 * folder.settings.minutes
-    return as_time(sum(step.seconds + (budget_s if step.name == "pretrain" else 0.0) for step in steps))
-
-
-def as_time(seconds: float) -> str:
-    """`42 s`, or `5 min 10 s`."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+@contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Hold the folder for this process and the training it starts; the descriptor of the lock."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        while not try_lock(file.fileno()):
+            if time.monotonic() > deadline:
+                raise ValueError(
+                    f"Another `roberta demo` is running in {folder}: wait for it or choose another --output-dir."
+                )
+            time.sleep(0.2)
+        yield file.fileno()
 
 
 def say(text: str) -> None:

@@ -16,31 +16,11 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import NamedTuple
 
-from roberta_plugin.machine import num_cores, processor_words
+from roberta_plugin.machine import num_cores
 
 PROJECT = "roberta_plugin"
-FAIRSEQ_FLAVOURS = {
-    "ve-fairseq": "ve-fairseq, fairseq main built for Python 3.11 and 3.12",
-    "fairseq-fixed": "fairseq-fixed, built from source",
-    "fairseq": "fairseq, from source or from the package index",
-}
+FAIRSEQ_FLAVOURS = ("ve-fairseq", "fairseq-fixed", "fairseq")
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
-TASKS_AND_CRITERIONS = (
-    "roberta_masked_lm",
-    "roberta_sentence_prediction",
-    "squad2",
-    "race",
-    "roberta_tagging",
-    "roberta_summarization",
-    "roberta_embedding",
-)
-# What the plugin registers with fairseq, by the registry that holds it.
-REGISTERED = {
-    "task": TASKS_AND_CRITERIONS,
-    "criterion": TASKS_AND_CRITERIONS,
-    "arch": ("fast_roberta_tiny", "fast_roberta_small", "fast_roberta_base", "fast_roberta_large", "fast_xlmr_base"),
-    "optimizer": ("roberta_adamw",),
-}
 BESIDE_TORCH = ("torchaudio", "torchvision")  # ve-fairseq installs the first and uses it for speech only
 REINSTALL = "pip install -c .constraints.txt -e . && pip uninstall -y torchaudio"  # in a clone, as in README.md
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?$")
@@ -58,7 +38,7 @@ class Finding(NamedTuple):
 def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta doctor` and add its option."""
     parser.description = (
-        "Checks Python, packages, fairseq, device, registered names and commands, and prints a remedy for each fault. "
+        "Checks Python, packages, fairseq, device and the plugin in fairseq, and prints a remedy for each fault. "
         "Exit code 1 if something that the plugin needs is missing or broken."
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
@@ -71,17 +51,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"ok": not faults, "findings": [finding._asdict() for finding in findings]}, indent=2))
         return int(bool(faults))
-    width = max(len(finding.what) for finding in findings)
     for finding in findings:
         state = "ok" if not finding.remedy else "FAULT" if finding.is_needed else "note"
-        print(f"{state:<5} {finding.what:<{width}}  {finding.found}")
-    for finding in findings:
-        if finding.remedy:
-            print(f"\n{finding.what}: {finding.found}\n    {finding.remedy}")
-    is_noted = any(finding.remedy for finding in findings)
-    fine = "Everything the plugin needs works." if is_noted else "Everything works."
-    count = "1 fault: see its remedy" if len(faults) == 1 else f"{len(faults)} faults: see their remedies"
-    print(f"\n{count} above." if faults else f"\n{fine}")
+        print(f"{state:<5} {finding.what}: {finding.found}" + (f"\n      {finding.remedy}" if finding.remedy else ""))
+    print(
+        f"\n{len(faults)} to be mended: see the remedies above." if faults else "\nEverything the plugin needs works."
+    )
     return int(bool(faults))
 
 
@@ -89,26 +64,15 @@ def examine() -> Iterator[Finding]:
     """All findings, in the order of the report."""
     yield check_python(sys.version_info[:2])
     yield from check_dependencies(requirements())
-    for what, check in (
-        ("fairseq", check_fairseq),
-        ("device", check_device),
-        ("precisions", check_precisions),
-        ("fused loss", check_fused_loss),
-        ("registered names", check_registry),
-        ("commands", check_commands),
-    ):
+    for what, check in (("fairseq", check_fairseq), ("device", check_device), ("with fairseq", check_plugin)):
         yield guarded(what, check)
-    for name in BESIDE_TORCH:
-        if _is_installed(name):
-            yield check_beside_torch(name)
+    for name in filter(_is_installed, BESIDE_TORCH):
+        remedy = f"Nothing here needs it, but transformers imports it wherever it is: pip uninstall -y {name}"
+        yield check_import(name, remedy=remedy, is_needed=False)
     if _is_installed("transformers"):  # which opens exported models
-        yield check_import(
-            "transformers.pipelines",
-            installed=metadata.version("transformers"),
-            remedy=f"If one of {', '.join(BESIDE_TORCH)} cannot be imported, follow its remedy. Otherwise: pip install "
-            "-c .constraints.txt --force-reinstall --no-deps transformers",
-            is_needed=True,
-        )
+        remedy = f"If one of {', '.join(BESIDE_TORCH)} cannot be imported, remove it. Otherwise: pip install -c "
+        remedy += ".constraints.txt --force-reinstall --no-deps transformers"
+        yield check_import("transformers.pipelines", remedy=remedy, is_needed=True)
 
 
 def guarded(what: str, check: Callable[[], Finding]) -> Finding:
@@ -179,7 +143,7 @@ def check_fairseq() -> Finding:
     installed = [name for name in FAIRSEQ_FLAVOURS if _is_installed(name)]
     if not installed:
         return Finding("fairseq", "missing", REINSTALL)
-    found = ", ".join(f"{metadata.version(name)} ({FAIRSEQ_FLAVOURS[name]})" for name in installed)
+    found = ", ".join(f"{name} {metadata.version(name)}" for name in installed)
     if len(installed) > 1:
         remedy = f"Keep one: pip uninstall {' '.join(installed)}; {REINSTALL}"
         return Finding("fairseq", f"several are installed: {found}", remedy)
@@ -188,27 +152,16 @@ def check_fairseq() -> Finding:
     return Finding("fairseq", found)
 
 
-def check_beside_torch(name: str) -> Finding:
-    """Whether a package that is compiled against torch works with the installed torch."""
-    import torch
-
-    build = "cpu" if torch.version.cuda is None else "cu" + torch.version.cuda.replace(".", "")
-    remedy = (
-        f"Nothing here needs it, but transformers imports it wherever it is installed. Remove it: pip uninstall -y "
-        f"{name}; or install the build for this torch: pip install --force-reinstall --no-deps {name} --index-url "
-        f"https://download.pytorch.org/whl/{build}"
-    )
-    return check_import(name, installed=f"{metadata.version(name)} with torch {torch.__version__}", remedy=remedy)
-
-
-def check_import(name: str, *, installed: str, remedy: str, is_needed: bool = False) -> Finding:
+def check_import(name: str, *, remedy: str, is_needed: bool) -> Finding:
     """Whether an installed package can be imported."""
+    package = name.partition(".")[0]
+    installed = metadata.version(package)
     try:
         importlib.import_module(name)
     except Exception as error:  # such as an undefined symbol or a missing CUDA library
         why = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Finding(name.partition(".")[0], f"{installed} cannot be imported: {why}", remedy, is_needed)
-    return Finding(name.partition(".")[0], installed)
+        return Finding(package, f"{installed} cannot be imported: {why}", remedy, is_needed)
+    return Finding(package, installed)
 
 
 def _is_installed(name: str) -> bool:
@@ -240,56 +193,13 @@ def check_device() -> Finding:
     return Finding("device", f"{torch.cuda.device_count()} x {', '.join(sorted(names))}; {cores} cores")
 
 
-def check_precisions() -> Finding:
-    """The values of `--precision` that answers on this processor can have, and its instructions for them."""
-    import torch
-
-    precision = importlib.import_module(f"{PROJECT}.models.precision")  # after fairseq, and quietly
-    names = precision.available(torch.device("cpu"))
-    flags = sorted(processor_words("flags") & {*precision.BF16_FLAGS, *precision.INT8_FLAGS})
-    return Finding("precisions", f"answers on the CPU in {', '.join(names)} ({', '.join(flags) or 'no VNNI, no AMX'})")
-
-
-def check_fused_loss() -> Finding:
-    """Whether torch can compute the loss without storing the logits; if not, the plain loss is used."""
-    import torch.nn.functional as F
-
-    if hasattr(F, "linear_cross_entropy"):
-        return Finding("fused loss", "torch.nn.functional.linear_cross_entropy is available")
-    return Finding("fused loss", "not in this version of torch: the plain loss is used, which needs more memory")
-
-
-def check_registry() -> Finding:
-    """Whether each of our names leads to our class: if a name is taken, fairseq silently keeps the other class."""
-    from fairseq.criterions import CRITERION_REGISTRY
-    from fairseq.models import ARCH_MODEL_REGISTRY
-    from fairseq.optim import OPTIMIZER_REGISTRY
-    from fairseq.tasks import TASK_REGISTRY
-
+def check_plugin() -> Finding:
+    """Whether fairseq takes the plugin's names, and its commands are in the folder of this Python."""
     import roberta_plugin
 
     roberta_plugin.register()
-    registries = {
-        "task": TASK_REGISTRY,
-        "criterion": CRITERION_REGISTRY,
-        "arch": ARCH_MODEL_REGISTRY,
-        "optimizer": OPTIMIZER_REGISTRY,
-    }
-    found = {f"{kind} {name}": registries[kind].get(name) for kind, names in REGISTERED.items() for name in names}
-    foreign = [name for name, cls in found.items() if not getattr(cls, "__module__", "").startswith(f"{PROJECT}.")]
-    if foreign:
-        return Finding(
-            "registered names",
-            f"not registered by this plugin: {', '.join(foreign)}",
-            f"If another fairseq plugin uses the same names, run without it. Otherwise reinstall: {REINSTALL}",
-        )
-    return Finding("registered names", f"all {len(found)} (tasks, criterions, archs, optimizer) lead to this plugin")
-
-
-def check_commands() -> Finding:
-    """Whether fairseq's commands are in the folder of this Python, where the demo looks for them."""
     folder = os.path.dirname(sys.executable)
     missing = [name for name in ("fairseq-train", "fairseq-validate") if not os.path.isfile(os.path.join(folder, name))]
     if missing:
-        return Finding("commands", f"missing in {folder}: {', '.join(missing)}", REINSTALL)
-    return Finding("commands", f"fairseq-train and fairseq-validate are in {folder}")
+        return Finding("with fairseq", f"missing in {folder}: {', '.join(missing)}", REINSTALL)
+    return Finding("with fairseq", f"registered; fairseq-train and fairseq-validate are in {folder}")

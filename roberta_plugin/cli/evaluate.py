@@ -1,14 +1,14 @@
-"""`roberta evaluate`: metrics of fine-tuned checkpoints, minimal pairs, or the table of all evaluations."""
+"""`roberta evaluate`: metrics of fine-tuned checkpoints, or the table of all evaluations."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from roberta_plugin.cli.prepare import add_task_options, given_task_options, task_options
-from roberta_plugin.settings import Checked, add_options, flag, from_arguments, setting
+from roberta_plugin.settings import Checked, add_options, from_arguments, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,31 +37,38 @@ class CollectSettings(Checked):
 def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta evaluate`; its options are the fields of `EvaluateSettings` and of the task's options."""
     from roberta_plugin.experiments.evaluation import EvaluateSettings
-    from roberta_plugin.experiments.minimal_pairs.settings import PAIR_BENCHMARKS, PairOptions
     from roberta_plugin.finetuning.benchmarks import TASKS
 
     parser.usage = (
-        "roberta evaluate ([blimp | zorro] --data FOLDER --checkpoint FILE ... | --results FOLDER ...) --output-dir "
-        "FOLDER [options]"
+        "roberta evaluate (--data FOLDER --checkpoint FILE ... | --results FOLDER ...) --output-dir FOLDER [options]"
     )
     parser.description = (
         "With --data and --checkpoint: run the checkpoints over a split, and write metrics and prediction files into "
         "--output-dir; several checkpoints are also averaged, as an ensemble. With --results: one table of all "
         "evaluations in these folders, as results.md and results.json in --output-dir; and with --submission the zip "
-        "file for a leaderboard. With blimp or zorro: whether pretrained models of any known format, which are not "
-        "averaged, prefer the grammatical sentence of each pair in the official files, the folder --data."
+        "file for a leaderboard."
     )
     parser.add_argument(
         "task",
         nargs="?",
-        choices=(*TASKS, *PAIR_BENCHMARKS),
+        type=without_minimal_pairs,
+        choices=TASKS,
         metavar="TASK",
-        help="blimp or zorro; with --help: whose options to show",
+        help="with --help: whose options to show",
     )
     add_options(parser, EvaluateSettings, optional=("data", "checkpoints"))
     add_options(parser, CollectSettings)
-    add_options(parser, PairOptions)
     add_task_options(parser, stages=("score",))
+
+
+def without_minimal_pairs(task: str) -> str:
+    """The task; blimp and zorro, which were tasks of this verb, are told their script."""
+    if task in ("blimp", "zorro"):
+        raise argparse.ArgumentTypeError(
+            f"minimal pairs are scored by a script of the repository: python examples/score_minimal_pairs.py {task} "
+            "FOLDER MODEL ..."
+        )
+    return task
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,19 +76,11 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate, where_predictions_are
     from roberta_plugin.experiments.evaluation_report import write_report
     from roberta_plugin.experiments.finetuning_plan import checkpoint_of
-    from roberta_plugin.experiments.minimal_pairs.settings import PAIR_BENCHMARKS, PairOptions
     from roberta_plugin.finetuning.prepared import Prepared
 
     collected = from_arguments(CollectSettings, vars(args))
     if bool(collected.results) == bool(args.data and args.checkpoints):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
-    if args.task in PAIR_BENCHMARKS:
-        return run_pairs(args)
-    if from_arguments(PairOptions, vars(args)) != PairOptions():
-        given_pairs = next(flag(item) for item in fields(PairOptions) if getattr(args, item.name) is not None)
-        raise ValueError(
-            f"{given_pairs} goes with {' and '.join(PAIR_BENCHMARKS)}: write one after `roberta evaluate`."
-        )
     if collected.results:
         if given := given_task_options(args):
             raise ValueError(
@@ -96,20 +95,6 @@ def run(args: argparse.Namespace) -> int:
     evaluations = evaluate(from_arguments(EvaluateSettings, vars(args), checkpoints=checkpoints, options=options))
     print(write_report(evaluations, Path(args.output_dir)))
     print(where_predictions_are(evaluations), end="")
-    return 0
-
-
-def run_pairs(args: argparse.Namespace) -> int:
-    """Evaluate models on minimal pairs, and print the table."""
-    from roberta_plugin.experiments.minimal_pairs.evaluation import PairSettings, evaluate_pairs
-    from roberta_plugin.experiments.minimal_pairs.report import write_report
-
-    given = [*given_task_options(args).values(), *(["--split"] if args.splits else [])]
-    if args.results or given:
-        raise ValueError(f"{'--results' if args.results else given[0]} does not go with {args.task}: leave it out.")
-    settings = from_arguments(PairSettings, vars(args), benchmark=args.task)
-    print(write_report(evaluate_pairs(settings), settings.output_dir), end="")
-    print(f"Paradigms: {settings.output_dir / 'results.md'}")
     return 0
 
 

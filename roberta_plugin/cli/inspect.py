@@ -7,23 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from roberta_plugin.data.corpus_statistics import (
     BREAK_MODES,
-    LENGTH_SHARES,
     SplitStatistics,
     block_use,
     count_split,
     find_faults,
-    percentiles,
-    save_histogram,
 )
 from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.settings import REQUIRED, Checked, add_options, from_arguments, setting
@@ -40,20 +34,13 @@ class InspectSettings(Checked):
     tokens_per_sample: tuple[int, ...] = setting(
         (128, 512), "block lengths to compare, <s> included", nargs="+", metavar="N", smallest=2
     )
-    histogram: Path | None = setting(
-        None, "write a histogram of the lengths of lines and documents to this file", metavar="PNG"
-    )
-    samples: int = setting(3, "number of decoded lines to show from each split")
-    tokenizer: Path | None = setting(
-        None, "folder of the tokenizer that decodes the lines", default_text="the data-bin"
-    )
 
 
 def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta inspect` and add its options."""
     parser.description = (
-        "Counts documents and tokens, shows what unigrams and bigrams of train reach on the other splits, the blocks "
-        "that each break mode makes and some decoded lines, and checks sizes, offsets, ids and hashes. Exit code 1 if "
+        "Counts documents and tokens, shows what unigrams and bigrams of train reach on the other splits and the "
+        "blocks that each break mode makes, and checks sizes, offsets, ids and hashes. Exit code 1 if "
         "the files are damaged. Reads folders of `roberta binarize` and fairseq-preprocess; for folders of `roberta "
         "prepare`, it shows examples and labels."
     )
@@ -64,22 +51,15 @@ def run(args: argparse.Namespace) -> int:
     """Show and check all splits."""
     settings = from_arguments(InspectSettings, vars(args))
     folder = settings.folder
-    tokenizer = load_tokenizer(settings.tokenizer) if settings.tokenizer else None
     if (folder / PREPARED).is_file():
         return inspect_prepared(settings)
     vocabulary = Vocabulary.load(folder / "dict.txt")
     manifest = read_manifest(folder)
     print(f"{folder}: vocabulary of {len(vocabulary):,} symbols, <mask> included; manifest: {made_by(manifest)}")
-    statistics: dict[str, SplitStatistics] = {}
+    has_train = False
     all_faults = tokenizer_faults(folder, manifest)
     for fault in all_faults:
         print(f"fault: {fault}")
-    why_none = "the tokenizer's files differ from those that made the data"
-    if tokenizer is None and not all_faults:
-        try:
-            tokenizer = load_tokenizer(folder)
-        except FileNotFoundError:
-            why_none = "the folder has no tokenizer; name one with --tokenizer"
     splits = settings.split or splits_in(folder, manifest)
     for split in sorted(splits, key=lambda name: name != "train"):  # the baselines of the others need it
         faults = find_faults(folder, split, vocabulary, manifest)
@@ -92,19 +72,12 @@ def run(args: argparse.Namespace) -> int:
         if manifest is not None and split not in manifest["splits"]:
             print("  not in manifest.json, so its hashes cannot be checked")
         tokens = MmapTokens(folder / split)
-        statistics[split] = count_split(tokens, vocabulary)
-        show_counts(statistics[split], vocabulary)
-        if split != "train" and "train" in statistics:
+        show_counts(count_split(tokens, vocabulary), vocabulary)
+        has_train = has_train or split == "train"
+        if split != "train" and has_train:
             found = baselines_of([folder / "train"], {split: [folder / split]})[split]
             print(f"  counts of train reach: {found.described() if found else 'nothing to predict'}")
         show_blocks(tokens, settings.tokens_per_sample)
-        if tokenizer is None:
-            print(f"  no samples: {why_none}")
-        else:
-            show_samples(tokens, vocabulary, tokenizer, settings.samples)
-    if settings.histogram:
-        save_histogram(settings.histogram, statistics)
-        print(f"\nhistogram of lengths: {settings.histogram}")
     return _FAULTY if all_faults else 0
 
 
@@ -128,7 +101,7 @@ def inspect_prepared(settings: InspectSettings) -> int:
         faults = find_faults(prepared, split)
         is_sound = is_sound and not faults
         print(f"\n{name}: {'NOT SOUND' if faults else 'sound'}")
-        for line in [f"fault: {fault}" for fault in faults] or describe(prepared, split, num_samples=settings.samples):
+        for line in [f"fault: {fault}" for fault in faults] or describe(prepared, split):
             print(f"  {line}")
     return 0 if is_sound else _FAULTY
 
@@ -168,22 +141,17 @@ def made_by(manifest: dict[str, Any] | None) -> str:
 
 
 def show_counts(counts: SplitStatistics, vocabulary: Vocabulary) -> None:
-    """Print the numbers of documents, lines and tokens, and their lengths."""
+    """Print the numbers of documents, lines and tokens."""
     print(
-        f"  {counts.document_lengths.total:,} documents, {counts.num_items:,} lines ({counts.num_blank:,} blank), "
+        f"  {counts.num_documents:,} documents, {counts.num_items:,} lines ({counts.num_blank:,} blank), "
         f"{counts.num_tokens:,} tokens; {counts.num_unknown:,} unknown ({counts.unknown_rate:.4%}); "
         f"{counts.num_symbols_used:,} of {len(vocabulary):,} symbols occur"
     )
-    of_items = percentiles(counts.item_lengths, list(LENGTH_SHARES.values()))
-    of_documents = percentiles(counts.document_lengths, list(LENGTH_SHARES.values()))
-    for name, values in (("line", of_items), ("document", of_documents)):
-        shown = ", ".join(f"{share} {value:,}" for share, value in zip(LENGTH_SHARES, values, strict=True))
-        print(f"  tokens of a {name}: {shown}")
 
 
 def show_blocks(tokens: MmapTokens, tokens_per_sample: tuple[int, ...]) -> None:
     """Print a table of the blocks that each break mode makes."""
-    print("  break mode     tokens per sample       blocks   mean tokens   padding   lines cut   lost by fairseq")
+    print("  break mode     tokens per sample       blocks   lines cut   lost by fairseq")
     for length in tokens_per_sample:
         for break_mode in BREAK_MODES:
             use = block_use(tokens, tokens_per_sample=length, break_mode=break_mode)
@@ -191,18 +159,5 @@ def show_blocks(tokens: MmapTokens, tokens_per_sample: tuple[int, ...]) -> None:
                 print(f"  {break_mode:<13} {length:>18}   not possible without blank lines")
                 continue
             print(
-                f"  {break_mode:<13} {length:>18} {use.num_blocks:>12,} {use.mean_tokens:>13.1f} {use.padding:>9.2%} "
-                f"{use.num_cut:>11,} {use.lost_by_fairseq:>17.2%}"
+                f"  {break_mode:<13} {length:>18} {use.num_blocks:>12,} {use.num_cut:>11,} {use.lost_by_fairseq:>17.2%}"
             )
-
-
-def show_samples(tokens: MmapTokens, vocabulary: Vocabulary, tokenizer: Tokenizer, num_samples: int) -> None:
-    """Print some decoded lines, spread evenly over the split."""
-    back = vocabulary.model_to_tokenizer(tokenizer)
-    for position in np.linspace(0, max(0, len(tokens) - 1), num_samples).astype(int) if len(tokens) else ():
-        index = int(position)
-        while index + 1 < len(tokens) and len(tokens[index]) == 1:
-            index += 1  # skip blank lines
-        ids = back[tokens[index]]
-        text = tokenizer.decode([int(token) for token in ids if token >= 0])
-        print(f"  line {index + 1}: {text if len(text) <= 200 else text[:200] + '...'}")

@@ -22,8 +22,8 @@ class PlanSettings(Checked):
     config: Path = setting(REQUIRED, "recipe (YAML), as those in slurm/")
     machine: str = setting(
         REQUIRED,
-        "kind of node: v100, v100-dgx2, a100, h100, h200 or b200, or a YAML file with a machine of your own "
-        "(roberta_plugin/planner/machines.py has its keys)",
+        "YAML file with the numbers of your nodes and their network, such as slurm/machine.yaml",
+        metavar="FILE",
     )
     price: float | None = setting(None, "also show what it costs, at this price", metavar="PER_GPU_HOUR", above=0)
     write_gb_s: float | None = setting(
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     )
     failures = settings.failures
     rows = plan_table(training, counts=settings.gpus, machine=machine, failures=failures)
-    print(as_markdown(training, rows, machine, failures), end="")
+    print(as_markdown(training, rows, machine), end="")
     if settings.json is not None:
         write_json(settings.json, as_json(training, rows, machine))
     return 0

@@ -21,7 +21,7 @@ FAILURES = 1
 def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta sweep`; its options are the fields of `SweepSettings`."""
     parser.description = (
-        "Trains every cell of a grid file with every seed, and writes report.md, report.json and report.png; "
+        "Trains every cell of a grid file with every seed, and writes report.md and report.json; "
         "slurm/README.md has the format, slurm/ has examples. Run the same command again: it resumes where it stopped, "
         "leaves finished and running runs alone, and repeats failed ones."
     )

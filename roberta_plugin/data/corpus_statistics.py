@@ -5,11 +5,10 @@ Used by `roberta inspect`. All functions read the files in windows, so memory do
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,49 +19,10 @@ from roberta_plugin.data.manifest import NAME, file_record, sha256_of_file
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ids
 from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.pictures import picture
 
-LENGTH_SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "longest": 1.0}  # for `percentiles`
 BREAK_MODES: tuple[BreakMode, ...] = get_args(BreakMode)
 _ITEMS_IN_WINDOW = 2**20
 _TOKENS_IN_WINDOW = 2**22
-
-
-class LengthCounts(NamedTuple):
-    """Frequencies of lengths: lengths (n,) in ascending order, and their counts (n,).
-
-    Example: `NO_LENGTHS.add([5, 2, 5])` has lengths [2, 5] and numbers [1, 2].
-    """
-
-    lengths: NDArray[np.int64]
-    numbers: NDArray[np.int64]
-
-    @property
-    def total(self) -> int:
-        """The number of counted lengths."""
-        return int(self.numbers.sum())
-
-    @property
-    def longest(self) -> int:
-        """The largest length; 0 if nothing was counted."""
-        return int(self.lengths.max(initial=0))
-
-    def add(self, lengths: NDArray[np.integer[Any]]) -> LengthCounts:
-        """New counts that include more lengths (k,)."""
-        if lengths.max(initial=0) < 2**20:  # much faster, and needs little memory
-            numbers = np.bincount(lengths)
-            found = np.flatnonzero(numbers)
-            numbers = numbers[found]
-        else:
-            found, numbers = np.unique(lengths, return_counts=True)
-        both = np.concatenate([self.lengths, found])
-        merged, where = np.unique(both, return_inverse=True)
-        totals = np.zeros(len(merged), dtype=np.int64)
-        np.add.at(totals, where, np.concatenate([self.numbers, numbers]))
-        return LengthCounts(merged, totals)
-
-
-NO_LENGTHS = LengthCounts(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,22 +30,20 @@ class SplitStatistics:
     """Counts of one split.
 
     Attributes:
+        num_documents: runs of lines between blank ones.
         num_items: lines of text, blank ones included.
         num_blank: blank lines, which separate documents.
         num_tokens: tokens, the </s> of each item included.
         num_unknown: tokens that are <unk>.
         num_symbols_used: symbols of the vocabulary that occur.
-        item_lengths: tokens of the items.
-        document_lengths: tokens of the documents.
     """
 
+    num_documents: int
     num_items: int
     num_blank: int
     num_tokens: int
     num_unknown: int
     num_symbols_used: int
-    item_lengths: LengthCounts
-    document_lengths: LengthCounts
 
     @property
     def unknown_rate(self) -> float:
@@ -101,8 +59,6 @@ class BlockUse:
         break_mode: --sample-break-mode.
         tokens_per_sample: --tokens-per-sample, the <s> of each block included.
         num_blocks: training sequences.
-        mean_tokens: tokens of a block on average, <s> included.
-        padding: share of padding if every block is padded to tokens_per_sample.
         num_cut: items longer than a block, which are cut into several.
         lost_by_fairseq: share of tokens in such items, which fairseq's own task drops from training.
     """
@@ -110,8 +66,6 @@ class BlockUse:
     break_mode: BreakMode
     tokens_per_sample: int
     num_blocks: int
-    mean_tokens: float
-    padding: float
     num_cut: int
     lost_by_fairseq: float
 
@@ -119,55 +73,41 @@ class BlockUse:
 def count_split(tokens: MmapTokens, vocabulary: Vocabulary) -> SplitStatistics:
     """Count items, documents and tokens of a split; all its ids must be in the vocabulary."""
     id_counts = count_tokens(tokens, vocabulary)
-    item_lengths = NO_LENGTHS
+    num_blank = num_documents = 0
+    follows_text = False
     for sizes in _windows(tokens):
-        item_lengths = item_lengths.add(sizes)
+        is_text = sizes > 1
+        num_blank += int(np.count_nonzero(~is_text))
+        num_documents += int(np.count_nonzero(is_text[1:] & ~is_text[:-1])) + int(is_text[0] and not follows_text)
+        follows_text = bool(is_text[-1])
     return SplitStatistics(
+        num_documents=num_documents,
         num_items=tokens.num_items,
-        num_blank=int(item_lengths.numbers[item_lengths.lengths == 1].sum()),
+        num_blank=num_blank,
         num_tokens=tokens.num_tokens,
         num_unknown=int(id_counts[vocabulary.unk_id]),
         num_symbols_used=int(np.count_nonzero(id_counts)),
-        item_lengths=item_lengths,
-        document_lengths=_document_lengths(tokens),
     )
-
-
-def percentiles(counts: LengthCounts, shares: Sequence[float]) -> list[int]:
-    """For each share, the smallest length that this share of the counts does not exceed; 0 if nothing was counted.
-
-    Example: of the lengths 2, 5, 5, 9, the shares 0.5 and 1.0 give 5 and 9.
-    """
-    if not counts.total:
-        return [0] * len(shares)
-    so_far = np.cumsum(counts.numbers)
-    wanted = np.maximum(np.ceil(np.asarray(shares) * so_far[-1]), 1)
-    return [int(length) for length in counts.lengths[np.searchsorted(so_far, wanted)]]
 
 
 def block_use(tokens: MmapTokens, *, tokens_per_sample: int, break_mode: BreakMode) -> BlockUse | None:
     """The blocks that a break mode makes of a split; None for complete_doc if there are no blank lines."""
     block_length = tokens_per_sample - 1  # <s> comes before each block
     sizes = tokens.sizes_on_disk
-    num_blocks = in_blocks = in_long_items = num_cut = 0
+    num_blocks = in_long_items = num_cut = 0
     if break_mode == "none":
         num_blocks = ceil_div(tokens.num_tokens, block_length)
-        in_blocks = tokens.num_tokens
     else:
         if break_mode == "complete_doc" and not any((window == 1).any() for window in _windows(tokens)):
             return None
         num_cut = count_items(sizes, block_length=block_length, break_mode=break_mode).num_split
-        for part in cut_items(sizes, block_length=block_length, break_mode=break_mode):
-            num_blocks += len(part.lengths)
-            in_blocks += int(part.lengths.sum(dtype=np.int64))
+        parts = cut_items(sizes, block_length=block_length, break_mode=break_mode)
+        num_blocks = sum(len(part.lengths) for part in parts)
         in_long_items = sum(int(window[window > block_length].sum(dtype=np.int64)) for window in _windows(tokens))
-    in_blocks += num_blocks  # their <s>
     return BlockUse(
         break_mode=break_mode,
         tokens_per_sample=tokens_per_sample,
         num_blocks=num_blocks,
-        mean_tokens=in_blocks / max(1, num_blocks),
-        padding=1 - in_blocks / max(1, num_blocks * tokens_per_sample),
         num_cut=num_cut,
         lost_by_fairseq=in_long_items / max(1, tokens.num_tokens),
     )
@@ -208,22 +148,6 @@ def find_faults(folder: Path, split: str, vocabulary: Vocabulary, manifest: dict
     return faults
 
 
-def save_histogram(path: str | os.PathLike[str], statistics: dict[str, SplitStatistics]) -> None:
-    """Write a PNG file with the lengths of items and documents of all splits, on logarithmic axes."""
-    with picture(path, width=11.0, height=4.0) as figure:
-        for axes, title in zip(figure.subplots(1, 2), ("a line", "a document"), strict=True):
-            longest = max(
-                (max(c.item_lengths.longest, c.document_lengths.longest) for c in statistics.values()), default=1
-            )
-            edges = np.unique(np.round(np.geomspace(1, max(2, longest + 1), 60)).astype(np.int64))
-            for split, counts in statistics.items():
-                lengths = counts.document_lengths if title == "a document" else counts.item_lengths
-                heights, _ = np.histogram(lengths.lengths, edges, weights=lengths.numbers)
-                axes.stairs(heights, edges, label=split)
-            axes.set(xscale="log", yscale="log", xlabel=f"length of {title} (tokens)", ylabel="number")
-            axes.legend()
-
-
 def _hash_faults(folder: Path, split: str, manifest: dict[str, Any] | None) -> list[str]:
     made = manifest["splits"].get(split) if manifest else None
     if manifest is None or made is None:
@@ -239,20 +163,6 @@ def _hash_faults(folder: Path, split: str, manifest: dict[str, Any] | None) -> l
             f"{folder / 'dict.txt'} was changed after the data were made: its SHA-256 is not that in {folder / NAME}."
         )
     return faults
-
-
-def _document_lengths(tokens: MmapTokens) -> LengthCounts:
-    """Lengths of the documents, without the blank lines that separate them."""
-    counts = NO_LENGTHS
-    position = start = 0  # of the window, and of the document that continues in it
-    for sizes in _windows(tokens):
-        after = position + np.cumsum(sizes, dtype=np.int64)
-        blanks = after[sizes == 1]
-        lengths = np.diff(blanks, prepend=start) - 1
-        counts = counts.add(lengths[lengths > 0])
-        position = int(after[-1])
-        start = int(blanks[-1]) if len(blanks) else start
-    return counts.add(np.array([position - start] if position > start else [], dtype=np.int64))
 
 
 def _windows(tokens: MmapTokens) -> Iterator[NDArray[np.int32]]:

@@ -7,7 +7,6 @@ finetune          plan                           -> sweep, evaluation of the bes
 inference         checkpoint, a split            -> the model's raw outputs
 stored_outputs    raw outputs                    -> a file in the run's folder, and back
 evaluation        checkpoints, a prepared folder -> official metrics of each model, median, ensemble, baseline
-evaluation_report evaluations                    -> a table beside the paper's numbers, report.md, plots
-minimal_pairs/    models, BLiMP and Zorro        -> grammatical sentences that are preferred, over updates
+evaluation_report evaluations                    -> a table beside the paper's numbers, report.md
 studies/          variants of pretraining, with seeds and probes, compared
 """

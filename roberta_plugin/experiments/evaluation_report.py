@@ -1,33 +1,23 @@
-"""Evaluations -> results.md and .json beside the paper's numbers; report.md and plots where there are details.
+"""Evaluations -> results.md and .json beside the paper's numbers; report.md where there are details.
 
 The details (`benchmark.Benchmark.details`), which only some benchmarks have, are confidence intervals, a table of the
-labels and the confusion matrix. With them comes a plot of loss and metric by update: has the model learned enough, or
-too much?
+labels and the confusion matrix.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from roberta_plugin.experiments.evaluation import PREFIX, Evaluation, shown
-from roberta_plugin.experiments.sweeps.grid import Metric
 from roberta_plugin.experiments.sweeps.report import markdown_table
-from roberta_plugin.experiments.sweeps.run import RunFolder
-from roberta_plugin.files import atomic_write, files_below, write_text
+from roberta_plugin.files import files_below, write_text
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
 from roberta_plugin.json_files import write_json
-from roberta_plugin.pictures import drawable, picture
-from roberta_plugin.training.log import Curve, curve
 
 REPORT = "report.md"
-LEARNING_CURVE = "learning_curve.png"
-RELIABILITY = "reliability_{}.png"
-_MOST_LABELS = 40  # in a plot with readable numbers
+_MOST_LABELS = 40  # of a matrix that can be read
 _OF_A_TYPE = ("f1_", "precision_", "recall_")  # of entities: three rows each
 
 
@@ -116,8 +106,8 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     """Write results.md and results.json into a folder; return the table, and below it what was cut or is of no use,
     and a precision other than fp32.
 
-    The rows of each type of entities are in the files only. With details of the evaluations, report.md and
-    further plots are written too.
+    The rows of each type of entities are in the files only. With details of the evaluations, report.md is
+    written too.
     """
     rows = list(rows_of(evaluations))
     lower = [each for each in evaluations if each.precision != "fp32"]
@@ -138,29 +128,19 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
 
 
 def write_details(evaluations: Sequence[Evaluation], folder: Path, *, table: str) -> Path | None:
-    """Write report.md, and a plot of each confusion matrix; return its path, or None if there are no details."""
+    """Write report.md; return its path, or None if there are no details."""
     detailed = [evaluation for evaluation in evaluations if evaluation.details]
     if not detailed:
         return None
-    for evaluation in detailed:
-        confusion = evaluation.details.get("confusion")
-        if confusion and len(confusion["labels"]) <= _MOST_LABELS:
-            with atomic_write(folder / _plot_name(evaluation)) as file:
-                plot_confusion(confusion["labels"], np.array(confusion["counts"]), file, title=evaluation.split)
-        if calibration := evaluation.details.get("calibration"):
-            with atomic_write(folder / RELIABILITY.format(evaluation.split)) as file:
-                plot_reliability(calibration, file, title=evaluation.split)
     parts = [f"# {detailed[0].task}: {Path(*Path(detailed[0].data).parts[-2:])}", table.rstrip()]
-    if (folder / LEARNING_CURVE).is_file():
-        parts.append(f"![loss and metric by update]({LEARNING_CURVE})")
     for evaluation in detailed:
-        parts += _section(evaluation, has_plot=(folder / _plot_name(evaluation)).is_file())
+        parts += _section(evaluation)
     path = folder / REPORT
     write_text(path, "\n\n".join(parts) + "\n")
     return path
 
 
-def _section(evaluation: Evaluation, *, has_plot: bool) -> Iterator[str]:
+def _section(evaluation: Evaluation) -> Iterator[str]:
     details = evaluation.details
     yield f"## {evaluation.split}: {details['num_examples']:,} examples"
     yield _metrics(evaluation)
@@ -168,15 +148,18 @@ def _section(evaluation: Evaluation, *, has_plot: bool) -> Iterator[str]:
         yield f"Threshold: a probability of {evaluation.ensemble['threshold']:g}."
     if calibration := details.get("calibration"):
         yield _calibration(evaluation, calibration)
-        yield f"![accuracy by probability]({RELIABILITY.format(evaluation.split)})"
     if details.get("classes"):
         rows = [
             [row["label"], *(_percent(row[name]) for name in ("precision", "recall", "f1")), f"{row['support']:,}"]
             for row in details["classes"]
         ]
         yield markdown_table(["label", "precision", "recall", "F1", "examples"], rows)
-    if details.get("confusion") and has_plot:
-        yield f"![right and predicted labels]({_plot_name(evaluation)})"
+    if (confusion := details.get("confusion")) and len(confusion["labels"]) <= _MOST_LABELS:
+        rows = [
+            [label, *(f"{count:,}" for count in counts)]
+            for label, counts in zip(confusion["labels"], confusion["counts"], strict=True)
+        ]
+        yield markdown_table(["right / predicted", *confusion["labels"]], rows)
     if details.get("hardest"):
         yield "The highest losses, of wrong labels or hard texts:"
         rows = [
@@ -220,85 +203,3 @@ def _metrics(evaluation: Evaluation) -> str:
 
 def _percent(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.1f}"
-
-
-def _plot_name(evaluation: Evaluation) -> str:
-    return f"confusion_{evaluation.split}.png"
-
-
-def plot_confusion(labels: Sequence[str], counts: Any, file: Any, *, title: str) -> None:
-    """Draw counts (C, C) as a PNG: a row per right label, coloured by its shares, a column per predicted one."""
-    size = max(4.0, 1.5 + 0.45 * len(labels))
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)  # (C, C)
-    names = [drawable(label if len(label) <= 24 else label[:21] + "...") for label in labels]
-    with picture(file, width=size, height=size) as figure:
-        axes = figure.add_subplot()
-        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        for row, column in np.ndindex(*counts.shape):
-            color = "white" if shares[row, column] > 0.6 else "black"
-            axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=color, fontsize=7)
-        axes.set_xticks(range(len(labels)), names, rotation=45, ha="right", fontsize=7)
-        axes.set_yticks(range(len(labels)), names, fontsize=7)
-        axes.set_xlabel("predicted (examples)")
-        axes.set_ylabel("right (examples)")
-        axes.set_title(title, fontsize=9)
-
-
-def plot_reliability(calibration: Mapping[str, Any], file: Any, *, title: str) -> None:
-    """Draw how often the predicted label is right, by its probability, as a PNG; the area of a dot is its examples."""
-    with picture(file, width=4.2, height=4.0) as figure:
-        axes = figure.add_subplot()
-        axes.plot([0, 100], [0, 100], color="grey", linewidth=1, linestyle="--")
-        for name, label in (("before", "as trained"), ("after", "with the temperature")):
-            if found := calibration.get(name):
-                sure, right, number = (
-                    [each[key] for each in found["bins"]] for key in ("probability", "accuracy", "examples")
-                )
-                sizes = [12 + 200 * each / sum(number) for each in number]
-                axes.plot(sure, right, linewidth=1)
-                axes.scatter(sure, right, sizes, label=f"{label}: error {found['ece']:.1f} %", alpha=0.7)
-        axes.set_xlabel("probability of the predicted label (percent)")
-        axes.set_ylabel("how often it is right (percent)")
-        axes.set_title(title, fontsize=9)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
-
-
-def write_learning_curve(runs: Sequence[RunFolder], metric: Metric, folder: Path, *, is_regression: bool) -> None:
-    """Write learning_curve.png: the losses in training and validation, and the metric of the validations, per seed."""
-    curves: dict[str, tuple[Curve, Curve, Curve]] = {}
-    for run in runs:
-        if lines := run.log_lines():
-            wanted = (("train", "loss"), ("valid", "loss"), ("valid", metric.value))
-            train, valid, values = (curve(lines, kind=kind, value=value) for kind, value in wanted)
-            curves[f"seed {run.run.seed}"] = (train, valid, values)
-    if any(curve.updates for of_seed in curves.values() for curve in of_seed):
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(folder / LEARNING_CURVE) as file:
-            plot_learning_curve(curves, metric.value, file, is_regression=is_regression)
-
-
-def plot_learning_curve(
-    curves: Mapping[str, tuple[Curve, Curve, Curve]], metric: str, file: Any, *, is_regression: bool
-) -> None:
-    """Draw the curves as a PNG: losses on the left, the metric on the right.
-
-    The logs of fine-tuning have nats; the plot has bits, as all of pretraining. Regression has squared errors.
-    """
-    unit = 1.0 if is_regression else math.log(2)
-    with picture(file, width=9.0, height=3.8) as figure:
-        losses, metrics = figure.subplots(1, 2)
-        for number, (name, (train, valid, values)) in enumerate(curves.items()):
-            color = f"C{number % 10}"
-            dots: dict[str, Any] = {"marker": "o", "markersize": 3}
-            for kind, losses_of_kind, style in (("training", train, {"linestyle": "--"}), ("validation", valid, dots)):
-                bits = [value / unit for value in losses_of_kind.values]
-                losses.plot(losses_of_kind.updates, bits, color=color, label=f"{name}, {kind}", **style)
-            metrics.plot(values.updates, values.values, color=color, label=name, **dots)
-        of_loss = "loss (mean squared error)" if is_regression else "loss (bits per example)"
-        of_metric = metric if metric in ("loss", "mae", "rmse") else f"{metric} (percent)"
-        for axes, label in ((losses, of_loss), (metrics, of_metric)):
-            axes.set_xlabel("updates")
-            axes.set_ylabel(label)
-            axes.grid(alpha=0.3)
-            axes.legend(fontsize=7)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments.evaluation import Evaluation, evaluate, shown, store_outputs
-from roberta_plugin.experiments.evaluation_report import write_learning_curve, write_report
+from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.experiments.finetuning_plan import FinetunePlan, Report, plan_finetuning
 from roberta_plugin.experiments.settings import EvaluateSettings, SweepSettings
 from roberta_plugin.experiments.settings import FinetuneSettings as FinetuneSettings
@@ -38,7 +38,6 @@ from roberta_plugin.experiments.sweeps.report import markdown_table
 from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
 from roberta_plugin.experiments.sweeps.run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, keep_best, not_best
 from roberta_plugin.files import write_text
-from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.custom.tasks import HELD_OUT
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
@@ -63,7 +62,7 @@ class FinetuneResult:
     grid_path: Path
     """The grid file, which `roberta sweep` reads too."""
     runs: Path
-    """Folder of the runs and of the sweep's report.md, report.json and report.png."""
+    """Folder of the runs and of the sweep's report.md and report.json."""
     results: Path
     """Folder of the evaluations, the prediction files and the table."""
     sweep: Mapping[str, Any] | None = None
@@ -174,9 +173,6 @@ def evaluate_best(plan: FinetunePlan, facts: Mapping[str, Any]) -> tuple[list[Ev
     )
     members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
     evaluations = evaluate(of(members))
-    if any(evaluation.details for evaluation in evaluations):
-        is_regression = "mae" in selectable(plan.prepared)
-        write_learning_curve(members, metric, plan.results, is_regression=is_regression)
     table = write_report(evaluations, plan.results)
     if settings.keep == "best" and all(folder.state() == DONE for folder in folders):
         store_outputs(of(not_best(folders, metric)))

@@ -88,13 +88,7 @@ class StudySettings(ReportedRuns):
         False, "if the file has changed: delete the results of what has changed, and make them again"
     )
     device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
-    dry_run: bool = setting(False, "check everything and print the plan: tokens, FLOPs, hours; write nothing")
-    tflops: float | None = setting(
-        None,
-        "for the hours of --dry-run: TFLOP/s that a run reaches (default: of finished runs, or a share of this "
-        "machine's peak)",
-        above=0,
-    )
+    dry_run: bool = setting(False, "check everything and print the plan: runs, updates, tokens, FLOPs; write nothing")
 
     def __post_init__(self) -> None:
         """Name the output folder after the file, and check the values."""
@@ -109,11 +103,10 @@ class StudySettings(ReportedRuns):
 class EvaluateSettings:
     """Settings of `roberta evaluate`."""
 
-    data: Path = setting(REQUIRED, "prepared folder; of blimp and zorro, the folder of the official files")
+    data: Path = setting(REQUIRED, "prepared folder")
     checkpoints: Sequence[Path] = setting(
         REQUIRED,
-        "fine-tuned checkpoint, or members of an ensemble; of blimp and zorro, models: checkpoints, or folders of a "
-        "run or of Hugging Face",
+        "fine-tuned checkpoint, or members of an ensemble",
         flag="--checkpoint",
         nargs="+",
     )

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.corpus_statistics import LENGTH_SHARES, NO_LENGTHS, percentiles
 from roberta_plugin.finetuning.benchmarks import benchmark_of, option_fields, options_for
 from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit
 from roberta_plugin.kinds import KINDS, kind_class
@@ -123,16 +122,12 @@ def labels_without_examples(prepared: Prepared, split: PreparedSplit) -> list[st
     return [label.removeprefix("B-") for label in lacking if label.startswith("B-")]
 
 
-def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> Iterator[str]:
-    """Lines of text: counts, lengths, the values of columns, and some examples."""
+def describe(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
+    """Lines of text: counts, what was cut, the values of columns, and the first example."""
     sequences = split.sequences
     yield f"{len(split):,} examples, {len(sequences):,} sequences, {sequences.num_tokens:,} tokens"
     if not len(split):
         return
-    lengths = zip(
-        LENGTH_SHARES, percentiles(NO_LENGTHS.add(sequences.sizes), list(LENGTH_SHARES.values())), strict=True
-    )
-    yield f"tokens of a sequence: {', '.join(f'{name} {value:,}' for name, value in lengths)}"
     yield from _remarks(prepared, split)
     labels = prepared.settings.get("labels") or []
     for name, values in sorted(split.columns.items()):
@@ -142,10 +137,8 @@ def describe(prepared: Prepared, split: PreparedSplit, *, num_samples: int) -> I
             yield f"{name}: {', '.join(f'{label} {count:,}' for label, count in counts)}"
         else:
             yield f"{name}: {_values(values, labels if name == 'label' else [])}"
-    chosen = np.linspace(0, len(split) - 1, num_samples).astype(int).tolist()
-    for index in chosen:
-        for text in shown_texts(prepared, split, [index], every=True):
-            yield f"example {index}: {text}"
+    for text in shown_texts(prepared, split, [0], every=True):
+        yield f"example 0: {text}"
 
 
 def shown_texts(

@@ -21,15 +21,6 @@ from dataclasses import dataclass
 DAY_S = 86_400.0
 GPUS_OF_RATE = 1024  # rates are for this number of GPUs
 
-# Failures a day of 1,024 GPUs.
-PUBLISHED = {
-    # 419 unexpected interruptions in 54 days on 16,384 H100 (Llama Team 2024, arXiv 2407.21783, section 3.3.4)
-    "Llama 3": 419 / 54 * GPUS_OF_RATE / 16_384,
-    # at least 35 manual and an estimated 70 automatic restarts in two months on 992 A100 (Zhang et al. 2022, "OPT",
-    # arXiv 2205.01068, section 2.5)
-    "OPT-175B": (35 + 70) / 60 * GPUS_OF_RATE / 992,
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Failures:
@@ -59,14 +50,3 @@ def goodput(interval: float, *, stall: float, restart: float, between_failures: 
         return interval * rate / (math.exp(restart * rate) * math.expm1((interval + stall) * rate))
     except OverflowError:
         return 0.0
-
-
-def best_interval(*, stall: float, between_failures: float) -> float:
-    """The interval with the highest goodput (Daly 2006); to first order sqrt(2 C M) (Young 1974).
-
-    Example: best_interval(stall=11, between_failures=86_400)  ->  1,371 s, 23 minutes.
-    """
-    if stall >= 2 * between_failures:
-        return between_failures
-    ratio = math.sqrt(stall / (2 * between_failures))
-    return math.sqrt(2 * stall * between_failures) * (1 + ratio / 3 + ratio**2 / 9) - stall

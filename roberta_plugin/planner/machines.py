@@ -1,15 +1,7 @@
-"""Nodes and their networks: NVIDIA's by name, or your own from a file; the time of a gradient all-reduce.
+"""Nodes and their network, from a file; the time of a gradient all-reduce.
 
-A file of your own is YAML with the fields of `Machine`; `gpu`, a name as in `models/flops.py`, may stand for
-peak_tflops:
-
-    gpu: H100 PCIe
-    memory_gb: 80
-    inside_gb_s: 64              # between GPUs of a node: per GPU and direction
-    between_gb_s: 50             # between nodes: per node and direction
-    gpus_per_node: 4
-    write_gb_s: 2                # of rank 0, onto the file system of the checkpoints
-    price_per_gpu_hour: 2.5
+The file is YAML with the fields of `Machine`, as slurm/machine.yaml; `gpu`, a name as in `models/flops.py`, may stand
+for peak_tflops.
 """
 
 from __future__ import annotations
@@ -39,45 +31,18 @@ class Machine(Checked):
     price_per_gpu_hour: float | None = setting(None, "in any currency", smallest=0)
 
 
-def _machine(
-    name: str, gpu: str, *, memory_gb: float, inside_gb_s: float, adapters: int, gbit: int, gpus_per_node: int = 8
-) -> Machine:
-    """A node with `adapters` network adapters of `gbit` Gbit/s each."""
-    return Machine(
-        name=name,
-        peak_tflops=peak_of(gpu) / 1e12,
-        memory_gb=memory_gb,
-        inside_gb_s=inside_gb_s,
-        between_gb_s=adapters * gbit / 8,
-        gpus_per_node=gpus_per_node,
-    )
-
-
-# NVIDIA's DGX machines. inside_gb_s is half of the usually quoted NVLink bandwidth, which counts both directions.
-MACHINES = {
-    machine.name: machine
-    for machine in (
-        _machine("v100", "V100", memory_gb=32, inside_gb_s=150, adapters=4, gbit=100),
-        _machine("v100-dgx2", "V100", memory_gb=32, inside_gb_s=150, adapters=8, gbit=100, gpus_per_node=16),
-        _machine("a100", "A100", memory_gb=80, inside_gb_s=300, adapters=8, gbit=200),
-        _machine("h100", "H100", memory_gb=80, inside_gb_s=450, adapters=8, gbit=400),
-        _machine("h200", "H200", memory_gb=141, inside_gb_s=450, adapters=8, gbit=400),
-        _machine("b200", "B200", memory_gb=180, inside_gb_s=900, adapters=8, gbit=400),
-    )
-}
-
-
 def machine_of(text: str) -> Machine:
-    """The machine of this name, or in this file.
+    """The machine in this file.
 
     Raises:
-        ValueError: for an unknown name, or a file with an unknown key, without a needed one, or with a bad value.
+        ValueError: if there is none, or for an unknown key, a missing one, or a bad value.
     """
-    if text in MACHINES:
-        return MACHINES[text]
     path = Path(text)
     if not path.is_file():
-        raise ValueError(f"--machine must be one of {', '.join(MACHINES)}, or a YAML file of your own, got {text!r}.")
+        raise ValueError(
+            f"--machine {text} is no file: name a YAML file with the numbers of your nodes; slurm/machine.yaml of this "
+            "plugin's repository has those of a DGX H100."
+        )
     values = {"name": path.stem, **read_yaml(path)}
     gpu = values.pop("gpu", None)
     if gpu is not None and "peak_tflops" not in values:

@@ -18,7 +18,7 @@ from typing import Any
 
 from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.planner.flops import flops_per_token
-from roberta_plugin.planner.goodput import GPUS_OF_RATE, PUBLISHED, Failures, best_interval, goodput
+from roberta_plugin.planner.goodput import Failures, goodput
 from roberta_plugin.planner.inputs import Training
 from roberta_plugin.planner.machines import Machine, all_reduce_seconds
 from roberta_plugin.planner.memory import SHARE_TO_FILL, Memory, checkpoint_bytes, largest_batch, memory_of
@@ -160,7 +160,7 @@ def plan_table(
     return rows
 
 
-def as_markdown(training: Training, rows: Sequence[Row], machine: Machine, failures: Failures | None = None) -> str:
+def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> str:
     """The plan as text with a Markdown table."""
     shape = training.shape
     peak = training.tokens_per_second * flops_per_token(shape) / (machine.peak_tflops * 1e12)
@@ -185,8 +185,6 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine, failu
         f"{machine.write_gb_s:g} GB/s.",
         batch_advice(training, rows[0], machine=machine),
     ]
-    if failures is not None:
-        lines.append(failure_advice(training, rows[-1], machine=machine, failures=failures))
     return "\n".join(lines) + "\n"
 
 
@@ -228,21 +226,6 @@ def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
     return (
         f"{fits}: with batch_size {best.per_gpu:,}, an update on {row.num_gpus:,} GPUs has {best.update_freq:,} "
         f"forward passes instead of {row.update_freq:,}."
-    )
-
-
-def failure_advice(training: Training, row: Row, *, machine: Machine, failures: Failures) -> str:
-    """The assumed failures, and the best time between checkpoints for the number of GPUs of `row`."""
-    between = failures.between(row.num_gpus)
-    stall = write_seconds(training, machine=machine)
-    best = best_interval(stall=stall, between_failures=between)
-    reached = goodput(best, stall=stall, restart=failures.restart_s, between_failures=between)
-    return (
-        f"Failures: {failures.per_day:g} a day on {GPUS_OF_RATE:,} GPUs ("
-        + ", ".join(f"{name}: {rate:.2g}" for name, rate in PUBLISHED.items())
-        + f"), {failures.restart_s / 60:g} minutes for a restart. On {row.num_gpus:,} GPUs, one every "
-        f"{between / 3600:,.3g} hours: a checkpoint every {best / 60:.3g} minutes is best, with a goodput of "
-        f"{reached:.2%}."
     )
 
 

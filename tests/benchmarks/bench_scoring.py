@@ -10,6 +10,7 @@ found first on a part of the texts. Both turn texts into scores, tokenizing incl
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 from collections.abc import Callable
 from importlib.metadata import version
@@ -19,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from roberta_plugin.experiments.minimal_pairs.benchmarks import BENCHMARKS
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.tables import read_table
 from tests.benchmarks.bench_inference import seconds_of
 from tests.benchmarks.report import Report, machine
 from tests.conftest import SHARED_DATA
@@ -34,9 +35,10 @@ SMALL = {"encoder_layers": 4, "encoder_embed_dim": 256, "encoder_ffn_embed_dim":
 
 def sentences(folder: Path, number: int) -> list[str]:
     """The sentences of the first pair of each paradigm, then of the second one, and so on."""
-    paradigms = BENCHMARKS["blimp"].paradigms(folder, limit=1 + number // 100)
-    pairs = [pair for same in zip(*(paradigm.pairs for paradigm in paradigms), strict=True) for pair in same]
-    return [sentence for pair in pairs for sentence in (pair.good, pair.bad)][:number]
+    paradigms = [read_table(path) for path in sorted(folder.rglob("blimp/*.jsonl"))]
+    rows = (row for same in zip(*paradigms, strict=True) for row in same)
+    texts = (row.text(name) for row in rows for name in ("sentence_good", "sentence_bad"))
+    return list(itertools.islice(texts, number))
 
 
 def by_minicons(model: Any, texts: list[str], metric: str, size: int) -> list[float]:

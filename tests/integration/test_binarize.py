@@ -273,14 +273,11 @@ def test_errors_are_one_line(corpus, tmp_path):
         assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
-def test_inspect_finds_the_data_sound_and_damage(corpus, whole, tmp_path):
-    done = run([*command("roberta"), "inspect", str(whole), "--histogram", str(tmp_path / "lengths.png")])
+def test_inspect_finds_the_data_sound_and_damage(whole, tmp_path):
+    done = run([*command("roberta"), "inspect", str(whole)])
     assert done.returncode == 0, done.stderr
     assert "train: sound" in done.stdout
     assert f"{2 * NUM_LINES:,} lines ({2 * NUM_LINES // 50:,} blank)" in done.stdout
-    assert (tmp_path / "lengths.png").read_bytes().startswith(b"\x89PNG")
-    first_line = (corpus / "a.txt").read_text().split("\n", 1)[0]
-    assert f"line 1: {first_line}" in done.stdout
 
     damaged = tmp_path / "damaged"
     damaged.mkdir()

@@ -168,18 +168,16 @@ def test_a_set_that_can_be_learned_is_learned(tuned):
     assert len(list(tuned.glob("runs/*/seed-*"))) == 1, "--quick is one run"
 
 
-def test_the_report_shows_intervals_labels_and_plots(tuned):
+def test_the_report_shows_intervals_and_labels(tuned):
     report = (tuned / "results" / "report.md").read_text()
     for part in (
         "| metric | model | 95 % interval | baseline | TF-IDF |",
         "| label | precision |",
         "## valid: ",
         "## test: ",
+        "| right / predicted |",
     ):
         assert part in report
-    for name in re.findall(r"!\[.*?\]\((.*?)\)", report):
-        assert (tuned / "results" / name).read_bytes().startswith(b"\x89PNG")
-    assert {"learning_curve.png", "confusion_valid.png", "confusion_test.png"} <= set(re.findall(r"\((.*?)\)", report))
 
 
 def test_predictions_name_the_labels_and_are_those_of_the_evaluation(tuned, work):

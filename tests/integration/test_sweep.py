@@ -96,7 +96,6 @@ def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_pat
     assert facts["states"] == {"done": 2}
     assert facts["best_cell"] == "lr-1e-2"
     assert {cell["name"]: len(cell["values"]) for cell in facts["cells"]} == {"lr-1e-5": 1, "lr-1e-2": 1}
-    assert (folder / "report.png").read_bytes().startswith(b"\x89PNG")
     best, other = facts["ensemble"]
     assert best["run"] == "lr-1e-2/seed-1"
     assert best["value"] < other["value"]

@@ -1,13 +1,11 @@
-"""The costs of a study in FLOPs and hours: of finished runs, and estimated for the dry run."""
+"""The costs of a study: FLOPs of its trainings, also for the dry run, and hours of finished runs."""
 
 from __future__ import annotations
 
-import os
 import platform
 import statistics
 import tempfile
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,19 +23,12 @@ from roberta_plugin.experiments.studies.plan import (
     warnings_of,
 )
 from roberta_plugin.experiments.studies.probes import check_probes, check_tuning, recipe_of
-from roberta_plugin.experiments.studies.settings import FINE_TUNING, PRETRAINING, Study, TuningProbe
+from roberta_plugin.experiments.studies.settings import FINE_TUNING, Study, TuningProbe
 from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.machine import num_cores
-from roberta_plugin.models.flops import peak_of
 from roberta_plugin.training.log import curve
-
-START_UP_S = 12.0  # of a fairseq-train, and of its end; an assumption
-SHARE_OF_MATMUL = 1 / 3  # of a CPU's large matrix products that training reaches; an assumption
-SHARE_OF_PEAK = 0.4  # of a GPU's half-precision peak; an assumption
-_MATMUL = 768  # rows and columns of the product that is timed
-_MATMUL_S = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +56,6 @@ class StudyCosts:
     def num_runs(self) -> int:
         """Trainings in all."""
         return self.num_pretrainings + sum(self.num_tuning_runs.values())
-
-    def hours(self, flops_per_second: float, *, parallel: int) -> float:
-        """Hours, given the speed per run and the number of parallel runs, start-ups included."""
-        return (self.total / flops_per_second + START_UP_S * self.num_runs) / parallel / 3600
 
 
 def costs_of(study: Study, plans: Sequence[VariantPlan], prepared: Mapping[str, Prepared]) -> StudyCosts:
@@ -115,36 +102,6 @@ def measured_costs(log: Sequence[str], num_updates: int) -> tuple[float, float] 
     return scale * float(tokens.sum()), scale * float(seconds.sum()) / 3600
 
 
-def measured_speed(logs: Iterable[Path]) -> float | None:
-    """FLOP/s of the pretrainings in these logs: the median of the runs' medians; None before there is one.
-
-    None, too, for models so small that the log shows 0 TFLOP/s.
-    """
-    texts = (path.read_text(encoding="utf-8", errors="replace").splitlines() for path in logs)
-    of_runs = [values for lines in texts if (values := curve(lines, kind="train_inner", value="tflops").values)]
-    return (1e12 * statistics.median(map(statistics.median, of_runs)) or None) if of_runs else None
-
-
-def assumed_speed(*, num_ranks: int, parallel: int, is_cpu: bool) -> float:
-    """FLOP/s of a run on this machine before anything was trained: a share of the peak, stated above."""
-    import torch
-
-    if not is_cpu and torch.cuda.is_available():
-        return SHARE_OF_PEAK * num_ranks * (peak_of(torch.cuda.get_device_name()) or 100e12)
-    before = torch.get_num_threads()
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "0")) or max(1, num_cores() // parallel))
-    try:
-        a = torch.randn(_MATMUL, _MATMUL)
-        a @ a
-        count, started = 0, time.perf_counter()
-        while time.perf_counter() < started + _MATMUL_S:
-            a @ a
-            count += 1
-        return SHARE_OF_MATMUL * count * 2 * _MATMUL**3 / (time.perf_counter() - started)
-    finally:
-        torch.set_num_threads(before)
-
-
 def dry_run(settings: StudySettings) -> str:
     """The plan of a study as text, its data checked and counted. Nothing is kept.
 
@@ -154,7 +111,7 @@ def dry_run(settings: StudySettings) -> str:
         FileNotFoundError: as `run_study`, for what is needed to plan.
     """
     planned = plan_study(settings)
-    study, plans, parallel = planned.study, planned.plans, settings.parallel
+    study, plans = planned.study, planned.plans
     if not missing_data(plans):
         check_data(study, plans)
         check_probes(study, plans)
@@ -166,21 +123,11 @@ def dry_run(settings: StudySettings) -> str:
                 folder = kept if (kept / PREPARED).is_file() else Path(scratch) / probe.name
                 prepared[probe.name] = prepared_folder(probe.source, folder)
         costs = costs_of(study, plans, prepared)
-    speed, source = 1e12 * (settings.tflops or 0.0), "as given"
-    if settings.tflops is None:
-        logs = sorted((settings.output_dir / PRETRAINING).glob("*/seed-*/log.txt"))
-        measured, source = measured_speed(logs), "measured in this study's runs"
-        if measured is None:
-            source = "assumed: a share of this machine's peak"
-            measured = assumed_speed(num_ranks=planned.num_ranks, parallel=parallel, is_cpu=not planned.has_gpus)
-        speed = measured
-    hours = costs.hours(speed, parallel=parallel)
-    described = f"{parallel} run(s) at a time at {speed / 1e12:.3g} TFLOP/s each ({source})"
-    return describe_plan(study, plans, costs, hours=hours, speed=described)
+    return describe_plan(study, plans, costs)
 
 
-def describe_plan(study: Study, plans: Sequence[VariantPlan], costs: StudyCosts, *, hours: float, speed: str) -> str:
-    """The plan as text: a table of the variants, the probes, and the hours."""
+def describe_plan(study: Study, plans: Sequence[VariantPlan], costs: StudyCosts) -> str:
+    """The plan as text: a table of the variants, the probes, and the FLOPs."""
     head = f"{'variant':<18} {'updates':>10} {'tokens/update':>14} {'tokens':>10} {'epochs':>7} {'FLOPs':>9} {'lr':>8}"
     lines = [f"{study.title}: {len(plans)} variants x {len(study.seeds)} seeds, equal {study.budget.equal}", head]
     for plan in plans:
@@ -192,7 +139,7 @@ def describe_plan(study: Study, plans: Sequence[VariantPlan], costs: StudyCosts,
     for probe in study.probes:
         if isinstance(probe, TuningProbe):
             runs = costs.num_tuning_runs.get(probe.name)
-            counted = f"{runs} runs" if runs else "data not prepared: its hours are not in the estimate"
+            counted = f"{runs} runs" if runs else "data not prepared: its FLOPs are not in the sum"
             lines.append(f"probe {probe.name}: fine-tuning on {probe.task}, {counted}")
         else:
             lines.append(f"probe {probe.name}: held-out perplexity, {probe.split} split")
@@ -200,8 +147,7 @@ def describe_plan(study: Study, plans: Sequence[VariantPlan], costs: StudyCosts,
     if any(not plan.is_measured for plan in plans):
         lines.append("The data is not here: tokens are those of full blocks.")
     shares = f"pretraining {costs.pretraining:.2e}, fine-tuning {costs.tuning:.2e}"
-    lines.append(f"{costs.num_runs} trainings, {costs.total:.2e} FLOPs ({shares})")
-    return "\n".join([*lines, f"about {hours:.2g} hours, with {speed}"])
+    return "\n".join([*lines, f"{costs.num_runs} trainings, {costs.total:.2e} FLOPs ({shares})"])
 
 
 def machine() -> dict[str, Any]:

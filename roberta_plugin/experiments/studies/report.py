@@ -1,7 +1,4 @@
-"""The results of a study (results.json) -> report.md beside the paper's rows, curves.png, values.png.
-
-The report follows from the study file and results.json alone, so it can be made again where nothing else was kept.
-"""
+"""The results of a study (results.json) -> report.md beside the paper's rows, curves.png, values.png."""
 
 from __future__ import annotations
 

@@ -54,7 +54,6 @@ from roberta_plugin.experiments.studies.settings import (
     PerplexityProbe,
     Study,
     TuningProbe,
-    read_study,
 )
 from roberta_plugin.experiments.sweeps.grid import VARIANT, grid_from
 from roberta_plugin.experiments.sweeps.local import share_done
@@ -94,16 +93,12 @@ class StudyOutcome:
 def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     """Do what is left of a study, and write its report; with `report_only`, write the report of what is there.
 
-    A folder with results.json alone gets its report from that.
-
     Raises:
         FileNotFoundError: if a file that the study names does not exist; with `report_only`, if no study was begun.
         ValueError: as `plan_study`; if another process works in the folder; or if its results have other settings or
             come of other data.
     """
     root = settings.output_dir.resolve()
-    if settings.report_only and not (root / "study.json").exists() and (root / "results.json").exists():
-        return report_again(read_study(settings.study), root)
     planned = plan_study(settings, num_ranks=recorded_ranks(root) if settings.report_only else None)
     study, plans = planned.study, planned.plans
     check_data(study, plans)
@@ -132,25 +127,6 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
         finally:
             outcome = work.report()
     return outcome
-
-
-def report_again(study: Study, root: Path) -> StudyOutcome:
-    """The report of results.json alone.
-
-    Raises:
-        ValueError: if the study file has other variants or probes.
-    """
-    keys = ("variants", "values", "seeds", "budget", "machine", "data", "cost", "curves", "failures")
-    results = read_json(root / "results.json", keys=keys, remedy="take it from its source again") or {}
-    for section, what, parts in (("variants", "variants", study.variants), ("values", "probes", study.probes)):
-        names = [part.name for part in parts]
-        if list(results[section]) != names:
-            raise ValueError(
-                f"{root / 'results.json'} has the {what} {', '.join(results[section])}, and {study.path} has "
-                f"{', '.join(names)}: give the file of that study."
-            )
-    full, text = write_report(study, results, root)
-    return StudyOutcome(results=full, report=text, failures=full["failures"])
 
 
 @contextmanager

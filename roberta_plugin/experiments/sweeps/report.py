@@ -1,4 +1,4 @@
-"""The results of a sweep: table by cell, best cell, members of an ensemble; report.md, .json and .png."""
+"""The results of a sweep: table by cell, best cell, members of an ensemble; report.md and .json."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from typing import Any
 
 from roberta_plugin.experiments.sweeps.grid import Grid, Metric
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
-from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.files import write_text
 from roberta_plugin.json_files import write_json
-from roberta_plugin.pictures import drawable, picture
-from roberta_plugin.training.arguments import OUR_TASK
-
-_PERCENT = (
-    *("accuracy", "acc_and_f1", "f1", "mcc", "macro", "micro", "precision", "recall", "average_precision"),
-    *("exact", "pearson", "spearman", "rouge", "nsp_accuracy"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +76,7 @@ def ensemble(folders: Sequence[RunFolder], metric: Metric, *, size: int) -> list
 
 
 def write_report(grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemble_size: int) -> dict[str, Any]:
-    """Write report.md, report.json and report.png into `root`; return what report.json holds."""
+    """Write report.md and report.json into `root`; return what report.json holds."""
     cells = cells_of(grid, folders)
     best = best_cell(cells, grid.metric)
     states = [folder.state() for folder in folders]
@@ -103,11 +96,6 @@ def write_report(grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemb
     }
     write_json(root / "report.json", facts)
     write_text(root / "report.md", as_markdown(facts, grid, cells, best))
-    if any(cell.values for cell in cells):
-        with atomic_write(root / "report.png") as file:
-            arguments = folders[0].run.arguments
-            task = arguments[arguments.index("--task") + 1] if "--task" in arguments else ""
-            plot(cells, best, metric=grid.metric, task=task, file=file)
     return facts
 
 
@@ -122,7 +110,6 @@ def as_markdown(facts: dict[str, Any], grid: Grid, cells: Sequence[Cell], best: 
     if best:
         partial = "" if best.is_complete else f", of {len(best.values)} of {best.num_runs} seeds so far"
         parts.append(f"Best cell by median: **{best.name}** ({_show(best.median)}{partial}).")
-        parts.append("![values by cell](report.png)")
     if facts["ensemble"]:
         lines = [
             f"- {member['run']}: {_show(member['value'])}, `{member['checkpoint']}`" for member in facts["ensemble"]
@@ -149,8 +136,8 @@ def cell_table(cells: Sequence[Cell], best: Cell | None) -> str:
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown, whose cells may hold any character."""
-    lines = [head, ["---"] * len(head), *([_escaped(value) for value in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [[_escaped(value) for value in row] for row in (head, *rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], ["---"] * len(head), *lines[1:]))
 
 
 def _escaped(text: str) -> str:
@@ -159,30 +146,3 @@ def _escaped(text: str) -> str:
 
 def _show(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
-
-
-def axis_label(value: str, task: str) -> str:
-    """A number of fairseq-train's log with its unit.
-
-    Example: axis_label("loss", "roberta_masked_lm") -> "loss (bits)"; axis_label("f1", "squad2") -> "f1 (%)".
-    """
-    if value == "loss":
-        return "loss (bits)" if task == OUR_TASK else "loss (nats, or squared error)"
-    is_percent = value.removeprefix("tuned_").startswith(_PERCENT)
-    return f"{value} (%)" if is_percent else {"ppl": "perplexity"}.get(value, value)
-
-
-def plot(cells: Sequence[Cell], best: Cell | None, *, metric: Metric, task: str, file: Any) -> None:
-    """Draw each run as a point and each cell's median as a line, as a PNG."""
-    with picture(file, width=max(5.0, 1.5 + 0.6 * len(cells)), height=4.5) as figure:
-        axes = figure.add_subplot()
-        for position, cell in enumerate(cells):
-            color = "#1f4e8c" if cell is best else "#8fb3d9"
-            axes.scatter([position] * len(cell.values), list(cell.values.values()), s=22, color=color)
-            if cell.median is not None:
-                axes.hlines(cell.median, position - 0.3, position + 0.3, color=color)
-        names = [drawable(cell.name) for cell in cells]
-        axes.set_xticks(range(len(cells)), names, rotation=30, ha="right", fontsize=8)
-        axes.set_ylabel(axis_label(metric.value, task))
-        axes.set_title(f"{metric}; lines: medians", fontsize=9)
-        axes.grid(alpha=0.3, axis="y")

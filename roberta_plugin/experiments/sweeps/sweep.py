@@ -1,7 +1,7 @@
 """A sweep: train the runs of a grid file that are still to be done, here or on a cluster, and report.
 
     grid file --grid.py--> runs --run.py--> folders --local.py | slurm.py--> result.json
-                                              --report.py--> report.md, report.json, report.png
+                                              --report.py--> report.md, report.json
 
 The folders are the whole state: the same call resumes a sweep that was stopped, leaves alone what is done or running,
 and repeats what failed. From a notebook:

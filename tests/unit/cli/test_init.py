@@ -67,7 +67,10 @@ def roberta(words, **options):
 def test_an_output_that_cannot_be_written_is_named():
     closed, full = (
         roberta("plan --help >&-"),
-        roberta("plan --config slurm/pretrain_base.yaml --machine h100 --utilization 0.4 >/dev/full", cwd=REPOSITORY),
+        roberta(
+            "plan --config slurm/pretrain_base.yaml --machine slurm/machine.yaml --utilization 0.4 >/dev/full",
+            cwd=REPOSITORY,
+        ),
     )
     assert (closed.returncode, full.returncode) == (2, 2)
     assert closed.stderr.startswith("roberta: standard output is closed"), closed.stderr

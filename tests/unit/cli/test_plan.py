@@ -1,13 +1,13 @@
 """`roberta plan`: the table and the JSON file."""
 
-import argparse
 import json
 
 import pytest
 
-from roberta_plugin.cli import build_parser, plan
-from roberta_plugin.planner.machines import MACHINES
+from roberta_plugin.cli import build_parser
 from tests.conftest import REPOSITORY
+
+MACHINE = str(REPOSITORY / "slurm" / "machine.yaml")
 
 
 def run(*words):
@@ -17,7 +17,7 @@ def run(*words):
 
 def test_table_and_json_agree(tmp_path, capsys):
     config = str(REPOSITORY / "slurm" / "pretrain_large.yaml")
-    words = ["--config", config, "--machine", "v100", "--tokens-per-second", "15000", "--gpus", "8", "1024"]
+    words = ["--config", config, "--machine", MACHINE, "--tokens-per-second", "15000", "--gpus", "8", "1024"]
     assert run(*words, "--json", str(tmp_path / "plan.json")) == 0
     text = capsys.readouterr().out
     facts = json.loads((tmp_path / "plan.json").read_text())
@@ -37,11 +37,11 @@ def test_a_file_that_cannot_be_written_is_named_with_its_option(tmp_path, name, 
     config = str(REPOSITORY / "slurm" / "pretrain_large.yaml")
     path = tmp_path / name
     with pytest.raises(OSError, match=rf"^--json {path} cannot be written \({reason}.*\): name a file in a folder"):
-        run("--config", config, "--machine", "v100", "--tokens-per-second", "15000", "--json", str(path))
+        run("--config", config, "--machine", MACHINE, "--tokens-per-second", "15000", "--json", str(path))
 
 
 def test_an_unknown_machine_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"--machine must be one of v100, .*, got 'tpu'"):
+    with pytest.raises(ValueError, match=r"--machine tpu is no file: name a YAML file.*slurm/machine.yaml"):
         run("--config", str(tmp_path / "x.yaml"), "--machine", "tpu")
 
 
@@ -50,7 +50,7 @@ def test_price_and_speed_of_writing_are_options(tmp_path, capsys):
     base = REPOSITORY / "slurm" / "pretrain.yaml"
     train = "{arch: fast_roberta_large}"
     config.write_text(f"base: {base}\noutput_dir: runs/large\ntrain: {train}\n")
-    words = ["--config", str(config), "--machine", "b200", "--utilization", "0.4", "--gpus", "1024", "--price", "2"]
+    words = ["--config", str(config), "--machine", MACHINE, "--utilization", "0.4", "--gpus", "1024", "--price", "2"]
     assert run(*words, "--json", str(tmp_path / "plan.json")) == 0
     slow = capsys.readouterr().out
     row = json.loads((tmp_path / "plan.json").read_text())["rows"][0]
@@ -69,13 +69,11 @@ def test_price_and_speed_of_writing_are_options(tmp_path, capsys):
 def test_both_shipped_recipes_keep_97_percent_at_a_failure_a_day(tmp_path, capsys):
     for name in ("base", "large"):
         config = str(REPOSITORY / "slurm" / f"pretrain_{name}.yaml")
-        words = ["--config", config, "--machine", "h100", "--utilization", "0.4", "--gpus", "1024"]
+        words = ["--config", config, "--machine", MACHINE, "--utilization", "0.4", "--gpus", "1024"]
         assert run(*words, "--failures-per-day", "1", "--json", str(tmp_path / "plan.json")) == 0
         row = json.loads((tmp_path / "plan.json").read_text())["rows"][0]
         assert 0.97 < row["goodput"] < 1
-        said = capsys.readouterr().out
-        assert f"| {row['goodput']:.2%} |" in said
-        assert "Failures: 1 a day on 1,024 GPUs (Llama 3: 0.48, OPT-175B: 1.8), 6 minutes for a restart" in said
+        assert f"| {row['goodput']:.2%} |" in capsys.readouterr().out
     assert run(*words, "--failures-per-day", "1", "--restart-minutes", "60", "--json", str(tmp_path / "plan.json")) == 0
     assert json.loads((tmp_path / "plan.json").read_text())["rows"][0]["goodput"] < row["goodput"]
     with pytest.raises(ValueError, match="--restart-minutes is for --failures-per-day"):
@@ -100,10 +98,4 @@ def test_both_shipped_recipes_keep_97_percent_at_a_failure_a_day(tmp_path, capsy
 )
 def test_a_speed_that_makes_no_sense_is_refused_by_name(words, message):
     with pytest.raises(ValueError, match=message):
-        run("--config", "recipe.yaml", "--machine", "h100", *words)
-
-
-def test_the_help_names_every_machine():
-    parser = argparse.ArgumentParser()
-    plan.define(parser)
-    assert all(f" {name}" in " ".join(parser.format_help().split()) for name in MACHINES)
+        run("--config", "recipe.yaml", "--machine", MACHINE, *words)

@@ -70,7 +70,7 @@ def test_every_task_says_how_many_texts_do_not_fit_and_inspect_repeats_it(tmp_pa
     assert found, shown
     longer, number, longest = (int(each.replace(",", "")) for each in found.groups())
     assert 0 < longer <= number and longest > 12
-    main(["inspect", str(tmp_path / "out"), "--samples", "0"])
+    main(["inspect", str(tmp_path / "out")])
     shown = capsys.readouterr().out
     assert found.group().removeprefix("train: ") in shown
     assert "  max length: 12\n" in shown and "None" not in shown and "[" not in shown

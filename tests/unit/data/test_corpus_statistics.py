@@ -6,12 +6,9 @@ import pytest
 from roberta_plugin.data import corpus_statistics
 from roberta_plugin.data.corpus_statistics import (
     BREAK_MODES,
-    NO_LENGTHS,
     block_use,
     count_split,
     find_faults,
-    percentiles,
-    save_histogram,
 )
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.vocabulary import Row, Vocabulary
@@ -41,27 +38,16 @@ def test_counts(tmp_path):
     assert counts.num_unknown == 2
     assert counts.unknown_rate == 2 / 8
     assert counts.num_symbols_used == 5
-    assert dict(zip(*map(np.ndarray.tolist, counts.item_lengths), strict=True)) == {1: 3, 2: 2, 3: 1, 5: 1}
-    assert dict(zip(*map(np.ndarray.tolist, counts.document_lengths), strict=True)) == {2: 1, 3: 1, 7: 1}
+    assert counts.num_documents == 3
 
 
 def test_no_items(tmp_path):
     tokens = write(tmp_path, [])
     counts = count_split(tokens, VOCABULARY)
     assert (counts.num_items, counts.num_blank, counts.unknown_rate) == (0, 0, 0)
-    assert counts.document_lengths.total == counts.document_lengths.longest == 0
+    assert counts.num_documents == 0
     assert find_faults(tmp_path, "train", VOCABULARY, None) == []
     assert block_use(tokens, tokens_per_sample=4, break_mode="complete").num_blocks == 0
-
-
-def test_percentiles_are_those_of_the_sorted_lengths():
-    rng = np.random.default_rng(1)
-    lengths = rng.integers(1, 50, size=999)
-    lengths[7] = 10**9  # one document without blank lines
-    shares = [0.01, 0.5, 0.9, 0.99, 1.0]
-    expected = np.quantile(lengths, shares, method="inverted_cdf").tolist()
-    assert percentiles(NO_LENGTHS.add(lengths[:500]).add(lengths[500:]), shares) == expected
-    assert percentiles(NO_LENGTHS, shares) == [0] * 5
 
 
 @pytest.mark.usefixtures("_windows")
@@ -70,17 +56,12 @@ def test_what_each_break_mode_costs(tmp_path):
     uses = {mode: block_use(tokens, tokens_per_sample=5, break_mode=mode) for mode in BREAK_MODES}
 
     assert uses["none"].num_blocks == 4  # 4 + 4 + 4 + 3 tokens, and <s> before each
-    assert uses["none"].mean_tokens == (15 + 4) / 4
-    assert uses["none"].padding == pytest.approx(1 / 20)
     assert (uses["none"].num_cut, uses["none"].lost_by_fairseq) == (0, 0)
     for mode in ("complete", "complete_doc", "eos"):
         assert uses[mode].num_cut == 1  # the item of 5 tokens
         assert uses[mode].lost_by_fairseq == 5 / 15
     num_blocks = sum(len(item) > 1 for item in ITEMS)  # the item of 5 tokens is one, without its </s>
-    num_tokens = sum(min(len(item), 4) for item in ITEMS if len(item) > 1)
     assert uses["eos"].num_blocks == num_blocks < len(ITEMS)
-    assert uses["eos"].padding == pytest.approx(1 - (num_tokens + num_blocks) / (5 * num_blocks))
-    assert uses["complete_doc"].padding == pytest.approx(1 - uses["complete_doc"].mean_tokens / 5)
 
 
 def test_lost_by_fairseq_is_what_fairseq_leaves_out(tmp_path):
@@ -170,11 +151,3 @@ def test_hashes_are_compared_with_the_manifest(tmp_path):
     faults = find_faults(tmp_path, "train", VOCABULARY, manifest)
     assert [fault.split(" ")[0].rsplit("/", 1)[1] for fault in faults] == ["train.bin", "dict.txt"]
     assert all(str(tmp_path / "manifest.json") in fault for fault in faults)
-
-
-def test_histogram_is_a_png_of_all_splits(tmp_path):
-    counts = count_split(write(tmp_path, ITEMS), VOCABULARY)
-    empty = count_split(write(tmp_path, [], split="valid"), VOCABULARY)
-    save_histogram(tmp_path / "h.png", {"train": counts, "valid": empty})
-    assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "h.png").stat().st_size > 5000

@@ -8,9 +8,9 @@ import pytest
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.planner.flops import PAPER_VOCABULARY, flops_per_token
 from roberta_plugin.planner.inputs import speed_in_log, training_of, vocabulary_size
-from roberta_plugin.planner.machines import MACHINES
+from tests.nodes import DGX_1
 
-V100 = MACHINES["v100"]
+V100 = DGX_1
 OPTIONS = {
     "--task": "roberta_masked_lm",
     "--criterion": "roberta_masked_lm",

@@ -1,16 +1,19 @@
-"""Machines by name and from files; the time of an all-reduce, at its edges and by hand."""
+"""Machines from files; the time of an all-reduce, at its edges and by hand."""
+
+from dataclasses import replace
 
 import pytest
 
-from roberta_plugin.planner.machines import ACHIEVED, LATENCY_S, MACHINES, Machine, all_reduce_seconds, machine_of
+from roberta_plugin.planner.machines import ACHIEVED, LATENCY_S, Machine, all_reduce_seconds, machine_of
+from tests.conftest import REPOSITORY
+from tests.nodes import DGX_H100, NODES
 
 TWO = Machine(name="two", peak_tflops=1, memory_gb=1, inside_gb_s=10, between_gb_s=1, gpus_per_node=2)
 OWN = "memory_gb: 80\ninside_gb_s: 64\nbetween_gb_s: 50\n"
 
 
-def test_names_and_files(tmp_path):
-    assert machine_of("b200") == MACHINES["b200"]
-    assert MACHINES["b200"].peak_tflops == 2250
+def test_files(tmp_path):
+    assert machine_of(str(REPOSITORY / "slurm" / "machine.yaml")) == replace(DGX_H100, name="machine")
     path = tmp_path / "ours.yaml"
     path.write_text(f"gpu: H100 PCIe\ngpus_per_node: 4\nprice_per_gpu_hour: 2.5\n{OWN}")
     expected = Machine(
@@ -56,7 +59,7 @@ def test_by_hand():
 
 
 def test_time_grows_with_gpus_and_bytes_and_stays_bounded():
-    for machine in MACHINES.values():
+    for machine in NODES:
         times = [all_reduce_seconds(7e8, num_gpus=2**k, machine=machine) for k in range(11)]
         assert times == sorted(times)
         limit = 2 * 7e8 * (1 / machine.inside_gb_s + 1 / machine.between_gb_s) / (1e9 * ACHIEVED)

@@ -7,7 +7,7 @@ import pytest
 from roberta_plugin.planner.flops import Shape
 from roberta_plugin.planner.goodput import Failures, goodput
 from roberta_plugin.planner.inputs import Precision, Training
-from roberta_plugin.planner.machines import MACHINES, all_reduce_seconds
+from roberta_plugin.planner.machines import all_reduce_seconds
 from roberta_plugin.planner.plan import (
     as_json,
     as_markdown,
@@ -15,6 +15,7 @@ from roberta_plugin.planner.plan import (
     plan,
     plan_table,
 )
+from tests.nodes import DGX_1, DGX_2, DGX_H100
 
 LARGE = Shape(num_layers=24, dim=1024, ffn_dim=4096, num_heads=16)
 BERT_LARGE = replace(LARGE, vocab_size=30_522)
@@ -38,10 +39,10 @@ PAPER = Training(
 
 def test_a_row_by_hand():
     training = replace(PAPER, tokens_per_second=4096.0)  # a batch of 8 x 512 tokens takes a second
-    row = plan(training, num_gpus=256, machine=MACHINES["v100"])
+    row = plan(training, num_gpus=256, machine=DGX_1)
     assert (row.per_gpu, row.update_freq, row.compute) == (8, 4, 4.0)
     assert row.all_reduce < 2 / 3, "the backward pass should hide all but the last bucket here"
-    last = all_reduce_seconds(25 * 2**20, num_gpus=256, machine=MACHINES["v100"])
+    last = all_reduce_seconds(25 * 2**20, num_gpus=256, machine=DGX_1)
     assert row.exposed == pytest.approx(last)
     assert row.step == pytest.approx(4 + last)
     assert row.days == pytest.approx(100_000 * row.step / 86_400)
@@ -51,19 +52,19 @@ def test_a_row_by_hand():
 
 
 def test_what_the_backward_pass_does_not_hide_is_waited_for():
-    slow = replace(MACHINES["v100"], between_gb_s=0.5)
+    slow = replace(DGX_1, between_gb_s=0.5)
     row = plan(PAPER, num_gpus=1024, machine=slow)
     assert row.exposed == pytest.approx(row.all_reduce - 2 / 3 * row.compute)
     assert row.efficiency < 0.2
 
 
 def test_without_overlap_all_of_the_all_reduce_is_waited_for():
-    row = plan(replace(PAPER, overlaps=False), num_gpus=1024, machine=MACHINES["v100"])
-    assert row.exposed == row.all_reduce > plan(PAPER, num_gpus=1024, machine=MACHINES["v100"]).exposed
+    row = plan(replace(PAPER, overlaps=False), num_gpus=1024, machine=DGX_1)
+    assert row.exposed == row.all_reduce > plan(PAPER, num_gpus=1024, machine=DGX_1).exposed
 
 
 def test_more_gpus_take_less_time_and_never_fewer_gpu_hours():
-    rows = plan_table(PAPER, counts=GPU_COUNTS, machine=MACHINES["v100"])
+    rows = plan_table(PAPER, counts=GPU_COUNTS, machine=DGX_1)
     assert [row.num_gpus for row in rows] == list(GPU_COUNTS)
     assert all(row.per_gpu * row.update_freq * row.num_gpus == 8192 for row in rows)
     assert [row.step for row in rows] == sorted((row.step for row in rows), reverse=True)
@@ -72,17 +73,15 @@ def test_more_gpus_take_less_time_and_never_fewer_gpu_hours():
 
 def test_counts_that_the_batch_cannot_be_shared_out_to_are_left_out():
     even = replace(PAPER, may_differ=False)
-    rows = plan_table(even, counts=[8, 24], machine=MACHINES["v100"])
+    rows = plan_table(even, counts=[8, 24], machine=DGX_1)
     assert [row.num_gpus for row in rows] == [8]
     with pytest.raises(ValueError, match="cannot be shared out evenly among 24 GPUs"):
-        plan_table(even, counts=[24], machine=MACHINES["v100"])
+        plan_table(even, counts=[24], machine=DGX_1)
 
 
 def test_a_step_on_127_of_128_nodes_takes_as_long_as_the_largest_share():
     """1,016 GPUs have 8 or 9 of 8,192 sequences, where 1,024 have 8."""
-    whole, fewer = (
-        plan(replace(PAPER, most_per_gpu=32), num_gpus=count, machine=MACHINES["v100"]) for count in (1024, 1016)
-    )
+    whole, fewer = (plan(replace(PAPER, most_per_gpu=32), num_gpus=count, machine=DGX_1) for count in (1024, 1016))
     assert (fewer.per_gpu, fewer.update_freq) == (9, 1)
     assert fewer.compute / whole.compute == pytest.approx(9 / 8)
 
@@ -90,7 +89,7 @@ def test_a_step_on_127_of_128_nodes_takes_as_long_as_the_largest_share():
 def test_goodput_counts_failures_in_proportion_to_the_gpus():
     training, failures = replace(PAPER, save_minutes=15), Failures(per_day=1, restart_s=360)
     plain, counted, few = (
-        plan(training, num_gpus=count, machine=MACHINES["h100"], failures=failures_)
+        plan(training, num_gpus=count, machine=DGX_H100, failures=failures_)
         for count, failures_ in ((1024, None), (1024, failures), (8, failures))
     )
     assert plain.goodput is None and plain.step == counted.step
@@ -98,10 +97,10 @@ def test_goodput_counts_failures_in_proportion_to_the_gpus():
     assert counted.goodput == pytest.approx(expected)
     assert counted.days == pytest.approx(plain.days / (1 + plain.saving) / expected)
     assert expected < few.goodput < 1 / (1 + few.saving)
-    none = plan(training, num_gpus=1024, machine=MACHINES["h100"], failures=Failures(per_day=0))
+    none = plan(training, num_gpus=1024, machine=DGX_H100, failures=Failures(per_day=0))
     assert none.goodput == pytest.approx(1 / (1 + none.saving)) and none.days == pytest.approx(plain.days)
     with pytest.raises(ValueError, match="add checkpoint_minutes: 15"):
-        plan(replace(PAPER, save_minutes=0), num_gpus=1024, machine=MACHINES["h100"], failures=failures)
+        plan(replace(PAPER, save_minutes=0), num_gpus=1024, machine=DGX_H100, failures=failures)
 
 
 def test_the_papers_day_on_1024_v100():
@@ -110,12 +109,12 @@ def test_the_papers_day_on_1024_v100():
     At the best speed that was published for one V100 it could have been an eighth of that. The paper's own speed, at
     which this plan gives a day, is 7.6 % of the peak.
     """
-    best = plan(PAPER, num_gpus=1024, machine=MACHINES["v100"])
+    best = plan(PAPER, num_gpus=1024, machine=DGX_1)
     assert (best.per_gpu, best.update_freq) == (8, 1)
     assert 24 * best.days == pytest.approx(3.1, abs=0.05)
     assert PAPER.flops / (PAPER.num_updates * 8192 / ONE_V100) / 125e12 == pytest.approx(0.62, abs=0.01)
     paper_speed = 100_000 * 8192 * 512 / 86_400 / 1024
-    paper = plan(replace(PAPER, tokens_per_second=paper_speed), num_gpus=1024, machine=MACHINES["v100"])
+    paper = plan(replace(PAPER, tokens_per_second=paper_speed), num_gpus=1024, machine=DGX_1)
     assert 1 <= paper.days < 1.02
     assert PAPER.flops / (86_400 * 1024 * 125e12) == pytest.approx(0.076, abs=0.001)
 
@@ -123,8 +122,8 @@ def test_the_papers_day_on_1024_v100():
 @pytest.mark.parametrize(
     ("machine", "node_speed", "gpus_per_node", "num_gpus", "per_gpu", "batch", "measured"),
     [
-        ("v100-dgx2", DGX_2H_NODE, 16, 1024, 8, 32 * 1024, DGX_2H_64_NODES),
-        ("v100", DGX_1_NODE, 8, 128, 4, 256 * 128, DGX_1_16_NODES),
+        (DGX_2, DGX_2H_NODE, 16, 1024, 8, 32 * 1024, DGX_2H_64_NODES),
+        (DGX_1, DGX_1_NODE, 8, 128, 4, 256 * 128, DGX_1_16_NODES),
     ],
 )
 def test_scaling_beside_nvidias(machine, node_speed, gpus_per_node, num_gpus, per_gpu, batch, measured):
@@ -137,26 +136,26 @@ def test_scaling_beside_nvidias(machine, node_speed, gpus_per_node, num_gpus, pe
         num_updates=1,
         tokens_per_second=node_speed / gpus_per_node * 512,
     )
-    planned = plan(training, num_gpus=num_gpus, machine=MACHINES[machine]).tokens_per_second / 512
+    planned = plan(training, num_gpus=num_gpus, machine=machine).tokens_per_second / 512
     assert 1.0 < planned / measured < 1.15
 
 
 def test_checkpoints_by_updates_stop_many_gpus_for_longer_than_those_by_the_clock():
     """A checkpoint of 5.7 GB, written twice at 1 GB/s: 11.4 s."""
     training = replace(PAPER, precision=Precision(is_half=True))
-    row = plan(training, num_gpus=1024, machine=MACHINES["v100"])
+    row = plan(training, num_gpus=1024, machine=DGX_1)
     assert row.saving == 0
-    by_clock = plan(replace(training, save_minutes=15), num_gpus=1024, machine=MACHINES["v100"])
+    by_clock = plan(replace(training, save_minutes=15), num_gpus=1024, machine=DGX_1)
     seconds = 2 * 16 * LARGE.num_parameters / 1e9
     assert by_clock.saving == pytest.approx(seconds / 900)
     assert by_clock.days == pytest.approx(row.days * (1 + by_clock.saving))
     assert by_clock.gpu_hours == pytest.approx(24 * 1024 * by_clock.days)
-    by_updates = plan(replace(training, save_updates=1000), num_gpus=1024, machine=MACHINES["v100"])
+    by_updates = plan(replace(training, save_updates=1000), num_gpus=1024, machine=DGX_1)
     assert by_updates.saving == pytest.approx(seconds / (1000 * row.step))
 
 
 def test_both_reports_have_the_same_numbers():
-    machine = MACHINES["v100"]
+    machine = DGX_1
     rows = plan_table(PAPER, counts=[8, 1024], machine=machine)
     facts = as_json(PAPER, rows, machine)
     assert [row["num_gpus"] for row in facts["rows"]] == [8, 1024]
@@ -169,15 +168,14 @@ def test_both_reports_have_the_same_numbers():
 
 
 @pytest.mark.parametrize(
-    ("machine", "most_per_gpu", "advised", "advice"),
+    ("node", "most_per_gpu", "advised", "advice"),
     [
-        ("h100", 32, 128, "with batch_size 128, an update on 8 GPUs has 8 forward passes instead of 32."),
-        ("h100", 128, 128, "of the sizes that divide the batch, 128 is the largest."),
-        ("v100", 256, 32, "with batch_size 32, an update on 8 GPUs has 32 forward passes instead of 4."),
+        (DGX_H100, 32, 128, "with batch_size 128, an update on 8 GPUs has 8 forward passes instead of 32."),
+        (DGX_H100, 128, 128, "of the sizes that divide the batch, 128 is the largest."),
+        (DGX_1, 256, 32, "with batch_size 32, an update on 8 GPUs has 32 forward passes instead of 4."),
     ],
 )
-def test_the_advised_batch_fills_the_gpu_and_divides_the_update(machine, most_per_gpu, advised, advice):
-    node = MACHINES[machine]
+def test_the_advised_batch_fills_the_gpu_and_divides_the_update(node, most_per_gpu, advised, advice):
     training = replace(PAPER, most_per_gpu=most_per_gpu)
     found = batch_advice(training, plan(training, num_gpus=8, machine=node), machine=node)
     assert found.endswith(advice)
@@ -186,6 +184,6 @@ def test_the_advised_batch_fills_the_gpu_and_divides_the_update(machine, most_pe
 
 
 def test_a_model_of_which_no_block_fits_is_told_from_one_that_does():
-    small = replace(MACHINES["v100"], memory_gb=8.0)
+    small = replace(DGX_1, memory_gb=8.0)
     advice = batch_advice(PAPER, plan(PAPER, num_gpus=8, machine=small), machine=small)
     assert advice.startswith("Not even one block fits into 90% of 8 GB: try checkpoint_activations")

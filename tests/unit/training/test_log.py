@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from roberta_plugin.training.log import curve, median_speed, parse_line
+from roberta_plugin.training.log import Record, curve, median_speed, parse_line, show_on
 
 START = "2026-01-01 00:00:00 | INFO | "
 
@@ -56,3 +56,34 @@ def test_a_resumed_run_replaces_the_updates_it_repeats():
 def test_the_speed_is_the_median_so_that_a_pause_does_not_count():
     assert median_speed([inner(10, 9, wps=1), inner(20, 9, wps=50), inner(30, 9, wps=60)]) == 50
     assert median_speed([]) == 0
+
+
+class Bar:
+    """What `show` needs of a tqdm bar."""
+
+    def __init__(self):
+        self.n = self.initial = 0
+        self.postfix = {}
+
+    def update(self, count):
+        self.n += count
+
+    def set_postfix(self, values, refresh):
+        self.postfix = values
+
+
+def test_the_bar_follows_the_updates_and_shows_the_last_values():
+    bar = Bar()
+    show_on(bar, Record("train_inner", {"num_updates": 10, "loss": 9.126, "wps": 12345.6}))
+    show_on(bar, Record("valid", {"num_updates": 10, "loss": 9.0, "accuracy": 12.34}))
+    show_on(bar, Record("train_inner", {"num_updates": 20, "loss": 8.5, "wps": 12000}))
+    assert bar.n == 20
+    assert bar.postfix == {"loss": "8.50", "tokens/s": "12,000", "valid accuracy": "12.3 %"}
+
+
+def test_a_resumed_run_counts_only_its_own_updates_as_speed():
+    bar = Bar()
+    show_on(bar, Record("train_inner", {"num_updates": 510, "loss": 9.0, "wps": 1}))
+    assert bar.initial == bar.n == 510
+    show_on(bar, Record("train_inner", {"num_updates": 520, "loss": 9.0, "wps": 1}))
+    assert (bar.initial, bar.n) == (510, 520)

@@ -4,13 +4,7 @@ import json
 
 import pytest
 
-from roberta_plugin.experiments.studies.costs import (
-    START_UP_S,
-    StudyCosts,
-    costs_of,
-    measured_costs,
-    measured_speed,
-)
+from roberta_plugin.experiments.studies.costs import costs_of, measured_costs
 from roberta_plugin.experiments.studies.plan import plan_variants, warnings_of
 from roberta_plugin.experiments.studies.settings import PAPER, read_study
 from roberta_plugin.training.resources import Resources, read_resources
@@ -173,25 +167,6 @@ def test_a_shipped_study_can_be_planned(path, tmp_path, monkeypatch):
     if not is_small:
         assert read_resources(study.slurm, where=path.name, kind=Resources).gpus_per_node == 8
         assert all(plan.shape.num_layers == 12 and plan.tokens == pytest.approx(1.31e11, rel=1e-3) for plan in plans)
-
-
-def write_log(path, *speeds):
-    records = [{"num_updates": str(number), "tflops": str(speed)} for number, speed in enumerate(speeds, 1)]
-    path.write_text("".join(f"2026-01-01 | INFO | train_inner | {json.dumps(record)}\n" for record in records))
-    return path
-
-
-def test_hours_are_work_by_speed_and_start_ups_shared_by_parallel_runs():
-    costs = StudyCosts(pretraining=3e12, of_tuning_run={"a": 1e12}, num_tuning_runs={"a": 6}, num_pretrainings=4)
-    assert (costs.tuning, costs.total, costs.num_runs) == (6e12, 9e12, 10)
-    assert costs.hours(1e12, parallel=2) == pytest.approx((9 + 10 * START_UP_S) / 2 / 3600)
-
-
-def test_the_speed_is_the_median_of_the_runs_medians(tmp_path):
-    logs = [write_log(tmp_path / "a", 1, 2, 9), write_log(tmp_path / "b", 4), write_log(tmp_path / "c", 5, 5)]
-    assert measured_speed(logs) == 4e12
-    assert measured_speed([write_log(tmp_path / "empty")]) is None
-    assert measured_speed([write_log(tmp_path / "tiny", 0, 0)]) is None, "a dry run would divide by it"
 
 
 def test_static_masks_that_never_come_back_are_noted_and_pretraining_is_counted_for_every_seed(tmp_path):

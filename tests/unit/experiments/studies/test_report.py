@@ -1,14 +1,11 @@
 """The report: cells, the paper's numbers and signs beside ours, baselines, plots, and reports of results alone."""
 
-import json
 import math
-import shutil
 import warnings
 
 import pytest
 from matplotlib.figure import Figure
 
-from roberta_plugin.cli import main
 from roberta_plugin.experiments.studies.report import (
     _draw_probe,
     pair_table,
@@ -19,7 +16,6 @@ from roberta_plugin.experiments.studies.report import (
 )
 from roberta_plugin.experiments.studies.settings import read_study
 from roberta_plugin.experiments.studies.statistics import compare
-from roberta_plugin.json_files import plain
 from tests.tiny_study import write_study
 
 
@@ -99,8 +95,8 @@ def test_every_value_is_inside_of_the_panel(study, values):
     assert not axes.containers, "bars that do not start at 0 exaggerate: dots it is"
 
 
-def test_results_alone_give_the_same_report_again(study, tmp_path, capsys):
-    """`--report-only` where nothing but results.json was kept; matplotlib warns of nothing."""
+def test_equal_results_give_equal_files(study, tmp_path):
+    """And matplotlib warns of nothing."""
     facts = {"num_updates": 9, "tokens_per_update": 100.0, "tokens": 900, "measured_tokens": [], "epochs": 1.0}
     facts |= {"lr": 1e-3, "flops": 1e9, "hours": [], "pretrainings_done": 2}
     curve = {"updates": [1, 2], "values": [12.0, math.nan]}
@@ -121,14 +117,8 @@ def test_results_alone_give_the_same_report_again(study, tmp_path, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         _, text = write_report(study, results, tmp_path / "first")
-        shutil.copy(tmp_path / "first" / "results.json", tmp_path / "again")
-        assert main(["study", str(study.path), "--output-dir", str(tmp_path / "again"), "--report-only"]) == 0
-    assert text in capsys.readouterr().out
+        assert write_report(study, results, tmp_path / "again")[1] == text
     assert "Warning: held-out: fixed: not below 4.50 bits per token" in text and "Games-Howell" in text
     for name in ("report.md", "results.json", "values.png", "curves.png"):
         first, again = ((tmp_path / folder / name).read_bytes() for folder in ("first", "again"))
         assert first == again, name
-    results["variants"] = {"other": facts}
-    (tmp_path / "again" / "results.json").write_text(json.dumps(plain(results)))
-    assert main(["study", str(study.path), "--output-dir", str(tmp_path / "again"), "--report-only"]) == 2
-    assert "give the file of that study" in capsys.readouterr().err

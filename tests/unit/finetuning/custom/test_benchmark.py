@@ -263,7 +263,6 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
     report = (tmp_path / "results" / "report.md").read_text()
     assert "| id | line | text | label | predicted | loss |" in report
     assert re.search(r"Expected calibration error [\d.]+ %.* with the temperature [\d.]+", report)
-    assert (tmp_path / "results" / "reliability_held_out.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_table, tmp_path, monkeypatch):

@@ -48,7 +48,7 @@ def test_labels_are_listed_in_the_folder_and_shown(prepare_table):
     weights = np.array(prepared.settings["weights"])[labels]
     assert weights.mean() == pytest.approx(1) and weights.std() > 0.1
     assert [weights[labels == label].sum() for label in range(3)] == pytest.approx([len(labels) / 3] * 3)
-    assert any(line.startswith("label: neg ") for line in describe(prepared, prepared.split("train"), num_samples=0))
+    assert any(line.startswith("label: neg ") for line in describe(prepared, prepared.split("train")))
 
 
 def test_each_example_of_every_split_has_the_label_of_its_row(prepare_table):
@@ -124,7 +124,7 @@ def test_several_labels_are_a_row_of_zeros_and_ones_from_lists_texts_or_columns(
             assert prepared.split(name).columns["labels"].tolist() == wanted.tolist()
     total = sum(from_lists.split(name).columns["labels"].sum(axis=0) for name in from_lists.splits)
     assert total.tolist() == [6, 6, 1]
-    shown = list(describe(from_lists, from_lists.split("train"), num_samples=0))
+    shown = list(describe(from_lists, from_lists.split("train")))
     assert any(line.startswith("labels: a ") and ", c " in line for line in shown)
 
 
