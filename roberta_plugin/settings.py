@@ -251,7 +251,7 @@ def _value_of(settings: Any, item: dataclasses.Field[Any]) -> Any:
 
 def _is_within(value: Any, has: Mapping[str, Any]) -> bool:
     """Whether a number is within the limits; nan and the infinities are within none."""
-    return (
+    return bool(
         value >= has.get("smallest", -math.inf)
         and value <= has.get("largest", math.inf)
         and value > has.get("above", -math.inf)
