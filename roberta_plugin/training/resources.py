@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, TypeVar
 from roberta_plugin.settings import BAGS, check_names, check_values, convert, is_null, setting
 from roberta_plugin.training.job_environment import activation_lines, check_environment, keep_secrets
 
-GPU_REQUESTS = ("gpus-per-node", "gres", "none")
 # Options that follow from other settings.
 SET_BY_US = {
     *("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gpus", "gpus-per-task", "cpus-per-task", "mem", "time"),
@@ -47,7 +46,9 @@ class Resources:
     gpus_per_node: int = setting(0, "GPUs per node, as 8 or h100:8", smallest=0)
     gpu_type: str | None = setting(None, "type of the GPUs as SLURM names it (gpus_per_node: h100:8 says both)")
     gpu_request: str = setting(
-        "gpus-per-node", "option that requests GPUs; none: where there is no GRES", choices=GPU_REQUESTS
+        "gpus-per-node",
+        "option that requests GPUs; none: where there is no GRES",
+        choices=("gpus-per-node", "gres", "none"),
     )
     cpus_per_gpu: int = setting(4, "processor cores per GPU; without GPUs, of the node", smallest=1)
     mem_gb: int | None = setting(None, "memory of a node in GB", default_text="the partition's", smallest=1)
