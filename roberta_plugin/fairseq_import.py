@@ -16,15 +16,29 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from roberta_plugin.settings import check_values
+
 
 class OwnGroup:
-    """Show the options of a task, criterion or optimizer in a group of its own in `fairseq-train --help`."""
+    """A task, criterion or optimizer of ours: its options have a group of their own in `fairseq-train --help`, and
+    `check_options` refuses values that the fields of its dataclass do not allow.
+    """
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
         """Add the options of the dataclass, as fairseq's base class does."""
         group = parser.add_argument_group(f"options of roberta_plugin's {cls.__name__}")
         super().add_args(group)  # type: ignore[misc]
+
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """Refuse options that cannot work, as far as they are known before the model is built.
+
+        `cfg` may be the namespace of a whole command line, before a job is submitted.
+        """
+        dataclass = getattr(cls, "__dataclass", None)  # that it was registered with
+        if dataclass is not None:
+            check_values(cfg, dataclass)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 import types
 import typing
@@ -22,26 +23,35 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 BAGS = ("sbatch", "env")  # settings that hold names and values
 REQUIRED = dataclasses.MISSING
+MISSING = "???"  # fairseq's and omegaconf's mark of a field without a default
+_RULES = ("smallest", "largest", "above", "below", "goes_with", "excludes")  # of a field, checked by `check_values`
 _NULLS = ("", "~", "null", "Null", "NULL")
 _MANY = (tuple, Sequence)
 _KINDS = {int: "a whole number", float: "a number"}
 
 
 def setting(default: Any, help_text: str, **more: Any) -> Any:
-    """A field with a default (REQUIRED: none; dict: an empty one) and the help text that the command line shows.
+    """A field with a default (REQUIRED: none; dict: an empty one) and a help text, which ends with limits and default.
 
-    `more` may have `flag`, the option's name if it is not the field's (without dashes: a positional argument),
-    `choices`, the limits `smallest`, `largest` and `above` (itself excluded), which apply to each value of a tuple,
-    `default_text`, which the help shows for the default, `read`, a function that converts the option's texts instead
-    of the field's type, and argparse's `metavar`, `nargs`, `const` and `action`.
+    `more` may have `flag`, the option's name if it is not the field's (without dashes: a positional argument), what
+    `check_values` checks, `default_text`, which the help shows for the default, `read`, a function that converts the
+    option's texts instead of the field's type, and argparse's `metavar`, `nargs`, `const` and `action`. Checked are
+
+        choices             the values, if the type (a Literal, or fairseq's ChoiceEnum) does not say them
+        smallest, largest   limits, of each value of a tuple
+        above, below        limits that are themselves excluded
+        goes_with           field -> its values with which the option has a meaning (None among them: not given);
+                            no values: any that is given
+        excludes            fields that cannot be given together with this one
     """
+    metadata = {**more, "help": help_text + _help_end(default, more)}
     if default is dict:
-        return dataclasses.field(default_factory=dict, metadata={"help": help_text, **more})
-    return dataclasses.field(default=default, metadata={"help": help_text, **more})
+        return dataclasses.field(default_factory=dict, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class Checked:
-    """Base of settings that check their `choices` and limits when they are made."""
+    """Base of settings that are checked by `check_values` when they are made."""
 
     def __post_init__(self) -> None:
         """Refuse invalid values, naming the option."""
@@ -67,8 +77,8 @@ def add_options(parser: Any, kind: type[Any], *, skip: Collection[str] = (), opt
 def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any) -> Any:
     """Add the option of a field of type `hint` to a parser or group; returns argparse's action."""
     name, has = flag(item), item.metadata
-    kind, choices = _plain(hint), has.get("choices") or _choices_of(hint) or None
-    given = {"help": has["help"] + _default_text(item), **more}
+    kind, choices = _plain(hint), choices_of(item, hint) or None
+    given = {"help": has["help"], **more}
     if name.startswith("-"):
         given = {"dest": item.name, "required": not _has_default(item), **given}
     if kind is bool:
@@ -131,22 +141,63 @@ def is_null(value: Any) -> bool:
     return isinstance(value, str) and value in _NULLS
 
 
-def check_values(settings: Any) -> None:
-    """Check every field's `choices`, `smallest`, `largest` and `above`."""
-    hints = typing.get_type_hints(type(settings))
-    for item in dataclasses.fields(settings):
-        value, has = getattr(settings, item.name), item.metadata
-        least, most, above = has.get("smallest"), has.get("largest"), has.get("above")
-        choices = has.get("choices") or _choices_of(hints[item.name])
+def check_values(settings: Any, kind: type[Any] | None = None) -> None:
+    """Check all that the fields of a dataclass declare; see `setting`.
+
+    Args:
+        settings: the dataclass, or options of the dataclass `kind` in another form, as fairseq's Namespace or
+            DictConfig, which may lack some.
+        kind: the dataclass whose fields are checked, if `settings` is not one.
+
+    Raises:
+        ValueError: naming the option, its value and the remedy.
+    """
+    kind = kind or type(settings)
+    hints, items = typing.get_type_hints(kind), {item.name: item for item in dataclasses.fields(kind)}
+    for item in items.values():
+        has, choices = item.metadata, choices_of(item, hints[item.name])
+        if not choices and has.keys().isdisjoint(_RULES):
+            continue
+        value, right = _value_of(settings, item), limits_of(has)
         for one in () if value is None else value if isinstance(value, tuple) else (value,):
-            if choices and one not in choices:
-                raise ValueError(f"{flag(item)} must be {' or '.join(choices)}, got {one!r}.")
-            is_low = (least is not None and not one >= least) or (above is not None and not one > above)
-            if is_low or (most is not None and not one <= most):
-                right = f"{least} or more" if above is None else f"greater than {above}"
-                if most is not None:
-                    right = f"from {least:g} to {most:g}" if above is None else f"{right} and at most {most:g}"
+            if choices and str(one) not in choices:
+                raise ValueError(f"{flag(item)} must be {' or '.join(choices)}, got {str(one)!r}.")
+            if right and not _is_within(one, has):
                 raise ValueError(f"{flag(item)} must be {right}, got {one}.")
+        if not is_given(settings, item):
+            continue
+        for name, values in has.get("goes_with", {}).items():
+            other = _value_of(settings, items[name])
+            if not (other in values if values else is_given(settings, items[name])):
+                wanted = " ".join([flag(items[name]), " or ".join(each for each in values if each is not None)]).strip()
+                but = f", not with {other}" if values and is_given(settings, items[name]) else ""
+                raise ValueError(f"{flag(item)} goes with {wanted}{but}: give that, or leave {flag(item)} out.")
+        for name in has.get("excludes", ()):
+            if is_given(settings, items[name]):
+                raise ValueError(f"{flag(item)} and {flag(items[name])} exclude each other: leave one of them out.")
+
+
+def choices_of(item: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
+    """The values that an option of type `hint` may have; empty: any of its type."""
+    kind = _plain(hint)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):  # fairseq's ChoiceEnum
+        return tuple(str(member.value) for member in kind)
+    of_type = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+    return tuple(item.metadata.get("choices") or of_type)
+
+
+def limits_of(has: Mapping[str, Any]) -> str:
+    """The limits in a field's metadata, in words; empty if it has none."""
+    if "smallest" in has and "largest" in has:
+        return f"from {has['smallest']:g} to {has['largest']:g}"
+    words = {"smallest": "{:g} or more", "above": "greater than {:g}", "largest": "at most {:g}", "below": "below {:g}"}
+    return " and ".join(text.format(has[name]) for name, text in words.items() if name in has)
+
+
+def is_given(settings: Any, item: dataclasses.Field[Any]) -> bool:
+    """Whether an option has a value that is not its default."""
+    value = _value_of(settings, item)
+    return value is not None and value != _default_of(item)
 
 
 def check_names(values: Iterable[str], *, known: Iterable[str], where: str, hint: str = "") -> None:
@@ -189,12 +240,32 @@ def _has_default(item: dataclasses.Field[Any]) -> bool:
     return item.default is not dataclasses.MISSING or item.default_factory is not dataclasses.MISSING
 
 
-def _default_text(item: dataclasses.Field[Any]) -> str:
-    """The default, as the end of the option's help."""
-    text = item.metadata.get("default_text", item.default)
-    if text in (None, "", (), dataclasses.MISSING) or isinstance(text, bool):
-        return ""
-    return f" (default: {' '.join(map(str, text)) if isinstance(text, tuple) else text})"
+def _default_of(item: dataclasses.Field[Any]) -> Any:
+    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+
+
+def _value_of(settings: Any, item: dataclasses.Field[Any]) -> Any:
+    """The value of an option; its default where the options are those of an earlier version, which lack it."""
+    return getattr(settings, item.name, _default_of(item))
+
+
+def _is_within(value: Any, has: Mapping[str, Any]) -> bool:
+    """Whether a number is within the limits; nan and the infinities are within none."""
+    return bool(
+        value >= has.get("smallest", -math.inf)
+        and value <= has.get("largest", math.inf)
+        and value > has.get("above", -math.inf)
+        and value < has.get("below", math.inf)
+    )
+
+
+def _help_end(default: Any, has: Mapping[str, Any]) -> str:
+    """The end of an option's help: its limits and its default."""
+    parts, text = [limits_of(has)], has.get("default_text", default)
+    if text not in (None, "", (), dict, REQUIRED, MISSING) and not isinstance(text, bool):
+        parts.append(f"default: {' '.join(map(str, text)) if isinstance(text, tuple) else text}")
+    found = "; ".join(filter(None, parts))
+    return f" ({found})" if found else ""
 
 
 def _plain(hint: Any) -> Any:
@@ -202,12 +273,6 @@ def _plain(hint: Any) -> Any:
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return next(part for part in typing.get_args(hint) if part is not type(None))
     return hint
-
-
-def _choices_of(hint: Any) -> tuple[str, ...]:
-    """The values of a Literal."""
-    kind = _plain(hint)
-    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
 
 
 def _converted(option: str, hint: Any, value: Any, where: str) -> Any:

@@ -17,7 +17,7 @@ from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.settings import REQUIRED, add_options, from_arguments, setting
+from roberta_plugin.settings import REQUIRED, Checked, add_options, from_arguments, setting
 
 
 def _files(split: str) -> tuple[str, ...]:
@@ -26,7 +26,7 @@ def _files(split: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Splits:
+class Splits(Checked):
     """What to binarize, and where to."""
 
     train: tuple[str, ...] = _files("train")
@@ -40,6 +40,7 @@ class Splits:
         "instead of --train, --valid and --test: a folder with a folder for each corpus, such as a language, with "
         "train.txt, valid.txt, ...; each becomes a data-bin OUTPUT_DIR/NAME, all with one dictionary",
         metavar="DIR",
+        excludes=("train", "valid", "test", "split"),
     )
     tokenizer: Path = setting(REQUIRED, "folder of the tokenizer, from `roberta tokenizer train`")
     dictionary: Path | None = setting(
@@ -100,8 +101,6 @@ def corpora_of(inputs: Splits) -> dict[str, dict[str, list[str]]]:
     """Files by corpus and split; the name of a single corpus is empty."""
     if inputs.corpora is None:
         return {"": splits_of(inputs)}
-    if inputs.train or inputs.valid or inputs.test or inputs.split:
-        raise ValueError("--corpora finds the files of all splits: leave out --train, --valid, --test and --split.")
     if inputs.output_dir.resolve().is_relative_to(inputs.corpora.resolve()):
         raise ValueError(
             f"--output-dir {inputs.output_dir} lies in --corpora {inputs.corpora}, where each folder is a corpus of "

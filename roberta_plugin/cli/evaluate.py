@@ -17,21 +17,17 @@ class CollectSettings(Checked):
 
     results: tuple[Path, ...] = setting((), "folders to collect evaluations from", nargs="+")
     submission: Path | None = setting(
-        None, "with --results: write the leaderboard's submission from the predictions", metavar="ZIP"
+        None,
+        "with --results: write the leaderboard's submission from the predictions",
+        metavar="ZIP",
+        goes_with={"results": ()},
     )
     leaderboard: Literal["glue", "superglue"] | None = setting(
-        None, "with --submission: whose submission it is", default_text="glue"
+        None, "with --submission: whose submission it is", default_text="glue", goes_with={"submission": ()}
     )
-    allow_incomplete: bool = setting(False, "with --submission: write the zip even if tasks or rows are missing")
-
-    def __post_init__(self) -> None:
-        """Refuse options that have no effect."""
-        super().__post_init__()
-        given = {"--leaderboard": self.leaderboard, "--allow-incomplete": self.allow_incomplete}
-        for option in [name for name, value in given.items() if value and not self.submission]:
-            raise ValueError(f"{option} goes with --results and --submission: name the zip file to write.")
-        if self.submission and not self.results:
-            raise ValueError("--submission goes with --results: name the folders that hold the predictions.")
+    allow_incomplete: bool = setting(
+        False, "with --submission: write the zip even if tasks or rows are missing", goes_with={"submission": ()}
+    )
 
 
 def define(parser: argparse.ArgumentParser) -> None:

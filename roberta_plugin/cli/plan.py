@@ -46,6 +46,7 @@ class PlanSettings(Checked):
         metavar="MINUTES",
         smallest=0,
         default_text=f"{Failures.restart_s / 60:g}",
+        goes_with={"failures_per_day": ()},
     )
     json: Path | None = setting(None, "also write the plan to this file")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from roberta_plugin import __version__
 from roberta_plugin.files import hidden_folder, replace_folder
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.settings import REQUIRED, check_values, setting
+from roberta_plugin.settings import REQUIRED, Checked, setting
 
 if TYPE_CHECKING:
     from roberta_plugin.conversion.portable import PortableModel
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 Format = Literal["huggingface", "fairseq", "onnx", "peft", "sentence-transformers"]
 Layout = Literal["today", "2019"]
 RECORD = "conversion.json"
+_FAIRSEQ = {"to": ("fairseq",)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportSettings:
+class ExportSettings(Checked):
     """Settings of `export_model`."""
 
     checkpoint: Path = setting(
@@ -43,25 +44,18 @@ class ExportSettings:
     labels: tuple[str, ...] | None = setting(
         None, "names of the classes, if the checkpoint has none", nargs="+", metavar="NAME"
     )
-    layout: Layout = setting("today", "fairseq: parameter names of today or of 2019")
-    half: bool = setting(False, "fairseq: store 16-bit numbers, as the released models do")
+    layout: Layout = setting("today", "fairseq: parameter names of today or of 2019", goes_with=_FAIRSEQ)
+    half: bool = setting(False, "fairseq: store 16-bit numbers, as the released models do", goes_with=_FAIRSEQ)
     int8_sample: Path | None = setting(
         None,
         "onnx: also write a model with 8-bit weights, and measure the difference on the lines of this text file",
         flag="--int8",
         metavar="TEXT",
+        goes_with={"to": ("onnx",)},
     )
     license: str = setting("other", "licence for the model card, such as mit")
     max_shard_bytes: int = 5 * 10**9  # as transformers cuts them
     """Most bytes of one file of weights (huggingface)."""
-
-    def __post_init__(self) -> None:
-        """Refuse options of another format."""
-        given = {"--layout 2019": self.layout != "today", "--half": self.half, "--int8": self.int8_sample is not None}
-        for name, is_given in given.items():
-            format_ = "onnx" if name == "--int8" else "fairseq"
-            if is_given and self.to != format_:
-                raise ValueError(f"{name} goes with --to {format_}, not {self.to}: leave it out.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +101,6 @@ def export_model(settings: ExportSettings) -> Converted:
     from roberta_plugin.finetuning import identity
 
     check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
-    check_values(settings)
     model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
     notes = [
         *model.notes,

@@ -23,8 +23,9 @@ class LabelsConfig(FairseqDataclass):
 
     label_smoothing: float = setting(
         0.0,
-        "share of the target, from 0 to 1, that is spread evenly over all labels, in training; the loss of "
-        "a validation is without",
+        "share of the target that is spread evenly over all labels, in training; the loss of a validation is without",
+        smallest=0,
+        largest=1,
     )
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 
@@ -53,12 +54,10 @@ class FineTuningCriterion(SummedCriterion):
         """Make the criterion of a task.
 
         Raises:
-            ValueError: if `label_smoothing` is no share, or the task's kind has no labels to smooth.
+            ValueError: if the task's kind has no labels to smooth.
         """
         super().__init__(task)
         self.task, self.label_smoothing, self.chosen = task, label_smoothing, best_checkpoint_metric
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"--label-smoothing must be from 0 to 1, got {label_smoothing}.")
         if label_smoothing:
             task.kind.check_smoothing()
 
@@ -69,13 +68,14 @@ class FineTuningCriterion(SummedCriterion):
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        """Build it for the task of its name, and refuse others."""
+        """Build it for the task of its name, and refuse others; its options are checked."""
         name = getattr(task, "name", None) or getattr(task.cfg, "_name", None) or type(task).__name__
         if name != cls.name:
             raise ValueError(
                 f"--criterion {cls.name} goes with --task {cls.name} and a folder of `roberta prepare`, not with "
                 f"--task {name}."
             )
+        cls.check_options(cfg)
         return super().build_criterion(cfg, task)
 
     def log_chosen(self, logging_outputs: Sequence[Mapping[str, Any]]) -> None:

@@ -38,8 +38,10 @@ _METRIC, _FINISHED = "metric_", "num_finished"  # in the log of a validation
 class RobertaEmbeddingCriterionConfig(FairseqDataclass):
     """Options of the losses, each of its own."""
 
-    scale: float = setting(20.0, "in-batch negatives: factor of cosines, the inverse of the temperature")
-    triplet_margin: float = setting(5.0, "triplets: how much farther the wrong text should be than the right one")
+    scale: float = setting(20.0, "in-batch negatives: factor of cosines, the inverse of the temperature", above=0)
+    triplet_margin: float = setting(
+        5.0, "triplets: how much farther the wrong text should be than the right one", above=0
+    )
     distance_metric: ChoiceEnum(["euclidean", "cosine", "manhattan"]) = setting(  # type: ignore[valid-type]
         "euclidean", "triplets: what is compared with the margin"
     )
@@ -55,9 +57,6 @@ class RobertaEmbeddingCriterion(FineTuningCriterion):
         self, task: Any, scale: float = 20.0, triplet_margin: float = 5.0, distance_metric: str = "euclidean"
     ) -> None:
         super().__init__(task)
-        for option, value in (("--scale", scale), ("--triplet-margin", triplet_margin)):
-            if not value > 0:
-                raise ValueError(f"{option} must be greater than 0, got {value:g}.")
         self.scale, self.triplet_margin, self.distance_metric = scale, triplet_margin, str(distance_metric)
 
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, dict[str, Any]]:

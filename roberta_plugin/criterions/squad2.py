@@ -37,7 +37,7 @@ _SCORE, _EXACT, _F1, _ANSWERABLE, _QUESTION, _HAS_ANSWER, _IS_GIVEN = range(7)  
 class Squad2CriterionConfig(FairseqDataclass):
     """Options of the criterion."""
 
-    max_answer_length: int = setting(MAX_ANSWER_LENGTH, "most tokens of an answer, in validation")
+    max_answer_length: int = setting(MAX_ANSWER_LENGTH, "most tokens of an answer, in validation", smallest=1)
 
 
 @register_criterion("squad2", dataclass=Squad2CriterionConfig)
@@ -49,18 +49,6 @@ class Squad2Criterion(FineTuningCriterion):
     def __init__(self, task: Any, max_answer_length: int) -> None:
         super().__init__(task)
         self.max_answer_length = max_answer_length
-
-    @classmethod
-    def check_options(cls, cfg: Any) -> None:
-        """Refuse options that cannot work."""
-        if cfg.max_answer_length < 1:
-            raise ValueError(f"--max-answer-length must be 1 or more, got {cfg.max_answer_length}.")
-
-    @classmethod
-    def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        """Build it for the task of its name, and refuse others."""
-        cls.check_options(cfg)
-        return super().build_criterion(cfg, task)
 
     def loss(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, int, dict[str, Any]]:
         """Return (loss in nats, number of windows, sums to log); the columns are those of `kinds/passages.py`."""

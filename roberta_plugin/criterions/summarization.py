@@ -31,8 +31,12 @@ _COUNTS = ("num_both", "num_chosen", "num_right")
 class SummarizationCriterionConfig(FairseqDataclass):
     """Options of the criterion, for the ROUGE of a validation."""
 
-    num_sentences: int = setting(NUM_SENTENCES, "sentences of a summary whose ROUGE is logged in validation")
-    length_share: float = setting(0.0, "instead of a number of sentences: share of the document's words; 0: not used")
+    num_sentences: int = setting(
+        NUM_SENTENCES, "sentences of a summary whose ROUGE is logged in validation", smallest=1
+    )
+    length_share: float = setting(
+        0.0, "instead of a number of sentences: share of the document's words; 0: not used", smallest=0, largest=1
+    )
 
 
 @register_criterion("roberta_summarization", dataclass=SummarizationCriterionConfig)

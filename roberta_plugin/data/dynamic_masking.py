@@ -64,24 +64,12 @@ class MaskingRecipe:
         return self.multiple_length > 1 or self.stdev > 0
 
     def check(self) -> None:
-        """Refuse values that cannot work."""
-        if not 0.0 < self.mask_prob < 1.0:
-            raise ValueError(f"--mask-prob must lie between 0 and 1, got {self.mask_prob}.")
-        for option in ("leave_unmasked_prob", "random_token_prob"):
-            value = getattr(self, option)
-            if not 0.0 <= value <= 1.0:
-                raise ValueError(f"--{option.replace('_', '-')} must lie between 0 and 1, got {value}.")
+        """Refuse shares that add up to more than 1; the limits of each are those of the task's options."""
         if self.leave_unmasked_prob + self.random_token_prob > 1.0:
             raise ValueError(
                 f"--leave-unmasked-prob ({self.leave_unmasked_prob}) and --random-token-prob "
                 f"({self.random_token_prob}) add up to more than 1: lower one of them."
             )
-        if self.multiple_length < 1:
-            raise ValueError(f"--mask-multiple-length must be 1 or more, got {self.multiple_length}.")
-        if not 0.0 <= self.stdev < np.inf:
-            raise ValueError(f"--mask-stdev must be 0 or more, got {self.stdev}.")
-        if self.num_static_masks < 0:
-            raise ValueError(f"--num-static-masks must be 0 (dynamic) or more, got {self.num_static_masks}.")
 
 
 class Masked(NamedTuple):

@@ -93,10 +93,8 @@ def blocks_to_take(
     sqrt(90) : sqrt(10) = 3 : 1 -> [75, 25].
 
     Raises:
-        ValueError: for an `alpha` outside 0 to 1, or a corpus without blocks.
+        ValueError: for a corpus without blocks.
     """
-    if not 0.0 <= alpha <= 1.0:
-        raise ValueError(f"--corpus-alpha must lie between 0 and 1, got {alpha}.")
     if min(num_blocks) < 1:
         raise ValueError(f"Corpus {int(np.argmin(num_blocks)) + 1} of {len(num_blocks)} has no blocks: leave it out.")
     if weights is None and alpha == 1.0:

@@ -30,13 +30,14 @@ class ReportedRuns(RunSettings):
     """Settings that sweeps and studies share."""
 
     gpus_per_run: int = setting(
-        0, "GPUs of its own for each run on this machine; 0: every run sees all GPUs", smallest=0
+        0,
+        "GPUs of its own for each run on this machine, 0: every run sees all GPUs; with --slurm, gpus_per_node says it",
+        smallest=0,
     )
     slurm: Mapping[str, str] | None = setting(
         None,
-        "submit the runs as a job array instead of training here (a study waits for them). Settings given here win "
-        "over the file's section slurm and have the same names: time=8:00:00 partition=gpu gpus_per_node=8 "
-        "sbatch.OPTION=VALUE env.NAME",
+        "submit the runs as a job array, for which a study waits. These settings win over the file's section slurm: "
+        "time=8:00:00 partition=gpu gpus_per_node=8 sbatch.OPTION=VALUE env.NAME",
         nargs="*",
         metavar="NAME=VALUE",
     )
@@ -50,7 +51,7 @@ class SweepSettings(ReportedRuns):
     grid: Path = setting(REQUIRED, "grid file (YAML)", flag="grid")
     job_name: str | None = None
     """The name in squeue; None: the name of `output_dir`."""
-    wait: bool = setting(False, "with --slurm: wait until the runs have left the queue")
+    wait: bool = setting(False, "with --slurm: wait until the runs have left the queue", goes_with={"slurm": ()})
     code: Path | None = None
     """The runs use the code in this folder's .snapshots; None: `output_dir`."""
     renew_code: bool = setting(
@@ -67,10 +68,8 @@ class SweepSettings(ReportedRuns):
     dry_run: bool = setting(False, "check the options and data of all runs, show their commands, write nothing")
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Check the values; a study leaves out by itself what does not go with `slurm`."""
         super().__post_init__()
-        if self.wait and self.slurm is None:
-            raise ValueError("--wait goes with --slurm: runs on this machine are waited for anyway.")
         if self.slurm is not None and (self.gpus_per_run or self.retries):
             raise ValueError(
                 "--gpus-per-run and --retries are for runs on this machine. With --slurm write gpus_per_node under "
@@ -85,7 +84,9 @@ class StudySettings(ReportedRuns):
     study: Path = setting(REQUIRED, "study file (YAML)", flag="study")
     output_dir: Path = setting(None, "where everything is written (runs/NAME of the file)")
     redo_changed: bool = setting(
-        False, "if the file has changed: delete the results of what has changed, and make them again"
+        False,
+        "if the file has changed: delete the results of what has changed, and make them again",
+        excludes=("report_only",),
     )
     device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
     dry_run: bool = setting(False, "check everything and print the plan: runs, updates, tokens, FLOPs; write nothing")
@@ -95,12 +96,10 @@ class StudySettings(ReportedRuns):
         if self.output_dir is None:
             object.__setattr__(self, "output_dir", Path("runs") / self.study.stem)
         super().__post_init__()
-        if self.report_only and self.redo_changed:
-            raise ValueError("--report-only changes nothing: leave out --redo-changed.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings:
+class EvaluateSettings(Checked):
     """Settings of `roberta evaluate`."""
 
     data: Path = setting(REQUIRED, "prepared folder")
@@ -116,7 +115,7 @@ class EvaluateSettings:
     )
     options: TaskOptions | None = None
     """Options of the scoring (`finetuning/options.py`); None: the paper's values."""
-    max_tokens: int = setting(16384, "most positions of a batch, padding included")
+    max_tokens: int = setting(16384, "most positions of a batch, padding included", smallest=1)
     device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
     precision: Precision = setting("fp32", "of products: bf16 and int8 are faster where the processor has them")
     show_progress: bool = setting(False, "show no progress bar", flag="--no-progress", action="store_false")
@@ -172,8 +171,9 @@ class FinetuneSettings(RunSettings, DataSettings):
     )
     label_smoothing: float | None = setting(
         None,
-        "share of the target, from 0 to 1, that is spread evenly over all labels in training (0); for classification, "
-        "multiple choice and tagging",
+        "share of the target that is spread evenly over all labels in training; for classification, multiple choice "
+        "and tagging",
+        default_text=0,
         smallest=0.0,
         largest=1.0,
         metavar="SHARE",
@@ -185,10 +185,8 @@ class FinetuneSettings(RunSettings, DataSettings):
     )
     keep: Keep = setting(
         "best",
-        "checkpoints of finished runs that are kept: `best`, the weights of each cell's best run, once the raw outputs "
-        "of every run are stored (4 bytes per parameter); `weights`, those of every run; `all`, the best and the last "
-        "checkpoint with the optimizer's state (24 bytes per parameter and run). Unfinished runs keep all they need to "
-        "resume",
+        "checkpoints of finished runs to keep: `best`, the weights of each cell's best run; `weights`, those of every "
+        "run; `all`, the best and the last with the optimizer's state",
     )
     slurm: Resources | None = setting(
         None,
@@ -204,6 +202,7 @@ class FinetuneSettings(RunSettings, DataSettings):
         "set; then mean and spread of the metrics",
         metavar="K",
         smallest=2,
+        excludes=("data",),
     )
     device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
     grid_only: bool = setting(False, "write the grid file for `roberta sweep`, and stop")
@@ -230,8 +229,6 @@ class FinetuneSettings(RunSettings, DataSettings):
             raise ValueError(f"--folds goes with custom: {self.task} has an official development set.")
         if options.valid or options.fold:
             raise ValueError("--folds cuts the development sets from --train: leave --valid and --fold out.")
-        if self.data is not None:
-            raise ValueError("--folds prepares one folder for each fold: leave --data out, and give --train.")
 
     @property
     def job_name(self) -> str:

@@ -11,6 +11,7 @@ with the value it was prepared with.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -75,18 +76,22 @@ class XnliOptions(TaskOptions):
 class SquadOptions(FileOptions):
     """Options of squad1 and squad2."""
 
-    question_length: int | None = option("tokens of a question; longer ones are cut (64)", smallest=1)
+    question_length: int | None = option("tokens of a question; longer ones are cut", default_text=64, smallest=1)
     doc_stride: int | None = option(
-        "tokens of the passage between the starts of two windows (128, or half the room for the passage)", smallest=1
+        "tokens of the passage between the starts of two windows",
+        default_text="128, or half the room for the passage",
+        smallest=1,
     )
     strict: bool = option(
         "refuse answers that are not at their answer_start, instead of looking for them", default=False
     )
-    n_best: int | None = option("candidate answers written for each question (20)", stage="score", smallest=1)
-    max_answer_length: int | None = option("most tokens of an answer (30)", stage="score", smallest=1)
+    n_best: int | None = option(
+        "candidate answers written for each question", default_text=20, stage="score", smallest=1
+    )
+    max_answer_length: int | None = option("most tokens of an answer", default_text=30, stage="score", smallest=1)
     null_threshold: float | None = option(
-        "probability of no answer, from 0 to 1, above which a question is left unanswered (default: the threshold "
-        "with the best F1 on the development set)",
+        "probability of no answer above which a question is left unanswered",
+        default_text="the threshold with the best F1 on the development set",
         stage="score",
         smallest=0.0,
         largest=1.0,
@@ -100,7 +105,7 @@ class RaceOptions(TaskOptions):
     """Options of race and multiple_choice."""
 
     question_length: int | None = option(
-        "tokens of question and option together; longer ones are cut (128)", smallest=1
+        "tokens of question and option together; longer ones are cut", default_text=128, smallest=1
     )
     order: str | None = option(
         "which text comes first in the model's input (passage); checkpoints of fairseq's sentence_ranking need "
@@ -114,7 +119,7 @@ class TaggingOptions(FileOptions):
     """Options of conll2003, wnut17 and tagging."""
 
     doc_stride: int | None = option(
-        "tokens between the starts of two windows of a text that does not fit into one (128)", smallest=1
+        "tokens between the starts of two windows of a text that does not fit into one", default_text=128, smallest=1
     )
     label_pieces: str | None = option(
         "which tokens of a word learn its tag (first); the first one also gives the prediction",
@@ -159,13 +164,14 @@ class SuperGlueOptions(TaskOptions):
 class SummariesOptions(FileOptions):
     """Options of summaries and cnn_dailymail."""
 
-    sentence_length: int | None = option("tokens of a sentence; longer ones are cut (200)", smallest=1)
+    sentence_length: int | None = option("tokens of a sentence; longer ones are cut", default_text=200, smallest=1)
     doc_stride: int | None = option(
-        "tokens between the starts of two windows of a document that does not fit into one (half of --max-length)",
+        "tokens between the starts of two windows of a document that does not fit into one",
+        default_text="half of --max-length",
         smallest=1,
     )
     oracle_sentences: int | None = option(
-        "most sentences of a document that are labelled as its summary (3)", smallest=1
+        "most sentences of a document that are labelled as its summary", default_text=3, smallest=1
     )
     id_field: str | None = option(
         "column of the id (id; without one, the number of the line)", metavar="FIELD", tasks=("summaries",)
@@ -181,17 +187,19 @@ class SummariesOptions(FileOptions):
     )
     valid: str | None = option("file of the development set", metavar="FILE", tasks=("summaries",))
     test: str | None = option("file of the test set", metavar="FILE", tasks=("summaries",))
-    num_sentences: int | None = option("sentences of a summary (3)", stage="score", smallest=1)
+    num_sentences: int | None = option("sentences of a summary", default_text=3, stage="score", smallest=1)
     length_share: float | None = option(
-        "instead of a number of sentences: the share of the document's words, from 0 to 1, that a summary has at least",
+        "instead of a number of sentences: the share of the document's words that a summary has at least",
         stage="score",
+        excludes=("num_sentences",),
         smallest=0.0,
         largest=1.0,
         metavar="SHARE",
     )
     min_probability: float | None = option(
-        "instead of a number of sentences: choose those with this probability or more, from 0 to 1",
+        "instead of a number of sentences: choose those with this probability or more",
         stage="score",
+        excludes=("num_sentences", "length_share"),
         smallest=0.0,
         largest=1.0,
         metavar="P",
@@ -200,26 +208,26 @@ class SummariesOptions(FileOptions):
         "also choose sentences that share three words in a row with one chosen before", stage="score", default=False
     )
 
-    def __post_init__(self) -> None:
-        """Check the values, and that at most one option says how many sentences are chosen."""
-        super().__post_init__()
-        given = [
-            name for name in ("num_sentences", "length_share", "min_probability") if getattr(self, name) is not None
-        ]
-        if len(given) > 1:
-            flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise ValueError(f"{flags} both say how many sentences are chosen: give one of them.")
-
 
 # Kinds of own data, as --kind names them; `pair` is a classification of two texts.
 OWN_KINDS = (*(name.replace("_", "-") for name in OWN), "pair")
+
+
+def of_kinds(*kinds: str) -> Mapping[str, tuple[str | None, ...]]:
+    """What an option goes with, if it is one of these kinds; where --kind is not given, a prepared folder says it."""
+    return {"kind": (*kinds, None)}
+
+
+_LABELS = of_kinds("classification", "pair")
+_WINDOWS = {"long_texts": ("windows",)}
+_EMBEDDING = of_kinds("embedding")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CustomOptions(FileOptions):
     """Options of custom: tables of your own."""
 
-    kind: str | None = option("what is learned (classification)", choices=OWN_KINDS)
+    kind: str | None = option("what is learned", default_text="classification", choices=OWN_KINDS)
     train: str | None = option(
         "table to train on: .csv, .tsv, .jsonl or .parquet, also .gz, .zst, .xz, .bz2 (tagging: .jsonl, .parquet, or "
         "CoNLL columns); relative to --raw, if given",
@@ -233,88 +241,135 @@ class CustomOptions(FileOptions):
     text_pair_column: str | None = option(
         "column of a second text; with multiple-choice and question-answering, of the question; with embedding, of the "
         "text that is near",
+        goes_with=of_kinds(*(kind for kind in OWN_KINDS if kind != "tagging")),
         metavar="COLUMN",
     )
     label_column: tuple[str, ...] | None = option(
-        "column of the label or number (label); with multi-label, of a list of labels, or one column of 0 and 1 for "
-        "each label; with question-answering, of the answer (answer); with tagging, of the tags (tags); with "
-        "embedding, of a pair's score",
+        "column of the label or number; multi-label: of a list of labels, or a column of 0 and 1 for each label; "
+        "embedding: of a pair's score",
+        default_text="label; question-answering: answer; tagging: tags",
         metavar="COLUMN",
         nargs="+",
     )
     choices_columns: tuple[str, ...] | None = option(
-        "multiple-choice: columns of the options, or one column of lists (options)", metavar="COLUMN", nargs="+"
+        "multiple-choice: columns of the options, or one column of lists",
+        default_text="options",
+        goes_with=of_kinds("multiple-choice"),
+        metavar="COLUMN",
+        nargs="+",
     )
     negative_column: tuple[str, ...] | None = option(
-        "embedding: columns of texts that are wrong for the text of --text-column", metavar="COLUMN", nargs="+"
+        "embedding: columns of texts that are wrong for the text of --text-column",
+        goes_with=_EMBEDDING,
+        metavar="COLUMN",
+        nargs="+",
     )
     embedding_loss: str | None = option(
-        "embedding: what is learned (simcse from texts, multiple-negatives-ranking from pairs and wrong texts, "
-        "cosine-similarity from pairs with a --label-column)",
+        "embedding: what is learned",
+        default_text="simcse from texts, multiple-negatives-ranking from pairs and wrong texts, cosine-similarity from "
+        "pairs with a --label-column",
+        goes_with=_EMBEDDING,
         choices=("multiple-negatives-ranking", "triplet", "cosine-similarity", "simcse"),
     )
     score_range: tuple[float, ...] | None = option(
-        "embedding: lowest and highest score of --label-column (0 1)", metavar="NUMBER", nargs=2
+        "embedding: lowest and highest score of --label-column",
+        default_text="0 1",
+        goes_with=_EMBEDDING,
+        metavar="NUMBER",
+        nargs=2,
     )
     pooling: str | None = option(
-        "embedding: the mean of all tokens, the features of <s>, or the largest values (mean)",
+        "embedding: the mean of all tokens, the features of <s>, or the largest values",
+        default_text="mean",
+        goes_with=_EMBEDDING,
         choices=("mean", "first", "max"),
     )
-    normalize: bool = option("embedding: give vectors the length 1", default=False)
+    normalize: bool = option("embedding: give vectors the length 1", default=False, goes_with=_EMBEDDING)
     id_column: str | None = option(
         "column of the ids in the prediction files (default: the line number)", metavar="COLUMN"
     )
     group_column: str | None = option(
-        "column of groups that stay together in training or development set, such as a "
-        "person or document (default: the text; of pairs, the text that most rows share, if there is one)",
+        "column of groups, such as a person or document, whose rows are all in the training or all in the development "
+        "set",
+        default_text="the text; of pairs, the text that most rows share",
+        excludes=("valid",),
         metavar="COLUMN",
     )
     labels: tuple[str, ...] | None = option(
-        "the labels in the order of their numbers (default: those found, sorted)", metavar="LABEL", nargs="+"
+        "the labels in the order of their numbers",
+        default_text="those found, sorted",
+        goes_with=of_kinds("classification", "pair", "multi-label", "multiple-choice", "tagging"),
+        metavar="LABEL",
+        nargs="+",
     )
     positive_label: str | None = option(
-        "classification: of two labels, the one that f1, average_precision and thresholds are of (the second)",
+        "classification: of two labels, the one that f1, average_precision and thresholds are of",
+        default_text="the second",
+        goes_with=_LABELS,
         metavar="LABEL",
     )
-    delimiter: str | None = option("separator of the columns of .csv, such as ';' (a comma)", metavar="CHARACTER")
-    label_separator: str | None = option("multi-label: separator of the labels of a row (a comma)", metavar="TEXT")
+    delimiter: str | None = option(
+        "separator of the columns of .csv, such as ';'", default_text="a comma", metavar="CHARACTER"
+    )
+    label_separator: str | None = option(
+        "multi-label: separator of the labels of a row",
+        default_text="a comma",
+        goes_with=of_kinds("multi-label"),
+        metavar="TEXT",
+    )
     valid_share: float | None = option(
-        "without --valid: share of the texts of each label in --train that is cut off as development set, by a hash of "
-        "the text (0.1); with --fold or --folds: of the other parts, which then chooses all, and the fold only judges",
+        "share of the texts of each label in --train that is the development set, by a hash of the text; with a fold, "
+        "it chooses, and the fold judges",
+        default_text="0.1, with a fold 0",
+        excludes=("valid",),
         smallest=0.001,
         largest=0.999,
         metavar="SHARE",
     )
     fold: str | None = option(
         "part K of N of the texts of --train is the development set; `roberta finetune --folds` prepares all",
+        excludes=("valid",),
         metavar="K/N",
     )
     class_weights: tuple[str, ...] | None = option(
-        "weights of the labels in the loss: none, balanced (inversely proportional to their frequency), LABEL=WEIGHT "
-        "for some labels (the others have 1), or a table with the columns label and weight (none)",
+        "weights of the labels in the loss: none, balanced (inverse to their frequency), LABEL=WEIGHT for some labels "
+        "(the others have 1), or a table with the columns label and weight",
+        default_text="none",
         metavar="WEIGHTS",
         nargs="+",
     )
     long_texts: str | None = option(
-        "classification, pair, multi-label, regression: what is read of a text that is longer than --max-length: its "
-        "head, its tail, head+tail, or all of it in windows whose features are pooled (head)",
+        "what is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
+        "features are pooled",
+        default_text="head",
+        goes_with=of_kinds("classification", "pair", "multi-label", "regression"),
         choices=LONG_TEXTS,
     )
     window_stride: int | None = option(
-        "--long-texts windows: most tokens between the starts of two windows (as many as a window has: no overlap)",
+        "--long-texts windows: most tokens between the starts of two windows",
+        default_text="as many as a window has: no overlap",
+        goes_with=_WINDOWS,
         smallest=1,
     )
     max_windows: int | None = option(
-        "--long-texts windows: most windows of a text in training, evenly spread; else all are read (8)", smallest=1
+        "--long-texts windows: most windows of a text in training, evenly spread; else all are read",
+        default_text=8,
+        goes_with=_WINDOWS,
+        smallest=1,
     )
     window_pooling: str | None = option(
-        "--long-texts windows: mean or maximum of their features (mean)", choices=POOLINGS
+        "--long-texts windows: mean or maximum of their features",
+        default_text="mean",
+        goes_with=_WINDOWS,
+        choices=POOLINGS,
     )
     threshold: float | None = option(
-        "multi-label: probability from 0 to 1 from which a label is predicted; question-answering: probability of no "
-        "answer above which none is given (default: the threshold with the best F1 on the development set); "
-        "classification: of two labels, probability from which --positive-label is predicted (the more probable)",
+        "probability from which a label is predicted (of two, --positive-label); of no answer, above which a question "
+        "has none",
+        default_text="the best by F1 on the development set; of two labels 0.5",
         stage="score",
+        goes_with=of_kinds("classification", "pair", "multi-label", "question-answering"),
+        excludes=("tune_threshold",),
         smallest=0.0,
         largest=1.0,
         metavar="P",
@@ -323,20 +378,27 @@ class CustomOptions(FileOptions):
         "classification: instead of --threshold, the one with the best value of this metric on the development set; f1 "
         "is that of --positive-label",
         stage="score",
+        goes_with=_LABELS,
         choices=("f1", "macro_f1", "mcc", "accuracy", "acc_and_f1"),
     )
     calibrate: bool = option(
         "classification: divide the logits by the temperature with the smallest loss on the development set, in "
         "predictions too",
         stage="score",
+        goes_with=_LABELS,
         default=False,
     )
     temperature: float | None = option(
-        "classification: divide the logits by this number", stage="score", above=0.0, metavar="T"
+        "classification: divide the logits by this number",
+        stage="score",
+        goes_with=_LABELS,
+        excludes=("calibrate",),
+        above=0.0,
+        metavar="T",
     )
 
     def __post_init__(self) -> None:
-        """Check the values, and which of them go together.
+        """Check the values.
 
         Values may be those that a prepared folder records: lists instead of tuples, and multi_label for multi-label.
         """
@@ -350,32 +412,8 @@ class CustomOptions(FileOptions):
             object.__setattr__(self, "kind", self.kind.replace("_", "-"))
         super().__post_init__()
         kind = self.kind or "classification"
-        of_kinds = {
-            **dict.fromkeys(
-                ("negative_column", "embedding_loss", "score_range", "pooling", "normalize"), ("embedding",)
-            ),
-            "choices_columns": ("multiple-choice",),
-            "label_separator": ("multi-label",),
-            "threshold": ("classification", "pair", "multi-label", "question-answering"),
-            "positive_label": ("classification", "pair"),
-            **dict.fromkeys(("tune_threshold", "calibrate", "temperature"), ("classification", "pair")),
-            "labels": ("classification", "pair", "multi-label", "multiple-choice", "tagging"),
-            "long_texts": ("classification", "pair", "multi-label", "regression"),
-        }
-        for name, kinds in of_kinds.items():
-            if self.kind is not None and getattr(self, name) not in (None, False) and kind not in kinds:
-                raise ValueError(f"--{name.replace('_', '-')} goes with --kind {' or '.join(kinds)}, not {kind}.")
         if self.class_weights not in (None, ("none",)) and kind not in ("classification", "pair", "multi-label"):
-            raise ValueError(f"--class-weights goes with labels, and --kind {kind} has none of its own.")
-        for name in ("window_stride", "max_windows", "window_pooling"):
-            if getattr(self, name) is not None and self.long_texts != "windows":
-                raise ValueError(f"--{name.replace('_', '-')} goes with --long-texts windows.")
-        for given, found in (("threshold", "tune_threshold"), ("temperature", "calibrate")):
-            if getattr(self, given) is not None and getattr(self, found):
-                names = f"--{given} and --{found.replace('_', '-')}"
-                raise ValueError(f"{names} both say what the {given} is: give one of them.")
-        if kind == "tagging" and self.text_pair_column is not None:
-            raise ValueError("--text-pair-column: --kind tagging has no second text. Leave it out.")
+            raise ValueError(f"--class-weights goes with labels, and --kind {kind} has none of its own: leave it out.")
         if kind == "pair" and self.text_pair_column is None:
             raise ValueError("--kind pair needs --text-pair-column: the column of the second text.")
         if self.delimiter is not None and len(self.delimiter) != 1:
@@ -393,15 +431,6 @@ class CustomOptions(FileOptions):
                 raise ValueError(f"--{name.replace('_', '-')} {' '.join(values)}: one of them occurs twice.")
         if self.fold is not None:
             self.part()
-        if self.group_column is not None and self.valid is not None:
-            raise ValueError(
-                "--group-column says how --train is cut, and --valid that it is not. Leave one of them out."
-            )
-        for name in ("valid_share", "fold"):
-            if self.valid is not None and getattr(self, name) is not None:
-                raise ValueError(
-                    f"--valid and --{name.replace('_', '-')} both say what the development set is: give one of them."
-                )
 
     def part(self) -> tuple[int, int]:
         """Which part is the development set, and of how many.

@@ -31,11 +31,11 @@ from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, checked_op
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.settings import REQUIRED, check_values, setting
+from roberta_plugin.settings import REQUIRED, Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSettings:
+class DataSettings(Checked):
     """Which task's data, made from what; `roberta prepare` and `roberta finetune` have these options."""
 
     task: str = setting(REQUIRED, f"one of {', '.join(TASKS)}", flag="task", metavar="TASK", choices=TASKS)
@@ -43,8 +43,8 @@ class DataSettings:
     tokenizer: Path | None = setting(None, "folder with the tokenizer's files and dict.txt")
     max_length: int | None = setting(
         None,
-        f"most tokens of a sequence; longer texts are cut, and counted ({MAX_LENGTH}; in `roberta "
-        "finetune` the model's length, if that is less)",
+        "most tokens of a sequence; longer texts are cut, and counted",
+        default_text=f"{MAX_LENGTH}; in `roberta finetune` the model's length, if that is less",
         smallest=SMALLEST_LENGTH,
     )
     options: TaskOptions | None = None
@@ -60,7 +60,7 @@ class DataSettings:
         object.__setattr__(self, "options", options)
         if self.raw is None and isinstance(options, CustomOptions) and options.files:
             object.__setattr__(self, "raw", Path())
-        check_values(self)
+        super().__post_init__()
 
     @property
     def task_options(self) -> TaskOptions:

@@ -61,10 +61,6 @@ class Summary(Kind):
         if "sentence_length" in known:
             known["sentence_length"] = max(1, min(known["sentence_length"], self.max_length - NUM_SPECIALS))
         options = self.options
-        if options.num_sentences is not None and options.length_share is not None:
-            raise ValueError(
-                "--num-sentences and --length-share both say how many sentences are chosen: give one of them."
-            )
         self.length = Length(options.num_sentences, options.length_share, None, options.no_trigram_blocking)
         self.layout = SummaryLayout.of(self.max_length, **known)
 

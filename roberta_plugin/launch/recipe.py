@@ -37,22 +37,39 @@ class LaunchSettings(Resources):
     train: tuple[str, ...] = setting(REQUIRED, "fairseq-train's arguments, the data folder first")
     name: str = setting("", "name of the job (default: that of the run folder)")
     gpus_per_node: int = setting(
-        1, "GPUs per node, as 8 or h100:8, each with one process; with --cpu in the recipe, processes per node"
+        1,
+        "GPUs per node, as 8 or h100:8, each with one process; with --cpu in the recipe, processes per node",
+        smallest=1,
     )
     time: str = setting("1-00:00:00", "time limit of one start: minutes, HH:MM:SS or D-HH:MM:SS")
     container: str | None = setting(None, "container image to run in")
-    container_runtime: str = setting("pyxis", "runtime of the container: pyxis (srun's options) or apptainer")
-    container_mounts: str | None = setting(None, "HOST:CONTAINER,... folders that the container sees")
+    container_runtime: str = setting(
+        "pyxis", "what runs the container; pyxis: by srun's options", choices=("pyxis", "apptainer")
+    )
+    container_mounts: str | None = setting(
+        None, "HOST:CONTAINER,... folders that the container sees", goes_with={"container": ()}
+    )
     port: int | None = setting(
         None,
-        "first port to try on rank 0's node; the next one serves the pre-flight (default: from the run folder)",
+        "first port to try on rank 0's node; the next one serves the pre-flight",
+        default_text="from the run folder",
+        smallest=1024,
+        largest=65534,
     )
-    batch_sequences: int | None = setting(None, "sequences per update on all GPUs")
-    batch_tokens: int | None = setting(None, "tokens per update on all GPUs")
-    checkpoint_minutes: float = setting(0.0, "minutes between additional checkpoints (0: save by updates only)")
-    preflight_seconds: float = setting(600.0, "how long the ranks wait for each other before one counts as lost")
+    batch_sequences: int | None = setting(
+        None, "sequences per update on all GPUs", smallest=1, excludes=("batch_tokens",)
+    )
+    batch_tokens: int | None = setting(None, "tokens per update on all GPUs", smallest=1)
+    checkpoint_minutes: float = setting(
+        0.0, "minutes between additional checkpoints (0: save by updates only)", smallest=0
+    )
+    preflight_seconds: float = setting(
+        600.0, "how long the ranks wait for each other before one counts as lost", above=0
+    )
     accept_changes: bool = setting(False, "continue the run although settings of the training have changed")
-    max_requeues: int = setting(100, "how often the job may start again after preemption, time limit or a failure")
+    max_requeues: int = setting(
+        100, "how often the job may start again after preemption, time limit or a failure", smallest=0
+    )
 
     @property
     def num_gpus(self) -> int:
@@ -195,8 +212,6 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
     arguments += ["--save-dir", str(recipe.save_dir)]
     if recipe.batch_sequences is None and recipe.batch_tokens is None:
         return tuple(arguments)
-    if recipe.batch_sequences is not None and recipe.batch_tokens is not None:
-        raise ValueError("Both --batch-sequences and --batch-tokens are given: the effective batch is one of them.")
     if "--update-freq" in arguments:
         raise ValueError(
             "--update-freq follows from the effective batch and the number of GPUs: leave one of them out."

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from roberta_plugin.models.attention.registry import BACKEND_NAMES
 from roberta_plugin.models.sharing import PARTS, num_groups
-from roberta_plugin.settings import setting
+from roberta_plugin.settings import check_values, setting
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -33,19 +33,21 @@ MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])
 class FastRobertaConfig(FairseqDataclass):
     """Options of `fast_roberta`, named as fairseq's `roberta` names them; defaults are RoBERTa base (Table 9)."""
 
-    encoder_layers: int = setting(12, "number of layers")
-    encoder_embed_dim: int = setting(768, "model dimension")
-    encoder_ffn_embed_dim: int = setting(3072, "inner dimension of the feed-forward layers")
-    encoder_attention_heads: int = setting(12, "number of attention heads")
-    dropout: float = setting(0.1, "dropout after embeddings, attention and feed-forward")
-    attention_dropout: float = setting(0.1, "dropout of the attention weights")
-    activation_dropout: float = setting(0.0, "dropout inside the feed-forward layers")
+    encoder_layers: int = setting(12, "number of layers", smallest=1)
+    encoder_embed_dim: int = setting(768, "model dimension", smallest=1)
+    encoder_ffn_embed_dim: int = setting(3072, "inner dimension of the feed-forward layers", smallest=1)
+    encoder_attention_heads: int = setting(12, "number of attention heads", smallest=1)
+    dropout: float = setting(0.1, "dropout after embeddings, attention and feed-forward", smallest=0, below=1)
+    attention_dropout: float = setting(0.1, "dropout of the attention weights", smallest=0, below=1)
+    activation_dropout: float = setting(0.0, "dropout inside the feed-forward layers", smallest=0, below=1)
     encoder_layerdrop: float = setting(
         0.0,
         "probability to leave out a layer in a training step (LayerDrop). Several ranks then need "
         "--find-unused-parameters, or --ddp-backend legacy_ddp",
+        smallest=0,
+        below=1,
     )
-    pooler_dropout: float = setting(0.0, "dropout in classification and token heads")
+    pooler_dropout: float = setting(0.0, "dropout in classification and token heads", smallest=0, below=1)
     activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
         "gelu", "activation function of the feed-forward layers and the LM head"
     )
@@ -56,7 +58,7 @@ class FastRobertaConfig(FairseqDataclass):
         "none", "layers with the same parameters: none, all, or groups:N of consecutive layers (ALBERT)"
     )
     share_parts: SHARED_PARTS = setting(  # type: ignore[valid-type]
-        "all", "what --share-layers shares: whole layers, their attention, or their ffn"
+        "all", "what --share-layers shares: whole layers, their attention, or their ffn", goes_with={"share_layers": ()}
     )
     encoder_normalize_before: bool = setting(
         False, "layer norm before each sublayer and after the last layer, instead of after each sublayer"
@@ -71,17 +73,20 @@ class FastRobertaConfig(FairseqDataclass):
     )
     init_attention: INITIAL_ATTENTION = setting(  # type: ignore[valid-type]
         "random",
-        "neighbors: position embeddings begin as sinusoids, and the heads of the first layer, with "
-        "--zero-init-residual those of the second too, attend to the tokens one, two, ... positions away, which small "
-        "models learn from much sooner. Made for heads of 32 dimensions or more. BERT and RoBERTa: random",
+        "random: as BERT and RoBERTa; neighbors: position embeddings begin as sinusoids, and the first heads attend to "
+        "tokens nearby, from which small models learn sooner",
     )
     zero_init_residual: bool = setting(
         False,
         "the matrices that end each attention and feed-forward sublayer begin at 0, so that a layer begins as the "
         "identity, which helps small models with --init-attention neighbors, and harms them without",
     )
-    layer_norm_eps: float = setting(1e-5, "added to the variance in layer norms; Hugging Face's own default is 1e-12")
-    max_positions: Optional[int] = setting(None, "number of positions (default: the task's --tokens-per-sample)")
+    layer_norm_eps: float = setting(
+        1e-5, "added to the variance in layer norms; Hugging Face's own default is 1e-12", above=0, largest=1
+    )
+    max_positions: Optional[int] = setting(
+        None, "number of positions", default_text="the task's --tokens-per-sample", smallest=1
+    )
     untie_weights_roberta: bool = setting(False, "give the LM head a separate output matrix instead of the embeddings")
     checkpoint_activations: bool = setting(
         False, "recompute each layer in the backward pass: less memory, a third more time"
@@ -139,31 +144,14 @@ def read_config(args: Any, *, max_positions: int | None) -> FastRobertaConfig:
 
 def check_config(cfg: FastRobertaConfig) -> None:
     """Refuse options that do not describe a model."""
-    counts = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
-    for name in (*counts, "max_positions"):
-        value = getattr(cfg, name)
-        if value < 1:
-            raise ValueError(f"{_option(name)} must be 1 or more, got {value}.")
+    check_values(cfg)
     if cfg.encoder_embed_dim % cfg.encoder_attention_heads:
         raise ValueError(
             f"--encoder-embed-dim ({cfg.encoder_embed_dim}) must be a multiple of --encoder-attention-heads "
             f"({cfg.encoder_attention_heads})."
         )
-    for name in ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "pooler_dropout"):
-        value = getattr(cfg, name)
-        if not 0.0 <= value < 1.0:
-            raise ValueError(f"{_option(name)} must be at least 0 and below 1, got {value}.")
     init_std(cfg)
-    if not 0.0 < cfg.layer_norm_eps <= 1.0:
-        raise ValueError(f"--layer-norm-eps must be above 0 and at most 1, got {cfg.layer_norm_eps}.")
-    for name in ("activation_fn", "pooler_activation_fn"):
-        if str(getattr(cfg, name)) not in ACTIVATIONS:
-            raise ValueError(f"{_option(name)} must be one of {sorted(ACTIVATIONS)}, got {getattr(cfg, name)}.")
-    if str(cfg.init_attention) not in INITIAL_ATTENTION.__members__:
-        raise ValueError(f"--init-attention must be random or neighbors, got {cfg.init_attention}.")
     num_groups(cfg.share_layers, cfg.encoder_layers)
-    if str(cfg.share_parts) != "all" and cfg.share_layers == "none":
-        raise ValueError(f"--share-parts {cfg.share_parts} shares nothing by itself: give --share-layers all, too.")
 
 
 def init_std(cfg: FastRobertaConfig) -> float:
@@ -185,7 +173,3 @@ def init_std(cfg: FastRobertaConfig) -> float:
             f"{text!r}."
         )
     return std
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")

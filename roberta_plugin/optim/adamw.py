@@ -47,15 +47,17 @@ class RobertaAdamWConfig(FairseqDataclass):
     """Options of the optimizer, named as fairseq's `adam` names them; defaults from the paper's Table 9."""
 
     adam_betas: Any = setting("(0.9, 0.98)", "decay rates of the two moments")
-    adam_eps: float = setting(1e-6, "epsilon in the denominator")
-    weight_decay: float = setting(0.01, "decoupled weight decay")
+    adam_eps: float = setting(1e-6, "epsilon in the denominator", smallest=0)
+    weight_decay: float = setting(0.01, "decoupled weight decay", smallest=0)
     no_decay_norms_and_biases: bool = setting(
         False, "apply --weight-decay to matrices and embeddings only, as BERT does"
     )
     layer_lr_decay: float = setting(
         1.0,
-        "in fine-tuning, the learning rate of each layer is this times that of the layer above; heads have "
-        "the full rate, embeddings the lowest. 1: the same rate for all",
+        "in fine-tuning, the learning rate of each layer is this times that of the layer above; heads have the full "
+        "rate, embeddings the lowest",
+        above=0,
+        largest=1,
     )
     lr: list[float] = II("optimization.lr")
 
@@ -74,16 +76,6 @@ def parse_betas(value: Any) -> tuple[float, float]:
     if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
         raise ValueError(f"--adam-betas must be two numbers from 0 to below 1, as '(0.9, 0.98)', got {value!r}.")
     return betas[0], betas[1]
-
-
-def check_config(cfg: Any) -> None:
-    """Refuse options that cannot work."""
-    parse_betas(cfg.adam_betas)
-    for name in ("adam_eps", "weight_decay"):
-        if not getattr(cfg, name) >= 0.0:
-            raise ValueError(f"--{name.replace('_', '-')} must be 0 or more, got {getattr(cfg, name)}.")
-    if not 0.0 < cfg.layer_lr_decay <= 1.0:
-        raise ValueError(f"--layer-lr-decay must lie above 0 and be at most 1, got {cfg.layer_lr_decay}.")
 
 
 def layer_groups(params: Iterable[torch.nn.Parameter], decay: float) -> list[dict[str, Any]]:
@@ -155,8 +147,9 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
-        """See `check_config`."""
-        check_config(cfg)
+        """See `OwnGroup`."""
+        super().check_options(cfg)
+        parse_betas(cfg.adam_betas)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:

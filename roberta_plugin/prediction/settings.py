@@ -9,14 +9,14 @@ from typing import Literal
 
 from roberta_plugin.kinds import TASK_KINDS, ScoreMethod
 from roberta_plugin.machine import Precision
-from roberta_plugin.settings import REQUIRED, check_values, setting
+from roberta_plugin.settings import REQUIRED, Checked, setting
 from roberta_plugin.tables import Format
 
 OnError = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictSettings:
+class PredictSettings(Checked):
     """Settings of `predict` and `iterate_predictions`."""
 
     model: Path = setting(
@@ -28,9 +28,8 @@ class PredictSettings:
     task_kind: str | None = setting(None, "what to predict (default: the model's own task)", choices=tuple(TASK_KINDS))
     score: ScoreMethod | None = setting(
         None,
-        "score how acceptable texts are to the pretrained model: pll, the sum of the log-probabilities of the tokens, "
-        "each masked in turn (default of --score alone, after the model); pll-word-l2r, with the later tokens of its "
-        "word masked too; unmasked, minus the mean cross-entropy of the text as it is",
+        "score texts: pll (--score alone), the sum of the tokens' log-probabilities, each masked in turn; "
+        "pll-word-l2r, with the later tokens of its word; unmasked, minus the mean cross-entropy",
         nargs="?",
         const="pll",
     )
@@ -73,9 +72,8 @@ class PredictSettings:
     normalize: bool = setting(False, "embeddings: give vectors the length 1, if they have not in training")
     null_threshold: float | None = setting(
         None,
-        "question_answering: probability of no answer above which none is given (default: the one that was "
-        "found on the development set, if MODEL is the output folder of `roberta finetune` or an export of it; else "
-        "0.5)",
+        "question_answering: probability of no answer above which none is given",
+        default_text="the one that `roberta finetune` found, else 0.5",
         metavar="P",
         smallest=0,
         largest=1,
@@ -84,30 +82,35 @@ class PredictSettings:
     threshold: float | None = setting(
         None,
         "multi_label: probability from which a label is given; classification: of two labels, that from which the "
-        "second is given (default: as --null-threshold; classification: the more probable label)",
+        "second is given",
+        default_text="as --null-threshold",
         metavar="P",
         smallest=0,
         largest=1,
     )
     temperature: float | None = setting(
         None,
-        "classification: what the logits are divided by (default: what `roberta finetune --calibrate` found, as "
-        "--null-threshold; else 1)",
+        "classification: what the logits are divided by",
+        default_text="what `roberta finetune --calibrate` found, else 1",
         metavar="T",
         above=0,
     )
-    num_sentences: int | None = setting(None, "sentences of a summary (3)", smallest=1)
+    num_sentences: int | None = setting(None, "sentences of a summary", default_text=3, smallest=1)
     length_share: float | None = setting(
         None,
-        "instead of --num-sentences: least share of a text's words in its summary, from 0 to 1",
+        "instead of --num-sentences: least share of a text's words in its summary",
+        excludes=("num_sentences",),
         metavar="SHARE",
         smallest=0,
         largest=1,
     )
     no_trigram_blocking: bool = setting(False, "let sentences of a summary share three words in a row")
-    max_length: int | None = setting(None, "most tokens of a sequence (default: as in training)", smallest=6)
+    max_length: int | None = setting(None, "most tokens of a sequence", default_text="as in training", smallest=6)
     batch_tokens: int | None = setting(
-        None, "most positions of a batch, padding included (2048 on a CPU, 32768 on a GPU)", smallest=1
+        None,
+        "most positions of a batch, padding included",
+        default_text="2048 on a CPU, 32768 on a GPU",
+        smallest=1,
     )
     device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
     precision: Precision = setting("fp32", "of products: bf16 and int8 are faster where the processor has them")
@@ -120,8 +123,8 @@ class PredictSettings:
     """A program has to ask for progress, the command shows it unless told otherwise."""
 
     def __post_init__(self) -> None:
-        """Check the values."""
-        check_values(self)
+        """Check the values, and that the output is not the input."""
+        super().__post_init__()
         if self.input is not None and self.output is not None:
             overwritten = (self.output, Path(f"{self.output}.partial"))
             if self.input.resolve() in (path.resolve() for path in overwritten):

@@ -43,14 +43,6 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
         self._iterators: weakref.WeakSet[BlockEpochIterator] = weakref.WeakSet()
 
     @classmethod
-    def check_options(cls, cfg: Any) -> None:
-        """Refuse options that cannot work, as far as they are known before the model is built.
-
-        `cfg` may be the namespace of a whole command line, before a job is submitted.
-        """
-        raise NotImplementedError
-
-    @classmethod
     def check_start(cls, cfg: Any) -> None:
         """Refuse options and data that cannot work, before fairseq builds or logs anything.
 

@@ -6,7 +6,6 @@ The steps from official files to batches are drawn in `roberta_plugin/finetuning
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 import logging
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -34,19 +33,22 @@ class FineTuningConfig(FairseqDataclass):
     """Options of a fine-tuning task."""
 
     data: str = setting(MISSING, "folder made by `roberta prepare`")
-    max_positions: int = setting(512, "number of positions of the pretrained model")
+    max_positions: int = setting(512, "number of positions of the pretrained model", smallest=1)
     classification_head_name: str = setting("sentence_classification_head", "name of the new head in the checkpoint")
-    pad_to_multiple: int = setting(1, "pad every batch to a multiple of this many tokens (8 suits tensor cores)")
+    pad_to_multiple: int = setting(
+        1, "pad every batch to a multiple of this many tokens (8 suits tensor cores)", smallest=1
+    )
     pack_sequences: bool = setting(
         False, "lay the sequences of a batch end to end instead of padding them; attention stays within a sequence"
     )
-    freeze_layers: int = setting(0, "do not train the embeddings and this many of the lower layers")
+    freeze_layers: int = setting(0, "do not train the embeddings and this many of the lower layers", smallest=0)
     lora_rank: int = setting(
         0,
         "train low-rank adapters (LoRA) of this rank and the heads, instead of the encoder's weights; 8 is "
         "usual, with learning rates of 1e-4 to 1e-3. 0: no adapters",
+        smallest=0,
     )
-    lora_alpha: float = setting(8.0, "what the adapters add is multiplied by this, and divided by the rank")
+    lora_alpha: float = setting(8.0, "what the adapters add is multiplied by this, and divided by the rank", above=0)
     lora_targets: str = setting(
         "q_proj,v_proj", f"linear layers with adapters, separated by commas: {', '.join(TARGETS)}"
     )
@@ -83,15 +85,14 @@ class FineTuningTask(BlockTask):
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
-        """See `BlockTask`; the prepared folder has to be there."""
+        """See `OwnGroup`; the prepared folder has to be there."""
+        super().check_options(cfg)
         if not cfg.data or cfg.data == MISSING:
             raise ValueError("The data folder is missing: give the folder that `roberta prepare` wrote, first of all.")
         prepared = Prepared.open(cfg.data)
         kind = kind_of(prepared)
         if kind.task != cls.name:
             raise ValueError(f"{cfg.data} is prepared for {prepared.task}: give --task {kind.task}, not {cls.name}.")
-        if cfg.pad_to_multiple < 1:
-            raise ValueError(f"--pad-to-multiple must be 1 or more, got {cfg.pad_to_multiple}.")
         if cfg.pack_sequences and not kind.can_pack:
             raise ValueError(f"--pack-sequences does not go with --task {cls.name}: leave it out.")
         check_light_training(cfg)
@@ -234,14 +235,9 @@ def need_ours(model: Any, lacks: str) -> None:
 
 
 def check_light_training(cfg: Any) -> None:
-    """Refuse values of --freeze-layers and --lora-* that cannot be; `cfg` may have the model's options, too."""
-    for name in ("freeze_layers", "lora_rank"):
-        if getattr(cfg, name) < 0:
-            raise ValueError(f"--{name.replace('_', '-')} must be 0 or more, got {getattr(cfg, name)}.")
+    """Refuse layers and targets that the model does not have; `cfg` may have the model's options, too."""
     if hasattr(cfg, "encoder_layers"):
         check_layers(cfg.freeze_layers, total=cfg.encoder_layers, rank=cfg.lora_rank)
-    if not 0.0 < cfg.lora_alpha < math.inf:
-        raise ValueError(f"--lora-alpha must lie above 0, got {cfg.lora_alpha}.")
     for target in cfg.lora_targets.split(","):
         if target not in TARGETS:
             raise ValueError(

@@ -173,7 +173,9 @@ class SummarizationConfig(FineTuningConfig):
 
     classification_head_name: str = setting("summary_head", "name of the new head in the checkpoint")
     sentence_layers: int = setting(
-        SENTENCE_LAYERS, "layers of a Transformer over the sentences of a document, before the linear classifier"
+        SENTENCE_LAYERS,
+        "layers of a Transformer over the sentences of a document, before the linear classifier",
+        smallest=0,
     )
     alternating_segments: bool = setting(
         False, "give the sentences segments 0 and 1 in turn, as BertSum does; for a model with segment embeddings"
@@ -191,11 +193,6 @@ class SummarizationTask(FineTuningTask):
 
     def __init__(self, cfg: SummarizationConfig, *arguments: Any) -> None:
         super().__init__(cfg, *arguments)
-        if cfg.sentence_layers < 0:
-            raise ValueError(
-                f"--sentence-layers must be a number of layers, or 0 for the linear classifier alone, got "
-                f"{cfg.sentence_layers}."
-            )
         self.num_segments = 2 if cfg.alternating_segments else 0  # of the model
 
     @property
@@ -232,6 +229,7 @@ class RobertaEmbeddingConfig(FineTuningConfig):
         0,
         "sequences that are in memory at a time in training; activations are computed twice, and the "
         "gradients are those of the whole batch. 0: all at once",
+        smallest=0,
     )
 
 
@@ -250,15 +248,6 @@ class RobertaEmbeddingTask(FineTuningTask):
         assert isinstance(self.kind, Embedding)
         self.kind: Embedding = self.kind
         self._collected: dict[str, CollectedVectors] = {}
-
-    @classmethod
-    def check_options(cls, cfg: Any) -> None:
-        """See `BlockTask`."""
-        super().check_options(cfg)
-        if cfg.mini_batch_size < 0:
-            raise ValueError(
-                f"--mini-batch-size must be a number of sequences, or 0 for all at once, got {cfg.mini_batch_size}."
-            )
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model; ValueError if it gives no vectors."""

@@ -82,7 +82,8 @@ class RobertaMaskedLMTask(BlockTask):
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
-        """See `BlockTask`; the criterion is checked where `cfg` names it."""
+        """See `OwnGroup`; the criterion is checked where `cfg` names it."""
+        super().check_options(cfg)
         check_config(cfg)
         check_criterion(getattr(cfg, "criterion", None), cfg)
 

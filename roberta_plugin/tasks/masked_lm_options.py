@@ -20,6 +20,7 @@ from roberta_plugin.data.pairs import NUM_SPECIALS
 from roberta_plugin.settings import setting
 
 BREAK_MODES = {"full-sentences": "complete", "doc-sentences": "complete_doc"}
+_PAIRS = {"input_format": get_args(PairFormat)}
 INPUT_FORMAT_CHOICES = ChoiceEnum([*BREAK_MODES, *get_args(PairFormat)])
 
 
@@ -29,69 +30,83 @@ class RobertaMaskedLMConfig(FairseqDataclass):
 
     data: str = setting(
         MISSING,
-        "folder made by `roberta binarize` or fairseq-preprocess. A,B or A@3,B@1: several corpora mixed in "
-        "every epoch, by size or by weight (shares of the blocks of an epoch). A:B: one folder or mixture an "
-        "epoch, in turn. Validation takes all blocks of the folders that have the split, of the first such turn",
+        "folder made by `roberta binarize` or fairseq-preprocess. A,B or A@3,B@1 mixes corpora in every epoch, by size "
+        "or by shares of its blocks; A:B takes turns, an epoch each",
     )
     corpus_alpha: float = setting(
         1.0,
         "for several corpora without weights: shares are proportional to size to this power; 1 = by size, "
         "smaller favours small corpora (XLM-R: 0.3)",
+        smallest=0,
+        largest=1,
     )
     sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = setting(
         "none",
-        "how text becomes blocks: none = every --tokens-per-sample tokens; complete = whole sentences that "
-        "may cross documents (FULL-SENTENCES in the paper); complete_doc = whole sentences of one document "
-        "(DOC-SENTENCES); eos = one sentence (blank lines are left out)",
+        "a block is: none, the next --tokens-per-sample tokens; complete, whole sentences (FULL-SENTENCES in the "
+        "paper); complete_doc, those of one document (DOC-SENTENCES); eos, one sentence",
     )
     input_format: Optional[INPUT_FORMAT_CHOICES] = setting(  # type: ignore[valid-type]
         None,
-        "the paper's input formats (section 4.2): full-sentences (= --sample-break-mode complete), "
-        "doc-sentences (complete_doc); segment-pair = BERT's pairs of texts of one document or two, sentence-pair "
-        "= pairs of sentences; both need one sentence a line (default: as --sample-break-mode says)",
+        "input format of the paper's section 4.2: segment-pair is BERT's, sentence-pair has pairs of sentences; both "
+        "need one sentence a line",
+        default_text="as --sample-break-mode says",
     )
-    short_seq_prob: float = setting(0.0, "share of segment pairs that are shorter, of random length (BERT: 0.1)")
+    short_seq_prob: float = setting(
+        0.0,
+        "share of segment pairs that are shorter, of random length (BERT: 0.1)",
+        smallest=0,
+        largest=1,
+        goes_with={"input_format": ("segment-pair",)},
+    )
     next_sentence_prediction: bool = setting(
-        False, "for pairs: predict as well whether the second text follows the first, as BERT does"
+        False, "for pairs: predict as well whether the second text follows the first, as BERT does", goes_with=_PAIRS
     )
     no_segment_embeddings: bool = setting(
-        False, "for pairs: leave out the embeddings of the first and second text that BERT has"
+        False, "for pairs: leave out the embeddings of the first and second text that BERT has", goes_with=_PAIRS
     )
-    tokens_per_sample: int = setting(512, "most tokens in a block, <s> included")
-    mask_prob: float = setting(0.15, "share of the tokens to predict")
-    leave_unmasked_prob: float = setting(0.1, "probability that a predicted token stays as it is in the input")
+    tokens_per_sample: int = setting(512, "most tokens in a block, <s> and </s> included", smallest=3)
+    mask_prob: float = setting(0.15, "share of the tokens to predict", above=0, below=1)
+    leave_unmasked_prob: float = setting(
+        0.1, "probability that a predicted token stays as it is in the input", smallest=0, largest=1
+    )
     random_token_prob: float = setting(
-        0.1, "probability that a predicted token is replaced by a random one in the input"
+        0.1, "probability that a predicted token is replaced by a random one in the input", smallest=0, largest=1
     )
     freq_weighted_replacement: bool = setting(
         False, "draw random tokens by their counts in dict.txt instead of uniformly"
     )
     mask_whole_words: bool = setting(False, "choose words instead of tokens, and predict all tokens of a word")
     mask_multiple_length: int = setting(
-        1, "predict spans: so many tokens (or words) from each chosen one on; overlaps make the share a little smaller"
+        1,
+        "predict spans: so many tokens (or words) from each chosen one on; overlaps make the share a little smaller",
+        smallest=1,
     )
-    mask_stdev: float = setting(0.0, "standard deviation of the length of the spans (0: all are equal)")
+    mask_stdev: float = setting(0.0, "standard deviation of the length of the spans (0: all are equal)", smallest=0)
     num_static_masks: int = setting(
         0,
         "0: a new mask in every epoch (dynamic masking). N: N masks for each block, used in turn "
         "(static masking; the paper's baseline has 10)",
+        smallest=0,
     )
     tokenizer_folder: Optional[str] = setting(
         None, "folder with the tokenizer's files, for --mask-whole-words (default: the first data folder)"
     )
-    pad_to_multiple: int = setting(1, "pad every batch to a multiple of this many tokens (8 suits tensor cores)")
+    pad_to_multiple: int = setting(
+        1, "pad every batch to a multiple of this many tokens (8 suits tensor cores)", smallest=1
+    )
     pack_sequences: bool = setting(
         False,
-        "lay the blocks of a batch end to end instead of padding them; attention stays within a block. "
-        "Batches are cut by --max-tokens; --pad-to-multiple of the same number gives all of them one shape. The "
-        "default on a GPU in half precision, where attention has a kernel for it",
+        "lay the blocks of a batch end to end instead of padding them; attention stays within a block. It is the "
+        "default on a GPU in half precision that has a kernel for it",
+        excludes=("no_pack_sequences",),
     )
     no_pack_sequences: bool = setting(False, "pad the blocks of a batch on a GPU too")
     update_sequences: Optional[int] = setting(
         None,
-        "blocks of an update on all ranks together, exactly, also where ranks x --update-freq does not "
-        "divide it: the sizes of its batches then differ by one. `roberta launch` and `roberta train` set it "
-        "(default: --batch-size x ranks x --update-freq)",
+        "blocks of an update on all ranks together; if they cannot be shared out evenly, batches differ by one block. "
+        "`roberta launch` sets it",
+        default_text="--batch-size x ranks x --update-freq",
+        smallest=1,
     )
     no_baselines: bool = setting(
         False,
@@ -113,23 +128,10 @@ class RobertaMaskedLMConfig(FairseqDataclass):
 
 
 def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
-    """Refuse option values that cannot work, by name, and return the masking recipe they describe."""
+    """Refuse values that do not go together, by name, and return the masking recipe they describe."""
     if not cfg.data or cfg.data == MISSING:
         raise ValueError("The data folder is missing: give the path of a data-bin folder as the first argument.")
     parse_turns(cfg.data)
-    if not 0.0 <= cfg.corpus_alpha <= 1.0:
-        raise ValueError(f"--corpus-alpha must lie between 0 and 1, got {cfg.corpus_alpha}.")
-    if cfg.tokens_per_sample < 3:
-        raise ValueError(
-            f"--tokens-per-sample must be at least 3 (<s>, one token and </s>), got {cfg.tokens_per_sample}."
-        )
-    if cfg.pad_to_multiple < 1:
-        raise ValueError(f"--pad-to-multiple must be 1 or more, got {cfg.pad_to_multiple}.")
-    update_sequences = getattr(cfg, "update_sequences", None)
-    if update_sequences is not None and update_sequences < 1:
-        raise ValueError(f"--update-sequences must be 1 or more, got {update_sequences}.")
-    if cfg.pack_sequences and getattr(cfg, "no_pack_sequences", False):
-        raise ValueError("--pack-sequences and --no-pack-sequences contradict each other: give one of them.")
     check_format(cfg)
     if getattr(cfg, "shorten_method", "none") != "none":
         raise ValueError(
@@ -171,20 +173,7 @@ def check_format(cfg: RobertaMaskedLMConfig) -> None:
     given, mode = cfg.input_format, str(cfg.sample_break_mode)
     if given is not None and mode not in ("none", BREAK_MODES.get(str(given))):
         raise ValueError(f"--input-format {given} contradicts --sample-break-mode {mode}: give only one of the two.")
-    if not 0.0 <= cfg.short_seq_prob <= 1.0:
-        raise ValueError(f"--short-seq-prob must lie between 0 and 1, got {cfg.short_seq_prob}.")
-    if cfg.short_seq_prob and str(given) != "segment-pair":
-        raise ValueError(
-            f"--short-seq-prob {cfg.short_seq_prob} is for --input-format segment-pair only: leave it out."
-        )
-    if pair_format(cfg) is None:
-        for option in ("next_sentence_prediction", "no_segment_embeddings"):
-            if getattr(cfg, option):
-                raise ValueError(
-                    f"--{option.replace('_', '-')} is for pairs of texts: give --input-format segment-pair or "
-                    "sentence-pair with it, or leave it out."
-                )
-    elif cfg.tokens_per_sample < NUM_SPECIALS + 2:
+    if pair_format(cfg) is not None and cfg.tokens_per_sample < NUM_SPECIALS + 2:
         raise ValueError(
             f"--tokens-per-sample must be at least {NUM_SPECIALS + 2} for pairs (<s> A </s></s> B </s>), got "
             f"{cfg.tokens_per_sample}."

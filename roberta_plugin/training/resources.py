@@ -18,10 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from roberta_plugin.settings import BAGS, check_names, convert, is_null, setting
+from roberta_plugin.settings import BAGS, check_names, check_values, convert, is_null, setting
 from roberta_plugin.training.job_environment import activation_lines, check_environment, keep_secrets
 
-GPU_REQUESTS = ("gpus-per-node", "gres", "none")
 # Options that follow from other settings.
 SET_BY_US = {
     *("nodes", "ntasks", "ntasks-per-node", "gpus-per-node", "gpus", "gpus-per-task", "cpus-per-task", "mem", "time"),
@@ -43,12 +42,16 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f]")
 class Resources:
     """Resources of one job; None and empty leave the choice to the cluster."""
 
-    nodes: int = setting(1, "nodes")
-    gpus_per_node: int = setting(0, "GPUs per node, as 8 or h100:8")
+    nodes: int = setting(1, "nodes", smallest=1)
+    gpus_per_node: int = setting(0, "GPUs per node, as 8 or h100:8", smallest=0)
     gpu_type: str | None = setting(None, "type of the GPUs as SLURM names it (gpus_per_node: h100:8 says both)")
-    gpu_request: str = setting("gpus-per-node", "option that requests GPUs: gpus-per-node, gres or none (no GRES)")
-    cpus_per_gpu: int = setting(4, "processor cores per GPU; without GPUs, of the node")
-    mem_gb: int | None = setting(None, "memory of a node in GB (default: the partition's)")
+    gpu_request: str = setting(
+        "gpus-per-node",
+        "option that requests GPUs; none: where there is no GRES",
+        choices=("gpus-per-node", "gres", "none"),
+    )
+    cpus_per_gpu: int = setting(4, "processor cores per GPU; without GPUs, of the node", smallest=1)
+    mem_gb: int | None = setting(None, "memory of a node in GB", default_text="the partition's", smallest=1)
     partition: str | None = setting(None, "SLURM partition, or several: A,B (default: the cluster's)")
     time: str = setting("", "time limit: minutes, HH:MM:SS or D-HH:MM:SS")
     account: str | None = setting(None, "account to charge")
@@ -63,7 +66,7 @@ class Resources:
     )
     setup: tuple[str, ...] = setting((), "shell line of the batch script before the job starts")
     sbatch: tuple[str, ...] = setting((), "any other option of sbatch: NAME=VALUE, or NAME for one without a value")
-    signal_delay: int = setting(120, "seconds before the time limit at which the job saves and stops")
+    signal_delay: int = setting(120, "seconds before the time limit at which the job saves and stops", smallest=0)
 
     @property
     def sbatch_options(self) -> dict[str, Any]:
@@ -120,6 +123,10 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
             )
         values["gpus_per_node"] = count
     found = convert(kind, values, where=where)
+    try:
+        check_values(found)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
     return dataclasses.replace(found, env=keep_secrets(found.env))
 
 
@@ -156,13 +163,7 @@ def _name_of(text: str) -> str:
 
 def check_resources(resources: Resources) -> None:
     """Check all that can be known without asking SLURM."""
-    smallest = {"nodes": 1, "gpus_per_node": 0, "cpus_per_gpu": 1, "signal_delay": 0}
-    for name, least in smallest.items():
-        if getattr(resources, name) < least:
-            option = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{option} must be at least {least}, got {getattr(resources, name)}.")
-    if resources.mem_gb is not None and resources.mem_gb < 1:
-        raise ValueError(f"--mem-gb must be at least 1, got {resources.mem_gb}.")
+    check_values(resources)
     if resources.mem_gb is not None and (per := {"mem-per-cpu", "mem-per-gpu"} & resources.sbatch_options.keys()):
         raise ValueError(f"--mem-gb and --sbatch {min(per)} exclude each other in SLURM: leave one of them out.")
     check_environment(resources.env, resources.inherit)
@@ -250,8 +251,6 @@ def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[s
     Raises:
         ValueError: if it requests another number of GPUs.
     """
-    if request not in GPU_REQUESTS:
-        raise ValueError(f"--gpu-request must be one of {', '.join(GPU_REQUESTS)}, got {request!r}.")
     amount = f"{gpus.type}:{gpus.num}" if gpus.type else str(gpus.num)
     further = [item for item in str(sbatch.get("gres", "")).split(",") if item]
     for item in further:  # gpu, gpu:2, gpu:h100, gpu:h100:2, gpu:2(S:0-1), gres/gpu:2

@@ -131,6 +131,9 @@ def test_limits_apply_to_each_value_and_the_help_shows_defaults():
             Limited(**values)
     parser = argparse.ArgumentParser()
     add_options(parser, Limited)
-    assert "(default: 128 512)" in parser.format_help() and "(default: measured)" in parser.format_help()
+    assert (
+        "(2 or more; default: 128 512)" in parser.format_help()
+        and "and at most 1; default: measured)" in parser.format_help()
+    )
     found = from_arguments(Limited, vars(parser.parse_args(["--files", "a", "b", "--files", "c"])))
     assert found == Limited(files=("a", "b", "c"))

@@ -53,9 +53,8 @@ class TokenizerSettings(InputSettings):
 
     kind: str = setting(
         "byte_level_bpe",
-        "byte_level_bpe: as in RoBERTa, in GPT-2's format, encoder.json and vocab.bpe; sentencepiece: as in XLM-R, for "
-        "many languages, sentencepiece.bpe.model; character_bpe: on words, as in BERT and in section 4.4 of the paper, "
-        "character_bpe.json",
+        "byte_level_bpe: as in RoBERTa and GPT-2; sentencepiece: as in XLM-R, for many languages; character_bpe: on "
+        "words, as in BERT and in section 4.4 of the paper",
         choices=("byte_level_bpe", "sentencepiece", "character_bpe"),
     )
     input: tuple[str, ...] = setting(
@@ -73,19 +72,21 @@ class TokenizerSettings(InputSettings):
         smallest=0,
         largest=1,
         default_text=DEFAULT_ALPHA,
+        goes_with={"corpora": ()},
     )
     output_dir: Path = setting(REQUIRED, "folder to write to")
     vocab_size: int = setting(50000, "number of tokens, without <s> <pad> </s> <mask>; fewer if the text is too small")
     sample_megabytes: float = setting(
         200.0,
-        "train on this much text, spread evenly over the input, the same in every run; 0 for all of it. One MB of "
-        "English needs about 1 MB of memory, one MB of Chinese or other text without spaces up to 90 MB",
+        "train on this much text, spread evenly over the input; 0: all. One MB of English needs about 1 MB of memory, "
+        "one of Chinese up to 90",
         metavar="MB",
         smallest=0,
     )
     min_frequency: int | None = setting(
         None,
         "a pair must occur this often to become a token (not for sentencepiece)",
+        goes_with={"kind": ("byte_level_bpe", "character_bpe")},
         default_text=_MIN_FREQUENCY,
         smallest=1,
     )
@@ -109,10 +110,6 @@ def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
     """
     if bool(settings.input) == (settings.corpora is not None):
         raise ValueError("Give the text to train on as --input FILE ... or as --corpora DIR, one of the two.")
-    if settings.alpha is not None and settings.corpora is None:
-        raise ValueError(f"--alpha {settings.alpha} goes with --corpora: it sets the shares of several corpora.")
-    if settings.min_frequency is not None and settings.kind == "sentencepiece":
-        raise ValueError("--min-frequency is for byte_level_bpe and character_bpe; sentencepiece does not have it.")
     folder = settings.output_dir
     present = [name for name in _FILES if (folder / name).exists()]
     is_unfinished = "dict.txt" not in present and leftovers(folder / _STAGED)

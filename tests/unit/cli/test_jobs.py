@@ -182,8 +182,6 @@ def test_the_table_refreshes_until_ctrl_c(run_jobs, tmp_path, monkeypatch):
     assert pauses == [5, 5]
     assert [line.split()[2] for line in lines if line.startswith("7")] == ["2,500", "2,600"]
     assert "\x1b" not in "".join(lines), "no codes of a terminal in a file"
-    with pytest.raises(ValueError, match="--watch must be 1 or more, got 0"):
-        run_jobs(tmp_path, "--watch", "0", states={})
 
 
 def test_slurm_that_does_not_answer_is_not_a_job_that_is_gone(run_jobs, tmp_path):

@@ -66,11 +66,11 @@ def test_a_config_without_a_run_folder_is_named(run, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--nodes", "0"], r"^the command line: --nodes must be at least 1, got 0"),
+        (["--nodes", "0"], r"^the command line: --nodes must be 1 or more, got 0"),
         (["--nodes", "many"], r"^the command line: --nodes is 'many'"),
         (["--output-dir", "a\nb"], r"^the command line: --output-dir "),
         (["--time", "soon"], r"^the command line: --time "),
-        (["--gpus-per-node", "3"], r"launch\.yaml, line 2: --nodes must be at least 1, got 0"),
+        (["--gpus-per-node", "3"], r"launch\.yaml, line 2: --nodes must be 1 or more, got 0"),
     ],
 )
 def test_an_option_of_the_command_line_is_not_blamed_on_the_file(run, tiny_data_bin, tmp_path, words, message):

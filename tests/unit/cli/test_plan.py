@@ -61,9 +61,6 @@ def test_price_and_speed_of_writing_are_options(tmp_path, capsys):
     assert run(*words, "--write-gb-s", "10", "--json", str(tmp_path / "fast.json")) == 0
     fast = json.loads((tmp_path / "fast.json").read_text())["rows"][0]
     assert fast["saving"] == pytest.approx(row["saving"] / 10)
-    for option in ("--price", "--write-gb-s"):
-        with pytest.raises(ValueError, match=f"{option} must be greater than 0, got -1"):
-            run(*words, option, "-1")
 
 
 def test_both_shipped_recipes_keep_97_percent_at_a_failure_a_day(tmp_path, capsys):
@@ -76,26 +73,5 @@ def test_both_shipped_recipes_keep_97_percent_at_a_failure_a_day(tmp_path, capsy
         assert f"| {row['goodput']:.2%} |" in capsys.readouterr().out
     assert run(*words, "--failures-per-day", "1", "--restart-minutes", "60", "--json", str(tmp_path / "plan.json")) == 0
     assert json.loads((tmp_path / "plan.json").read_text())["rows"][0]["goodput"] < row["goodput"]
-    with pytest.raises(ValueError, match="--restart-minutes is for --failures-per-day"):
-        run(*words, "--restart-minutes", "3")
-    for number in ("-1", "0", "inf"):
-        with pytest.raises(
-            ValueError, match=f"--failures-per-day (must be greater than 0, got {number}|is '{number}')"
-        ):
-            run(*words, "--failures-per-day", number)
     with pytest.raises(ValueError, match="nothing would be kept"):
         run(*words, "--failures-per-day", "1000000")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--tokens-per-second", "0"], "--tokens-per-second must be greater than 0, got 0"),
-        (["--tokens-per-second", "nan"], "--tokens-per-second is 'nan'"),
-        (["--utilization", "1.5"], "--utilization must be greater than 0 and at most 1, got 1.5"),
-        (["--gpus", "8", "0"], "--gpus must be 1 or more, got 0"),
-    ],
-)
-def test_a_speed_that_makes_no_sense_is_refused_by_name(words, message):
-    with pytest.raises(ValueError, match=message):
-        run("--config", "recipe.yaml", "--machine", MACHINE, *words)

@@ -89,8 +89,6 @@ def test_options_reach_the_trainer(text_file, tmp_path, capsys):
     options = ["--json-field", "content", "--skip-bad-lines", "--min-frequency", "4", "--sample-megabytes", "1"]
     assert train(records, tmp_path / "bpe", *options) == 0
     assert "byte_level_bpe of 256 tokens" in capsys.readouterr().out  # no pair occurs four times
-    assert train(text_file, tmp_path / "spm", "--kind", "sentencepiece", "--min-frequency", "2") == 2
-    assert "--min-frequency is for" in capsys.readouterr().err
     (tmp_path / "empty.txt").write_text("")
     assert train(tmp_path / "empty.txt", tmp_path / "none") == 2
     assert "no text to train a tokenizer on" in capsys.readouterr().err
@@ -117,23 +115,3 @@ def test_every_kind_can_be_trained_shown_binarized_and_inspected(text_file, tmp_
     assert f", {kind}" in shown
     assert "line 1: the cat sat on the mat, and the other cats sat there\n" in shown
     assert "0 unknown" in shown
-
-
-@pytest.mark.parametrize(
-    ("verb", "words", "message"),
-    [
-        ("tokenizer", ("--min-frequency", "-1"), "--min-frequency must be 1 or more, got -1"),
-        ("tokenizer", ("--sample-megabytes", "-1"), "--sample-megabytes must be 0 or more"),
-        ("binarize", ("--threshold", "-1"), "--threshold must be 0 or more, got -1"),
-        ("binarize", ("--padding-factor", "0"), "--padding-factor must be 1 or more, got 0"),
-        ("binarize", ("--max-unknown", "1.5"), "--max-unknown must be from 0 to 1, got 1.5"),
-    ],
-)
-def test_limits_are_told_by_the_option(text_file, tmp_path, capsys, verb, words, message):
-    verbs = {
-        "tokenizer": ["tokenizer", "train", "--input", str(text_file), "--vocab-size", "300"],
-        "binarize": ["binarize", "--train", str(text_file), "--tokenizer", str(tmp_path / "tokenizer")],
-    }
-    assert main([*verbs["tokenizer"], "--output-dir", str(tmp_path / "tokenizer")]) == 0
-    assert main([*verbs[verb], "--output-dir", str(tmp_path / "new"), *words]) == 2
-    assert message in capsys.readouterr().err

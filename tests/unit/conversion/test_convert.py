@@ -168,17 +168,6 @@ def test_unknown_formats_heads_and_folders_are_refused(ours, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_options_of_another_format_are_refused(ours, tmp_path):
-    given = {
-        "half": (True, "--half goes with --to fairseq"),
-        "layout": ("2019", "--layout 2019 goes with --to fairseq"),
-    }
-    given["int8_sample"] = (tmp_path, "--int8 goes with --to onnx, not huggingface")
-    for name, (value, message) in given.items():
-        with pytest.raises(ValueError, match=message):
-            ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "new", **{name: value})
-
-
 def test_a_checkpoint_with_another_vocabulary_or_none_is_refused(ours, tmp_path):
     shutil.copytree(ours, tmp_path / "copy")
     Vocabulary([Row("1", 1)]).save(tmp_path / "copy" / "dict.txt")

@@ -93,12 +93,9 @@ def test_label_smoothing_is_torch_s_in_training_and_absent_from_validation(label
     assert criterion(model, sample)[0].item() == pytest.approx(plain.item())
 
 
-@pytest.mark.parametrize(
-    ("share", "message"), [(0.1, "goes with kinds that choose .* this is regression"), (2.0, "2.0")]
-)
-def test_label_smoothing_is_refused_where_there_is_nothing_to_smooth(share, message):
-    with pytest.raises(ValueError, match=message):
-        make_criterion("regression", label_smoothing=share)
+def test_label_smoothing_is_refused_where_there_is_nothing_to_smooth():
+    with pytest.raises(ValueError, match=r"goes with kinds that choose .* this is regression"):
+        make_criterion("regression", label_smoothing=0.1)
 
 
 def test_classification_is_cross_entropy():

@@ -161,8 +161,3 @@ def test_losses_are_means_over_windows(criterion, split):
 def test_only_the_summed_loss_exists(criterion, split):
     with pytest.raises(ValueError, match="reduce=True"):
         criterion(TableModel(len(split)), batches(split, 2)[0], reduce=False)
-
-
-def test_an_answer_has_a_length():
-    with pytest.raises(ValueError, match="--max-answer-length must be 1 or more, got 0"):
-        Squad2Criterion.build_criterion(SimpleNamespace(max_answer_length=0), SimpleNamespace(name="squad2"))

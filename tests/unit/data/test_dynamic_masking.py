@@ -213,11 +213,7 @@ def test_short_blocks_are_predicted_in_their_share_as_well():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mask_prob": 0.0}, "--mask-prob must lie between 0 and 1, got 0.0"),
-        ({"mask_prob": 1.5}, "--mask-prob must lie between 0 and 1, got 1.5"),
-        ({"random_token_prob": -0.1}, "--random-token-prob must lie between 0 and 1, got -0.1"),
         ({"leave_unmasked_prob": 0.6, "random_token_prob": 0.6}, "add up to more than 1"),
-        ({"num_static_masks": -1}, "--num-static-masks must be 0 .* or more, got -1"),
         ({"whole_words": True}, "--mask-whole-words needs a tokenizer"),
         ({"freq_weighted_replacement": True, "counts": np.zeros(V, dtype=np.int64)}, "needs counts"),
     ],

@@ -85,8 +85,6 @@ def test_defaults_are_the_papers():
     ("max_length", "options", "message"),
     [
         (132, {}, r"--max-length 132 leaves no token for the passage: question and option may have 128"),
-        (512, {"question_length": 0}, r"--question-length must be 1 or more, got 0"),
-        (512, {"order": "answer"}, r"--order must be passage or question, got 'answer'"),
     ],
 )
 def test_options_that_cannot_work_are_refused_by_name(max_length, options, message):

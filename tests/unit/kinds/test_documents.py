@@ -1,7 +1,6 @@
 """Which sentences are chosen, and how many."""
 
 import numpy as np
-import pytest
 
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.kinds.documents import choose, lead
@@ -68,10 +67,3 @@ def test_lead_is_the_beginning_of_the_same_length():
     assert lead(SENTENCES, SummariesOptions()) == lead(SENTENCES, SummariesOptions(min_probability=0.5)) == [0, 1, 2]
     assert lead(SENTENCES, SummariesOptions(num_sentences=9)) == [0, 1, 2, 3, 4]
     assert lead(SENTENCES, SummariesOptions(length_share=0.5)) == [0, 1, 2], "9 of 16 words"
-
-
-def test_two_lengths_are_refused():
-    with pytest.raises(ValueError, match="--num-sentences and --length-share both say how many sentences are chosen"):
-        SummariesOptions(num_sentences=2, length_share=0.5)
-    with pytest.raises(ValueError, match=r"--length-share must be from 0 to 1, got 3"):
-        SummariesOptions(length_share=3.0)

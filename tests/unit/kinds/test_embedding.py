@@ -142,11 +142,8 @@ def test_what_cannot_be_learned_is_named_with_its_line(make, tmp_path, rows, opt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "classification", "pooling": "mean"}, "--pooling goes with --kind embedding"),
-        ({"kind": "pair", "text_pair_column": "b", "normalize": True}, "--normalize goes with --kind embedding"),
         ({"kind": "embedding", "score_range": (5.0, 0.0)}, "--score-range 5 0"),
         ({"kind": "embedding", "negative_column": ("a", "a")}, "--negative-column a a"),
-        ({"kind": "embedding", "embedding_loss": "infonce"}, "--embedding-loss must be"),
     ],
 )
 def test_options_that_cannot_be_are_named(options, message):

@@ -4,7 +4,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
-from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.kinds.windows import Window, WindowLayout, cut, is_blank, tokens_of
 
 
@@ -79,8 +78,6 @@ def test_the_papers_layout_and_others():
     )
     short = WindowLayout.of(160)  # room for 92 tokens of the passage
     assert short.doc_stride == 46, "windows of a short model overlap by half"
-    with pytest.raises(ValueError, match="--doc-stride must be 1 or more, got 0"):
-        SquadOptions(doc_stride=0)
     with pytest.raises(ValueError, match="--max-length 68 leaves no token for the passage"):
         WindowLayout.of(68)
     assert WindowLayout.of(69).max_length == 69

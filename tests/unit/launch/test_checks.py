@@ -32,25 +32,18 @@ def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"nodes": 0}, "--nodes must be at least 1"),
-        ({"max_requeues": -1}, "--max-requeues"),
-        ({"preflight_seconds": 0}, "--preflight-seconds must be positive, got 0"),
-        ({"port": 80}, "--port must lie between 1024 and 65534, got 80"),
-        ({"container_runtime": "docker"}, "pyxis, apptainer, got 'docker'"),
+        ({"nodes": 0}, "--nodes must be 1 or more"),
         ({"env": ("WORD",)}, "--env 'WORD' must have the form NAME=VALUE"),
         ({"env": ("A=1", "A=2")}, "--env 'A' is given twice"),
-        ({"mem_gb": 0}, "--mem-gb must be at least 1, got 0"),
         ({"env": ("A B=secret",)}, "--env 'A B' must have the form NAME=VALUE"),
         ({"name": "a\ntouch /tmp/x"}, "--name is .* must not hold a line break"),
         ({"partition": "a\nb"}, "--partition is .* must not hold a line break"),
-        ({"gpu_request": "all"}, "--gpu-request must be one of gpus-per-node, gres, none"),
         ({"sbatch": ("ntasks_per_node=1",)}, "--ntasks-per-node follows from other settings"),
         ({"sbatch": ("a b=1",)}, "--sbatch 'a b=1' must be NAME=VALUE"),
         ({"time": "2", "signal_delay": 120}, r"--signal-delay \(120 s\) is not shorter than --time"),
         ({"time": "soon"}, "--time 'soon'"),
         ({"batch_sequences": 3}, "An update of 3 sequences leaves some of 4 GPUs without any: take 3 GPUs at most"),
         ({"batch_tokens": 63 * 64}, "--batch-tokens needs --max-tokens"),
-        ({"container_mounts": "/a:/b"}, "--container-mounts needs --container"),
     ],
 )
 def test_bad_numbers_are_refused(recipe, fields, message):
@@ -71,7 +64,7 @@ def test_an_option_that_fairseq_train_does_not_know_is_refused(recipe):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(("--mask-prob", "1.5"), "--mask-prob must lie"), (("--num-workers", "-1"), "--num-workers must be 0 or more")],
+    [(("--mask-prob", "1.5"), "--mask-prob must be"), (("--num-workers", "-1"), "--num-workers must be 0 or more")],
 )
 def test_an_option_that_a_training_would_refuse_is_refused(recipe, options, message):
     with pytest.raises(ValueError, match=message):

@@ -86,17 +86,16 @@ def test_a_checkpoint_with_other_layers_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("layers", "parts", "named"),
+    ("layers", "named"),
     [
-        ("groups:3", "all", r"groups:3 does not divide the 4 layers.*1, 2, 4 groups"),
-        ("groups:0", "all", r"--share-layers must be none, all or groups:N.*'groups:0'"),
-        ("some", "all", r"--share-layers must be .*'some'"),
-        ("none", "ffn", r"--share-parts ffn.*--share-layers all"),
+        ("groups:3", r"groups:3 does not divide the 4 layers.*1, 2, 4 groups"),
+        ("groups:0", r"--share-layers must be none, all or groups:N.*'groups:0'"),
+        ("some", r"--share-layers must be .*'some'"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(layers, parts, named):
+def test_options_that_do_not_fit_are_refused(layers, named):
     with pytest.raises(ValueError, match=named):
-        our_model(**SHARED, share_layers=layers, share_parts=parts)
+        our_model(**SHARED, share_layers=layers)
 
 
 def test_a_model_of_a_checkpoint_shares_its_layers_again(tmp_path):

@@ -176,12 +176,6 @@ def test_layer_rates_survive_a_checkpoint_and_follow_the_new_option():
         plain.load_state_dict(state)
 
 
-@pytest.mark.parametrize("decay", [0.0, -1.0, 1.5])
-def test_a_decay_that_is_none_is_refused(decay):
-    with pytest.raises(ValueError, match=f"--layer-lr-decay must lie above 0 and be at most 1, got {decay}"):
-        make(RobertaAdamW, RobertaAdamWConfig, layered(), layer_lr_decay=decay)
-
-
 def test_parameters_without_a_layer_are_refused():
     parameters = [*layered(), torch.nn.Parameter(torch.randn(2))]
     with pytest.raises(ValueError, match="give --fp16-no-flatten-grads or --bf16"):

@@ -83,7 +83,7 @@ def test_a_utilization_is_a_share_of_the_peak():
     [
         ({}, {}, "one of --tokens-per-second, --log"),
         ({}, {"tokens_per_second": 1, "utilization": 0.5}, "one of --tokens-per-second"),
-        ({"extra": ("--tokens-per-sample", "0")}, {"utilization": 0.5}, "--tokens-per-sample must be at least 3"),
+        ({"extra": ("--tokens-per-sample", "0")}, {"utilization": 0.5}, "--tokens-per-sample must be 3 or more"),
         ({"extra": ("--max-update", "-1")}, {"utilization": 0.5}, "--max-update must be 0 or more, got -1"),
         ({"without": ("--max-update",)}, {"tokens_per_second": 1}, "no --max-update"),
         ({"without": ("--batch-size",), "batch_sequences": None}, {"tokens_per_second": 1}, "no --batch-size"),

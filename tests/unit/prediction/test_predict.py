@@ -561,8 +561,6 @@ def test_thresholds_of_other_kinds_are_refused(models):
         ("single", {"no_trigram_blocking": True}, "--no-trigram-blocking goes with summary"),
         ("fill_mask", {"valid_sequences": True}, "--valid-sequences goes with tagging"),
         ("fill_mask", {"head": "x"}, "--head goes with kinds that are fine-tuned"),
-        ("classification", {"max_length": 5}, "--max-length must be 6 or more"),
-        ("summary", {"length_share": 1.5}, "--length-share must be from 0 to 1"),
     ],
 )
 def test_options_of_other_kinds_are_refused(models, name, option, message):

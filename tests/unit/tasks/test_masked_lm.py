@@ -336,12 +336,6 @@ def test_whole_words_come_from_fairseqs_bpe_options_where_they_are_given(tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mask_prob": 1.5}, "--mask-prob must lie between 0 and 1, got 1.5"),
-        ({"tokens_per_sample": 2}, "--tokens-per-sample must be at least 3 .* got 2"),
-        ({"pad_to_multiple": 0}, "--pad-to-multiple must be 1 or more, got 0"),
-        ({"corpus_alpha": 1.5}, "--corpus-alpha must lie between 0 and 1, got 1.5"),
-        ({"mask_multiple_length": 0}, "--mask-multiple-length must be 1 or more, got 0"),
-        ({"mask_stdev": -1.0}, "--mask-stdev must be 0 or more, got -1"),
         ({"shorten_method": "truncate"}, "--shorten-method truncate would leave text out"),
         ({"skip_masking": True}, "--skip-masking belongs to data2vec"),
         ({"include_target_tokens": True}, "--include-target-tokens belongs to data2vec"),
@@ -545,5 +539,3 @@ def test_packing_by_default_keeps_the_order_of_the_epoch(tiny_data_bin):
     orders = [load(task).order(1).addresses(0, 60).indices.tolist() for task in (padded, packed)]
     assert orders[0] == orders[1]
     assert load(packed).pack and not load(padded).pack
-    with pytest.raises(ValueError, match="--pack-sequences and --no-pack-sequences contradict"):
-        make_task(tiny_data_bin, pack_sequences=True, no_pack_sequences=True)

@@ -66,10 +66,6 @@ def test_a_model_has_what_the_pairs_need_and_fairseq_s_is_refused(tiny_data_bin)
     [
         ({"input_format": "segment-pair", "sample_break_mode": "complete"}, "contradicts --sample-break-mode complete"),
         ({"input_format": "full-sentences", "sample_break_mode": "eos"}, "contradicts --sample-break-mode eos"),
-        ({"next_sentence_prediction": True}, "--next-sentence-prediction is for pairs of texts"),
-        ({"input_format": "doc-sentences", "no_segment_embeddings": True}, "--no-segment-embeddings is for pairs"),
-        ({"input_format": "sentence-pair", "short_seq_prob": 0.1}, "is for --input-format segment-pair only"),
-        ({"input_format": "segment-pair", "short_seq_prob": 1.1}, "--short-seq-prob must lie between 0 and 1, got 1.1"),
         ({"input_format": "segment-pair", "tokens_per_sample": 5}, "must be at least 6 for pairs"),
     ],
 )

@@ -118,8 +118,6 @@ def test_fairseqs_own_model_has_no_such_head(prepared):
 
 
 def test_what_cannot_be_trained_is_refused(prepared, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="--sentence-layers must be a number of layers, or 0"):
-        make_task(prepared, sentence_layers=-1)
     raw = write_raw(tmp_path / "raw")
     (raw / "test.jsonl").write_text(json.dumps({"text": "One. Two."}) + "\n")
     task = make_task(write_prepared(tmp_path, raw=raw))

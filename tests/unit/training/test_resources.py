@@ -71,7 +71,6 @@ def test_entries_of_a_command_line_win_over_the_files_and_leave_the_others():
         ({"time": "5", "sbatch.comment": "a\nb"}, "must not hold a line break"),
         ({"time": "5", "partition": "a\nb"}, "must not hold a line break"),
         ({"time": "1"}, "--signal-delay .* is not shorter than --time"),
-        ({"time": "5", "cpus_per_gpu": "0"}, "--cpus-per-gpu must be at least 1, got 0"),
         ({"time": "5", "env": "word"}, "--env 'word' must have the form NAME=VALUE"),
         ({"time": "5", "mem": "64GB"}, "slurm has the unknown key 'mem' .* mem_gb"),
         ({"time": "5", "tine": "6"}, "unknown key 'tine'"),
@@ -111,11 +110,6 @@ def test_gpus_and_their_type():
 )
 def test_how_gpus_are_asked_for(gpus, request_, sbatch, option):
     assert gpu_option(gpus, request=request_, sbatch=sbatch) == option
-
-
-def test_another_way_to_ask_is_refused():
-    with pytest.raises(ValueError, match="--gpu-request must be one of gpus-per-node, gres, none, got 'all'"):
-        gpu_option(Gpus(1, None), request="all", sbatch={})
 
 
 def test_options_with_and_without_a_value():

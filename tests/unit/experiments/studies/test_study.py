@@ -71,8 +71,6 @@ def test_a_report_alone_asks_for_no_sweep_and_writes_no_grid(asked, tmp_path):
     work, calls = asked(report_only=True)
     assert not calls and not work.failures
     assert not (tmp_path / "pretraining.json").exists()
-    with pytest.raises(ValueError, match="--report-only changes nothing: leave out --redo-changed"):
-        StudySettings(study=tmp_path, output_dir=tmp_path, report_only=True, redo_changed=True)
 
 
 def test_a_value_that_is_not_finite_is_a_failure_and_not_a_value(asked, tmp_path, monkeypatch):

@@ -365,18 +365,6 @@ def test_options_of_the_scoring_that_do_not_fit_are_named_before_a_training(prep
         benchmark_of("custom").check_scoring(prepare_table(kind), CustomOptions(**options))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"threshold": 0.3, "tune_threshold": "f1"}, "--threshold and --tune-threshold both say what the threshold is"),
-        ({"temperature": 2.0, "calibrate": True}, "--temperature and --calibrate both say what the temperature is"),
-    ],
-)
-def test_a_number_is_given_or_found(options, message):
-    with pytest.raises(ValueError, match=message):
-        CustomOptions(**options)
-
-
 def test_a_development_set_of_one_label_chooses_neither_threshold_nor_temperature(prepare_table, tmp_path):
     write_csv(tmp_path / "dev.csv", [{"text": f"so bad {n}", "label": "neg"} for n in range(9)])
     prepared = two_labels(prepare_table, valid="dev.csv", valid_share=None)

@@ -342,8 +342,6 @@ def test_rows_with_one_text_of_a_pair_or_one_group_stay_together(prepare_table, 
     assert "10 of 300 rows have the same 'text'" in caplog.text and "--group-column text keeps them" in caplog.text
     with pytest.raises(ValueError, match=r"none is left for the development set.* 2 groups: another --group-column"):
         prepare_table("pair", rows=rows, output="label", group_column="label")
-    with pytest.raises(ValueError, match="--group-column says how --train is cut, and --valid"):
-        prepare_table("pair", rows=rows, group_column="who", valid="my.csv", output="both")
 
 
 def test_settings_follow_the_options_alone():
@@ -405,7 +403,6 @@ def test_words_and_tags_come_from_lists_or_from_columns_in_any_scheme(prepare_ta
         ({}, {"label_column": ("ner",)}, r"line 1: there is no column 'ner'.* --label-column"),
         ({}, {"labels": ("B-X", "O")}, r"--labels B-X O: the labels of entities are O, then B-TYPE and I-TYPE"),
         ({"tags": ["B-Y", "O"]}, {"labels": ("O", "B-X", "I-X")}, r"line 3: the label 'Y' is none of --labels X"),
-        ({}, {"text_pair_column": "x"}, "--kind tagging has no second text"),
     ],
 )
 def test_tags_that_cannot_be_learned_are_named(prepare_table, changes, options, message):
