@@ -44,12 +44,12 @@ class Difference:
 
 
 def option_name(name: str) -> str:
-    """A setting as an option of the command line.
+    """A setting as an option of the command line, which it may be already.
 
     Example:
         option_name("max_length")  ->  "--max-length"
     """
-    return f"--{name.replace('_', '-')}"
+    return name if name.startswith("-") else f"--{name.replace('_', '-')}"
 
 
 def differences(

@@ -35,7 +35,7 @@ from roberta_plugin.experiments.sweeps.grid import Grid, Metric, Run, finite
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import holders, is_locked, try_lock
-from roberta_plugin.record import check, moved, options_of
+from roberta_plugin.record import check, moved, option_name, options_of
 from roberta_plugin.training.log import lines_of, parse_line
 from roberta_plugin.training.process import STOP_PATIENCE_S, TrainingProcess, train_program
 
@@ -56,7 +56,7 @@ class RunFolder:
         self.path = root / run.name
         self.code: Path | None = None  # of a snapshot (`snapshot.py`); None: the code that runs now
 
-    def check(self, named: Callable[[str], str] = str) -> None:
+    def check(self, named: Callable[[str], str] = option_name) -> None:
         """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it.
 
         `named` is how the user gives an option of fairseq-train (`record.differences`).
