@@ -260,12 +260,12 @@ def test_another_vocabulary_of_the_same_size_is_named(prepared, monkeypatch, cap
     trainer = trainer_of(prepared)
     state = state_of(trainer)
     state["task_state"]["data"] = {**state["task_state"]["data"], "vocabulary": "0"}
-    with pytest.raises(ValueError, match=r"another dict\.txt than that of .*give another --save-dir\.$"):
+    with pytest.raises(ValueError, match=r"dict\.txt was 0 and is \w{8} now\. .*give another --save-dir\.$"):
         resuming.check_continues(trainer, state, PATH)
     # a training that begins with such weights may mean it
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda *_, **__: state)
     resuming.load_trainer(lambda *_: checkpoint_utils.load_checkpoint_to_cpu(PATH), trainer, str(PATH), True)
-    assert "was trained with another dict.txt than that of" in caplog.text
+    assert "dict.txt was 0 and is " in caplog.text
 
 
 def test_so_it_is_in_pretraining(tmp_path):
@@ -278,7 +278,7 @@ def test_so_it_is_in_pretraining(tmp_path):
         resuming.check_continues(trainer, {**state, "task_state": unknown}, PATH)
     resuming.check_continues(trainer, state, PATH)
     state["task_state"]["data"]["vocabulary"] = "0"
-    with pytest.raises(ValueError, match=rf"another dict\.txt than that of {tmp_path}, so ids stand for other words"):
+    with pytest.raises(ValueError, match=rf"dict\.txt than that of {tmp_path}: dict\.txt was 0 and is"):
         resuming.check_continues(trainer, state, PATH)
 
 
