@@ -330,7 +330,7 @@ def test_data_of_another_tokenizer_of_the_same_size_are_refused(words, model_sta
     model_state["task_state"] = {identity.KEY: {"tokenizer": other}}
     with pytest.raises(
         ValueError,
-        match=r"trained with the tokenizer gpt2 \(vocab\.bpe f{8}\), and the data in .* were made with",
+        match=r"tokenizer was kind gpt2, sha256 vocab\.bpe f{8} and is kind .* now\. .*with the tokenizer",
     ):
         args.run(args)
     model_state["task_state"] = {identity.KEY: {"vocabulary": "0" * 64}}
@@ -504,5 +504,5 @@ def test_runs_of_other_examples_are_not_taken_for_those_of_the_new_ones(trained,
     path = tmp_path / "glue" / "RTE" / "train.tsv"
     path.write_text(path.read_text().replace("good", "bad", 1))  # as many as before
     assert main([*words, "2"]) == 2
-    assert f"other examples: {tmp_path / 'out' / 'data'} has changed since" in capsys.readouterr().err
+    assert f"the split train of {tmp_path / 'out' / 'data'} was " in capsys.readouterr().err
     assert len(done) == 1
