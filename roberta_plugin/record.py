@@ -7,14 +7,16 @@ keeps results keeps their record with them (`json_files`), and compares it when 
     prepared.json                   settings, tokenizer, official files       is refused
     start.json of a fine-tuning     weights, examples                         is refused
     run.json of a sweep             options of fairseq-train                  is refused
+    study.json                      options, data, processes                  is refused, or made again
     launch.json of a run folder     options, but those of FREE; batch         is refused, or accepted and noted
     a fine-tuned checkpoint         settings of its data, options, head       is refused, or a warning
     parts of a .bin, manifest.json  text, tokenizer, dict.txt, rules          is refused, or the split is made again
 
 Example:
-    check("runs/a holds a run with other options", {"lr": "1"}, {"lr": "2", "bf16": "true"}, remedy="Give another one.")
+    found = differences({"lr": "1"}, {"lr": "2", "bf16": "true"})
+    refuse("runs/a holds a run with other options", found, "Give another --output-dir.")
     ->  ValueError: runs/a holds a run with other options: --lr was 1 and is 2 now; --bf16 was not given and is true
-        now. Give another one.
+        now. Give another --output-dir.
 """
 
 from __future__ import annotations
@@ -72,26 +74,14 @@ def differences(
     return [Difference(named(name) or name, before.get(name), now.get(name)) for name in told]
 
 
-def check(
-    what: str,
-    before: Mapping[str, Any],
-    now: Mapping[str, Any],
-    *,
-    remedy: str,
-    free: Callable[[str], bool] = lambda name: False,
-    named: Callable[[str], str] = option_name,
-) -> None:
-    """Refuse a record that differs; see `differences`.
-
-    Raises:
-        ValueError: `what`, each difference, and the remedy, a sentence with its full stop.
-    """
-    if found := differences(before, now, free=free, named=named):
-        raise ValueError(f"{what}: {listed(found)}. {remedy}")
+def refuse(what: str, found: Sequence[Difference], remedy: str) -> None:
+    """Raise a ValueError with `what`, each difference and the remedy, a sentence; nothing if there is no difference."""
+    if found:
+        raise ValueError(f"{what}: {listed(found)}. {remedy}".rstrip())
 
 
 def listed(found: Sequence[Difference]) -> str:
-    """All of them in one clause."""
+    """All differences in one clause."""
     return "; ".join(map(str, found))
 
 

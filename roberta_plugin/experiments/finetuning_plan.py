@@ -29,7 +29,7 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.kinds.metrics import OF_SCORES
 from roberta_plugin.kinds.windows import question_length
-from roberta_plugin.record import check
+from roberta_plugin.record import differences, refuse
 from roberta_plugin.training.options_file import named_options
 from roberta_plugin.training.resources import Resources, given_settings
 
@@ -415,22 +415,20 @@ def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_ru
         "sha256": sha256_of_weights(start.state) if start else None,
         **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
     }
-    known = read_json(folder / START, keys=["sha256"], remedy="delete it if --model and the data are the same") or {}
-    before = known if has_runs else {}
-
-    def named(name: str) -> str:
-        if start and name == "sha256":
-            return f"--model {start.checkpoint}"
-        return f"the split {name.removeprefix('sha256_of_')} of {prepared.folder}"
-
-    check(
-        f"{folder} holds runs that started from other weights or examples",
+    remedy = "delete it if --model and the data are the same"
+    before = (read_json(folder / START, keys=["sha256"], remedy=remedy) or {}) if has_runs else {}
+    weights = {"sha256": f"--model {start.checkpoint}"} if start else {}
+    found = differences(
         before,
         now,
         free=lambda name: None in (before.get(name), now.get(name)),
-        named=named,
-        remedy=f"Give another --output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not "
-        "needed any more.",
+        named=lambda name: weights.get(name) or f"the split {name.removeprefix('sha256_of_')} of {prepared.folder}",
+    )
+    refuse(
+        f"{folder} holds runs that started from other weights or examples",
+        found,
+        f"Give another --output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed "
+        "any more.",
     )
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / START, {"model": str(start.checkpoint) if start else None, **now})

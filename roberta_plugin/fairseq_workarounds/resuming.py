@@ -14,7 +14,7 @@ from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints.names import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, saved_options
 from roberta_plugin.models.config import FastRobertaConfig
-from roberta_plugin.record import Difference, differences, listed, option_name
+from roberta_plugin.record import Difference, differences, listed, option_name, refuse
 
 logger = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         saved = saved_options(state)[0]
         of_head = {name: saved[name] for name in saved.keys() - _OF_NO_HEAD}
         different = [*_different_options(of_head, trainer.cfg.task), differences(theirs, ours, named=str)[0]]
-        raise ValueError(f"{path} is of a training with another head: {listed(different)}.")
+        refuse(f"{path} is of a training with another head", different, "")
 
 
 def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
@@ -270,8 +270,7 @@ def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         of_none | {name: str(options[name]) for name in _OF_MODEL if options.get(name) is not None}
         for options in (saved_options(state)[1], {name: getattr(trainer.cfg.model, name, None) for name in _OF_MODEL})
     )
-    if different := _different_options(theirs, ours):
-        raise ValueError(f"{path} is of a training with another model: {listed(different)}.")
+    refuse(f"{path} is of a training with another model", _different_options(theirs, ours), "")
 
 
 def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, str]:

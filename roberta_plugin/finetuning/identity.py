@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.finetuning.prepared import NAME, Prepared
-from roberta_plugin.record import check, differences, listed
+from roberta_plugin.record import differences, listed, refuse
 
 logger = logging.getLogger(__name__)
 
@@ -70,13 +70,10 @@ def check_same_words(state: Mapping[str, Any], ours: Mapping[str, Any], *, check
             {name: one.get(name) for name in ("kind", "language", "sha256") if one.get(name)}
             for one in (theirs, tokenizer)
         )
-    check(
+    refuse(
         f"{checkpoint} was trained with another tokenizer or dict.txt than that of {data}",
-        before,
-        now,
-        free=lambda name: before[name] is None,
-        named=str,
-        remedy="So ids stand for other words: make the data with the tokenizer and the dict.txt of the model.",
+        differences(before, now, free=lambda name: before[name] is None, named=str),
+        "So ids stand for other words: make the data with the tokenizer and the dict.txt of the model.",
     )
 
 
@@ -101,12 +98,11 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     if "deviation" not in trained["settings"]:  # its numbers are on the scale of the labels, and so they are read
         settings = {name: value for name, value in settings.items() if name not in ("mean", "deviation")}
     is_of_vectors = settings.get("kind") == "embedding"
-    check(
+    free = (lambda name: name not in _OF_VECTORS) if is_of_vectors else _MAY_DIFFER.__contains__
+    refuse(
         f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says",
-        trained["settings"],
-        settings,
-        free=(lambda name: name not in _OF_VECTORS) if is_of_vectors else _MAY_DIFFER.__contains__,
-        remedy="Prepare the data in the same way.",
+        differences(trained["settings"], settings, free=free),
+        "Prepare the data in the same way.",
     )
     if different := differences(trained["settings"], settings):
         logger.warning(f"{checkpoint}, {prepared.folder}: {listed(different)}")
@@ -115,11 +111,11 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
 def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, checkpoint: Path) -> None:
     """Refuse to resume on different training examples, if the checkpoint records its own."""
     theirs, ours = of_checkpoint(state).get(EXAMPLES, {}).get(split), prepared.sha256_of_inputs(split)
-    if theirs and ours and theirs != ours:
-        raise ValueError(
-            f"{prepared.folder}: the split {split!r} has other examples than {checkpoint} was trained on, or the same "
-            f"in another order (their SHA-256 was {theirs[:8]} and is {ours[:8]} now)."
-        )
+    refuse(
+        f"{checkpoint} was trained on other examples than those of {prepared.folder}, or on the same in another order",
+        differences({split: theirs or ours}, {split: ours or theirs}, named=lambda name: f"the split {name}"),
+        "",
+    )
 
 
 def class_order(named: Sequence[str], prepared: Prepared, *, checkpoint: Path) -> list[int]:

@@ -32,7 +32,7 @@ from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, checked_op
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.finetuning.raw_files import describe
-from roberta_plugin.record import check, option_name
+from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.settings import REQUIRED, check_values, setting
 
 
@@ -138,18 +138,21 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
         now["dictionary"] = Vocabulary.load(wanted.tokenizer / "dict.txt").sha256
     if wanted.raw is not None and prepared.content.get("source"):
         benchmark = benchmark_of(prepared.task)
-        found = describe(benchmark.source_files(benchmark.files(wanted.raw, wanted.task_options)))
+        given = describe(benchmark.source_files(benchmark.files(wanted.raw, wanted.task_options)))
         before["raw"], now["raw"] = (
             f"{source['files']} files with {source['bytes']:,} bytes (SHA-256 {source.get('sha256')})"
-            for source in (prepared.content["source"], found)
+            for source in (prepared.content["source"], given)
         )
-    check(
-        f"{prepared.folder} was prepared with other settings than this command gives",
+    found = differences(
         before,
         now,
         free=lambda name: name not in now,
         named=lambda name: "dict.txt" if name == "dictionary" else option_name(name),
-        remedy="Leave these options out to use the folder as it is. To prepare it again, delete it (rm -r "
+    )
+    refuse(
+        f"{prepared.folder} was prepared with other settings than this command gives",
+        found,
+        "Leave these options out to use the folder as it is. To prepare it again, delete it (rm -r "
         f"{prepared.folder}) and everything trained on it, or give another --output-dir.",
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from roberta_plugin.launch import status
 from roberta_plugin.launch.recipe import LaunchSettings, complete
-from roberta_plugin.record import differences, listed, option_name
+from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.arguments import check_options
@@ -168,11 +168,12 @@ def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[s
                 batch = f"{option_name(name)} x --update-freq x GPUs"
                 old[batch], new[batch] = was * before.num_gpus, now * recipe.num_gpus
     found = differences(old, new, free=lambda name: name.startswith(FREE) and name not in COMPARED)
-    if found and not recipe.accept_changes:
-        raise ValueError(
-            f"The run folder {recipe.output_dir} was begun with other settings: {listed(found)}. Keep them (the "
-            f"number of GPUs may change), choose another --output-dir, or accept "
-            "the change by --accept-changes."
+    if not recipe.accept_changes:
+        refuse(
+            f"The run folder {recipe.output_dir} was begun with other settings",
+            found,
+            "Keep them (the number of GPUs may change), choose another --output-dir, or accept the change by "
+            "--accept-changes.",
         )
     return (*before.changes, *map(str, found))
 

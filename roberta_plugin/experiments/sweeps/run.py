@@ -35,7 +35,7 @@ from roberta_plugin.experiments.sweeps.grid import Grid, Metric, Run, finite
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import holders, is_locked, try_lock
-from roberta_plugin.record import check, moved, option_name, options_of
+from roberta_plugin.record import differences, moved, option_name, options_of, refuse
 from roberta_plugin.training.log import lines_of, parse_line
 from roberta_plugin.training.process import STOP_PATIENCE_S, TrainingProcess, train_program
 
@@ -71,13 +71,10 @@ class RunFolder:
             argument if argument in now else moved(argument, before=known.get("sweep"), now=self.root)
             for argument in without_removed(known.get("arguments", []))
         ]
-        check(
+        refuse(
             f"{self.path} holds a run with other options",
-            options_of(before),
-            options_of(now),
-            named=named,
-            remedy="(Its run.json says so.) Give another --output-dir, or delete that one if the run is not needed any "
-            "more.",
+            differences(options_of(before), options_of(now), named=named),
+            "(Its run.json says so.) Give another --output-dir, or delete that one if the run is not needed any more.",
         )
 
     def prepare(self) -> None:
