@@ -131,18 +131,15 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
         settings=settings, prepared=prepared, grid=replace(grid, slurm=settings.slurm), gpus_per_run=gpus_per_run
     )
     for folder in plan.runs:
-        folder.check(_option)  # before the file that describes them is replaced
+        folder.check(
+            lambda name: _NAMES.get(name, name.replace("--", "--set ", 1))
+        )  # before the file that describes them is replaced
     check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     write_text(path, as_yaml(content))
     for remark in [*remarks(prepared), *selection_remarks(prepared, grid.metric.value)]:
         report(remark)
     return plan
-
-
-def _option(name: str) -> str:
-    """How this command gives an option of fairseq-train; empty: it follows from another one."""
-    return _NAMES.get(name, name.replace("--", "--set ", 1))
 
 
 def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
@@ -417,12 +414,11 @@ def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_ru
     }
     remedy = "delete it if --model and the data are the same"
     before = (read_json(folder / START, keys=["sha256"], remedy=remedy) or {}) if has_runs else {}
-    weights = {"sha256": f"--model {start.checkpoint}"} if start else {}
     found = differences(
         before,
         now,
         free=lambda name: None in (before.get(name), now.get(name)),
-        named=lambda name: weights.get(name) or f"the split {name.removeprefix('sha256_of_')} of {prepared.folder}",
+        named=lambda name: f"{name.removeprefix('sha256_of_')} of {prepared.folder}" if "_" in name else "--model",
     )
     refuse(
         f"{folder} holds runs that started from other weights or examples",

@@ -161,10 +161,12 @@ def _settings(prepared: Prepared, wanted: DataSettings) -> Iterator[tuple[str, A
     """The settings that a prepared folder must have."""
     has, options = prepared.settings, wanted.task_options
     given = {"max_length", *options.given("prepare")}
+    recorded = {item.name: has.get(item.name) for item in option_fields(prepared.task, stages=("prepare",))}
     if wanted.raw is None:  # what is not given is as in the folder
-        recorded = {item.name: has.get(item.name) for item in option_fields(prepared.task, stages=("prepare",))}
         options = options_for(prepared.task, {**recorded, **options.given("prepare")})
     length = has["max_length"] if wanted.max_length is None else wanted.max_length
     for name, value in benchmark_of(prepared.task).settings(max_length=length, options=options).items():
+        if name not in has and name not in recorded:
+            continue  # no option gives it, so earlier versions did not record it, and such a folder is read without it
         if wanted.raw is not None or name in given:
             yield name, value
