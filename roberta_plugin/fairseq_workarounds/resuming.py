@@ -190,17 +190,14 @@ def check_classes(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         return
     saved = (state.get("optimizer_history") or [{}])[-1]
     ours = {"optimizer": _optimizer_class(trainer.cfg), "criterion": type(trainer.get_criterion()).__name__}
-    for option, now in ours.items():
-        before = saved.get(f"{option}_name", now)
-        if before != now:
-            what = (
-                f"--{option}" if option == "criterion" else "precision (--bf16, --fp16, --amp or none) and --optimizer"
-            )
-            raise ValueError(
-                f"{path} was written with {before}, and this training has {now}: give the {what} that it was started "
-                "with. To begin anew with its weights, give --finetune-from-model and another --save-dir, or "
-                "--reset-optimizer: moments, count of updates and learning rate begin anew."
-            )
+    before = {option: saved.get(f"{option}_name", now) for option, now in ours.items()}
+    named = {"optimizer": "optimizer (by --optimizer and --bf16, --fp16, --amp or none)", "criterion": "--criterion"}
+    refuse(
+        f"{path} was written with another optimizer, precision or criterion",
+        differences(before, ours, named=named.__getitem__),
+        "Give what it was started with. To begin anew with its weights, give --finetune-from-model and another "
+        "--save-dir, or --reset-optimizer: moments, count of updates and learning rate begin anew.",
+    )
 
 
 def check_positions(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
