@@ -238,8 +238,6 @@ def test_the_batch_of_an_update_may_not_change_where_no_setting_fixes_it(tiny_da
     ("options", "without", "message"),
     [
         (("--lr", "9e-3"), (), "--lr was 0.003 and is 0.009 now"),
-        (("--seed", "77"), ("--seed",), "--seed was 3 and is 77 now"),
-        (("--mask-prob", "0.4"), (), "--mask-prob was 0.15 and is 0.4 now"),
         (("--dropout", "0.3"), (), "--dropout was not given and is 0.3 now"),
         (("--bf16",), (), "--bf16 was False and is True now"),
     ],
