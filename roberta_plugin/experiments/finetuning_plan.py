@@ -130,10 +130,8 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     plan = FinetunePlan(
         settings=settings, prepared=prepared, grid=replace(grid, slurm=settings.slurm), gpus_per_run=gpus_per_run
     )
-    for folder in plan.runs:
-        folder.check(
-            lambda name: _NAMES.get(name, name.replace("--", "--set ", 1))
-        )  # before the file that describes them is replaced
+    for folder in plan.runs:  # before the file that describes them is replaced
+        folder.check(lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)))
     check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     write_text(path, as_yaml(content))
@@ -418,7 +416,7 @@ def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_ru
         before,
         now,
         free=lambda name: None in (before.get(name), now.get(name)),
-        named=lambda name: f"{name.removeprefix('sha256_of_')} of {prepared.folder}" if "_" in name else "--model",
+        named=lambda name: "--model" if name == "sha256" else f"{name.removeprefix('sha256_of_')} of {prepared.folder}",
     )
     refuse(
         f"{folder} holds runs that started from other weights or examples",
