@@ -24,6 +24,7 @@ The layers, top to bottom; a module imports only from layers below it:
     models/               config -> encoder -> heads
     data/                 text in, batches out
     checkpoint_files      whole or damaged?            json_files   errors that name the file
+    record                made from what, and what differs now
     stop_signals          SIGINT and SIGTERM           files        atomic writing
     machine               usable cores                 progress     bars and log lines
     locks                 flock                        signs_of_life  heartbeats: missing ranks, stragglers

@@ -29,6 +29,7 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.kinds.metrics import OF_SCORES
 from roberta_plugin.kinds.windows import question_length
+from roberta_plugin.record import differences, refuse
 from roberta_plugin.training.options_file import named_options
 from roberta_plugin.training.resources import Resources, given_settings
 
@@ -129,8 +130,8 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     plan = FinetunePlan(
         settings=settings, prepared=prepared, grid=replace(grid, slurm=settings.slurm), gpus_per_run=gpus_per_run
     )
-    for folder in plan.runs:
-        folder.check(_NAMES)  # before the file that describes them is replaced
+    for folder in plan.runs:  # before the file that describes them is replaced
+        folder.check(lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)))
     check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     write_text(path, as_yaml(content))
@@ -409,15 +410,20 @@ def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_ru
         "sha256": sha256_of_weights(start.state) if start else None,
         **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
     }
-    known = read_json(folder / START, keys=["sha256"], remedy="delete it if --model and the data are the same") or {}
-    for name, digest in now.items():
-        if has_runs and digest and known.get(name) not in (None, digest):
-            what, path = ("weights", start.checkpoint) if start and name == "sha256" else ("examples", prepared.folder)
-            raise ValueError(
-                f"{folder} holds runs that started from other {what}: {path} has changed since. Give another "
-                f"--output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed any "
-                "more."
-            )
+    remedy = "delete it if --model and the data are the same"
+    before = (read_json(folder / START, keys=["sha256"], remedy=remedy) or {}) if has_runs else {}
+    found = differences(
+        before,
+        now,
+        free=lambda name: None in (before.get(name), now.get(name)),
+        named=lambda name: "--model" if name == "sha256" else f"{name.removeprefix('sha256_of_')} of {prepared.folder}",
+    )
+    refuse(
+        f"{folder} holds runs that started from other weights or examples",
+        found,
+        f"Give another --output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed "
+        "any more.",
+    )
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / START, {"model": str(start.checkpoint) if start else None, **now})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints.names import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, saved_options
 from roberta_plugin.models.config import FastRobertaConfig
+from roberta_plugin.record import Difference, differences, listed, option_name, refuse
 
 logger = logging.getLogger(__name__)
 
@@ -189,17 +190,14 @@ def check_classes(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         return
     saved = (state.get("optimizer_history") or [{}])[-1]
     ours = {"optimizer": _optimizer_class(trainer.cfg), "criterion": type(trainer.get_criterion()).__name__}
-    for option, now in ours.items():
-        before = saved.get(f"{option}_name", now)
-        if before != now:
-            what = (
-                f"--{option}" if option == "criterion" else "precision (--bf16, --fp16, --amp or none) and --optimizer"
-            )
-            raise ValueError(
-                f"{path} was written with {before}, and this training has {now}: give the {what} that it was started "
-                "with. To begin anew with its weights, give --finetune-from-model and another --save-dir, or "
-                "--reset-optimizer: moments, count of updates and learning rate begin anew."
-            )
+    before = {option: saved.get(f"{option}_name", now) for option, now in ours.items()}
+    named = {"optimizer": "optimizer (by --optimizer and --bf16, --fp16, --amp or none)", "criterion": "--criterion"}
+    refuse(
+        f"{path} was written with another optimizer, precision or criterion",
+        differences(before, ours, named=named.__getitem__),
+        "Give what it was started with. To begin anew with its weights, give --finetune-from-model and another "
+        "--save-dir, or --reset-optimizer: moments, count of updates and learning rate begin anew.",
+    )
 
 
 def check_positions(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
@@ -230,9 +228,8 @@ def check_continues(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     except ValueError as error:
         raise ValueError(f"{error} {remedy}.") from None
     saved = saved_options(state)[0]
-    different = list(_different_options({name: saved.get(name) for name in _OF_TEXT}, trainer.cfg.task))
-    if different:
-        logger.warning(f"{path} is of a training with other options: {'; '.join(different)}. {remedy}.")
+    if different := _different_options({name: saved.get(name) for name in _OF_TEXT}, trainer.cfg.task):
+        logger.warning(f"{path} is of a training with other options: {listed(different)}. {remedy}.")
 
 
 def warn_of_other_start(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
@@ -257,10 +254,8 @@ def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     if theirs and theirs != ours:
         saved = saved_options(state)[0]
         of_head = {name: saved[name] for name in saved.keys() - _OF_NO_HEAD}
-        different = list(_different_options(of_head, trainer.cfg.task))
-        name = min(name for name, _ in theirs.items() ^ ours.items())
-        different.append(f"{name} was {_shown(theirs.get(name))} and is {_shown(ours.get(name))} now")
-        raise ValueError(f"{path} is of a training with another head: {'; '.join(different)}.")
+        different = [*_different_options(of_head, trainer.cfg.task), differences(theirs, ours, named=str)[0]]
+        refuse(f"{path} is of a training with another head", different, "")
 
 
 def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
@@ -273,22 +268,21 @@ def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         of_none | {name: str(options[name]) for name in _OF_MODEL if options.get(name) is not None}
         for options in (saved_options(state)[1], {name: getattr(trainer.cfg.model, name, None) for name in _OF_MODEL})
     )
-    if different := list(_different_options(theirs, ours)):
-        raise ValueError(f"{path} is of a training with another model: {'; '.join(different)}.")
+    refuse(f"{path} is of a training with another model", _different_options(theirs, ours), "")
 
 
-def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in parameters.items() if name.startswith(ALL_HEADS)}
+def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Names of the heads' parameters -> shapes, as in "3 x 8"."""
+    return {name: " x ".join(map(str, value.shape)) for name, value in parameters.items() if name.startswith(ALL_HEADS)}
 
 
-def _shown(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else " x ".join(map(str, shape))
-
-
-def _different_options(saved: Mapping[str, Any], given: Any) -> Iterator[str]:
+def _different_options(saved: Mapping[str, Any], given: Any) -> list[Difference]:
+    """What differs of the options that both have."""
     if not isinstance(given, Mapping):  # fairseq's older tasks have the options of everything
-        return
-    for name in sorted(saved):
-        if isinstance(saved[name], str | int | float) and name in given and saved[name] != given[name]:
-            option = "task" if name == "_name" else name.replace("_", "-")
-            yield f"--{option} was {saved[name]} and is {given[name]} now"
+        return []
+    return differences(
+        saved,
+        given,
+        free=lambda name: not isinstance(saved.get(name), str | int | float) or name not in given,
+        named=lambda name: "--task" if name == "_name" else option_name(name),
+    )

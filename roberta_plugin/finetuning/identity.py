@@ -8,11 +8,12 @@ raise an error by itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.finetuning.prepared import NAME, Prepared
+from roberta_plugin.record import differences, listed, refuse
 
 logger = logging.getLogger(__name__)
 
@@ -63,16 +64,17 @@ def check_same_words(state: Mapping[str, Any], ours: Mapping[str, Any], *, check
     """Refuse data in the folder `data` with other words; `ours` is what our checkpoints would record of them."""
     trained = of_checkpoint(state)
     theirs, tokenizer = trained.get("tokenizer"), ours.get("tokenizer")
-    if theirs and tokenizer and _essence(theirs) != _essence(tokenizer):
-        raise ValueError(
-            f"{checkpoint} was trained with the tokenizer {_shown(theirs)}, and the data in {data} were made with "
-            f"{_shown(tokenizer)}, whose ids stand for other words: make them with the tokenizer of the model."
+    before, now = {"dict.txt": trained.get("vocabulary")}, {"dict.txt": ours.get("vocabulary")}
+    if theirs and tokenizer:
+        before["tokenizer"], now["tokenizer"] = (
+            {name: one.get(name) for name in ("kind", "language", "sha256") if one.get(name)}
+            for one in (theirs, tokenizer)
         )
-    if trained.get("vocabulary", ours.get("vocabulary")) != ours.get("vocabulary"):
-        raise ValueError(
-            f"{checkpoint} was trained with another dict.txt than that of {data}, so ids stand for other words: make "
-            "the data with the dict.txt of the model."
-        )
+    refuse(
+        f"{checkpoint} was trained with another tokenizer or dict.txt than that of {data}",
+        differences(before, now, free=lambda name: before[name] is None, named=str),
+        "So ids stand for other words: make the data with the tokenizer and the dict.txt of the model.",
+    )
 
 
 def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
@@ -95,25 +97,25 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
         settings = {name: value for name, value in settings.items() if name in trained["settings"]}
     if "deviation" not in trained["settings"]:  # its numbers are on the scale of the labels, and so they are read
         settings = {name: value for name, value in settings.items() if name not in ("mean", "deviation")}
-    different = list(_differences(trained["settings"], settings))
     is_of_vectors = settings.get("kind") == "embedding"
-    if any(name in _OF_VECTORS if is_of_vectors else name not in _MAY_DIFFER for name, _ in different):
-        raise ValueError(
-            f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says: "
-            f"{'; '.join(words for _, words in different)}. Prepare the data in the same way."
-        )
-    if different:
-        logger.warning(f"{checkpoint}, {prepared.folder}: {'; '.join(words for _, words in different)}")
+    free = (lambda name: name not in _OF_VECTORS) if is_of_vectors else _MAY_DIFFER.__contains__
+    refuse(
+        f"{checkpoint} was fine-tuned on data prepared otherwise than {prepared.folder / NAME} says",
+        differences(trained["settings"], settings, free=free),
+        "Prepare the data in the same way.",
+    )
+    if different := differences(trained["settings"], settings):
+        logger.warning(f"{checkpoint}, {prepared.folder}: {listed(different)}")
 
 
 def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, checkpoint: Path) -> None:
     """Refuse to resume on different training examples, if the checkpoint records its own."""
     theirs, ours = of_checkpoint(state).get(EXAMPLES, {}).get(split), prepared.sha256_of_inputs(split)
-    if theirs and ours and theirs != ours:
-        raise ValueError(
-            f"{prepared.folder}: the split {split!r} has other examples than {checkpoint} was trained on, or the same "
-            f"in another order (their SHA-256 was {theirs[:8]} and is {ours[:8]} now)."
-        )
+    refuse(
+        f"{checkpoint} was trained on other examples than those of {prepared.folder}, or on the same in another order",
+        differences({split: theirs or ours}, {split: ours or theirs}, named=lambda name: f"the split {name}"),
+        "",
+    )
 
 
 def class_order(named: Sequence[str], prepared: Prepared, *, checkpoint: Path) -> list[int]:
@@ -130,19 +132,3 @@ def class_order(named: Sequence[str], prepared: Prepared, *, checkpoint: Path) -
             "`roberta import --labels`, which takes the names of the data in the model's order."
         )
     return [theirs.index(name) for name in ours]
-
-
-def _differences(trained: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name in sorted(trained.keys() | settings.keys()):
-        if trained.get(name) != settings.get(name):
-            words = f"{name.replace('_', '-')} was {trained.get(name)} in training and is {settings.get(name)} here"
-            yield name, words
-
-
-def _essence(tokenizer: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(tokenizer.get(name) for name in ("kind", "language", "sha256"))
-
-
-def _shown(tokenizer: Mapping[str, Any]) -> str:
-    digests = ", ".join(f"{name} {digest[:8]}" for name, digest in dict(tokenizer["sha256"]).items())
-    return f"{tokenizer['kind']} ({digests})"

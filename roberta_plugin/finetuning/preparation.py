@@ -22,6 +22,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -31,6 +32,7 @@ from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, checked_op
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.finetuning.raw_files import describe
+from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
 
@@ -128,53 +130,43 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
         raise ValueError(
             f"{prepared.folder} is prepared for {prepared.task}, not for {wanted.task}: give another --data."
         )
-    options, raw = wanted.task_options, wanted.raw
-    different = list(_different_settings(prepared, wanted.max_length, options, is_whole=raw is not None))
-    different += _different_tokenizer(prepared, wanted.tokenizer)
-    different += _different_files(prepared, raw, options)
-    if different:
-        raise ValueError(
-            f"{prepared.folder} was prepared with other settings than this command gives: {'; '.join(different)}. "
-            "Leave these options out to use the folder as it is. To prepare it again, delete it (rm -r "
-            f"{prepared.folder}) and everything trained on it, or give another --output-dir."
+    before, now = dict(prepared.settings), dict(_settings(prepared, wanted))
+    if wanted.tokenizer is not None:
+        before["tokenizer"] = prepared.content.get("tokenizer") or {}
+        now["tokenizer"] = load_tokenizer(wanted.tokenizer).description()
+        before["dictionary"] = prepared.vocabulary.sha256
+        now["dictionary"] = Vocabulary.load(wanted.tokenizer / "dict.txt").sha256
+    if wanted.raw is not None and prepared.content.get("source"):
+        benchmark = benchmark_of(prepared.task)
+        given = describe(benchmark.source_files(benchmark.files(wanted.raw, wanted.task_options)))
+        before["raw"], now["raw"] = (
+            f"{source['files']} files with {source['bytes']:,} bytes (SHA-256 {source.get('sha256')})"
+            for source in (prepared.content["source"], given)
         )
+    found = differences(
+        before,
+        now,
+        free=lambda name: name not in now,
+        named=lambda name: "dict.txt" if name == "dictionary" else option_name(name),
+    )
+    refuse(
+        f"{prepared.folder} was prepared with other settings than this command gives",
+        found,
+        "Leave these options out to use the folder as it is. To prepare it again, delete it (rm -r "
+        f"{prepared.folder}) and everything trained on it, or give another --output-dir.",
+    )
 
 
-def _different_settings(
-    prepared: Prepared, max_length: int | None, options: TaskOptions, *, is_whole: bool
-) -> Iterator[str]:
-    has = prepared.settings
+def _settings(prepared: Prepared, wanted: DataSettings) -> Iterator[tuple[str, Any]]:
+    """The settings that a prepared folder must have."""
+    has, options = prepared.settings, wanted.task_options
     given = {"max_length", *options.given("prepare")}
     recorded = {item.name: has.get(item.name) for item in option_fields(prepared.task, stages=("prepare",))}
-    if not is_whole:  # what is not given is as in the folder
+    if wanted.raw is None:  # what is not given is as in the folder
         options = options_for(prepared.task, {**recorded, **options.given("prepare")})
-    wanted = benchmark_of(prepared.task).settings(
-        max_length=has["max_length"] if max_length is None else max_length, options=options
-    )
-    for name, value in wanted.items():
+    length = has["max_length"] if wanted.max_length is None else wanted.max_length
+    for name, value in benchmark_of(prepared.task).settings(max_length=length, options=options).items():
         if name not in has and name not in recorded:
             continue  # no option gives it, so earlier versions did not record it, and such a folder is read without it
-        if has.get(name) != value and (name in given or is_whole):
-            yield f"it has {name.replace('_', '-')} {has.get(name)}, not {value}"
-
-
-def _different_tokenizer(prepared: Prepared, tokenizer: Path | None) -> Iterator[str]:
-    if tokenizer is None:
-        return
-    if load_tokenizer(tokenizer).description() != (prepared.content.get("tokenizer") or {}):
-        yield f"it has another tokenizer than --tokenizer {tokenizer}"
-    elif Vocabulary.load(tokenizer / "dict.txt").sha256 != prepared.vocabulary.sha256:
-        yield f"it has another dict.txt than --tokenizer {tokenizer}"
-
-
-def _different_files(prepared: Prepared, raw: Path | None, options: TaskOptions) -> Iterator[str]:
-    known = prepared.content.get("source")
-    if raw is None or not known:
-        return
-    benchmark = benchmark_of(prepared.task)
-    found = describe(benchmark.source_files(benchmark.files(raw, options)))
-    if found["sha256"] != known.get("sha256"):
-        yield (
-            f"it was made from other files ({known['files']} with {known['bytes']:,} bytes) than those of --raw "
-            f"{raw} ({found['files']} with {found['bytes']:,} bytes)"
-        )
+        if wanted.raw is not None or name in given:
+            yield name, value

@@ -7,7 +7,6 @@ then the launch records it.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import secrets
@@ -16,6 +15,7 @@ from typing import Any
 
 from roberta_plugin.launch import status
 from roberta_plugin.launch.recipe import LaunchSettings, complete
+from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training import slurm_commands
 from roberta_plugin.training.arguments import check_options
@@ -143,65 +143,29 @@ def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[s
         return ()
     from roberta_plugin.fairseq_workarounds.removed_options import without_removed
 
-    before = dataclasses.replace(before, arguments=tuple(without_removed(before.arguments)))
-    found = _batch_changes(recipe, before)
+    old, new = ({name: getattr(run, name) for name in ("batch_sequences", "batch_tokens")} for run in (before, recipe))
+    is_batch_set = any(new.values())
     if before.arguments:
-        found += _update_changes(recipe, before, arguments)
-        found += differences(before.arguments, arguments)
-    if found and not recipe.accept_changes:
-        raise ValueError(
-            f"The run folder {recipe.output_dir} was begun with other settings: {'; '.join(found)}. Keep them (the "
-            f"number of GPUs may change), choose another --output-dir, or accept "
-            "the change by --accept-changes."
+        old |= _options(tuple(without_removed(before.arguments)))
+        new |= _options(arguments)
+        for name in () if is_batch_set else ("batch_size", "max_tokens"):
+            was, now = (int(options[name] or 0) * int(options["update_freq"][0]) for options in (old, new))
+            if was != now:  # the number of GPUs alone may change the batch
+                batch = f"{option_name(name)} x --update-freq x GPUs"
+                old[batch], new[batch] = was * before.num_gpus, now * recipe.num_gpus
+    found = differences(old, new, free=lambda name: name.startswith(FREE) and name not in COMPARED)
+    if not recipe.accept_changes:
+        refuse(
+            f"The run folder {recipe.output_dir} was begun with other settings",
+            found,
+            "Keep them (the number of GPUs may change), choose another --output-dir, or accept the change by "
+            "--accept-changes.",
         )
-    return (*before.changes, *found)
+    return (*before.changes, *map(str, found))
 
 
-def differences(before: tuple[str, ...], now: tuple[str, ...]) -> list[str]:
-    """The options of fairseq-train that differ and matter, as in `--lr 0.1 instead of 0.2`."""
-    old, new = (vars(train_arguments.parse(arguments)) for arguments in (before, now))
-    names = sorted(old.keys() | new.keys())
-    return [
-        f"--{name.replace('_', '-')} {_shown(new.get(name))} instead of {_shown(old.get(name))}"
-        for name in names
-        if _matters(name) and _plain(name, old.get(name)) != _plain(name, new.get(name))
-    ]
-
-
-def _matters(name: str) -> bool:
-    return name in COMPARED or not name.startswith(FREE)
-
-
-def _plain(name: str, value: Any) -> Any:
-    """The value; the folders of the data by their absolute paths."""
-    if name != "data" or not isinstance(value, str):
-        return value
-    return re.sub(r"[^,:@]+", lambda match: str(Path(match.group()).absolute()), value)
-
-
-def _shown(value: Any) -> str:
-    return "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
-
-
-def _batch_changes(recipe: LaunchSettings, before: status.Launch) -> list[str]:
-    pairs = (
-        ("--batch-sequences", recipe.batch_sequences, before.batch_sequences),
-        ("--batch-tokens", recipe.batch_tokens, before.batch_tokens),
-    )
-    return [f"{name} {_shown(now)} instead of {_shown(old)}" for name, now, old in pairs if now != old]
-
-
-def _update_changes(recipe: LaunchSettings, before: status.Launch, arguments: tuple[str, ...]) -> list[str]:
-    """Changes of the update's batch that the number of GPUs does not explain; none if the recipe sets the batch."""
-    if recipe.batch_sequences is not None or recipe.batch_tokens is not None:
-        return []
-    old, new = (train_arguments.parse(words) for words in (before.arguments, arguments))
-    found = []
-    for name in ("batch_size", "max_tokens"):
-        was, now = (int(getattr(parsed, name) or 0) * int(parsed.update_freq[0]) for parsed in (old, new))
-        if was != now and was * before.num_gpus != now * recipe.num_gpus:
-            found.append(
-                f"--{name.replace('_', '-')} x --update-freq x GPUs {now * recipe.num_gpus} instead of "
-                f"{was * before.num_gpus}"
-            )
-    return found
+def _options(arguments: tuple[str, ...]) -> dict[str, Any]:
+    """All options of fairseq-train, by their names in its namespace; the folders of the data by absolute paths."""
+    options = vars(train_arguments.parse(arguments))
+    data = re.sub(r"[^,:@]+", lambda folder: str(Path(folder.group()).absolute()), options["data"] or "")
+    return {**options, "data": data}

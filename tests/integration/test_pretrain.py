@@ -232,7 +232,7 @@ def test_a_missing_option_is_one_line(tiny_data_bin, tmp_path):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (("--bf16",), "was written with FairseqAdam, and this training has FP16Optimizer: give the precision"),
+        (("--bf16",), "--amp or none) was FairseqAdam and is FP16Optimizer now. Give what it was started with"),
         (("--tokens-per-sample", "128"), "has 64 positions, and this model has 128: give --max-positions 64"),
         (("--mask-whole-words",), "No tokenizer in"),  # found when the data are loaded
     ],

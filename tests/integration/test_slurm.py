@@ -263,7 +263,7 @@ def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, u
     last = status.read_status(output_dir)
     assert (last.phase, last.update) == ("stopped", updates_done(output_dir, first)[-1])
 
-    with pytest.raises(ValueError, match="--batch-sequences 32 instead of 16"):
+    with pytest.raises(ValueError, match="--batch-sequences was 16 and is 32 now"):
         launch(recipe_of(tiny_data_bin, output_dir, nodes=1, batch_sequences=32))
     second = launch(recipe_of(tiny_data_bin, output_dir, nodes=1, gpus_per_node=1)).job_id
     wait_for_end(cluster, output_dir, second)

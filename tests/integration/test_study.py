@@ -126,7 +126,7 @@ def test_a_changed_setting_is_named_and_refused_and_nothing_is_done(work, finish
     before = files_of(work)
     for options in ((), ("--report-only",)):
         assert do(work, *options) == 2
-        assert "variant calm: lr 1e-3 is now 2e-3" in capsys.readouterr().err
+        assert "variant calm: lr was 1e-3 and is 2e-3 now" in capsys.readouterr().err
     assert files_of(work) == before
 
 

@@ -46,6 +46,7 @@ FLOORS = [
         "machine.py",
         "pictures.py",
         "progress.py",
+        "record.py",
     },
     {"locks.py", "settings.py"},
 ]
@@ -53,11 +54,15 @@ FLOORS = [
 ONLY: dict[str, set[str]] = {
     "models": {"checkpoint_files", "fairseq_import", "foreign_fields", "machine", "settings"},
     "optim": {"fairseq_import", "settings"},
-    "data": {"extras", "fairseq_import", "files", "json_files", "locks", "machine", "pictures", "progress", "settings"},
+    "data": {
+        *("extras", "fairseq_import", "files", "json_files", "locks", "machine", "pictures", "progress", "record"),
+        "settings",
+    },
     "files.py": {"locks"},
     "foreign_fields.py": set(),
     "machine.py": set(),
     "progress.py": set(),
+    "record.py": set(),
 }
 # Where fairseq appears: at the rim alone.
 USES_FAIRSEQ = (

@@ -19,6 +19,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import sha256_of_json
+from roberta_plugin.record import Difference, differences, listed, option_name
 
 _SMALLEST_PART, _LARGEST_PART = 2**20, 2**24  # bytes of text
 _PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of an ordinary machine
@@ -102,15 +103,11 @@ def is_made(folder: Path, plan: Plan, workers: int) -> bool:
             return False
     if made.get("plan_sha256") == sha256_of_json(plan.as_json()):
         return True
-    if manifest["tokenizer"] != plan.tokenizer or manifest["dict_sha256"] != plan.dict_sha256:
+    if _differences(folder, plan):
         return False
-    if made["rules"] != plan.rules or len(made["inputs"]) != len(plan.inputs):
-        return False
-    for record, (_, size, _, text_format) in zip(made["inputs"], plan.inputs, strict=True):
-        if (record["bytes"], record["format"]) != (size, text_format):
-            return False
     digests = sha256_of_files([source.path for source in plan.sources], workers=workers)
-    if digests != [record["sha256"] for record in made["inputs"]]:
+    found = [(digest, text_format) for digest, (_, _, _, text_format) in zip(digests, plan.inputs, strict=True)]
+    if found != [(each["sha256"], each["format"]) for each in made["inputs"]]:
         return False
     with suppress(OSError):  # the next run need not hash; a read-only folder stays as it is
         _remember_plan(folder, plan)
@@ -126,14 +123,50 @@ def _remember_plan(folder: Path, plan: Plan) -> None:
             write_manifest(folder, manifest, splits)
 
 
+def _differences(folder: Path, plan: Plan) -> list[Difference]:
+    """What a split, or the plan of its part files, was made from otherwise; of texts, number and size are compared."""
+    manifest, parts = read_manifest(folder), folder / f"{plan.split}.parts"
+    made = (manifest or {"splits": {}})["splits"].get(plan.split)
+    if made is not None:
+        before = {**made, **(manifest or {}), "sizes": [each["bytes"] for each in made["inputs"]]}
+    elif before := _planned(parts) or {}:
+        before["sizes"] = [size for _, size, _, _ in before["inputs"]]
+    else:
+        return []
+    now = {**plan.as_json(), "sizes": [size for _, size, _, _ in plan.inputs]}
+    of_text = f"the text of {plan.split}"
+    records = (
+        {
+            of_text: f"{sum(each['sizes']):,} bytes in {len(each['sizes'])} file{'s' * (len(each['sizes']) != 1)}",
+            "tokenizer": each["tokenizer"],
+            "dict.txt": each["dict_sha256"],
+            **each["rules"],
+            "part_bytes": each.get("part_bytes", plan.part_bytes),
+        }
+        for each in (before, now)
+    )
+    return differences(
+        *records,
+        free=lambda name: name == of_text and plan.has_streams,
+        named=lambda name: name if name in (of_text, "dict.txt") else option_name(name),
+    )
+
+
+def _planned(parts: Path) -> dict[str, Any] | None:
+    """The plan of a folder of part files; empty if it is damaged, None if there is none."""
+    with suppress(FileNotFoundError):
+        try:
+            plan = json.loads((parts / "plan.json").read_bytes())
+        except ValueError:
+            return {}
+        return plan if isinstance(plan, dict) and {"inputs", "tokenizer", "dict_sha256", "rules"} <= plan.keys() else {}
+    return None
+
+
 def is_planned(parts: Path, plan: Plan) -> bool | None:
     """Whether the folder of part files belongs to this plan; None if it has no plan."""
-    try:
-        return bool(json.loads((parts / "plan.json").read_bytes()) == plan.as_json())
-    except FileNotFoundError:
-        return None
-    except ValueError:  # damaged
-        return False
+    before = _planned(parts)
+    return None if before is None else before == plan.as_json()
 
 
 def prepare_parts(folder: Path, parts: Path, plan: Plan, *, overwrite: bool) -> None:
@@ -143,9 +176,10 @@ def prepare_parts(folder: Path, parts: Path, plan: Plan, *, overwrite: bool) -> 
         present = [name for name in (f"{plan.split}.bin", f"{plan.split}.idx") if (folder / name).exists()]
         if present or is_same is not None:
             what = f"{present[0]} of another corpus" if present else f"an unfinished {plan.split} of another corpus"
+            found = listed(_differences(folder, plan))
             raise FileExistsError(
-                f"{folder} contains {what}, or one made with other options. Write to another folder, or replace it "
-                "with --overwrite."
+                f"{folder} contains {what}, or one made with other options{f': {found}' if found else ''}. Write to "
+                "another folder, or replace it with --overwrite."
             )
     if is_same and not plan.has_streams:
         for path in parts.glob(".*.tmp"):

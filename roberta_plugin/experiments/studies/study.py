@@ -65,6 +65,7 @@ from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import try_lock
 from roberta_plugin.prediction.opening import usable_device
+from roberta_plugin.record import differences, listed
 from roberta_plugin.training.log import curve
 from roberta_plugin.training.resources import given_settings
 
@@ -418,10 +419,10 @@ def check_record(root: Path, now: Parts, *, redo: bool = False, only_read: bool 
         (kind, name): changes
         for kind, parts in now.items()
         for name, settings in parts.items()
-        if name in before.get(kind, {}) and (changes := differences(before[kind][name], settings))
+        if name in before.get(kind, {}) and (changes := differences(before[kind][name], settings, named=str))
     }
     if changed and not redo:
-        lines = [f"{_NAMED[kind]} {name}: {', '.join(changes)}" for (kind, name), changes in changed.items()]
+        lines = [f"{_NAMED[kind]} {name}: {listed(changes)}" for (kind, name), changes in changed.items()]
         raise ValueError(
             f"{root} holds results of other settings or data. Changed since: {'; '.join(lines)}. Change it back, give "
             "another --output-dir, or give --redo-changed, which deletes the results of what has changed and makes "
@@ -438,19 +439,6 @@ def check_record(root: Path, now: Parts, *, redo: bool = False, only_read: bool 
 def _record(root: Path) -> dict[str, Any] | None:
     remedy = "give another --output-dir, or delete this folder"
     return read_json(root / NAME, keys=("variants", "probes"), remedy=remedy)
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The differences of two settings, a phrase each.
-
-    Example:
-        differences({"lr": "1"}, {"lr": "2", "bf16": "true"})  ->  ["lr 1 is now 2", "bf16 true is new"]
-    """
-    lines = [
-        f"{name} {before[name]} is now {now[name]}" for name in before if now.get(name, before[name]) != before[name]
-    ]
-    lines += [f"{name} {before[name]} is left out" for name in before if name not in now]
-    return lines + [f"{name} {now[name]} is new" for name in now if name not in before]
 
 
 def _results(root: Path, kind: str, name: str) -> list[Path]:

@@ -24,7 +24,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -35,6 +35,7 @@ from roberta_plugin.experiments.sweeps.grid import Grid, Metric, Run, finite
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import holders, is_locked, try_lock
+from roberta_plugin.record import differences, moved, option_name, options_of, refuse
 from roberta_plugin.training.log import lines_of, parse_line
 from roberta_plugin.training.process import STOP_PATIENCE_S, TrainingProcess, train_program
 
@@ -55,25 +56,26 @@ class RunFolder:
         self.path = root / run.name
         self.code: Path | None = None  # of a snapshot (`snapshot.py`); None: the code that runs now
 
-    def check(self, names: Mapping[str, str] | None = None) -> None:
+    def check(self, named: Callable[[str], str] = option_name) -> None:
         """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it.
 
-        `names` are those by which the user gives options of fairseq-train (`_difference`).
+        `named` is how the user gives an option of fairseq-train (`record.differences`).
         """
         known = self._read("run.json", "cell")
         if known is None:
             return
         from roberta_plugin.fairseq_workarounds.removed_options import without_removed
 
-        before = without_removed(known.get("arguments", []))
-        moved = [_moved(argument, known.get("sweep"), self.root) for argument in before]
         now = self.run.arguments
-        difference = _difference([a if a in now else b for a, b in zip(before, moved, strict=True)], now, names)
-        if difference:
-            raise ValueError(
-                f"{self.path} holds a run with other options: it was started {difference}. (Its run.json says so.) "
-                "Give another --output-dir, or delete that one if the run is not needed any more."
-            )
+        before = [
+            argument if argument in now else moved(argument, before=known.get("sweep"), now=self.root)
+            for argument in without_removed(known.get("arguments", []))
+        ]
+        refuse(
+            f"{self.path} holds a run with other options",
+            differences(options_of(before), options_of(now), named=named),
+            "(Its run.json says so.) Give another --output-dir, or delete that one if the run is not needed any more.",
+        )
 
     def prepare(self) -> None:
         """Make the folder and write run.json; read the metric again if the grid file has another one now."""
@@ -299,56 +301,6 @@ def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:
             f"{metric.log} {metric.value} is not a finite number at update {update}; the record has {known}"
         )
     return {"value": value, "num_updates": update}
-
-
-def _moved(argument: str, before: str | None, root: Path) -> str:
-    """A path beside or in the sweep's folder `before`, now that this folder is `root`.
-
-    Example:
-        _moved("/a/RTE/data", "/a/RTE/runs", Path("/b/RTE/runs"))  ->  "/b/RTE/data"
-    """
-    if before is None:
-        return argument
-    parent = f"{Path(before).parent}{os.sep}"
-    return str(root.parent / argument.removeprefix(parent)) if argument.startswith(parent) else argument
-
-
-def _difference(known: Sequence[str], planned: Sequence[str], names: Mapping[str, str] | None = None) -> str:
-    """The differences of two command lines, option by option; empty if there are none.
-
-    With `names`, options are called by these, and others --set NAME; what has an empty one follows from another option.
-
-    Example:
-        _difference(["d", "--lr", "1"], ["d", "--lr", "3", "--bf16"])  ->  "with --lr 1, not 3, and without --bf16"
-    """
-    old, new = _by_name(known), _by_name(planned)
-    if names is not None:
-        differing = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
-        hidden = {name for name in differing if names.get(name) == ""}
-        hidden = hidden if hidden < differing else set()
-        old, new = (
-            {
-                names.get(name) or name.replace("--", "--set ", 1): value
-                for name, value in each.items()
-                if name not in hidden
-            }
-            for each in (old, new)
-        )
-    changed = [f"with {name} {old[name]}, not {new[name]}" for name in old if new.get(name, old[name]) != old[name]]
-    left_out = [f"with {name} {old[name]}".rstrip() + ", which is now left out" for name in old if name not in new]
-    added = [f"without {name} {new[name]}".rstrip() for name in new if name not in old]
-    return ", and ".join([*changed, *left_out, *added])
-
-
-def _by_name(arguments: Sequence[str]) -> dict[str, str]:
-    """Options with their values: ["d", "--lr", "1", "--bf16"] -> {"data": "d", "--lr": "1", "--bf16": ""}."""
-    values: dict[str, list[str]] = {}
-    name = "data"
-    for argument in arguments:
-        if argument.startswith("--"):
-            name = argument
-        values.setdefault(name, []).extend([argument] * (argument != name))
-    return {name: " ".join(texts) for name, texts in values.items()}
 
 
 def keep_weights(folders: Sequence[RunFolder]) -> None:

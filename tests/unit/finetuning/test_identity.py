@@ -45,13 +45,13 @@ def test_sets_of_the_same_question_share_a_head(prepared):
         ),
         (
             {"settings": {"max_length": 30, "order": "question"}},
-            r"set/prepared\.json says: .*order was question in training and is None here",
+            r"set/prepared\.json says: .*--order was question and is not given now",
         ),
         (
             {"tokenizer": {"kind": "gpt2", "sha256": {"a": "0" * 64}}},
-            r"tokenizer gpt2 \(a 0{8}\), and the data in .*set were made with",
+            r"than that of .*set: .*tokenizer was kind gpt2, sha256 a 0{8} and is .* now",
         ),
-        ({"vocabulary": "0"}, r"another dict\.txt than that of .*set"),
+        ({"vocabulary": "0"}, r"than that of .*set: dict\.txt was 0 and is \w{8} now"),
     ],
 )
 def test_other_data_are_refused_and_both_are_named(prepared, changes, message):
@@ -63,14 +63,14 @@ def test_other_lengths_are_a_warning(prepared, caplog):
     found = state(prepared, settings={**prepared.settings, "max_length": 512})
     with caplog.at_level(logging.WARNING):
         check(found, prepared)
-    assert "max-length was 512 in training and is 30 here" in caplog.text
+    assert "--max-length was 512 and is 30 now" in caplog.text
 
 
 def test_how_a_table_was_read_may_differ(prepared, caplog):
     found = state(prepared, settings={**prepared.settings, "delimiter": ";", "id_column": None})
     with caplog.at_level(logging.WARNING):
         check(found, prepared)
-    assert "delimiter was ; in training and is None here" in caplog.text
+    assert "--delimiter was ; and is not given now" in caplog.text
 
 
 def test_of_a_model_that_was_made_elsewhere_only_what_is_known_is_compared(prepared):
@@ -92,6 +92,6 @@ def test_a_tagging_head_serves_other_files_with_the_same_labels(tmp_path, caplog
     prepared = write_tagging(tmp_path)
     labels = {"kind": "tagging", "labels": prepared.settings["labels"]}
     check(state(prepared, task="conll2003", settings={**labels, "context": "document"}), prepared)
-    assert "context was document in training and is sentence here" in caplog.text
-    with pytest.raises(ValueError, match=r"labels was \['O', 'B-PER', 'I-PER'\] in training"):
+    assert "--context was document and is sentence now" in caplog.text
+    with pytest.raises(ValueError, match=r"--labels was O, B-PER, I-PER and is "):
         check(state(prepared, settings={**labels, "labels": ["O", "B-PER", "I-PER"]}), prepared)

@@ -63,9 +63,9 @@ def test_only_what_is_given_is_compared_unless_the_official_files_are(settings):
     check_same(prepared, DataSettings(task=task))
     check_same(prepared, DataSettings(task=task, raw=settings.raw, max_length=40, options=settings.options))
     check_same(prepared, DataSettings(task=task, options=RaceOptions(order="passage")))
-    with pytest.raises(ValueError, match="it has order passage, not question"):
+    with pytest.raises(ValueError, match="--order was passage and is question now"):
         check_same(prepared, DataSettings(task=task, options=RaceOptions(order="question")))
-    with pytest.raises(ValueError, match=r"--max-length 40 leaves no token|it has question-length 20, not 128"):
+    with pytest.raises(ValueError, match=r"--max-length 40 leaves no token|--question-length was 20 and is 128 now"):
         check_same(prepared, DataSettings(task=task, raw=settings.raw))
     with pytest.raises(ValueError, match="multiple_choice has RaceOptions, got SquadOptions"):
         DataSettings(task=task, options=SquadOptions())

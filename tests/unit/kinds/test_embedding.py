@@ -79,7 +79,7 @@ def test_the_columns_of_the_training_table_choose_simcse_though_pairs_validate(
     )
     with pytest.raises(ValueError, match="there is no column 'naer'; there are 'text', 'near'"):
         make(PAIRS, text_pair_column="naer")
-    with pytest.raises(ValueError, match="it has embedding-loss simcse, not triplet"):
+    with pytest.raises(ValueError, match="--embedding-loss was simcse and is triplet now"):
         check_same(prepared, DataSettings(task="custom", options=other, **where))
 
 

@@ -223,18 +223,16 @@ def test_the_batch_of_an_update_may_not_change_where_no_setting_fixes_it(tiny_da
     ):
         assert checks.check_changes(same, complete(same)) == ()
     larger = recipe("--batch-size", "8")
-    with pytest.raises(ValueError, match=r"--batch-size x --update-freq x GPUs 64 instead of 32.*--accept-changes"):
+    with pytest.raises(ValueError, match=r"--batch-size x --update-freq x GPUs was 32 and is 64 now.*--accept-changes"):
         checks.check_changes(larger, complete(larger))
 
 
 @pytest.mark.parametrize(
     ("options", "without", "message"),
     [
-        (("--lr", "9e-3"), (), r"--lr \[0.009\] instead of \[0.003\]"),
-        (("--seed", "77"), ("--seed",), "--seed 77 instead of 3"),
-        (("--mask-prob", "0.4"), (), "--mask-prob 0.4 instead of 0.15"),
-        (("--dropout", "0.3"), (), "--dropout 0.3 instead of nothing"),
-        (("--bf16",), (), "--bf16 True instead of False"),
+        (("--lr", "9e-3"), (), "--lr was 0.003 and is 0.009 now"),
+        (("--dropout", "0.3"), (), "--dropout was not given and is 0.3 now"),
+        (("--bf16",), (), "--bf16 was False and is True now"),
     ],
 )
 def test_what_is_trained_may_not(launched, options, without, message):
@@ -243,17 +241,17 @@ def test_what_is_trained_may_not(launched, options, without, message):
 
 
 def test_other_data_are_refused_and_the_same_by_another_path_are_not(launched, tiny_data_bin, monkeypatch, tmp_path):
-    with pytest.raises(ValueError, match=r"--data '.*elsewhere' instead of"):
+    with pytest.raises(ValueError, match=r"--data was .* and is .*elsewhere now"):
         launched(data=tmp_path / "elsewhere")
     monkeypatch.chdir(tiny_data_bin.parent)
     assert launched(data=tiny_data_bin.name) == ("an older one",)
 
 
 def test_the_effective_batch_counts(launched):
-    with pytest.raises(ValueError, match="--batch-sequences 128 instead of 64"):
+    with pytest.raises(ValueError, match="--batch-sequences was 64 and is 128 now"):
         launched(batch_sequences=128)
 
 
 def test_a_change_that_is_meant_is_recorded(launched):
     changes = launched("--lr", "9e-3", accept_changes=True)
-    assert changes == ("an older one", "--lr [0.009] instead of [0.003]")
+    assert changes == ("an older one", "--lr was 0.003 and is 0.009 now")

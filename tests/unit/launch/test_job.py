@@ -197,7 +197,7 @@ def test_the_batch_of_an_update_stays_the_same_for_any_number_of_ranks(tiny_data
 def test_the_first_rank_refuses_other_settings_in_the_same_run_folder(tiny_data_bin, tmp_path, trained):
     alone = RankInfo(rank=0, world_size=1, local_rank=0)
     train_rank(good_recipe(tiny_data_bin, tmp_path / "run"), alone)
-    with pytest.raises(ValueError, match=r"was begun with other settings: --mask-prob 0.3 instead of 0.15"):
+    with pytest.raises(ValueError, match=r"was begun with other settings: --mask-prob was 0.15 and is 0.3 now"):
         train_rank(good_recipe(tiny_data_bin, tmp_path / "run", "--mask-prob", "0.3"), alone)
 
 

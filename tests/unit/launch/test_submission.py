@@ -126,7 +126,7 @@ def test_a_run_keeps_its_effective_batch(tiny_data_bin, tmp_path):
         status.Launch(job_id="7", name="run", num_gpus=8, batch_sequences=64, batch_tokens=None, snapshot="s"),
     )
     launch(recipe, dry_run=True)
-    with pytest.raises(ValueError, match="--batch-sequences 128 instead of 64"):
+    with pytest.raises(ValueError, match="--batch-sequences was 64 and is 128 now"):
         launch(dataclasses.replace(recipe, batch_sequences=128), dry_run=True)
 
 

@@ -255,25 +255,10 @@ def test_a_folder_of_other_options_is_refused(tmp_path):
     make(tmp_path)
     other = RunFolder(tmp_path, Run(cell="lr-1", seed="2", settings={}, arguments=("data", "--lr", "3")), PPL)
     with pytest.raises(
-        ValueError, match=r"lr-1/seed-2 holds a run with other options: it was started with --lr 1, not 3\."
+        ValueError, match=r"lr-1/seed-2 holds a run with other options: --lr was 1 and is 3 now\..*another --output-dir"
     ):
         other.check()
     make(tmp_path).check()
-
-
-@pytest.mark.parametrize(
-    ("known", "planned", "sentence"),
-    [
-        ("d --lr 1 --bf16", "d --bf16 --lr 1", ""),
-        ("d --lr 1", "d --lr 1 --bf16", "without --bf16"),
-        ("d --lr 1 --bf16", "e --lr 2 --cpu", "with data d, not e, and with --lr 1, not 2, and with --bf16, which is"),
-        ("d --keep 1 2", "d --keep 1 3", "with --keep 1 2, not 1 3"),
-    ],
-)
-def test_the_difference_of_two_runs_is_named_by_option(known, planned, sentence):
-    found = sweep_run._difference(known.split(), planned.split())
-    assert found.startswith(sentence)
-    assert bool(found) == bool(sentence)
 
 
 def test_a_sweep_may_be_moved_with_the_data_beside_it(tmp_path):
@@ -285,7 +270,7 @@ def test_a_sweep_may_be_moved_with_the_data_beside_it(tmp_path):
     (tmp_path / "old").rename(tmp_path / "new")
     folder("new", f"{tmp_path}/new/data").check()
     folder("new", f"{tmp_path}/old/data").check()
-    with pytest.raises(ValueError, match=r"it was started with data .*/new/data, not .*/other"):
+    with pytest.raises(ValueError, match=r"data was .*/new/data and is .*/other now"):
         folder("new", f"{tmp_path}/other").check()
 
 

@@ -37,7 +37,7 @@ def test_every_kind_is_prepared_is_sound_and_is_known_again(prepare_table, tmp_p
     )
     check_same(prepared, DataSettings(task="custom", raw=tmp_path, tokenizer=tokenizer, max_length=64, options=options))
     check_same(prepared, DataSettings(task="custom"))
-    with pytest.raises(ValueError, match=r"it has valid-share 0\.1, not 0\.5"):
+    with pytest.raises(ValueError, match=r"--valid-share was 0\.1 and is 0\.5 now"):
         check_same(prepared, DataSettings(task="custom", options=CustomOptions(valid_share=0.5)))
 
 
@@ -78,7 +78,7 @@ def test_weights_of_labels_are_given_by_name_or_by_a_table(prepare_table, tmp_pa
         assert benchmark_of("custom").recipe(prepared).metric["value"] == "macro_f1"
         for again in [{"class_weights": words}, {}]:
             check_same(prepared, DataSettings(task="custom", options=CustomOptions(**again)))
-        with pytest.raises(ValueError, match=r"it has class-weights .*'neg': 3\.0.*, not balanced"):
+        with pytest.raises(ValueError, match=r"--class-weights was .*neg 3\.0.* and is balanced now"):
             check_same(prepared, DataSettings(task="custom", options=CustomOptions(class_weights="balanced")))
     several = prepare_table("multi-label", class_weights=("good=7",), output="several")
     assert several.settings["weights"] == [1, 7]

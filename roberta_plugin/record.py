@@ -1,0 +1,127 @@
+"""Records: what something was made from, by name, and the one sentence about what differs now.
+
+A record is a flat mapping: settings by the names of their options, inputs by hash or by size, as plain values. Whoever
+keeps results keeps their record with them (`json_files`), and compares it when the command is given again:
+
+    kept with                       made from                                 a difference
+    prepared.json                   settings, tokenizer, official files       is refused
+    start.json of a fine-tuning     weights, examples                         is refused
+    run.json of a sweep             options of fairseq-train                  is refused
+    study.json                      options, data, processes                  is refused, but for --redo-changed
+    launch.json of a run folder     options, but those of FREE; batch         is refused, but for --accept-changes
+    a fine-tuned checkpoint         settings of its data, options, head       is refused, or a warning
+    parts of a .bin, manifest.json  text, tokenizer, dict.txt, rules          is refused, but for --overwrite
+
+Example:
+    found = differences({"lr": "1"}, {"lr": "2", "bf16": "true"})
+    refuse("runs/a holds a run with other options", found, "Give another --output-dir.")
+    ->  ValueError: runs/a holds a run with other options: --lr was 1 and is 2 now; --bf16 was not given and is true
+        now. Give another --output-dir.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGITS = 8  # of a hash that is shown
+_GIVEN = "given"  # value of a flag
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What was one thing and is another now."""
+
+    name: str
+    """As the user gives it."""
+    before: Any
+    now: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} was {shown(self.before)} and is {shown(self.now)} now"
+
+
+def option_name(name: str) -> str:
+    """A setting as an option of the command line, which it may be already.
+
+    Example:
+        option_name("max_length")  ->  "--max-length"
+    """
+    return name if name.startswith("-") else f"--{name.replace('_', '-')}"
+
+
+def differences(
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    *,
+    free: Callable[[str], bool] = lambda name: False,
+    named: Callable[[str], str] = option_name,
+) -> list[Difference]:
+    """What differs between two records; what is missing in one of them is None there.
+
+    Args:
+        before: the record that was kept.
+        now: that of the present command.
+        free: names of what may differ.
+        named: how the user calls a name; empty: it follows from the others, and is told only if none of them differs.
+    """
+    names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name) and not free(name)]
+    told = [name for name in names if named(name)] or names
+    return [Difference(named(name) or name, before.get(name), now.get(name)) for name in told]
+
+
+def refuse(what: str, found: Sequence[Difference], remedy: str) -> None:
+    """Raise a ValueError with `what`, each difference and the remedy, a sentence; nothing if there is no difference."""
+    if found:
+        raise ValueError(f"{what}: {listed(found)}. {remedy}".rstrip())
+
+
+def listed(found: Sequence[Difference]) -> str:
+    """All differences in one clause."""
+    return "; ".join(map(str, found))
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence: hashes by their first digits.
+
+    Example:
+        shown({"kind": "gpt2", "sizes": [1, 2]})  ->  "kind gpt2, sizes 1, 2"
+    """
+    if value is None:
+        return "not given"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {shown(one)}" for name, one in value.items()) or "nothing"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(shown, value)) or "nothing"
+    return _DIGEST.sub(lambda digest: digest.group()[:_DIGITS], str(value)) or "''"
+
+
+def options_of(arguments: Sequence[str]) -> dict[str, str]:
+    """The record of a command line of fairseq-train.
+
+    Example:
+        options_of(["d", "--lr", "1", "--bf16"])  ->  {"data": "d", "--lr": "1", "--bf16": "given"}
+    """
+    values: dict[str, list[str]] = {}
+    name = "data"
+    for argument in arguments:
+        if argument.startswith("--"):
+            name = argument
+        values.setdefault(name, []).extend([argument] * (argument != name))
+    return {name: " ".join(texts) or _GIVEN for name, texts in values.items()}
+
+
+def moved(path: str, *, before: str | None, now: Path) -> str:
+    """A path in the folder `before` or beside it, once that folder is `now`; other texts stay.
+
+    Example:
+        moved("/a/RTE/data", before="/a/RTE/runs", now=Path("/b/RTE/runs"))  ->  "/b/RTE/data"
+    """
+    if before is None:
+        return path
+    beside = f"{Path(before).parent}/"
+    return str(now.parent / path.removeprefix(beside)) if path.startswith(beside) else path
