@@ -126,7 +126,7 @@ def test_the_copied_code_is_hidden_and_there_once(tuned):
 @pytest.mark.parametrize(
     ("options", "messages"),
     [
-        (("--set", "warmup-update=10"), ["unrecognized arguments: --warmup-update 10"]),
+        (("--set", "warmup-update=10"), ["--warmup-update is unknown", "--warmup-updates"]),
         (("--select", "micro_f1"), ["micro_f1", "mcc, f1, acc_and_f1, roc_auc, average_precision, loss", "f1_neg"]),
         (("--set", "best-checkpoint-metric=macro"), ["best-checkpoint-metric macro", "macro_f1"]),
         (("--kind", "multi-label", "--label-smoothing", "0.1"), ["--label-smoothing goes with", "this is multi_label"]),

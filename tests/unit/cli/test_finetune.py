@@ -185,7 +185,7 @@ def test_data_for_another_task_and_a_model_too_short_are_refused(words, tmp_path
         (b"", "is empty"),
         ("hugging face", "is a state dict of Hugging Face"),
         ("cut off", "cannot be read as a checkpoint"),
-        ("other model", "is not a checkpoint of a RoBERTa"),
+        ("other model", "does not say which model it is"),
     ],
 )
 def test_a_model_that_is_none_is_refused_in_one_line_that_names_it(tmp_path, capsys, content, sentence):
