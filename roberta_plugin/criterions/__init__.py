@@ -7,6 +7,7 @@ race                  multiple choice
 tagging               a tag per word
 summarization         sentences to choose
 embedding             vectors of texts that belong together
+validation            outputs of a validation, of all ranks -> the metrics of the kind
 metrics               sums from all workers -> the figures of the log
 base                  what they share
 """

@@ -3,9 +3,10 @@
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from fairseq.criterions import FairseqCriterion
@@ -13,6 +14,8 @@ from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 from torch import Tensor
 
+from roberta_plugin.criterions import metrics
+from roberta_plugin.criterions.validation import Validation
 from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.settings import setting
 
@@ -46,8 +49,19 @@ class SummedCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
         return True
 
 
+class Loss(NamedTuple):
+    """The loss of a batch."""
+
+    total: Tensor
+    """The sum () over what is learned."""
+    sample_size: int | Tensor
+    """What fairseq divides it by, with those of all batches and ranks of an update."""
+    means: Mapping[str, tuple[Tensor, int | Tensor]] = MappingProxyType({})
+    """Further figures of the log: sums, and what they are divided by."""
+
+
 class FineTuningCriterion(SummedCriterion):
-    """The criterion of a fine-tuning task."""
+    """The criterion of a fine-tuning task: a loss, and in a validation the metrics of the task's kind."""
 
     def __init__(self, task: Any, label_smoothing: float = 0.0, best_checkpoint_metric: str = "loss") -> None:
         """Make the criterion of a task.
@@ -57,6 +71,8 @@ class FineTuningCriterion(SummedCriterion):
         """
         super().__init__(task)
         self.task, self.label_smoothing, self.chosen = task, label_smoothing, best_checkpoint_metric
+        self._validations: dict[str, Validation] = {}
+        self._validation: Validation | None = None
         if not 0 <= label_smoothing <= 1:
             raise ValueError(f"--label-smoothing must be from 0 to 1, got {label_smoothing}.")
         if label_smoothing:
@@ -66,6 +82,11 @@ class FineTuningCriterion(SummedCriterion):
     def smoothing(self) -> float:
         """The share of the target that is spread over all labels: in training alone."""
         return self.label_smoothing if self.training else 0.0
+
+    @property
+    def judging(self) -> Mapping[str, Any]:
+        """Options by which a validation is judged; see `Kind.validated`."""
+        return {}
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
@@ -78,24 +99,53 @@ class FineTuningCriterion(SummedCriterion):
             )
         return super().build_criterion(cfg, task)
 
-    def log_chosen(self, logging_outputs: Sequence[Mapping[str, Any]]) -> None:
-        """Log the metric that chooses checkpoints, `self.chosen`, if `reduce_metrics` does not."""
+    def train(self, mode: bool = True) -> "FineTuningCriterion":
+        """To train is to begin another validation afterwards, also where the last one saw only a part of its split."""
+        if mode:
+            self._validations, self._validation = {}, None
+        super().train(mode)
+        return self
 
     @abstractmethod
-    def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
-        """The summed loss of a batch of the task, its sample size, and sums to log, more of them in validation.
-
-        The model, ours or fairseq's, has the task's head, and may be wrapped for data-parallel training.
-        """
+    def loss(self, outputs: Any, sample: dict[str, Any]) -> Loss:
+        """The loss of a batch of the task from the outputs of its head (`FineTuningTask.outputs`)."""
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
-        """Return (summed loss, sample size, sums to log)."""
+        """Return (summed loss, sample size, sums to log); in a validation, keep the outputs for `log_validation`.
+
+        The model, ours or fairseq's, has the task's head, and may be wrapped for data-parallel training.
+        """
         self.check_reduction(reduce)
-        loss, sample_size, sums = self.loss(model, sample)
+        outputs = self.task.outputs(model, sample)
+        found = self.loss(outputs, sample)
         log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
-        return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log, **sums}
+        log |= {"loss": found.total.detach(), "sample_size": found.sample_size}
+        means = dict(found.means)
+        if not model.training:
+            self._validate(sample, outputs)
+            means = {name: value for name, value in means.items() if name not in self.task.kind.metrics()}
+        for name, (total, number) in means.items():
+            log |= {f"{metrics.SUM}{name}": total.detach(), f"{metrics.NUMBER}{name}": number}
+        return found.total, found.sample_size, log
+
+    def _validate(self, sample: dict[str, Any], outputs: Any) -> None:
+        split = sample["split"]
+        if split not in self._validations:
+            self._validations[split] = Validation(self.task.kind, self.task.prepared.split(split), self.judging)
+        self._validation = self._validations[split]
+        self._validation.add(sample, outputs)
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+        """Log loss, padding and the further figures of `Loss.means`."""
+        metrics.log_finetuning_loss(logging_outputs)
+
+    def log_validation(self) -> None:
+        """Log the metrics of the validation that is under way; in training there is none."""
+        if self._validation is not None:
+            self._validation.log(self.chosen)
 
 
 def by_example(logits: Tensor, first: Tensor) -> Tensor:

@@ -11,27 +11,19 @@ A * (K - 1) candidates, D dimensions, S = B * K sequences.
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.distributed import utils as distributed
-from fairseq.logging import metrics as fairseq_metrics
 from torch import Tensor
 
-from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import FineTuningCriterion
-from roberta_plugin.kinds.decisions import Decisions
+from roberta_plugin.criterions.base import FineTuningCriterion, Loss
+from roberta_plugin.criterions.validation import gathered, ranks
 from roberta_plugin.kinds.embedding import COSINE, TRIPLET
-from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.settings import setting
-
-_METRIC, _FINISHED = "metric_", "num_finished"  # in the log of a validation
 
 
 @dataclass
@@ -60,22 +52,19 @@ class RobertaEmbeddingCriterion(FineTuningCriterion):
                 raise ValueError(f"{option} must be greater than 0, got {value:g}.")
         self.scale, self.triplet_margin, self.distance_metric = scale, triplet_margin, str(distance_metric)
 
-    def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
-        """Return (loss, number of examples that have one, sums to log) of a batch of `EmbeddingDataset`."""
+    def loss(self, outputs: Tensor, sample: dict[str, Any]) -> Loss:
+        """Return the loss of the vectors (S, D) of a batch of `EmbeddingDataset`."""
         num_examples, kind = sample["nsentences"], self.task.kind
-        vectors = self.task.outputs(model, sample)
-        vectors = vectors if vectors.dtype == torch.float64 else vectors.float()
+        vectors = outputs if outputs.dtype == torch.float64 else outputs.float()
         vectors = vectors.view(num_examples, -1, vectors.size(-1))  # (S, D) -> (B, K, D)
-        sums = {} if model.training else self._sums(sample, vectors)
         loss_name = kind.settings["embedding_loss"]
         if loss_name == COSINE:
             near = F.cosine_similarity(vectors[:, 0], vectors[:, 1])
-            return F.mse_loss(near, sample["columns"]["label"].to(near.dtype), reduction="sum"), num_examples, sums
+            return Loss(F.mse_loss(near, sample["columns"]["label"].to(near.dtype), reduction="sum"), num_examples)
         if loss_name == TRIPLET and vectors.size(1) > 2:
             far = self._distance(vectors[:, 0], vectors[:, 2]) - self._distance(vectors[:, 0], vectors[:, 1])
-            return (self.triplet_margin - far).relu().sum(), num_examples, sums
-        loss, counted = self._ranking(vectors, sample["columns"]["texts"], is_shared=model.training)
-        return loss, counted, sums
+            return Loss((self.triplet_margin - far).relu().sum(), num_examples)
+        return self._ranking(vectors, sample["columns"]["texts"], is_shared=self.training)
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:
         """Distances (B,) of vectors (B, D)."""
@@ -84,8 +73,8 @@ class RobertaEmbeddingCriterion(FineTuningCriterion):
         distances: Tensor = torch.linalg.vector_norm(a - b, ord=1 if self.distance_metric == "manhattan" else 2, dim=-1)
         return distances
 
-    def _ranking(self, vectors: Tensor, texts: Tensor, *, is_shared: bool) -> tuple[Tensor, Tensor]:
-        """Cross-entropy of the right text (), and how many examples have a wrong one ().
+    def _ranking(self, vectors: Tensor, texts: Tensor, *, is_shared: bool) -> Loss:
+        """Cross-entropy of the right text; the sample size is how many examples have a wrong one.
 
         With several ranks, each computes the losses of all, whose gradient with respect to its own vectors is theirs in
         the whole loss: the ranks' gradients, added up by fairseq, are those of one rank with all examples. The value is
@@ -102,34 +91,7 @@ class RobertaEmbeddingCriterion(FineTuningCriterion):
             all_vectors, all_texts = torch.cat(vectors_of), torch.cat(texts_of)
         losses, has_wrong = ranking_losses(all_vectors, all_texts, scale=self.scale)
         total, mine = losses.sum() + 0 * vectors.sum(), losses[own].sum()
-        return total + (mine - total).detach(), has_wrong[own].sum()
-
-    def _sums(self, sample: Mapping[str, Any], vectors: Tensor) -> dict[str, Any]:
-        """The metrics of the split, on one rank, once it has seen all examples; until then zeros."""
-        kind, split = self.task.kind, self.task.prepared.split(sample["split"])
-        found: dict[str, float] = dict.fromkeys(kind.metrics(), 0.0)
-        collected = self.task.collected(sample["split"], vectors.shape[1:])
-        size, rank = ranks()
-        ids, ours = sample["id"], vectors.detach()
-        ids_of, vectors_of = (gathered(ids), gathered(ours)) if size > 1 else ([ids], [ours])
-        collected.add(torch.cat(ids_of).cpu().numpy(), torch.cat(vectors_of).float().cpu().numpy())
-        is_finished = collected.is_complete and rank == 0
-        if is_finished:
-            outputs = RawOutputs(vectors=collected.vectors.reshape(-1, vectors.size(-1)))
-            measure = kind.judged(split, [outputs], Decisions(split.name)).measure
-            found |= measure(np.ones(len(split))) if measure is not None else {}
-        numbers = {f"{_METRIC}{name}": torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
-        return {**{name: value.to(vectors.device) for name, value in numbers.items()}, _FINISHED: int(is_finished)}
-
-    @staticmethod
-    def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
-        """Log loss and padding, and at the end of a validation the metrics of `Embedding.metrics`."""
-        outputs = list(logging_outputs)
-        metrics.log_finetuning_loss(outputs)
-        if any(output.get(_FINISHED, 0) > 0 for output in outputs):
-            for name in (name for name in outputs[0] if name.startswith(_METRIC)):
-                value = sum(float(output[name]) for output in outputs)
-                fairseq_metrics.log_scalar(name.removeprefix(_METRIC), value, weight=1, priority=20)
+        return Loss(total + (mine - total).detach(), has_wrong[own].sum())
 
 
 def ranking_losses(vectors: Tensor, texts: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
@@ -152,23 +114,3 @@ def ranking_losses(vectors: Tensor, texts: Tensor, *, scale: float) -> tuple[Ten
     right = torch.arange(num_examples, device=scores.device)
     losses = F.cross_entropy(scores.masked_fill(is_equal, -torch.inf), right, reduction="none")
     return losses, is_equal.sum(dim=1) < len(candidates) - 1
-
-
-def ranks() -> tuple[int, int]:
-    """The number of data-parallel ranks, and which one this is."""
-    size = distributed.get_data_parallel_world_size()
-    return (size, distributed.get_data_parallel_rank()) if size > 1 else (1, 0)
-
-
-def gathered(values: Tensor) -> list[Tensor]:
-    """The values (B, ...) of each rank, whose B may differ, without gradients."""
-    group = distributed.get_data_parallel_group()
-    own = torch.tensor([len(values)], device=values.device)
-    sizes = [torch.empty_like(own) for _ in range(ranks()[0])]
-    torch.distributed.all_gather(sizes, own, group=group)
-    counts = [int(size) for size in torch.cat(sizes).tolist()]
-    padded = values.new_zeros(max(counts), *values.shape[1:])
-    padded[: len(values)] = values
-    found = [torch.empty_like(padded) for _ in counts]
-    torch.distributed.all_gather(found, padded, group=group)
-    return [each[:count] for each, count in zip(found, counts, strict=True)]

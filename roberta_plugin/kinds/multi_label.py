@@ -56,6 +56,7 @@ class MultiLabel(TextKind, TableKind):
     )
     decides_by = MappingProxyType({"threshold": ""})
     scoring = ("threshold",)
+    also_logged = ("tuned_threshold",)
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""

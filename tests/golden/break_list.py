@@ -185,8 +185,8 @@ BREAKS = (
     Break(
         "weights of labels only in the loss",
         "criterions/sentence_prediction.py",
-        "return loss, len(labels) if weights is None else weights[labels].sum(), sums",
-        "return loss, len(labels), sums",
+        "return Loss(loss, len(labels) if weights is None else weights[labels].sum())",
+        "return Loss(loss, len(labels))",
         LOSS,
     ),
     Break(
@@ -212,9 +212,9 @@ BREAKS = (
     ),
     Break(
         "one rival is enough to win",
-        "criterions/sentence_prediction.py",
-        "right.ge(rivals).all(dim=1)",
-        "right.ge(rivals).any(dim=1)",
+        "kinds/phrase_ranking.py",
+        "np.maximum.reduceat(probabilities",
+        "np.minimum.reduceat(probabilities",
         LOSS,
     ),
     Break(
