@@ -9,89 +9,66 @@ Shapes: B examples of a batch, K texts of an example: the text, the right one, w
 A * (K - 1) candidates, D dimensions, S = B * K sequences.
 """
 
-# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
+from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import register_criterion
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
-from roberta_plugin.criterions.base import FineTuningCriterion, Loss
+from roberta_plugin.criterions.losses import Loss
 from roberta_plugin.criterions.validation import gathered, ranks
 from roberta_plugin.kinds.embedding import COSINE, TRIPLET
-from roberta_plugin.settings import setting
+
+if TYPE_CHECKING:
+    from roberta_plugin.criterions.base import FineTuningCriterion
 
 
-@dataclass
-class RobertaEmbeddingCriterionConfig(FairseqDataclass):
-    """Options of the losses, each of its own."""
+def embedding(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+    """The loss of the vectors (S, D) of a batch of `EmbeddingDataset`, by the loss that the settings name."""
+    num_examples, options = sample["nsentences"], criterion.options
+    vectors = outputs if outputs.dtype == torch.float64 else outputs.float()
+    vectors = vectors.view(num_examples, -1, vectors.size(-1))  # (S, D) -> (B, K, D)
+    loss_name = criterion.task.kind.settings["embedding_loss"]
+    if loss_name == COSINE:
+        near = F.cosine_similarity(vectors[:, 0], vectors[:, 1])
+        return Loss(F.mse_loss(near, sample["columns"]["label"].to(near.dtype), reduction="sum"), num_examples)
+    if loss_name == TRIPLET and vectors.size(1) > 2:
+        metric = str(options["distance_metric"])
+        far = distance(vectors[:, 0], vectors[:, 2], metric) - distance(vectors[:, 0], vectors[:, 1], metric)
+        return Loss((options["triplet_margin"] - far).relu().sum(), num_examples)
+    return _ranking(criterion, vectors, sample["columns"]["texts"])
 
-    scale: float = setting(20.0, "in-batch negatives: factor of cosines, the inverse of the temperature")
-    triplet_margin: float = setting(5.0, "triplets: how much farther the wrong text should be than the right one")
-    distance_metric: ChoiceEnum(["euclidean", "cosine", "manhattan"]) = setting(  # type: ignore[valid-type]
-        "euclidean", "triplets: what is compared with the margin"
-    )
+
+def distance(a: Tensor, b: Tensor, metric: str) -> Tensor:
+    """Distances (B,) of vectors (B, D)."""
+    if metric == "cosine":
+        return 1 - F.cosine_similarity(a, b)
+    distances: Tensor = torch.linalg.vector_norm(a - b, ord=1 if metric == "manhattan" else 2, dim=-1)
+    return distances
 
 
-@register_criterion("roberta_embedding", dataclass=RobertaEmbeddingCriterionConfig)
-class RobertaEmbeddingCriterion(FineTuningCriterion):
-    """Sum of the loss over examples; `sample_size` is their number, without those that have no wrong text."""
+def _ranking(criterion: FineTuningCriterion, vectors: Tensor, texts: Tensor) -> Loss:
+    """Cross-entropy of the right text; the sample size is how many examples have a wrong one.
 
-    name = "roberta_embedding"
-
-    def __init__(
-        self, task: Any, scale: float = 20.0, triplet_margin: float = 5.0, distance_metric: str = "euclidean"
-    ) -> None:
-        super().__init__(task)
-        for option, value in (("--scale", scale), ("--triplet-margin", triplet_margin)):
-            if not value > 0:
-                raise ValueError(f"{option} must be greater than 0, got {value:g}.")
-        self.scale, self.triplet_margin, self.distance_metric = scale, triplet_margin, str(distance_metric)
-
-    def loss(self, outputs: Tensor, sample: dict[str, Any]) -> Loss:
-        """Return the loss of the vectors (S, D) of a batch of `EmbeddingDataset`."""
-        num_examples, kind = sample["nsentences"], self.task.kind
-        vectors = outputs if outputs.dtype == torch.float64 else outputs.float()
-        vectors = vectors.view(num_examples, -1, vectors.size(-1))  # (S, D) -> (B, K, D)
-        loss_name = kind.settings["embedding_loss"]
-        if loss_name == COSINE:
-            near = F.cosine_similarity(vectors[:, 0], vectors[:, 1])
-            return Loss(F.mse_loss(near, sample["columns"]["label"].to(near.dtype), reduction="sum"), num_examples)
-        if loss_name == TRIPLET and vectors.size(1) > 2:
-            far = self._distance(vectors[:, 0], vectors[:, 2]) - self._distance(vectors[:, 0], vectors[:, 1])
-            return Loss((self.triplet_margin - far).relu().sum(), num_examples)
-        return self._ranking(vectors, sample["columns"]["texts"], is_shared=self.training)
-
-    def _distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Distances (B,) of vectors (B, D)."""
-        if self.distance_metric == "cosine":
-            return 1 - F.cosine_similarity(a, b)
-        distances: Tensor = torch.linalg.vector_norm(a - b, ord=1 if self.distance_metric == "manhattan" else 2, dim=-1)
-        return distances
-
-    def _ranking(self, vectors: Tensor, texts: Tensor, *, is_shared: bool) -> Loss:
-        """Cross-entropy of the right text; the sample size is how many examples have a wrong one.
-
-        With several ranks, each computes the losses of all, whose gradient with respect to its own vectors is theirs in
-        the whole loss: the ranks' gradients, added up by fairseq, are those of one rank with all examples. The value is
-        that of the rank's own examples.
-        """
-        size, rank = ranks() if is_shared else (1, 0)
-        all_vectors, all_texts, own = vectors, texts, slice(0, len(vectors))
-        if size > 1:
-            is_dummy = self.task.is_dummy  # a batch that only keeps a rank busy
-            vectors_of, texts_of = (gathered(each[:0] if is_dummy else each) for each in (vectors.detach(), texts))
-            first = sum(map(len, vectors_of[:rank]))
-            own = slice(first, first + len(vectors_of[rank]))
-            vectors_of[rank] = vectors[: len(vectors_of[rank])]
-            all_vectors, all_texts = torch.cat(vectors_of), torch.cat(texts_of)
-        losses, has_wrong = ranking_losses(all_vectors, all_texts, scale=self.scale)
-        total, mine = losses.sum() + 0 * vectors.sum(), losses[own].sum()
-        return Loss(total + (mine - total).detach(), has_wrong[own].sum())
+    With several ranks, in training, each computes the losses of all, whose gradient with respect to its own vectors is
+    theirs in the whole loss: the ranks' gradients, added up by fairseq, are those of one rank with all examples. The
+    value is that of the rank's own examples.
+    """
+    size, rank = ranks() if criterion.training else (1, 0)
+    all_vectors, all_texts, own = vectors, texts, slice(0, len(vectors))
+    if size > 1:
+        is_dummy = criterion.task.is_dummy  # a batch that only keeps a rank busy
+        vectors_of, texts_of = (gathered(each[:0] if is_dummy else each) for each in (vectors.detach(), texts))
+        first = sum(map(len, vectors_of[:rank]))
+        own = slice(first, first + len(vectors_of[rank]))
+        vectors_of[rank] = vectors[: len(vectors_of[rank])]
+        all_vectors, all_texts = torch.cat(vectors_of), torch.cat(texts_of)
+    losses, has_wrong = ranking_losses(all_vectors, all_texts, scale=criterion.options["scale"])
+    total, mine = losses.sum() + 0 * vectors.sum(), losses[own].sum()
+    return Loss(total + (mine - total).detach(), has_wrong[own].sum())
 
 
 def ranking_losses(vectors: Tensor, texts: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """What every kind of task offers: facts for the other rooms, decoding of raw outputs, and answers about records.
 
-    trained by     head, task, loss, head_sizes, metrics
+    trained by     head, task, head_sizes, metrics, validated
     known as       description, has_labels, hugging_face, onnx_outputs
     raw outputs    outputs: which fields of `RawOutputs` it has
     answers        read_question, answer: a record -> an answer, by a model that is open
@@ -95,8 +95,6 @@ class Kind(ABC):
     default_head_name: ClassVar[str] = "sentence_classification_head"
     task: ClassVar[str] = TEXT_CLASSES
     """Name of the fairseq task and criterion that train it."""
-    loss: ClassVar[str] = ""
-    """Which of the criterion's losses it has, if it has several."""
     has_labels: ClassVar[bool] = False
     """Whether its classes have names."""
     can_smooth: ClassVar[bool] = False

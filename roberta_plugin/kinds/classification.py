@@ -36,7 +36,6 @@ class Classification(TextKind, TableKind):
 
     name = "classification"
     description = "chooses a class for a text or a pair of texts"
-    loss = "classification"
     has_labels = can_smooth = True
     decides_by = MappingProxyType({"threshold": "tune_threshold", "temperature": "calibrate"})
     scoring = ("threshold", "tune_threshold", "temperature", "calibrate")

@@ -46,7 +46,6 @@ class MultiLabel(TextKind, TableKind):
 
     name = "multi_label"
     description = "gives any number of labels to a text or a pair of texts"
-    loss = "multi_label"
     has_labels = True
     hugging_face = HuggingFace(
         **SEQUENCE_CLASSIFICATION,

@@ -57,7 +57,7 @@ class MultipleChoice(TableKind):
 
     name = "multiple_choice"
     description = "scores each option of a question"
-    task = loss = "race"
+    task = "race"
     white_space = "one_line"
     can_smooth = True
     hugging_face = HuggingFace(

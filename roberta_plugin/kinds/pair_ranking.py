@@ -30,7 +30,6 @@ class PairRanking(Regression):
     """Cross-entropy over the pairs of a question and "none of them"."""
 
     name = "pair_ranking"
-    loss = "pair_ranking"
     hugging_face = None  # to others, its head is that of a regression
 
     def metrics(self) -> tuple[str, ...]:

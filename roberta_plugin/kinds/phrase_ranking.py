@@ -35,7 +35,6 @@ class PhraseRanking(Kind):
     description = "finds the phrase that a pronoun stands for"
     head = "masked_lm"
     white_space = "kept"
-    loss = "phrase_ranking"
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""

@@ -65,7 +65,7 @@ class QuestionAnswering(TableKind):
     description = "finds the answer to a question in a passage"
     head = "span"
     default_head_name = "span_head"
-    task = loss = "squad2"
+    task = "squad2"
     white_space = "spaces"
     outputs = ("start_logits", "end_logits", "answerable_logits")
     onnx_outputs = ("start_logits", "end_logits", "answerable")
@@ -268,7 +268,7 @@ class QuestionAnswering(TableKind):
         `tuned_exact` and `tuned_f1` are at the best threshold instead. In SQuAD 1.1 all questions have an answer.
         """
         questions = self._opened(split)
-        decoded = decode(questions, [outputs], n_best=1, **options)
+        decoded = decode(questions, [outputs], n_best=1, max_answer_length=options["max_answer_length"])
         names = list(map(str, range(len(questions))))  # ids may come twice
         right = {name: answers or () for name, answers in zip(names, questions.answers, strict=True)}
         best = dict(zip(names, (each.candidates[0].text if each.candidates else "" for each in decoded), strict=True))

@@ -36,7 +36,6 @@ class Regression(TextKind, TableKind):
 
     name = "regression"
     description = "gives a number for a text or a pair of texts"
-    loss = "regression"
     hugging_face: ClassVar[HuggingFace | None] = HuggingFace(
         **SEQUENCE_CLASSIFICATION,
         problem_type="regression",

@@ -43,7 +43,7 @@ class Summary(Kind):
     description = "chooses the sentences of a text that sum it up"
     head = "sentence"
     default_head_name = "summary_head"
-    task = loss = "roberta_summarization"
+    task = "roberta_summarization"
     outputs = ("sentence_logits",)
 
     def metrics(self) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ class Tagging(TableKind):
     description = "gives each word of a text a tag, such as the entity that it belongs to"
     head = "token"
     default_head_name = "token_head"
-    task = loss = "roberta_tagging"
+    task = "roberta_tagging"
     has_labels = can_smooth = True
     outputs = ("token_logits",)
     validated_outputs = ("token_labels",)  # the logits of a large split would not fit into memory

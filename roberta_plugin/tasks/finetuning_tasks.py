@@ -59,32 +59,17 @@ class RobertaSentencePredictionTask(FineTuningTask):
         super().register_heads(model)
 
     @property
-    def num_classes(self) -> int:
-        """Number of labels; 1 for regression, which has none."""
-        return len(self.prepared.settings["labels"]) or 1
-
-    @property
     def limits(self) -> tuple[float, float]:
         """Smallest and greatest value of a regression; own data have none."""
         task = TASKS.get(self.prepared.task)
         return (-math.inf, math.inf) if task is None else task.limits
-
-    @property
-    def scale(self) -> tuple[float, float]:
-        """Mean and deviation of a regression's labels: the model learns (label - mean) / deviation. STS-B: (0, 5)."""
-        return self.prepared.settings.get("mean", 0.0), self.prepared.settings.get("deviation", 1.0)
-
-    @property
-    def label_weights(self) -> list[float] | None:
-        """How much each label counts in the loss (C,); None: all the same."""
-        return self.prepared.settings.get("weights")
 
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Tensor:
         """Logits of the S sequences of a batch: (S, C) for labels, else (S, 1).
 
         Regression returns the value, phrase ranking the phrase's mean log-probability.
         """
-        if self.kind.loss == "phrase_ranking":
+        if self.kind.name == "phrase_ranking":
             return phrase_scores(model, sample, mask_id=self.vocabulary.mask_id)
         logits: Tensor = super().outputs(model, sample)
         return logits

@@ -15,7 +15,7 @@ from fairseq.data import indexed_dataset
 from fairseq.logging import metrics
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
 
-from roberta_plugin.criterions.race import RaceCriterion
+from roberta_plugin.criterions.finetuning import RaceCriterion
 from roberta_plugin.finetuning.race.reader import find_splits, read_split
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from roberta_plugin.tasks.finetuning_tasks import RaceTask

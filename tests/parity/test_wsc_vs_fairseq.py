@@ -14,7 +14,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 
-from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion
+from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriterion
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder

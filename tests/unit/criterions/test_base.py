@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from roberta_plugin.criterions.base import by_example
+from roberta_plugin.criterions.losses import by_example
 
 
 def test_options_are_laid_out_by_example():

@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.criterions.embedding import (
-    RobertaEmbeddingCriterion,
-    RobertaEmbeddingCriterionConfig,
-    ranking_losses,
-)
+from roberta_plugin.criterions.embedding import ranking_losses
+from roberta_plugin.criterions.finetuning import RobertaEmbeddingCriterion, RobertaEmbeddingCriterionConfig
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import CustomOptions

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
 
-from roberta_plugin.criterions.race import RaceCriterion
+from roberta_plugin.criterions.finetuning import RaceCriterion
 from roberta_plugin.kinds.multiple_choice import MultipleChoice
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from tests.tiny_validation import validated

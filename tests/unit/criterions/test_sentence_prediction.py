@@ -8,7 +8,7 @@ import pytest
 import sklearn.metrics as sk
 import torch
 
-from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion
+from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriterion
 from roberta_plugin.kinds import kind_class
 from roberta_plugin.kinds import metrics as custom
 from roberta_plugin.kinds import metrics as glue
@@ -27,12 +27,10 @@ class Scores(torch.nn.Module):
 
 def make_criterion(kind, *, num_classes=2, scale=(0.0, 1.0), label_weights=None, labels=(), **options):
     names = labels or [str(number) for number in range(num_classes)]
+    settings = {"labels": names, "class_weights": "none", "weights": label_weights}
     task = SimpleNamespace(
         limits=(0.0, 5.0),
-        scale=scale,
-        label_weights=label_weights,
-        kind=kind_class(kind)({"labels": names, "class_weights": "none", "mean": scale[0], "deviation": scale[1]}),
-        num_classes=num_classes,
+        kind=kind_class(kind)({**settings, "mean": scale[0], "deviation": scale[1]}),
         target_dictionary=None,
         outputs=lambda model, sample: model.scores[sample["rows"]],
     )

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from roberta_plugin.criterions.squad2 import Squad2Criterion
+from roberta_plugin.criterions.finetuning import Squad2Criterion
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.question_answering import QuestionAnswering

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
+from roberta_plugin.criterions.finetuning import RobertaTaggingCriterion
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.examples_dataset import TaggingDataset
 from roberta_plugin.finetuning.options import TaggingOptions

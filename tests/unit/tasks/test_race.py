@@ -5,7 +5,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from roberta_plugin.criterions.race import RaceCriterion
+from roberta_plugin.criterions.finetuning import RaceCriterion
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from roberta_plugin.tasks.finetuning_tasks import RaceTask
 from tests.tiny_race import write_lines, write_race
