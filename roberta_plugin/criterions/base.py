@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from fairseq.criterions import FairseqCriterion
@@ -68,14 +69,16 @@ class FineTuningCriterion(SummedCriterion):
         self._validations: dict[str, Validation] = {}
         self._validation: Validation | None = None
         self._weights: Tensor | None = None
-        self.check_options()
-        if not 0 <= self.label_smoothing <= 1:
-            raise ValueError(f"--label-smoothing must be from 0 to 1, got {self.label_smoothing}.")
+        self.check_options(SimpleNamespace(**self.options))
         if self.label_smoothing:
             task.kind.check_smoothing()
 
-    def check_options(self) -> None:
-        """Refuse options that cannot be."""
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """Refuse options that cannot be, also before anything is trained (`training/arguments.py`)."""
+        share = getattr(cfg, "label_smoothing", 0.0)
+        if not 0 <= share <= 1:
+            raise ValueError(f"--label-smoothing must be from 0 to 1, got {share}.")
 
     def label_weights(self, logits: Tensor) -> Tensor | None:
         """How much each label counts (C,), if not all the same; copied to the device once: a copy waits for it."""

@@ -90,10 +90,11 @@ class Squad2Criterion(FineTuningCriterion):
 
     name, config = "squad2", Squad2CriterionConfig
 
-    def check_options(self) -> None:
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
         """See `FineTuningCriterion.check_options`."""
-        if self.options["max_answer_length"] < 1:
-            raise ValueError(f"--max-answer-length must be 1 or more, got {self.options['max_answer_length']}.")
+        if cfg.max_answer_length < 1:
+            raise ValueError(f"--max-answer-length must be 1 or more, got {cfg.max_answer_length}.")
 
 
 @dataclass
@@ -113,12 +114,19 @@ class SummarizationCriterion(FineTuningCriterion):
     @property
     def judging(self) -> Mapping[str, Any]:
         """See `FineTuningCriterion.judging`: the length of a summary."""
-        name = "length_share" if self.options["length_share"] else "num_sentences"
-        return {"length": SummariesOptions(**{name: self.options[name]})}
+        return {"length": _length(**self.options)}
 
-    def check_options(self) -> None:
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
         """See `FineTuningCriterion.check_options`."""
-        assert self.judging  # whose options check themselves
+        _length(cfg.num_sentences, cfg.length_share)
+
+
+def _length(num_sentences: int, length_share: float) -> SummariesOptions:
+    """The length of a summary, checked."""
+    return (
+        SummariesOptions(length_share=length_share) if length_share else SummariesOptions(num_sentences=num_sentences)
+    )
 
 
 @dataclass
@@ -138,8 +146,9 @@ class RobertaEmbeddingCriterion(FineTuningCriterion):
 
     name, config = "roberta_embedding", RobertaEmbeddingCriterionConfig
 
-    def check_options(self) -> None:
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
         """See `FineTuningCriterion.check_options`."""
         for name in ("scale", "triplet_margin"):
-            if not self.options[name] > 0:
-                raise ValueError(f"--{name.replace('_', '-')} must be greater than 0, got {self.options[name]:g}.")
+            if not (value := getattr(cfg, name)) > 0:
+                raise ValueError(f"--{name.replace('_', '-')} must be greater than 0, got {value:g}.")
