@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,15 +31,25 @@ class Validation:
         self._kind, self._split, self._options = kind, split, options
         pools_windows = kind.window_pooling is not None
         self._collected = Collected(split, kind.validated_outputs or kind.outputs, pools_windows=pools_windows)
+        self._found: Mapping[str, float] = {}
+        self._is_over = False
 
     def add(self, batch: Mapping[str, Any], outputs: Any) -> None:
         """Keep the outputs of a batch, and of the batches that the other ranks have at the same time.
 
-        Some come twice: where one rank has fewer batches than another, it repeats one.
+        Some come twice: where one rank has fewer batches than another, it repeats one. With the last example all ranks
+        have the metrics, and forget the outputs: fairseq keeps meters until the training ends.
         """
+        if self._is_over:
+            return
         part = self._collected.part(batch, self._kind.reduced(outputs))
         for each in [part] if ranks()[0] == 1 else _of_all_ranks(part, batch["id"].device):
             self._collected.put(each)
+        if self._collected.is_complete:
+            self._is_over = True
+            if not self._collected.has_nan:  # the model has not diverged
+                self._found = self._kind.validated(self._split, self._collected.outputs(), self._options)
+            del self._collected
 
     def log(self, chosen: str) -> None:
         """Log the metrics of the kind; the F1 of a single label only if checkpoints are `chosen` by it.
@@ -51,15 +61,8 @@ class Validation:
             fairseq_metrics.log_derived(name, partial(self._metric, name))
 
     def _metric(self, name: str, _meters: Any) -> float:
-        """A metric; NaN, at no cost, until all examples are there: fairseq asks after every batch."""
-        return self._found.get(name, math.nan) if self._collected.is_complete else math.nan
-
-    @cached_property
-    def _found(self) -> Mapping[str, float]:
-        """The metrics; none if the model has diverged."""
-        if self._collected.has_nan:
-            return {}
-        return self._kind.validated(self._split, self._collected.outputs(), self._options)
+        """A metric; NaN until all examples are there."""
+        return self._found.get(name, math.nan)
 
 
 def ranks() -> tuple[int, int]:
