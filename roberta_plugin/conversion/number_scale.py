@@ -38,7 +38,7 @@ def on_scale_of_training(state: Mapping[str, Any], settings: Mapping[str, Any]) 
 def _is_of_numbers(settings: Mapping[str, Any]) -> bool:
     """Whether the kind that settings name learns numbers."""
     kind = settings.get("kind")
-    return kind in KINDS and kind_class(str(kind)).loss == "regression"
+    return kind in KINDS and kind_class(str(kind)).name == "regression"
 
 
 def _scaled(state: Mapping[str, Any], factor: float, shift: float) -> dict[str, Any]:

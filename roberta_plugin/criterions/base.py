@@ -1,33 +1,34 @@
-"""What criterions share; each of fine-tuning reads the batches and outputs of one task, the task of its name."""
+"""What criterions share; and fine-tuning: the loss of the task's kind, and in a validation the kind's metrics."""
 
-# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
+from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import torch
 from fairseq.criterions import FairseqCriterion
-from fairseq.dataclass import FairseqDataclass
-from omegaconf import II
 from torch import Tensor
 
+from roberta_plugin.criterions import losses, metrics
+from roberta_plugin.criterions.embedding import embedding
+from roberta_plugin.criterions.losses import Loss, LossOfKind
+from roberta_plugin.criterions.validation import Validation
 from roberta_plugin.fairseq_import import OwnGroup
-from roberta_plugin.settings import setting
 
-
-@dataclass
-class LabelsConfig(FairseqDataclass):
-    """Options of criterions of labels."""
-
-    label_smoothing: float = setting(
-        0.0,
-        "share of the target that is spread evenly over all labels, in training; the loss of a validation is without",
-        smallest=0,
-        largest=1,
-    )
-    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
+LOSSES: Mapping[str, LossOfKind] = {
+    "classification": losses.classification,
+    "multi_label": losses.multi_label,
+    "regression": losses.regression,
+    "pair_ranking": losses.pair_ranking,
+    "phrase_ranking": losses.phrase_ranking,
+    "multiple_choice": losses.multiple_choice,
+    "tagging": losses.tagging,
+    "question_answering": losses.question_answering,
+    "summary": losses.summary,
+    "embedding": embedding,
+}
+"""By the name of the kind."""
 
 
 class SummedCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
@@ -48,66 +49,105 @@ class SummedCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
 
 
 class FineTuningCriterion(SummedCriterion):
-    """The criterion of a fine-tuning task."""
+    """The criterion of a fine-tuning task: a loss, and in a validation the metrics of the task's kind."""
 
-    def __init__(self, task: Any, label_smoothing: float = 0.0, best_checkpoint_metric: str = "loss") -> None:
+    config: ClassVar[Any]
+    """The dataclass of its options."""
+
+    def __init__(self, task: Any, **options: Any) -> None:
         """Make the criterion of a task.
 
         Raises:
-            ValueError: if the task's kind has no labels to smooth.
+            ValueError: if an option cannot be, or the task's kind has no labels to smooth.
         """
         super().__init__(task)
-        self.task, self.label_smoothing, self.chosen = task, label_smoothing, best_checkpoint_metric
-        if label_smoothing:
+        defaults = {item.name: item.default for item in fields(self.config) if item.name != "_name"}
+        assert options.keys() <= defaults.keys(), f"{self.name} has no such options: {options}"
+        self.task, self.options = task, {**defaults, **options}
+        self.label_smoothing = self.options.get("label_smoothing", 0.0)
+        self.chosen = self.options.get("best_checkpoint_metric", "loss")
+        self._validations: dict[str, Validation] = {}
+        self._validation: Validation | None = None
+        self._weights: Tensor | None = None
+        self.check_options(SimpleNamespace(**self.options))
+        if self.label_smoothing:
             task.kind.check_smoothing()
+
+    def label_weights(self, logits: Tensor) -> Tensor | None:
+        """How much each label counts (C,), if not all the same; copied to the device once: a copy waits for it."""
+        weights = self.task.kind.settings.get("weights")
+        if weights is None:
+            return None
+        if self._weights is None or self._weights.device != logits.device:
+            self._weights = logits.new_tensor(weights)
+        return self._weights
 
     @property
     def smoothing(self) -> float:
         """The share of the target that is spread over all labels: in training alone."""
         return self.label_smoothing if self.training else 0.0
 
+    @property
+    def judging(self) -> Mapping[str, Any]:
+        """Options by which a validation is judged; see `Kind.validated`."""
+        return self.options
+
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        """Build it for the task of its name, and refuse others; its options are checked."""
+        """Build it for the task of its name, and refuse others."""
         name = getattr(task, "name", None) or getattr(task.cfg, "_name", None) or type(task).__name__
         if name != cls.name:
             raise ValueError(
                 f"--criterion {cls.name} goes with --task {cls.name} and a folder of `roberta prepare`, not with "
                 f"--task {name}."
             )
-        cls.check_options(cfg)
-        return super().build_criterion(cfg, task)
+        given = [item.name for item in fields(cls.config) if item.name != "_name" and hasattr(cfg, item.name)]
+        return cls(task, **{name: getattr(cfg, name) for name in given})
 
-    def log_chosen(self, logging_outputs: Sequence[Mapping[str, Any]]) -> None:
-        """Log the metric that chooses checkpoints, `self.chosen`, if `reduce_metrics` does not."""
+    def train(self, mode: bool = True) -> FineTuningCriterion:
+        """To train is to begin another validation afterwards, also where the last one saw only a part of its split."""
+        if mode:
+            self._validations, self._validation = {}, None
+        super().train(mode)
+        return self
 
-    @abstractmethod
-    def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
-        """The summed loss of a batch of the task, its sample size, and sums to log, more of them in validation.
-
-        The model, ours or fairseq's, has the task's head, and may be wrapped for data-parallel training.
-        """
+    def loss(self, outputs: Any, sample: Mapping[str, Any]) -> Loss:
+        """The loss of a batch of the task from the outputs of its head (`FineTuningTask.outputs`)."""
+        return LOSSES[self.task.kind.name](self, outputs, sample)
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
-        """Return (summed loss, sample size, sums to log)."""
+        """Return (summed loss, sample size, sums to log); in a validation, keep the outputs for `log_validation`.
+
+        The model, ours or fairseq's, has the task's head, and may be wrapped for data-parallel training.
+        """
         self.check_reduction(reduce)
-        loss, sample_size, sums = self.loss(model, sample)
+        outputs = self.task.outputs(model, sample)
+        found = self.loss(outputs, sample)
         log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
-        return loss, sample_size, {"loss": loss.detach(), "sample_size": sample_size, **log, **sums}
+        log |= {"loss": found.total.detach(), "sample_size": found.sample_size}
+        means = dict(found.means)
+        if not model.training:
+            self._validate(sample, outputs)
+            means = {name: value for name, value in means.items() if name not in self.task.kind.metrics()}
+        for name, (total, number) in means.items():
+            log |= {f"{metrics.SUM}{name}": total.detach(), f"{metrics.NUMBER}{name}": number}
+        return found.total, found.sample_size, log
 
+    def _validate(self, sample: dict[str, Any], outputs: Any) -> None:
+        split = sample["split"]
+        if split not in self._validations:
+            self._validations[split] = Validation(self.task.kind, self.task.prepared.split(split), self.judging)
+        self._validation = self._validations[split]
+        self._validation.add(sample, outputs)
 
-def by_example(logits: Tensor, first: Tensor) -> Tensor:
-    """Logits (S,) of competing sequences, of which example b has those from first[b] to first[b + 1] -> (B, O).
+    @staticmethod
+    def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+        """Log loss, padding and the further figures of `Loss.means`."""
+        metrics.log_finetuning_loss(logging_outputs)
 
-    O = S - B + 1 bounds the number of sequences of an example, and is known without a device-to-host sync.
-
-    Example: by_example([a, b, c, d, e], [0, 3, 5])  ->  [[a, b, c, -inf], [d, e, -inf, -inf]]
-    """
-    num_sequences, num_examples = len(logits), len(first) - 1
-    rows = torch.arange(num_examples, device=logits.device)
-    example = rows.repeat_interleave(first.diff(), output_size=num_sequences)  # (S,)
-    place = torch.arange(num_sequences, device=logits.device) - first[example]  # (S,), within the example
-    choices = logits.new_full((num_examples, num_sequences - num_examples + 1), -torch.inf)
-    return choices.index_put((example, place), logits)
+    def log_validation(self) -> None:
+        """Log the metrics of the validation that is under way; in training there is none."""
+        if self._validation is not None:
+            self._validation.log(self.chosen)

@@ -9,126 +9,66 @@ Shapes: B examples of a batch, K texts of an example: the text, the right one, w
 A * (K - 1) candidates, D dimensions, S = B * K sequences.
 """
 
-# No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
+from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import register_criterion
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.distributed import utils as distributed
-from fairseq.logging import metrics as fairseq_metrics
 from torch import Tensor
 
-from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import FineTuningCriterion
-from roberta_plugin.kinds.decisions import Decisions
+from roberta_plugin.criterions.losses import Loss
+from roberta_plugin.criterions.validation import gathered, ranks
 from roberta_plugin.kinds.embedding import COSINE, TRIPLET
-from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.settings import setting
 
-_METRIC, _FINISHED = "metric_", "num_finished"  # in the log of a validation
-
-
-@dataclass
-class RobertaEmbeddingCriterionConfig(FairseqDataclass):
-    """Options of the losses, each of its own."""
-
-    scale: float = setting(20.0, "in-batch negatives: factor of cosines, the inverse of the temperature", above=0)
-    triplet_margin: float = setting(
-        5.0, "triplets: how much farther the wrong text should be than the right one", above=0
-    )
-    distance_metric: ChoiceEnum(["euclidean", "cosine", "manhattan"]) = setting(  # type: ignore[valid-type]
-        "euclidean", "triplets: what is compared with the margin"
-    )
+if TYPE_CHECKING:
+    from roberta_plugin.criterions.base import FineTuningCriterion
 
 
-@register_criterion("roberta_embedding", dataclass=RobertaEmbeddingCriterionConfig)
-class RobertaEmbeddingCriterion(FineTuningCriterion):
-    """Sum of the loss over examples; `sample_size` is their number, without those that have no wrong text."""
+def embedding(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+    """The loss of the vectors (S, D) of a batch of `EmbeddingDataset`, by the loss that the settings name."""
+    num_examples, options = sample["nsentences"], criterion.options
+    vectors = outputs if outputs.dtype == torch.float64 else outputs.float()
+    vectors = vectors.view(num_examples, -1, vectors.size(-1))  # (S, D) -> (B, K, D)
+    loss_name = criterion.task.kind.settings["embedding_loss"]
+    if loss_name == COSINE:
+        near = F.cosine_similarity(vectors[:, 0], vectors[:, 1])
+        return Loss(F.mse_loss(near, sample["columns"]["label"].to(near.dtype), reduction="sum"), num_examples)
+    if loss_name == TRIPLET and vectors.size(1) > 2:
+        metric = str(options["distance_metric"])
+        far = distance(vectors[:, 0], vectors[:, 2], metric) - distance(vectors[:, 0], vectors[:, 1], metric)
+        return Loss((options["triplet_margin"] - far).relu().sum(), num_examples)
+    return _ranking(criterion, vectors, sample["columns"]["texts"])
 
-    name = "roberta_embedding"
 
-    def __init__(
-        self, task: Any, scale: float = 20.0, triplet_margin: float = 5.0, distance_metric: str = "euclidean"
-    ) -> None:
-        super().__init__(task)
-        self.scale, self.triplet_margin, self.distance_metric = scale, triplet_margin, str(distance_metric)
+def distance(a: Tensor, b: Tensor, metric: str) -> Tensor:
+    """Distances (B,) of vectors (B, D)."""
+    if metric == "cosine":
+        return 1 - F.cosine_similarity(a, b)
+    distances: Tensor = torch.linalg.vector_norm(a - b, ord=1 if metric == "manhattan" else 2, dim=-1)
+    return distances
 
-    def loss(self, model: Any, sample: dict[str, Any]) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
-        """Return (loss, number of examples that have one, sums to log) of a batch of `EmbeddingDataset`."""
-        num_examples, kind = sample["nsentences"], self.task.kind
-        vectors = self.task.outputs(model, sample)
-        vectors = vectors if vectors.dtype == torch.float64 else vectors.float()
-        vectors = vectors.view(num_examples, -1, vectors.size(-1))  # (S, D) -> (B, K, D)
-        sums = {} if model.training else self._sums(sample, vectors)
-        loss_name = kind.settings["embedding_loss"]
-        if loss_name == COSINE:
-            near = F.cosine_similarity(vectors[:, 0], vectors[:, 1])
-            return F.mse_loss(near, sample["columns"]["label"].to(near.dtype), reduction="sum"), num_examples, sums
-        if loss_name == TRIPLET and vectors.size(1) > 2:
-            far = self._distance(vectors[:, 0], vectors[:, 2]) - self._distance(vectors[:, 0], vectors[:, 1])
-            return (self.triplet_margin - far).relu().sum(), num_examples, sums
-        loss, counted = self._ranking(vectors, sample["columns"]["texts"], is_shared=model.training)
-        return loss, counted, sums
 
-    def _distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Distances (B,) of vectors (B, D)."""
-        if self.distance_metric == "cosine":
-            return 1 - F.cosine_similarity(a, b)
-        distances: Tensor = torch.linalg.vector_norm(a - b, ord=1 if self.distance_metric == "manhattan" else 2, dim=-1)
-        return distances
+def _ranking(criterion: FineTuningCriterion, vectors: Tensor, texts: Tensor) -> Loss:
+    """Cross-entropy of the right text; the sample size is how many examples have a wrong one.
 
-    def _ranking(self, vectors: Tensor, texts: Tensor, *, is_shared: bool) -> tuple[Tensor, Tensor]:
-        """Cross-entropy of the right text (), and how many examples have a wrong one ().
-
-        With several ranks, each computes the losses of all, whose gradient with respect to its own vectors is theirs in
-        the whole loss: the ranks' gradients, added up by fairseq, are those of one rank with all examples. The value is
-        that of the rank's own examples.
-        """
-        size, rank = ranks() if is_shared else (1, 0)
-        all_vectors, all_texts, own = vectors, texts, slice(0, len(vectors))
-        if size > 1:
-            is_dummy = self.task.is_dummy  # a batch that only keeps a rank busy
-            vectors_of, texts_of = (gathered(each[:0] if is_dummy else each) for each in (vectors.detach(), texts))
-            first = sum(map(len, vectors_of[:rank]))
-            own = slice(first, first + len(vectors_of[rank]))
-            vectors_of[rank] = vectors[: len(vectors_of[rank])]
-            all_vectors, all_texts = torch.cat(vectors_of), torch.cat(texts_of)
-        losses, has_wrong = ranking_losses(all_vectors, all_texts, scale=self.scale)
-        total, mine = losses.sum() + 0 * vectors.sum(), losses[own].sum()
-        return total + (mine - total).detach(), has_wrong[own].sum()
-
-    def _sums(self, sample: Mapping[str, Any], vectors: Tensor) -> dict[str, Any]:
-        """The metrics of the split, on one rank, once it has seen all examples; until then zeros."""
-        kind, split = self.task.kind, self.task.prepared.split(sample["split"])
-        found: dict[str, float] = dict.fromkeys(kind.metrics(), 0.0)
-        collected = self.task.collected(sample["split"], vectors.shape[1:])
-        size, rank = ranks()
-        ids, ours = sample["id"], vectors.detach()
-        ids_of, vectors_of = (gathered(ids), gathered(ours)) if size > 1 else ([ids], [ours])
-        collected.add(torch.cat(ids_of).cpu().numpy(), torch.cat(vectors_of).float().cpu().numpy())
-        is_finished = collected.is_complete and rank == 0
-        if is_finished:
-            outputs = RawOutputs(vectors=collected.vectors.reshape(-1, vectors.size(-1)))
-            measure = kind.judged(split, [outputs], Decisions(split.name)).measure
-            found |= measure(np.ones(len(split))) if measure is not None else {}
-        numbers = {f"{_METRIC}{name}": torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
-        return {**{name: value.to(vectors.device) for name, value in numbers.items()}, _FINISHED: int(is_finished)}
-
-    @staticmethod
-    def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
-        """Log loss and padding, and at the end of a validation the metrics of `Embedding.metrics`."""
-        outputs = list(logging_outputs)
-        metrics.log_finetuning_loss(outputs)
-        if any(output.get(_FINISHED, 0) > 0 for output in outputs):
-            for name in (name for name in outputs[0] if name.startswith(_METRIC)):
-                value = sum(float(output[name]) for output in outputs)
-                fairseq_metrics.log_scalar(name.removeprefix(_METRIC), value, weight=1, priority=20)
+    With several ranks, in training, each computes the losses of all, whose gradient with respect to its own vectors is
+    theirs in the whole loss: the ranks' gradients, added up by fairseq, are those of one rank with all examples. The
+    value is that of the rank's own examples.
+    """
+    size, rank = ranks() if criterion.training else (1, 0)
+    all_vectors, all_texts, own = vectors, texts, slice(0, len(vectors))
+    if size > 1:
+        is_dummy = criterion.task.is_dummy  # a batch that only keeps a rank busy
+        vectors_of, texts_of = (gathered(each[:0] if is_dummy else each) for each in (vectors.detach(), texts))
+        first = sum(map(len, vectors_of[:rank]))
+        own = slice(first, first + len(vectors_of[rank]))
+        vectors_of[rank] = vectors[: len(vectors_of[rank])]
+        all_vectors, all_texts = torch.cat(vectors_of), torch.cat(texts_of)
+    losses, has_wrong = ranking_losses(all_vectors, all_texts, scale=criterion.options["scale"])
+    total, mine = losses.sum() + 0 * vectors.sum(), losses[own].sum()
+    return Loss(total + (mine - total).detach(), has_wrong[own].sum())
 
 
 def ranking_losses(vectors: Tensor, texts: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
@@ -151,23 +91,3 @@ def ranking_losses(vectors: Tensor, texts: Tensor, *, scale: float) -> tuple[Ten
     right = torch.arange(num_examples, device=scores.device)
     losses = F.cross_entropy(scores.masked_fill(is_equal, -torch.inf), right, reduction="none")
     return losses, is_equal.sum(dim=1) < len(candidates) - 1
-
-
-def ranks() -> tuple[int, int]:
-    """The number of data-parallel ranks, and which one this is."""
-    size = distributed.get_data_parallel_world_size()
-    return (size, distributed.get_data_parallel_rank()) if size > 1 else (1, 0)
-
-
-def gathered(values: Tensor) -> list[Tensor]:
-    """The values (B, ...) of each rank, whose B may differ, without gradients."""
-    group = distributed.get_data_parallel_group()
-    own = torch.tensor([len(values)], device=values.device)
-    sizes = [torch.empty_like(own) for _ in range(ranks()[0])]
-    torch.distributed.all_gather(sizes, own, group=group)
-    counts = [int(size) for size in torch.cat(sizes).tolist()]
-    padded = values.new_zeros(max(counts), *values.shape[1:])
-    padded[: len(values)] = values
-    found = [torch.empty_like(padded) for _ in counts]
-    torch.distributed.all_gather(found, padded, group=group)
-    return [each[:count] for each, count in zip(found, counts, strict=True)]

@@ -6,16 +6,14 @@ Every criterion logs sums only, so fairseq may add the logs of all ranks before 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
 from fairseq import utils
 from fairseq.distributed.utils import get_data_parallel_world_size
 from fairseq.logging import metrics
-from fairseq.logging.meters import MetersDict
-from torch import Tensor
+
+SUM, NUMBER = "sum_of_", "number_of_"  # beginnings of names: a sum, and what it is divided by
 
 
 def log_masked_lm(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
@@ -91,12 +89,19 @@ def _stall(meters: Mapping[str, Any]) -> float:
 
 
 def log_finetuning_loss(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
-    """Log `loss` (nats per example) and `padding` (percent of the positions)."""
+    """Log `loss` (nats per example), `padding` (percent of the positions), and the means of sums under `SUM` names."""
     outputs = list(logging_outputs)
     _log_loss(outputs, unit=1.0, digits=4)
     if num_positions := sum(output.get("npositions", 0) for output in outputs):
         num_tokens = sum(output["ntokens"] for output in outputs)
         metrics.log_scalar("padding", 100.0 * (1 - num_tokens / num_positions), num_positions, round=2)
+    for key in outputs[0] if outputs else ():
+        if key.startswith(SUM):
+            name = key.removeprefix(SUM)
+            number = sum(output[f"{NUMBER}{name}"] for output in outputs)
+            if number > 0:
+                mean = sum(output[key] for output in outputs) / number
+                metrics.log_scalar(name, mean, number, round=4 if name.endswith("_loss") else None)
 
 
 def _log_loss(outputs: list[Mapping[str, Any]], *, unit: float, digits: int) -> None:
@@ -108,80 +113,3 @@ def _log_loss(outputs: list[Mapping[str, Any]], *, unit: float, digits: int) -> 
     total = sum(output.get("loss", 0) for output in outputs)
     mean = total / sample_size / unit if sample_size else 0.0
     metrics.log_scalar("loss", mean, sample_size, round=digits)
-
-
-def log_quotient(name: str, above: float, below: float) -> None:
-    """Log 100 times the quotient of two sums, each over the whole log interval or validation, not rounded."""
-    metrics.log_scalar_sum(f"_{name}_above", above)
-    metrics.log_scalar_sum(f"_{name}_below", below)
-    metrics.log_derived(name, partial(quotient, name=name))
-
-
-def quotient(meters: Mapping[str, Any], name: str) -> float:
-    """What `log_quotient` logs as `name`, 0 if there is nothing to divide by."""
-    below = float(meters[f"_{name}_below"].sum)
-    return 100.0 * float(meters[f"_{name}_above"].sum) / below if below else 0.0
-
-
-class TensorSum(MetersDict._DerivedMeter):  # type: ignore[misc]
-    """A tensor summed over the batches of a validation.
-
-    It is a derived meter because fairseq leaves only these out of checkpoints: it saves all other meters, and on
-    resuming can only rebuild its own kinds.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(lambda meters: math.nan)
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin again."""
-        self.total = torch.zeros((), dtype=torch.float64)
-
-    def update(self, value: Tensor) -> None:
-        """Add a tensor of the same shape."""
-        self.total = self.total + value.detach().to("cpu", torch.float64)
-
-
-def placed(values: Tensor, index: Tensor, *, size: int) -> Tensor:
-    """Rows `values` (B, ...) at `index` (B,) of a tensor of zeros (size, ...), float64.
-
-    Summed over all batches of all ranks, it holds the rows of the whole split, for metrics that are not a mean over
-    examples.
-
-    Example: placed([7, 8], [3, 1], size=4) is [0, 8, 0, 7].
-    """
-    result = torch.zeros(size, *values.shape[1:], dtype=torch.float64, device=values.device)
-    result[index] = values.to(torch.float64)
-    return result
-
-
-def log_sum(name: str, logging_outputs: Iterable[Mapping[str, Any]]) -> None:
-    """Add up the tensors logged under `name`, for metrics of `log_from_sums`; in validation only."""
-    for output in logging_outputs:
-        if name in output:
-            metrics.log_custom(TensorSum, f"_{name}", output[name])
-
-
-def log_from_sums(
-    name: str,
-    function: Callable[[Mapping[str, Tensor]], float],
-    *,
-    num_examples: int | None = None,
-) -> None:
-    """Log a metric that is a function of the sums of a whole validation.
-
-    Args:
-        name: what the metric is called in the log.
-        function: sums by name, float64 tensors -> the metric.
-        num_examples: fairseq asks for metrics after every batch as well; with this number, the answer is NaN, at no
-            cost, until the sum called `counted` has as many.
-    """
-
-    def derive(meters: Mapping[str, Any]) -> float:
-        sums = {key[1:]: meter.total for key, meter in meters.items() if isinstance(meter, TensorSum)}
-        if num_examples is not None and int(sums["counted"].sum()) < num_examples:
-            return math.nan
-        return function(sums)
-
-    metrics.log_derived(name, derive)

@@ -126,5 +126,5 @@ def kind_of(prepared: Prepared) -> Kind:
 
 
 def selectable(prepared: Prepared) -> tuple[str, ...]:
-    """The metrics by which checkpoints can be chosen; a validation logs them, those of ranked scores if chosen."""
+    """The metrics by which checkpoints can be chosen; a validation logs them."""
     return (*kind_of(prepared).metrics(), "loss")

@@ -32,7 +32,7 @@ class ExamplesDataset(BlockDataset):
     """Batches of a prepared split.
 
     A batch is {"id" (B,), "pass" (B,), "nsentences": B, "ntokens" (pads not counted), "npositions" (pads counted),
-    "num_examples": N, "split": its name, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"},
+    "split": its name, "net_input": {"src_tokens" (S, T), "src_lengths" (S,), "has_padding"},
     "offsets" (B + 1,): example b has the rows offsets[b] to offsets[b + 1], "columns": {name: (B,) or (B, ...)}}; whole
     numbers are int64, others float64, and columns as they were written. A packed batch has one row (1, P) and, instead
     of has_padding, "packing": {"positions" (1, P), "cu_seqlens" (S + 1,), "max_seqlen"}.
@@ -109,7 +109,6 @@ class ExamplesDataset(BlockDataset):
             "nsentences": len(indices),
             "ntokens": int(lengths.sum()),
             "npositions": layout["src_tokens"].size,
-            "num_examples": len(self),
             "split": self.split.name,
             "net_input": {**layout, "src_lengths": lengths},
             "offsets": offsets,
@@ -184,8 +183,8 @@ class EmbeddingDataset(ExamplesDataset):
 class TaggingDataset(ExamplesDataset):
     """Batches of `ExamplesDataset` with further entries.
 
-    "token_labels", int64 of the shape of src_tokens, (S, T) or (1, P), -100 where nothing is learned; "num_labels", how
-    many others there are; and "starts" (S,), where each sequence begins among all positions of the batch.
+    "token_labels", int64 of the shape of src_tokens, (S, T) or (1, P), -100 where nothing is learned; and "num_labels",
+    how many others there are.
     """
 
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
@@ -200,7 +199,6 @@ class TaggingDataset(ExamplesDataset):
             labels[start : start + length] = self._labels[first : first + length]
         batch["token_labels"] = labels.reshape(tokens.shape)
         batch["num_labels"] = int((labels != IGNORED).sum())
-        batch["starts"] = starts
         return batch
 
     @cached_property

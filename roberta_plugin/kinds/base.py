@@ -1,6 +1,6 @@
 """What every kind of task offers: facts for the other rooms, decoding of raw outputs, and answers about records.
 
-    trained by     head, task, loss, head_sizes, metrics
+    trained by     head, task, head_sizes, metrics, validated
     known as       description, has_labels, hugging_face, onnx_outputs
     raw outputs    outputs: which fields of `RawOutputs` it has
     answers        read_question, answer: a record -> an answer, by a model that is open
@@ -95,8 +95,6 @@ class Kind(ABC):
     default_head_name: ClassVar[str] = "sentence_classification_head"
     task: ClassVar[str] = TEXT_CLASSES
     """Name of the fairseq task and criterion that train it."""
-    loss: ClassVar[str] = ""
-    """Which of the criterion's losses it has, if it has several."""
     has_labels: ClassVar[bool] = False
     """Whether its classes have names."""
     can_smooth: ClassVar[bool] = False
@@ -105,6 +103,10 @@ class Kind(ABC):
     """Whether the head can read packed rows."""
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
     """Fields of `RawOutputs`, in the order of the head's outputs."""
+    validated_outputs: ClassVar[tuple[str, ...]] = ()
+    """Fields of `RawOutputs` that a validation collects; empty: all of `outputs`."""
+    also_logged: ClassVar[tuple[str, ...]] = ()
+    """What a validation logs besides `metrics`."""
     onnx_outputs: ClassVar[tuple[str, ...]] = ("logits",)
     hugging_face: ClassVar[HuggingFace | None] = None
     """None: Hugging Face has no class for it."""
@@ -143,23 +145,27 @@ class Kind(ABC):
         return self.settings.get("window_pooling")
 
     def metrics(self) -> tuple[str, ...]:
-        """Metrics by which checkpoints can be chosen instead of the loss; a validation logs the chosen one."""
+        """Metrics by which checkpoints can be chosen instead of the loss; a validation logs them."""
         return ("accuracy",)
 
     def label_metrics(self) -> dict[str, int]:
-        """The F1 of each label or type of entities, by which checkpoints can be chosen too -> the number of it."""
+        """The F1 of each label or type of entities -> its number; a validation logs the one that chooses."""
         return {}
+
+    def reduced(self, outputs: Any) -> Any:
+        """What of a batch's outputs, tensors, a validation keeps: `validated_outputs`."""
+        return outputs
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """The metrics of a validation, `metrics` among them, of all outputs; `options` are those of the criterion."""
+        raise NotImplementedError(f"{self.name} is not trained")
 
     def head_sizes(self) -> dict[str, int]:
         """Arguments of a new head."""
         return {"num_classes": 1}
 
-    def opened(self, split: PreparedSplit) -> Any:
-        """What a validation compares outputs with; None: the columns are enough."""
-        return None
-
-    def lacks(self, split: PreparedSplit, opened: Any) -> str:
-        """What a split, and the result of `opened` for it, lack for a loss, such as "has no tags"; empty: nothing."""
+    def lacks(self, split: PreparedSplit) -> str:
+        """What a split lacks for a loss, such as "has no tags"; empty: nothing."""
         return ""
 
     def check_smoothing(self) -> None:

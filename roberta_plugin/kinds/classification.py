@@ -10,7 +10,7 @@ Shapes: N examples of a split, C labels.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -36,7 +36,6 @@ class Classification(TextKind, TableKind):
 
     name = "classification"
     description = "chooses a class for a text or a pair of texts"
-    loss = "classification"
     has_labels = can_smooth = True
     decides_by = MappingProxyType({"threshold": "tune_threshold", "temperature": "calibrate"})
     scoring = ("threshold", "tune_threshold", "temperature", "calibrate")
@@ -122,6 +121,12 @@ class Classification(TextKind, TableKind):
     def columns(self, example: Example) -> dict[str, Any]:
         """See `TableKind.columns`."""
         return {"label": number_of(example.target, self.labels, example)}
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`; the metrics of the positive one of two labels are called as in `metrics`."""
+        found = super().validated(split, outputs, options)
+        names = {name if name in self.label_metrics() else metrics.base_name(name): name for name in found}
+        return {name: found[known] for name, known in names.items()}
 
     def check_scoring(self, options: Any, split: PreparedSplit) -> None:
         """See `TableKind.check_scoring`: thresholds go with two labels, and are found where there are both."""

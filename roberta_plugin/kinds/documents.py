@@ -95,6 +95,15 @@ class Documents:
         """1 for the sentences to choose, 0 for the others (U,)."""
         return self.split.array("label")
 
+    @property
+    def oracles(self) -> list[list[int]]:
+        """The sentences to choose of each document."""
+        return [np.flatnonzero(part).tolist() for part in np.split(self.labels, self.first[1:-1])]
+
+    def chosen(self, numbers: Sequence[Sequence[int]]) -> list[list[str]]:
+        """The sentences of each document with these numbers."""
+        return [[each[number] for number in own] for each, own in zip(self.sentences, numbers, strict=True)]
+
 
 class SummaryLength(Protocol):
     """How many sentences a summary has; see the head of this file."""
@@ -248,13 +257,32 @@ class _StemmedWords:
 
 
 def mean_rouge(
-    given: Iterable[Sequence[str]], right: Iterable[Sequence[str]], *, is_official: bool = False
+    given: Iterable[Sequence[str]],
+    right: Iterable[Sequence[str]],
+    *,
+    kinds: Sequence[str] = ROUGE,
+    is_official: bool = False,
 ) -> dict[str, float]:
     """Mean of each kind over documents, 0 to 100."""
     values = [
-        list(rouge(one, other, is_official=is_official).values()) for one, other in zip(given, right, strict=True)
+        list(rouge(one, other, kinds=kinds, is_official=is_official).values())
+        for one, other in zip(given, right, strict=True)
     ]
-    return {kind: 100.0 * float(mean) for kind, mean in zip(ROUGE, np.mean(values, axis=0), strict=True)}
+    return {kind: 100.0 * float(mean) for kind, mean in zip(kinds, np.mean(values, axis=0), strict=True)}
+
+
+def of_choice(
+    documents: Documents, probabilities: Sequence[NDArray[np.float64]], chosen: Sequence[Sequence[int]]
+) -> dict[str, float]:
+    """`f1` of the chosen sentences against the oracle's; mean `average_precision` of the probabilities; 0 to 100."""
+    oracles, labels = documents.oracles, np.split(documents.labels, documents.first[1:-1])
+    both = sum(len(set(own) & set(best)) for own, best in zip(chosen, oracles, strict=True))
+    precisions = [average_precision(part, own) for part, own in zip(probabilities, labels, strict=True)]
+    known = [value for value in precisions if value is not None]
+    return {
+        "f1": f1_of_choice(both, sum(map(len, chosen)), sum(map(len, oracles))),
+        "average_precision": 100.0 * float(np.mean(known)) if known else 0.0,
+    }
 
 
 def f1_of_choice(num_both: float, num_chosen: float, num_right: float) -> float:

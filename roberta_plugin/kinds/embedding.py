@@ -292,7 +292,7 @@ class Embedding(TableKind):
         """Spearman's correlation with scores, else the mean reciprocal rank."""
         return self.metrics()[0]
 
-    def lacks(self, split: PreparedSplit, opened: Any) -> str:
+    def lacks(self, split: PreparedSplit) -> str:
         """See `Kind.lacks`."""
         is_missed = self.settings["embedding_loss"] == COSINE and "label" not in split.columns
         return "has no scores" if is_missed else ""

@@ -300,3 +300,9 @@ OF_PREDICTIONS: dict[str, Callable[[Numbers, Numbers], float]] = {
     "spearman": spearman,
     "pearson_spearman": pearson_spearman,
 }
+
+
+def of_two_classes(answers: Numbers, predictions: Numbers) -> dict[str, float]:
+    """All metrics of `OF_COUNTS` in percent, of two (N,)."""
+    counts = confusion(answers, predictions, num_classes=2)
+    return {name: 100 * function(counts) for name, function in OF_COUNTS.items()}

@@ -46,7 +46,6 @@ class MultiLabel(TextKind, TableKind):
 
     name = "multi_label"
     description = "gives any number of labels to a text or a pair of texts"
-    loss = "multi_label"
     has_labels = True
     hugging_face = HuggingFace(
         **SEQUENCE_CLASSIFICATION,
@@ -56,6 +55,7 @@ class MultiLabel(TextKind, TableKind):
     )
     decides_by = MappingProxyType({"threshold": ""})
     scoring = ("threshold",)
+    also_logged = ("tuned_threshold",)
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""

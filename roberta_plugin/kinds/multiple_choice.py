@@ -15,7 +15,7 @@ Shapes: N examples of a split, S options of all of them.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import count, pairwise, takewhile
@@ -36,6 +36,7 @@ from roberta_plugin.kinds.choices import (
     QUESTION_LENGTH,
     ChoiceLayout,
     Choices,
+    accuracies,
     answers,
     option_probabilities,
     question_with_option,
@@ -56,7 +57,7 @@ class MultipleChoice(TableKind):
 
     name = "multiple_choice"
     description = "scores each option of a question"
-    task = loss = "race"
+    task = "race"
     white_space = "one_line"
     can_smooth = True
     hugging_face = HuggingFace(
@@ -78,7 +79,7 @@ class MultipleChoice(TableKind):
         """See `Kind.constant`: of equal scores the first one counts."""
         return RawOutputs(logits=np.zeros(logits_of([outputs])[0].shape, dtype=np.float32))
 
-    def lacks(self, split: PreparedSplit, opened: Any) -> str:
+    def lacks(self, split: PreparedSplit) -> str:
         """See `Kind.lacks`."""
         labels = split.columns["label"]
         num_unknown = int((labels < 0).sum())
@@ -222,6 +223,12 @@ class MultipleChoice(TableKind):
             is_cut = any(sum(lengths) + self.num_specials > len(sequence) for sequence, *lengths in each)
             found.append(marked(content, is_cut=is_cut))
         return found
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`; of RACE, also by level."""
+        offsets = np.asarray(split.offsets)
+        given = answers(option_probabilities([outputs], offsets), offsets)
+        return accuracies(given, split.columns["label"], split.columns["level"])
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `TableKind.judged`: the most probable option; probabilities of members are averaged."""

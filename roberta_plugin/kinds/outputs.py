@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,47 +43,83 @@ class RawOutputs(NamedTuple):
     """Logits that the sequence holds the answer (S,)."""
     token_logits: Sequence[NDArray[np.float32]] | None = None
     """A token head's logits: (T_s, C) for each sequence."""
+    token_labels: Sequence[NDArray[np.float32]] | None = None
+    """Instead of `token_logits`, the most probable label of each token: (T_s,) for each sequence."""
     sentence_logits: NDArray[np.float32] | None = None
     """Logits that a sentence belongs to the summary: all sentences of all documents, in order."""
     vectors: NDArray[np.float32] | None = None
     """One vector for each sequence (S, D)."""
 
 
-PER_TOKEN = ("start_logits", "end_logits", "token_logits")  # a list, of each sequence (T_s, ...)
+PER_TOKEN = ("start_logits", "end_logits", "token_logits", "token_labels")  # a list, of each sequence (T_s, ...)
 PER_SENTENCE = ("sentence_logits",)
 
 
 class Collected:
-    """Outputs of batches in any order, stored in the order of the split."""
+    """Outputs of batches in any order, some of which may come twice, stored in the order of the split."""
 
     def __init__(self, split: PreparedSplit, names: Sequence[str], *, pools_windows: bool = False) -> None:
         """Collect the fields `names` of `RawOutputs`, those of a kind; `pools_windows`: one for each example."""
         self._split, self._names = split, names
-        self._offsets = np.arange(len(split) + 1) if pools_windows else split.offsets
+        self._offsets = np.arange(len(split) + 1) if pools_windows else np.asarray(split.offsets)
         self._found: dict[str, Any] = {name: [None] * len(split.sequences) for name in names if name in PER_TOKEN}
+        self._is_there = np.zeros(len(split), dtype=np.bool_)
 
-    def add(self, batch: dict[str, Any], output: Any) -> None:
+    def add(self, batch: Mapping[str, Any], output: Any) -> None:
         """Keep the outputs of a batch, tensors (S, ...), of tokens (S, T, ...) or of sentences (V,), one for a name."""
-        examples = batch["id"].tolist()
-        lengths = batch["net_input"]["src_lengths"].tolist()
+        self.put(self.part(batch, output))
+
+    def part(self, batch: Mapping[str, Any], output: Any) -> dict[str, NDArray[Any]]:
+        """The outputs of a batch in arrays, those of tokens end to end: "id" (B,), "lengths" (S,), and one for a name.
+
+        Those of tokens may be of a packed row (1, P, ...).
+        """
+        lengths = batch["net_input"]["src_lengths"].cpu().numpy()
+        found = {"id": batch["id"].cpu().numpy(), "lengths": lengths}
         for name, tensor in zip(self._names, output if isinstance(output, tuple) else (output,), strict=True):
-            values = tensor.float().cpu().numpy()
+            values = tensor.detach().float().cpu().numpy()
+            if name in PER_TOKEN:
+                is_packed = "packing" in batch["net_input"]
+                is_token = np.arange(values.shape[1]) < (lengths.sum() if is_packed else lengths[:, None])
+                values = values[is_token[None] if is_packed else is_token]
+            found[name] = values
+        return found
+
+    def put(self, part: Mapping[str, NDArray[Any]]) -> None:
+        """Keep what `part` has made of a batch."""
+        examples = part["id"].tolist()
+        self._is_there[examples] = True
+        for name in self._names:
+            values = part[name]
             bounds = self._split.array("first_sentence") if name in PER_SENTENCE else self._offsets
             rows = np.concatenate([np.arange(bounds[example], bounds[example + 1]) for example in examples])
             if name in PER_TOKEN:
-                for row, length, value in zip(rows.tolist(), lengths, values, strict=True):
-                    self._found[name][row] = value[:length].copy()
+                each = np.split(values, np.cumsum(part["lengths"])[:-1])
+                for row, value in zip(rows.tolist(), each, strict=True):
+                    self._found[name][row] = value
                 continue
             if name not in self._found:
                 self._found[name] = np.full((bounds[-1], *values.shape[1:]), np.nan, dtype=np.float32)
             self._found[name][rows] = values
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the outputs of all examples are there."""
+        return bool(self._is_there.all())
+
     def outputs(self) -> RawOutputs:
         """The outputs of the whole split; every sequence must have been added."""
-        for name, values in self._found.items():
-            is_missing = any(value is None for value in values) if name in PER_TOKEN else np.isnan(values).any()
-            assert not is_missing, f"{name}: a sequence was left out, or the model has diverged"
+        assert self.is_complete, "a sequence was left out"
+        assert not self.has_nan, "the model has diverged"
         return RawOutputs(**self._found)
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether the model has diverged."""
+        return any(
+            any(np.isnan(each).any() for each in values) if name in PER_TOKEN else bool(np.isnan(values).any())
+            for name, values in self._found.items()
+        )
 
 
 def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit) -> None:

@@ -12,7 +12,8 @@ Shapes: N pairs of a split.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds.averaging import class_probabilities
 from roberta_plugin.kinds.base import logits_of
+from roberta_plugin.kinds.metrics import of_two_classes
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.regression import Regression
 
@@ -28,7 +30,6 @@ class PairRanking(Regression):
     """Cross-entropy over the pairs of a question and "none of them"."""
 
     name = "pair_ranking"
-    loss = "pair_ranking"
     hugging_face = None  # to others, its head is that of a regression
 
     def metrics(self) -> tuple[str, ...]:
@@ -46,6 +47,10 @@ class PairRanking(Regression):
         """See `Kind.decide`: 1 for the pairs that are right, 0 for the others."""
         beside_none = [np.concatenate([each, np.zeros_like(each)], axis=1) for each in logits_of(members)]
         return decide(class_probabilities(beside_none)[:, 0] - 0.5, split.columns["question"])
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`."""
+        return of_two_classes(np.asarray(split.columns["answer"] == 0), self.decide([outputs], split))
 
 
 def decide(logits: NDArray[np.floating], questions: NDArray[np.integer]) -> NDArray[np.int64]:

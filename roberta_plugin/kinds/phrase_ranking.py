@@ -12,7 +12,8 @@ Shapes: N examples of a split, S their sequences, one for each phrase.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds import phrases
 from roberta_plugin.kinds.averaging import mean_probabilities
 from roberta_plugin.kinds.base import Answer, Kind, logits_of
+from roberta_plugin.kinds.metrics import of_two_classes
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import text_of, texts_of
 from roberta_plugin.tables import Row
@@ -33,7 +35,6 @@ class PhraseRanking(Kind):
     description = "finds the phrase that a pronoun stands for"
     head = "masked_lm"
     white_space = "kept"
-    loss = "phrase_ranking"
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
@@ -49,6 +50,10 @@ class PhraseRanking(Kind):
         probabilities = mean_probabilities([each[:, 0] for each in logits_of(members)], offsets)  # (S,)
         wins = probabilities[offsets[:-1]] >= np.maximum.reduceat(probabilities, offsets[:-1])
         return (wins & (np.diff(offsets) > 1)).astype(np.int64)
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`."""
+        return of_two_classes(np.asarray(split.columns["label"]), self.decide([outputs], split))
 
     def read_question(self, row: Row) -> phrases.PronounQuestion:
         """See `Kind.read_question`."""

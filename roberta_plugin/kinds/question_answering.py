@@ -14,7 +14,7 @@ Shapes: Q questions of a split.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ from roberta_plugin.kinds.passages import (
 )
 from roberta_plugin.kinds.questions import Decoded, Questions, decode
 from roberta_plugin.kinds.records import as_read, text_of
-from roberta_plugin.kinds.span_metrics import best_threshold, score
+from roberta_plugin.kinds.span_metrics import best_threshold, evaluate, score
 from roberta_plugin.kinds.tables import Outcome, TableKind
 from roberta_plugin.kinds.windows import DOC_STRIDE, QUESTION_LENGTH, WindowLayout, is_blank, question_length
 from roberta_plugin.tables import Row, check_list, check_text
@@ -65,7 +65,7 @@ class QuestionAnswering(TableKind):
     description = "finds the answer to a question in a passage"
     head = "span"
     default_head_name = "span_head"
-    task = loss = "squad2"
+    task = "squad2"
     white_space = "spaces"
     outputs = ("start_logits", "end_logits", "answerable_logits")
     onnx_outputs = ("start_logits", "end_logits", "answerable")
@@ -105,12 +105,12 @@ class QuestionAnswering(TableKind):
         never = np.full_like(outputs.answerable_logits, -100.0)
         return RawOutputs(start_logits=nowhere, end_logits=nowhere, answerable_logits=never)
 
-    def lacks(self, split: PreparedSplit, opened: Questions) -> str:
+    def lacks(self, split: PreparedSplit) -> str:
         """See `Kind.lacks`."""
-        return "" if opened.is_labelled else "has questions without `answers`"
+        return "" if self._opened(split).is_labelled else "has questions without `answers`"
 
-    def opened(self, split: PreparedSplit) -> Questions:
-        """See `Kind.opened`: the questions, with the metrics of the task, or of SQuAD 2.0."""
+    def _opened(self, split: PreparedSplit) -> Questions:
+        """The questions, with the metrics of the task, or of SQuAD 2.0."""
         return Questions(split, self.task_name if self.task_name in ("squad1", "squad2") else _RULES)
 
     @classmethod
@@ -261,6 +261,24 @@ class QuestionAnswering(TableKind):
             entry["no_answer_probability"] = rounded(null)
             entry |= {} if self.limit is None else {"null_threshold": rounded(self.limit)}
         return {**entry, "candidates": candidates}
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`: a question counts as unanswered if its probability of no answer is above one half.
+
+        `tuned_exact` and `tuned_f1` are at the best threshold instead. In SQuAD 1.1 all questions have an answer.
+        """
+        questions = self._opened(split)
+        decoded = decode(questions, [outputs], n_best=1, max_answer_length=options["max_answer_length"])
+        names = list(map(str, range(len(questions))))  # ids may come twice
+        right = {name: answers or () for name, answers in zip(names, questions.answers, strict=True)}
+        best = dict(zip(names, (each.candidates[0].text if each.candidates else "" for each in decoded), strict=True))
+        if questions.task == "squad1":
+            return evaluate(questions.task, right, best)
+        null = {name: each.null_probability for name, each in zip(names, decoded, strict=True)}
+        tuned = evaluate(questions.task, right, best, null=null)
+        given = {name: "" if null[name] > DEFAULT_THRESHOLD else text for name, text in best.items()}
+        found = evaluate(questions.task, right, given)
+        return {**found, "tuned_exact": tuned["best_exact"], "tuned_f1": tuned["best_f1"]}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `TableKind.judged`: the best span, or no answer if its probability is above the threshold."""

@@ -12,7 +12,7 @@ Shapes: N examples of a split.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,7 +36,6 @@ class Regression(TextKind, TableKind):
 
     name = "regression"
     description = "gives a number for a text or a pair of texts"
-    loss = "regression"
     hugging_face: ClassVar[HuggingFace | None] = HuggingFace(
         **SEQUENCE_CLASSIFICATION,
         problem_type="regression",
@@ -115,6 +114,14 @@ class Regression(TextKind, TableKind):
     def columns(self, example: Example) -> dict[str, Any]:
         """See `TableKind.columns`."""
         return {"label": float(example.target)}
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`; the numbers of an official task are those of its prediction file."""
+        numbers = self.decide([outputs], split)
+        if "limits" in options:
+            numbers = metrics.as_written(numbers, options["limits"])
+        right = np.asarray(split.columns["label"], dtype=np.float64)
+        return metrics.of_numbers(right, numbers, np.ones(len(right)))
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `TableKind.judged`."""

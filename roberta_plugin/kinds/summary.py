@@ -9,7 +9,7 @@ Example: {"text": "It rained. We stayed. Then it stopped."} with one sentence ->
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,19 @@ import scipy  # its modules are imported when they are first used
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds.base import Answer, Kind, marked
 from roberta_plugin.kinds.cells import texts_in
-from roberta_plugin.kinds.documents import OFFICIAL, Documents, Length, check_rouge, choose, summary_entry
+from roberta_plugin.kinds.documents import (
+    FAST,
+    OFFICIAL,
+    Documents,
+    Length,
+    check_rouge,
+    choose,
+    mean_rouge,
+    of_choice,
+    sentence_probabilities,
+    summary_entry,
+)
+from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import column_of, one_line, text_of, texts_of
 from roberta_plugin.kinds.sentences import NUM_SPECIALS, SummaryLayout, sentences_of, windows_of
 from roberta_plugin.tables import Row
@@ -31,26 +43,38 @@ class Summary(Kind):
     description = "chooses the sentences of a text that sum it up"
     head = "sentence"
     default_head_name = "summary_head"
-    task = loss = "roberta_summarization"
+    task = "roberta_summarization"
     outputs = ("sentence_logits",)
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
         return ("rouge", "rouge1", "rouge2", "f1", "average_precision", "accuracy")
 
-    def lacks(self, split: PreparedSplit, opened: Documents) -> str:
+    def lacks(self, split: PreparedSplit) -> str:
         """See `Kind.lacks`.
 
         Raises:
             ValueError: if the package that computes ROUGE is missing, for a validation.
         """
-        if opened.is_labelled and split.name != "train":
+        is_labelled = Documents(split).is_labelled
+        if is_labelled and split.name != "train":
             check_rouge()
-        return "" if opened.is_labelled else "has documents without a summary"
+        return "" if is_labelled else "has documents without a summary"
 
-    def opened(self, split: PreparedSplit) -> Documents:
-        """See `Kind.opened`: the documents."""
-        return Documents(split, is_official=self.task_name == OFFICIAL)
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`; the kinds of ROUGE are those that are fast."""
+        documents = Documents(split, is_official=self.task_name == OFFICIAL)
+        probabilities = sentence_probabilities([outputs])  # (U,)
+        parts = np.split(probabilities, documents.first[1:-1])
+        chosen = [
+            choose(part, sentences, options["length"])
+            for part, sentences in zip(parts, documents.sentences, strict=True)
+        ]
+        right = [summary or () for summary in documents.summaries]
+        found = mean_rouge(documents.chosen(chosen), right, kinds=FAST, is_official=documents.is_official)
+        accuracy = 100.0 * float(((probabilities > 0.5) == documents.labels.astype(bool)).mean())
+        both = {"rouge": sum(found.values()) / len(FAST), "accuracy": accuracy}
+        return {**found, **both, **of_choice(documents, parts, chosen)}
 
     def open(self) -> None:
         """See `Kind.open`."""

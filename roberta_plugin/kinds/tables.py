@@ -29,7 +29,7 @@ from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import OWN, kind_class
 from roberta_plugin.kinds.base import Kind
-from roberta_plugin.kinds.decisions import Decisions
+from roberta_plugin.kinds.decisions import DEVELOPMENT, Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.metrics import OF_SCORES, base_name
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -214,6 +214,16 @@ class TableKind(Kind):
         Raises:
             ValueError: see `Decisions.find`.
         """
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`; a threshold is found on the split itself."""
+        decisions = Decisions(DEVELOPMENT)
+        outcome = self.judged(split, [outputs], decisions)
+        if "threshold" in decisions.used:
+            outcome = outcome.renamed(self.at_threshold)
+        assert outcome.measure is not None, "a validation has right answers"
+        tuned = {f"tuned_{name}": value for name, value in decisions.used.items()}
+        return {**outcome.measure(np.ones(outcome.num_examples)), **tuned}
 
     def outcome(
         self,

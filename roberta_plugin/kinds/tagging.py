@@ -40,6 +40,7 @@ from roberta_plugin.kinds.entities import (
     entities_by_sentence,
     entities_of,
     entity_labels,
+    evaluate,
     scores,
     split_tag,
     tags_of,
@@ -83,9 +84,10 @@ class Tagging(TableKind):
     description = "gives each word of a text a tag, such as the entity that it belongs to"
     head = "token"
     default_head_name = "token_head"
-    task = loss = "roberta_tagging"
+    task = "roberta_tagging"
     has_labels = can_smooth = True
     outputs = ("token_logits",)
+    validated_outputs = ("token_labels",)  # the logits of a large split would not fit into memory
     hugging_face = HuggingFace(
         suffix="ForTokenClassification",
         names={"out_proj": "classifier"},
@@ -96,8 +98,7 @@ class Tagging(TableKind):
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
-        has_entities = any(label.startswith("B-") for label in self.labels)
-        return ("f1", "precision", "recall", "accuracy") if has_entities else ("accuracy",)
+        return ("accuracy",) if types_of(self.labels) is None else ("f1", "precision", "recall", "accuracy")
 
     def label_metrics(self) -> dict[str, int]:
         """See `Kind.label_metrics`: of the types of entities."""
@@ -118,13 +119,19 @@ class Tagging(TableKind):
         tags = np.unique(rows.argmax(axis=1))
         return f"the tag {self.labels[tags[0]]}" if len(tags) == 1 else None
 
-    def lacks(self, split: PreparedSplit, opened: Sentences) -> str:
+    def lacks(self, split: PreparedSplit) -> str:
         """See `Kind.lacks`."""
-        return "" if opened.is_labelled else "has no tags"
+        return "" if Sentences(split).is_labelled else "has no tags"
 
-    def opened(self, split: PreparedSplit) -> Sentences:
-        """See `Kind.opened`: the words."""
-        return Sentences(split)
+    def reduced(self, outputs: Any) -> Any:
+        """See `Kind.reduced`: the most probable labels."""
+        return outputs.argmax(dim=-1)
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`."""
+        sentences = Sentences(split)
+        found = sentences.decided([outputs], self.labels)
+        return evaluate(sentences.tags, found, sentences.is_first, types_of(self.labels))
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:

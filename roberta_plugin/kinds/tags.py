@@ -3,7 +3,7 @@
 In IOB2, I-TYPE follows only B-TYPE or I-TYPE. The most probable sequence under this rule, with the words independent of
 each other otherwise, is found by the algorithm of Viterbi, for many sentences at once.
 
-Shapes: N windows and W words of the split, S sentences, C labels, T_s tokens of window s; n words of a batch; B
+Shapes: N windows and W words of the split, S sentences, C labels, T_s tokens of window s; B
 sentences of a batch, L words of its longest.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy  # its modules are imported when they are first used
@@ -63,38 +64,27 @@ class Sentences:
         is_first[self.offsets[:-1][np.diff(self.offsets) > 0]] = True
         return is_first
 
-    @cached_property
-    def is_whole(self) -> NDArray[np.bool_]:
-        """Whether all words of a word's sentence belong to one window (W,)."""
-        counts = np.diff(self.offsets)
-        begins, ends = self.offsets[:-1][counts > 0], self.offsets[1:][counts > 0] - 1
-        return np.repeat(self.windows[begins] == self.windows[ends], counts[counts > 0])
-
-    def words_of(self, windows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The words that belong to some windows (n,), window by window, and the place of each word's window among them.
-
-        Example: if window 4 has the words 7 and 8 and window 2 the word 3, windows [4, 2] give [7, 8, 3] and [0, 0, 1].
-        """
-        counts = self._first_word[windows + 1] - self._first_word[windows]
-        places = np.repeat(np.arange(len(windows)), counts)
-        within = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return self._first_word[windows][places] + within, places
-
     def rows(self, outputs: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Probabilities of the tokens of each window (T_s, C) -> those of the words (W, C).
 
         A word without a token has label 0.
         """
-        starts = np.cumsum([0, *(len(each) for each in outputs)])
-        flat = np.concatenate(outputs)
-        rows: NDArray[np.float64] = flat[starts[self.windows] + self.positions]
+        rows = self._first_tokens(outputs)
         rows[self.positions == 0] = np.eye(1, rows.shape[1])
         return rows
+
+    def _first_tokens(self, outputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """What the tokens of each window have (T_s, ...) -> what the first token of each word has (W, ...)."""
+        starts = np.cumsum([0, *(len(each) for each in outputs)])
+        found: NDArray[Any] = np.concatenate(outputs)[starts[self.windows] + self.positions]
+        return found
 
     def decided(
         self, members: Sequence[RawOutputs], labels: Sequence[str], *, valid_sequences: bool = False
     ) -> NDArray[np.int64]:
         """The most probable label of each word (W,); the probabilities of several members are averaged."""
+        if len(members) == 1 and members[0].token_labels is not None:
+            return self._first_tokens(members[0].token_labels).astype(np.int64) * (self.positions > 0)
         logits = [member.token_logits for member in members if member.token_logits is not None]
         assert len(logits) == len(members) > 0, "these are not outputs of a tagging head"
         probabilities: NDArray[np.float64] = np.mean(

@@ -74,7 +74,6 @@ class FineTuningTask(BlockTask):
         super().__init__(cfg, dictionary, vocabulary)
         self.prepared = prepared
         self.kind = kind_of(prepared)
-        self._opened: dict[str, Any] = {}
 
     @classmethod
     def setup_task(cls, cfg: FineTuningConfig, **kwargs: Any) -> "FineTuningTask":
@@ -128,12 +127,6 @@ class FineTuningTask(BlockTask):
         # a packed row may have more sequences: its padding
         return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found
 
-    def opened(self, split: str) -> Any:
-        """What a validation on a split compares outputs with; see `Kind.opened`."""
-        if split not in self._opened:
-            self._opened[split] = self.kind.opened(self.prepared.split(split))
-        return self._opened[split]
-
     @property
     def head_sizes(self) -> dict[str, int]:
         """Arguments of the new head."""
@@ -174,10 +167,9 @@ class FineTuningTask(BlockTask):
         return super().build_criterion(cfg, from_checkpoint)
 
     def reduce_metrics(self, logging_outputs: Iterable[Mapping[str, Any]], criterion: Any) -> None:
-        """Log what the criterion logs, and the metric that chooses checkpoints."""
-        outputs = list(logging_outputs)
-        super().reduce_metrics(outputs, criterion)
-        criterion.log_chosen(outputs)
+        """Log what the criterion logs, and the metrics of a validation."""
+        super().reduce_metrics(logging_outputs, criterion)
+        criterion.log_validation()
 
     def state_dict(self) -> dict[str, Any]:
         """What is saved with every checkpoint: on which data it was trained."""
@@ -195,7 +187,7 @@ class FineTuningTask(BlockTask):
         prepared = self.prepared.split(split)
         for fault in self.prepared.changed_files(split):
             raise ValueError(fault)
-        if lacks := self.kind.lacks(prepared, self.opened(split)):
+        if lacks := self.kind.lacks(prepared):
             raise ValueError(
                 f"{self.prepared.folder}: the split {split!r} {lacks}, so there is no loss: `roberta evaluate` writes "
                 "predictions for it."

@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.tasks import register_task
-from numpy.typing import NDArray
 from omegaconf import II
 from torch import Tensor
 
@@ -61,32 +59,17 @@ class RobertaSentencePredictionTask(FineTuningTask):
         super().register_heads(model)
 
     @property
-    def num_classes(self) -> int:
-        """Number of labels; 1 for regression, which has none."""
-        return len(self.prepared.settings["labels"]) or 1
-
-    @property
     def limits(self) -> tuple[float, float]:
         """Smallest and greatest value of a regression; own data have none."""
         task = TASKS.get(self.prepared.task)
         return (-math.inf, math.inf) if task is None else task.limits
-
-    @property
-    def scale(self) -> tuple[float, float]:
-        """Mean and deviation of a regression's labels: the model learns (label - mean) / deviation. STS-B: (0, 5)."""
-        return self.prepared.settings.get("mean", 0.0), self.prepared.settings.get("deviation", 1.0)
-
-    @property
-    def label_weights(self) -> list[float] | None:
-        """How much each label counts in the loss (C,); None: all the same."""
-        return self.prepared.settings.get("weights")
 
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Tensor:
         """Logits of the S sequences of a batch: (S, C) for labels, else (S, 1).
 
         Regression returns the value, phrase ranking the phrase's mean log-probability.
         """
-        if self.kind.loss == "phrase_ranking":
+        if self.kind.name == "phrase_ranking":
             return phrase_scores(model, sample, mask_id=self.vocabulary.mask_id)
         logits: Tensor = super().outputs(model, sample)
         return logits
@@ -247,7 +230,6 @@ class RobertaEmbeddingTask(FineTuningTask):
         super().__init__(cfg, *arguments)
         assert isinstance(self.kind, Embedding)
         self.kind: Embedding = self.kind
-        self._collected: dict[str, CollectedVectors] = {}
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model; ValueError if it gives no vectors."""
@@ -275,16 +257,6 @@ class RobertaEmbeddingTask(FineTuningTask):
         self.is_dummy = ignore_grad
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **options)
 
-    def begin_valid_epoch(self, epoch: int, model: Any) -> None:
-        """Forget the vectors of an earlier validation, which may have been incomplete."""
-        self._collected.clear()
-
-    def collected(self, split: str, shape: tuple[int, int]) -> "CollectedVectors":
-        """The vectors (K, D) of the examples of a split that this validation has seen."""
-        if split not in self._collected or self._collected[split].is_complete:
-            self._collected[split] = CollectedVectors((len(self.prepared.split(split)), *shape))
-        return self._collected[split]
-
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Tensor:
         """The vectors of the S sequences of a batch (S, D)."""
         inputs = dict(sample["net_input"])
@@ -292,21 +264,3 @@ class RobertaEmbeddingTask(FineTuningTask):
         pooled = {**inputs.pop("pooled"), "pooling": self.kind.pooling, "recomputes": recomputes}
         vectors: Tensor = model(inputs["src_tokens"], pooled=pooled)[0]
         return F.normalize(vectors, dim=-1) if self.kind.normalizes else vectors
-
-
-class CollectedVectors:
-    """Vectors of the examples of a split, from batches in any order, of which some may come twice."""
-
-    def __init__(self, shape: tuple[int, int, int]) -> None:
-        self.vectors = np.zeros(shape, dtype=np.float32)  # (N, K, D)
-        self._is_there = np.zeros(shape[0], dtype=np.bool_)
-
-    def add(self, ids: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
-        """Keep vectors (B, K, D) of the examples `ids` (B,)."""
-        self.vectors[ids] = vectors
-        self._is_there[ids] = True
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all are there."""
-        return bool(self._is_there.all())

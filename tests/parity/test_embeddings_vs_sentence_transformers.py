@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from roberta_plugin.criterions.embedding import RobertaEmbeddingCriterion
+from roberta_plugin.criterions.finetuning import RobertaEmbeddingCriterion
 from roberta_plugin.kinds import similarity
 from tests.hugging_face import import_transformers
 
@@ -22,16 +22,12 @@ NUM_EXAMPLES, DIM = 7, 6
 
 def our_loss(name, vectors, columns=None, **options):
     settings = {"embedding_loss": name}
-    task = SimpleNamespace(
-        target_dictionary=None,
-        kind=SimpleNamespace(settings=settings),
-        outputs=lambda model, sample: vectors.flatten(0, 1),
-    )
+    task = SimpleNamespace(target_dictionary=None, kind=SimpleNamespace(name="embedding", settings=settings))
     criterion = RobertaEmbeddingCriterion(task, **options)
     texts = torch.arange(vectors.shape[0] * vectors.shape[1]).view(vectors.shape[:2])
     sample = {"nsentences": len(vectors), "columns": {"texts": texts, **(columns or {})}}
-    loss, size, _ = criterion.loss(torch.nn.Identity().train(), sample)
-    return loss / size
+    loss = criterion.loss(vectors.flatten(0, 1), sample)
+    return loss.total / loss.sample_size
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class HeadModel(Scores):
 
     classification_heads = {"sentence_classification_head": None}
 
-    def forward(self, features_only, classification_head_name):
+    def forward(self, features_only, classification_head_name, src_lengths):
         return self.scores, None
 
     def get_targets(self, sample, net_output):

@@ -15,7 +15,7 @@ from fairseq.data import indexed_dataset
 from fairseq.logging import metrics
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
 
-from roberta_plugin.criterions.race import RaceCriterion
+from roberta_plugin.criterions.finetuning import RaceCriterion
 from roberta_plugin.finetuning.race.reader import find_splits, read_split
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from roberta_plugin.tasks.finetuning_tasks import RaceTask
@@ -116,7 +116,8 @@ def test_loss_and_gradients_are_those_of_sentence_ranking(folders, arch):
         loss, sample_size, log = criterion(model, batch)
         loss.backward()
         gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-        results.append((loss.item(), sample_size, int(log.get("ncorrect", log.get("num_correct"))), gradients))
+        num_correct = log["ncorrect"] if "ncorrect" in log else log["sum_of_accuracy"] / 100
+        results.append((loss.item(), sample_size, int(num_correct), gradients))
     (their_loss, their_size, their_correct, expected), (loss, size, correct, found) = results
     assert loss == pytest.approx(their_loss, rel=1e-5)
     assert (size, correct) == (their_size, their_correct) == (5, their_correct)
@@ -148,7 +149,8 @@ def test_we_keep_what_fairseq_loses(folders):
 def test_accuracy_is_not_rounded_as_fairseqs_is():
     values = {}
     sums = {"loss": torch.tensor(3.0), "sample_size": 2000, "ntokens": 5, "npositions": 5, "nsentences": 2000}
-    outputs = {SentenceRankingCriterion: {"ncorrect": 1501}, RaceCriterion: {"num_correct": 1501, "num_counted": 2000}}
+    ours = {"sum_of_accuracy": 150100.0, "number_of_accuracy": 2000}
+    outputs = {SentenceRankingCriterion: {"ncorrect": 1501}, RaceCriterion: ours}
     for criterion, counts in outputs.items():
         with metrics.aggregate(new_root=True) as meters:
             criterion.reduce_metrics([{**sums, **counts}])

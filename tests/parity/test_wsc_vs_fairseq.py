@@ -14,13 +14,14 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 
-from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion
+from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriterion
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.finetuning.superglue import winograd
 from roberta_plugin.finetuning.superglue.tasks import TASKS
+from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.phrases import schema_inputs
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionTask
@@ -130,9 +131,10 @@ def test_loss_gradients_and_answers_are_those_of_fairseq_s_criterion(folders, ws
     for name, gradient in wanted.items():
         torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-6)
     assert max(gradient.abs().max() for gradient in wanted.values()) > 1e-3
-    counts = RobertaSentencePredictionCriterion(ours, **options)(model.eval(), batch)[2]["confusion"]
-    assert int(counts.trace()) == int(their_log["ncorrect"])
-    assert int(counts.sum()) == their_log["nqueries"] == 8
+    outputs = RawOutputs(logits=ours.outputs(model.eval(), batch).detach().numpy())
+    part = SimpleNamespace(offsets=batch["offsets"].numpy(), columns={"label": batch["columns"]["label"].numpy()})
+    accuracy = ours.kind.validated(part, outputs, {})["accuracy"]
+    assert accuracy == pytest.approx(100 * int(their_log["ncorrect"]) / 8) and their_log["nqueries"] == 8
 
 
 def test_texts_of_the_official_rows_are_fairseq_s(wsc, official, tmp_path, monkeypatch):

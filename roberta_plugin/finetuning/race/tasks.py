@@ -30,8 +30,8 @@ from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.race.reader import Passage, find_splits, read_split
 from roberta_plugin.kinds.choices import (
-    LEVELS,
     ChoiceLayout,
+    accuracies,
     answers,
     option_probabilities,
     question_with_option,
@@ -107,19 +107,6 @@ class RaceTask(Benchmark):
                 "answer": chr(ord("A") + answer) if self.name == "race" else answer,
                 "probabilities": [round(value, 6) for value in probabilities[start:stop].tolist()],
             }
-
-
-def accuracies(given: NDArray[np.int64], labels: NDArray[np.int64], levels: NDArray[np.int64]) -> dict[str, float]:
-    """Percent of right answers (N,): `accuracy` and, for RACE, `accuracy_middle` and `accuracy_high`.
-
-    Examples without a label do not count; if no example has one, there is no accuracy.
-    """
-    groups = {"accuracy": labels >= 0}
-    groups |= {f"accuracy_{name}": (labels >= 0) & (levels == index) for index, name in enumerate(LEVELS)}
-    is_right = given == labels
-    return {
-        name: 100.0 * int(is_right[group].sum()) / int(group.sum()) for name, group in groups.items() if group.any()
-    }
 
 
 def _encoded(

@@ -41,12 +41,11 @@ from roberta_plugin.finetuning.summaries.reader import Document, field_names, fi
 from roberta_plugin.kinds.documents import (
     OFFICIAL,
     Documents,
-    average_precision,
     check_rouge,
     choose,
-    f1_of_choice,
     lead,
     mean_rouge,
+    of_choice,
     sentence_probabilities,
     summary_entry,
 )
@@ -124,25 +123,16 @@ def evaluate(
 ) -> dict[str, float]:
     """The metrics of `SummariesTask.judge`, of labelled documents."""
     right = [summary for summary in documents.summaries if summary is not None]
-    labels = np.split(documents.labels, documents.first[1:-1])
-    oracles = [np.flatnonzero(part).tolist() for part in labels]
-    numbers = {"": chosen, "lead_": [lead(each, options) for each in documents.sentences], "oracle_": oracles}
+    leads = [lead(each, options) for each in documents.sentences]
+    numbers = {"": chosen, "lead_": leads, "oracle_": documents.oracles}
     found: dict[str, float] = {}
     for prefix, of_documents in numbers.items():
-        texts = [
-            [sentences[number] for number in own]
-            for sentences, own in zip(documents.sentences, of_documents, strict=True)
-        ]
+        texts = documents.chosen(of_documents)
         found |= {
             f"{prefix}{kind}": value
             for kind, value in mean_rouge(texts, right, is_official=documents.is_official).items()
         }
-    both = sum(len(set(own) & set(best)) for own, best in zip(chosen, oracles, strict=True))
-    found["f1"] = f1_of_choice(both, sum(map(len, chosen)), sum(map(len, oracles)))
-    precisions = [average_precision(part, own) for part, own in zip(probabilities, labels, strict=True)]
-    known = [value for value in precisions if value is not None]
-    found["average_precision"] = 100.0 * float(np.mean(known)) if known else 0.0
-    return found
+    return found | of_choice(documents, probabilities, chosen)
 
 
 class _Writing:

@@ -6,19 +6,16 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
-from fairseq.logging import metrics
 
-from roberta_plugin.criterions.embedding import (
-    RobertaEmbeddingCriterion,
-    RobertaEmbeddingCriterionConfig,
-    ranking_losses,
-)
+from roberta_plugin.criterions.embedding import ranking_losses
+from roberta_plugin.criterions.finetuning import RobertaEmbeddingCriterion, RobertaEmbeddingCriterionConfig
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.models import roberta_encoder
 from roberta_plugin.tasks.finetuning_tasks import RobertaEmbeddingConfig, RobertaEmbeddingTask
 from tests.tiny_tables import rows_of, write_csv
+from tests.tiny_validation import validated
 from tests.unit.finetuning.custom.conftest import prepare_table, tokenizer  # noqa: F401  # fixtures
 
 SIZES = {"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 16, "encoder_attention_heads": 2}
@@ -134,13 +131,8 @@ def test_a_validation_in_any_batches_has_the_metrics_of_the_evaluation(prepare_t
     task, model, criterion = make(prepared)
     model, dataset = model.float().eval(), task.dataset("valid")
     for epoch in range(2):
-        task.begin_valid_epoch(epoch, model)
-        with metrics.aggregate(new_root=True) as meters, torch.no_grad():
-            for number, addresses in enumerate(dataset.batches(1, max_sentences=size)):
-                if number:
-                    assert "mrr" not in meters.get_smoothed_values()
-                criterion.reduce_metrics([criterion(model, dataset.__getitems__(addresses))[2]])
-            logged = meters.get_smoothed_values()
+        batches = dataset.batches(1 + epoch, max_sentences=size)
+        logged = validated(criterion, model, map(dataset.__getitems__, batches))
     part = prepared.split("valid")
     outputs = run_model(model, task, part, max_tokens=300, device="cpu", show_progress=False)
     judged = benchmark_of("custom").score(prepared, "valid", [outputs], folder=None, options=CustomOptions())

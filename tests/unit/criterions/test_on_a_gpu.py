@@ -6,11 +6,13 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from roberta_plugin.criterions.race import RaceCriterion
-from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion
-from roberta_plugin.criterions.squad2 import Squad2Criterion
-from roberta_plugin.criterions.summarization import SummarizationCriterion
-from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
+from roberta_plugin.criterions.finetuning import (
+    RaceCriterion,
+    RobertaSentencePredictionCriterion,
+    RobertaTaggingCriterion,
+    Squad2Criterion,
+    SummarizationCriterion,
+)
 from roberta_plugin.kinds.sentences import by_document, packed_layout, padded_layout
 from tests.fake_cuda import Watch, fake_cuda, moved
 from tests.tiny_models import our_model
@@ -32,10 +34,14 @@ def make_inputs(*, packed):
 
 def of_sequences(kind, *, num_outputs=NUM_LABELS, offsets=range(5), **columns):
     """A criterion of GLUE or of own data, what selects its head, and the columns of its batch."""
-    task = SimpleNamespace(kind=SimpleNamespace(loss=kind), num_classes=NUM_LABELS, scale=(1.0, 2.0), limits=(0.0, 5.0))
-    task.label_weights = [1.0, 2.0, 3.0] if kind in ("classification", "multi_label") else None
+    settings = {"weights": [1.0, 2.0, 3.0]} if kind in ("classification", "multi_label") else {}
+    task = SimpleNamespace(kind=SimpleNamespace(name=kind, settings=settings, scale=(1.0, 2.0)))
     head = "classification", {"num_classes": num_outputs}
     return RobertaSentencePredictionCriterion, task, head, {"columns": columns, "offsets": torch.tensor([*offsets])}
+
+
+def task_of(kind):
+    return SimpleNamespace(kind=SimpleNamespace(name=kind))
 
 
 LABELS = torch.tensor([0, 2, 1, 1])
@@ -47,20 +53,20 @@ KINDS = {
     "pairs": lambda: of_sequences("pair_ranking", num_outputs=1, offsets=(0, 2, 4), answer=LABELS[:2]),
     "options": lambda: (
         RaceCriterion,
-        SimpleNamespace(),
+        task_of("multiple_choice"),
         ("classification", {"num_classes": 1}),
         {"columns": {"label": LABELS[:2] % 2}, "offsets": torch.tensor([0, 2, 4])},
     ),
-    "tags": lambda: (RobertaTaggingCriterion, SimpleNamespace(), ("token", {"num_classes": 3}), {}),
+    "tags": lambda: (RobertaTaggingCriterion, task_of("tagging"), ("token", {"num_classes": 3}), {}),
     "spans": lambda: (
         Squad2Criterion,
-        SimpleNamespace(),
+        task_of("question_answering"),
         ("span", {}),
         {"columns": {**WINDOWS, "has_answer": LABELS.clamp(max=1)}},
     ),
     "sentences": lambda: (
         SummarizationCriterion,
-        SimpleNamespace(),
+        task_of("summary"),
         ("sentence", {"num_layers": 1}),
         {},
     ),

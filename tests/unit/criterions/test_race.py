@@ -9,8 +9,11 @@ import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
 
-from roberta_plugin.criterions.race import RaceCriterion
+from roberta_plugin.criterions.finetuning import RaceCriterion
+from roberta_plugin.kinds.multiple_choice import MultipleChoice
 from roberta_plugin.tasks.finetuning import FineTuningTask
+from tests.tiny_validation import validated
+from tests.unit.criterions.test_sentence_prediction import Split
 
 HEAD = "choice"
 
@@ -34,7 +37,7 @@ class TableModel(torch.nn.Module):
 @pytest.fixture
 def criterion():
     arguments = {"features_only": True, "classification_head_name": HEAD}
-    kind = SimpleNamespace(window_pooling=None)
+    kind = MultipleChoice({}, task_name="race")
     task = SimpleNamespace(target_dictionary=None, head_arguments=arguments, kind=kind)
     task.outputs = partial(FineTuningTask.outputs, task)
     return RaceCriterion(task)
@@ -51,6 +54,8 @@ def make_sample(counts, *, seed=0, levels=None):
         "net_input": {"src_tokens": tokens, "src_lengths": torch.full((number,), 3)},
         "offsets": first,
         "columns": {"label": labels, "level": levels},
+        "id": torch.arange(len(counts)),
+        "split": "valid",
         "nsentences": len(counts),
         "ntokens": 3 * number - 2,
         "npositions": 3 * number,
@@ -87,8 +92,7 @@ def test_loss_and_gradients_are_those_of_each_question_alone(criterion, counts, 
     assert torch.allclose(model.table.weight.grad.double(), gradient, rtol=1e-5, atol=1e-7)
     assert gradient.abs().sum() > 0.1
     assert sample_size == len(counts)
-    assert log["num_correct"] == sum(right)
-    assert log["num_counted"] == len(counts)
+    assert (log["sum_of_accuracy"], log["number_of_accuracy"]) == (100 * sum(right), len(counts))
 
 
 def test_half_precision_scores_lose_nothing_in_the_softmax(criterion):
@@ -98,21 +102,53 @@ def test_half_precision_scores_lose_nothing_in_the_softmax(criterion):
     assert loss.item() == pytest.approx(plain_loss(model, sample)[0], rel=1e-6)
 
 
-def test_validation_logs_the_levels(criterion):
-    sample = make_sample([4, 4, 3, 2], levels=[0, 1, 1, 0])
-    training = criterion(TableModel().train(), sample)[2]
-    assert "num_counted_high" not in training
-    model = TableModel().eval()
-    validation = criterion(model, sample)[2]
+@pytest.mark.parametrize("size", [1, 4])
+def test_validation_logs_the_levels(criterion, size):
+    counts, levels = [4, 4, 3, 2], [0, 1, 1, 0]
+    sample, model = make_sample(counts, levels=levels), TableModel()
+    columns = {name: values.numpy() for name, values in sample["columns"].items()}
+    split = Split(sample["offsets"].tolist(), columns)
+    criterion.task.prepared = SimpleNamespace(split=lambda name: split)
+    values = validated(
+        criterion, model, [part_of(sample, [*range(4)][start : start + size]) for start in range(0, 4, size)]
+    )
     _, _, right = plain_loss(model, sample)
-    assert (validation["num_counted_middle"], validation["num_counted_high"]) == (2, 2)
-    assert validation["num_correct_middle"] == right[0] + right[3]
-    assert validation["num_correct_high"] == right[1] + right[2]
+    assert values["accuracy"] == 25.0 * sum(right)
+    assert values["accuracy_middle"] == 50.0 * (right[0] + right[3])
+    assert values["accuracy_high"] == 50.0 * (right[1] + right[2])
 
 
-def log_of(correct, counted, **more):
-    sums = {"loss": torch.tensor(1.5 * counted), "sample_size": counted, "ntokens": 80, "npositions": 100}
-    return {**sums, "num_correct": torch.tensor(correct), "num_counted": counted, **more}
+def part_of(sample, examples):
+    """Some of the examples of a batch."""
+    first = sample["offsets"].tolist()
+    rows = [row for each in examples for row in range(first[each], first[each + 1])]
+    counts = [first[each + 1] - first[each] for each in examples]
+    return {
+        **sample,
+        "id": torch.tensor(examples),
+        "net_input": {name: values[rows] for name, values in sample["net_input"].items()},
+        "offsets": torch.tensor([0, *itertools.accumulate(counts)]),
+        "columns": {name: values[examples] for name, values in sample["columns"].items()},
+        "nsentences": len(examples),
+    }
+
+
+def test_the_accuracy_of_training_is_that_of_all_batches_and_ranks(criterion):
+    model, samples = (
+        TableModel().train(),
+        [make_sample([4] * 3), make_sample([3] * 5, seed=1), make_sample([2], seed=2)],
+    )
+    logs = [criterion(model, sample)[2] for sample in samples]
+    right = [each for sample in samples for each in plain_loss(model, sample)[2]]
+    nothing = {key: value * 0 for key, value in logs[0].items()}
+    for batches in (
+        [logs[:2], logs[2:]],
+        [[{key: logs[0][key] + logs[1][key] for key in nothing}], [logs[2], nothing]],
+    ):
+        values = reduced(criterion, batches)
+        assert values["accuracy"] == pytest.approx(100 * sum(right) / 9, rel=1e-6)
+    assert "accuracy" not in reduced(criterion, [[nothing]])
+    assert criterion.logging_outputs_can_be_summed()
 
 
 def reduced(criterion, batches):
@@ -120,28 +156,6 @@ def reduced(criterion, batches):
         for outputs in batches:
             criterion.reduce_metrics(outputs)
     return meters.get_smoothed_values()
-
-
-def test_accuracies_are_exact_over_all_batches_and_ranks(criterion):
-    levels = {"num_correct_middle": torch.tensor(1), "num_counted_middle": torch.tensor(3)}
-    levels |= {"num_correct_high": torch.tensor(0), "num_counted_high": torch.tensor(0)}
-    batches = [[log_of(1, 3, **levels), log_of(2, 4)], [log_of(3, 6, **levels)]]
-    values = reduced(criterion, batches)
-    assert values["accuracy"] == 100 * 6 / 13
-    assert values["accuracy_middle"] == 100 * 2 / 6
-    assert "accuracy_high" not in values, "no question of this level has been seen"
-    assert values["loss"] == pytest.approx(1.5)
-    assert values["padding"] == pytest.approx(20.0)
-    assert not any(name.startswith("_") for name in values)
-    assert criterion.logging_outputs_can_be_summed()
-    summed = [[{key: sum(one.get(key, 0) for one in outputs) for key in outputs[0]}] for outputs in batches]
-    assert reduced(criterion, summed) == values
-
-
-def test_a_batch_that_does_not_count_changes_nothing(criterion):
-    nothing = {key: value * 0 for key, value in log_of(1, 3).items()}
-    assert reduced(criterion, [[log_of(1, 3), nothing]])["accuracy"] == 100 / 3
-    assert "accuracy" not in reduced(criterion, [[nothing]])
 
 
 def test_only_the_summed_loss_exists(criterion):

@@ -1,4 +1,4 @@
-"""GLUE's losses against plain computations, and metrics of a validation that is cut into batches and ranks."""
+"""GLUE's losses against plain computations, and metrics of a validation that is cut into batches."""
 
 import itertools
 from types import SimpleNamespace
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import sklearn.metrics as sk
 import torch
-from fairseq.logging import metrics
 
-from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion, confusion
+from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriterion
 from roberta_plugin.kinds import kind_class
 from roberta_plugin.kinds import metrics as custom
 from roberta_plugin.kinds import metrics as glue
 from roberta_plugin.kinds.pair_ranking import decide
+from tests.tiny_validation import validated
 
 
 class Scores(torch.nn.Module):
@@ -26,12 +26,11 @@ class Scores(torch.nn.Module):
 
 
 def make_criterion(kind, *, num_classes=2, scale=(0.0, 1.0), label_weights=None, labels=(), **options):
+    names = labels or [str(number) for number in range(num_classes)]
+    settings = {"labels": names, "class_weights": "none", "weights": label_weights}
     task = SimpleNamespace(
         limits=(0.0, 5.0),
-        scale=scale,
-        label_weights=label_weights,
-        kind=kind_class(kind)({"labels": labels}),
-        num_classes=num_classes,
+        kind=kind_class(kind)({**settings, "mean": scale[0], "deviation": scale[1]}),
         target_dictionary=None,
         outputs=lambda model, sample: model.scores[sample["rows"]],
     )
@@ -47,11 +46,11 @@ def make_sample(first, columns, examples):
         "rows": torch.tensor(rows),
         "offsets": torch.tensor([0, *itertools.accumulate(counts)]),
         "columns": {name: torch.as_tensor(values)[examples] for name, values in columns.items()},
-        "num_examples": len(first) - 1,
+        "split": "valid",
         "nsentences": len(examples),
         "ntokens": 7 * len(rows) - 1,
         "npositions": 7 * len(rows),
-        "net_input": {},
+        "net_input": {"src_lengths": torch.full((len(rows),), 7)},
     }
 
 
@@ -67,16 +66,28 @@ def check_loss(criterion, model, sample, expected, *, sample_size):
     assert log.keys() == {"loss", "sample_size", "ntokens", "nsentences", "npositions"}
 
 
-def validate(criterion, model, batches):
-    """What a validation logs when each of `batches` is the log of all ranks, added up."""
-    model.eval()
-    with metrics.aggregate(new_root=True) as meters:
-        for batch in batches:
-            logs = [criterion(model, sample)[2] for sample in batch]
-            summed = {key: sum(torch.as_tensor(log[key], dtype=torch.float64) for log in logs) for key in logs[0]}
-            criterion.reduce_metrics([summed])
-            criterion.log_chosen([summed])
-        return meters.get_smoothed_values()
+class Split:
+    """A split in memory."""
+
+    name = "valid"
+
+    def __init__(self, first, columns):
+        self.offsets, self.sequences = np.array(first), range(first[-1])
+        self.columns = {name: np.asarray(values) for name, values in columns.items()}
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+
+def validate(criterion, model, first, columns):
+    """What a validation logs, in batches of random sizes in random order."""
+    split = Split(first, columns)
+    criterion.task.prepared = SimpleNamespace(split=lambda name: split)
+    rng = np.random.default_rng(2)
+    order = rng.permutation(len(split)).tolist()
+    edges = sorted({0, len(order), *rng.integers(1, len(order), 11).tolist()})
+    batches = [make_sample(first, columns, order[start:stop]) for start, stop in itertools.pairwise(edges)]
+    return {**validated(criterion, model, batches), "num_batches": len(batches)}
 
 
 @pytest.mark.parametrize("label_weights", [None, [0.5, 2.0, 1.0]])
@@ -89,7 +100,7 @@ def test_label_smoothing_is_torch_s_in_training_and_absent_from_validation(label
     size = weights[torch.tensor(labels)].sum()
     check_loss(criterion, model, sample, reference(model.scores, torch.tensor(labels)) * size, sample_size=size)
     plain = torch.nn.functional.cross_entropy(model.scores, torch.tensor(labels), weights, reduction="sum")
-    criterion.eval(), model.eval()
+    criterion.eval()
     assert criterion(model, sample)[0].item() == pytest.approx(plain.item())
 
 
@@ -182,98 +193,74 @@ def test_a_batch_of_wrong_phrases_has_no_loss():
     loss.backward()
 
 
-def split_into_batches(first, columns, *, seed, num_ranks):
-    """Batches of random sizes in random order, `num_ranks` at a time."""
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(first) - 1).tolist()
-    edges = sorted({0, len(order), *rng.integers(1, len(order), 11).tolist()})
-    samples = [make_sample(first, columns, order[start:stop]) for start, stop in itertools.pairwise(edges)]
-    return [samples[start : start + num_ranks] for start in range(0, len(samples), num_ranks)]
-
-
-@pytest.mark.parametrize("num_ranks", [1, 3])
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_metrics_of_classification_are_those_of_the_whole_split(num_classes, num_ranks):
+def test_metrics_of_classification_are_those_of_the_whole_split(num_classes):
     model = Scores(60, num_classes)
     labels = np.random.default_rng(1).integers(0, num_classes, 60)
-    batches = split_into_batches(range(61), {"label": labels}, seed=2, num_ranks=num_ranks)
-    values = validate(make_criterion("classification", num_classes=num_classes), model, batches)
+    values = validate(make_criterion("classification", num_classes=num_classes), model, range(61), {"label": labels})
     counts = glue.confusion(labels, model.scores.argmax(dim=1).numpy(), num_classes=num_classes)
     names = ["accuracy", "mcc", "f1", "acc_and_f1"][: 4 if num_classes == 2 else 2]
     assert {name: values[name] for name in names} == {name: 100 * glue.OF_COUNTS[name](counts) for name in names}
     assert ("f1" in values) == (num_classes == 2)
-    assert values["padding"] == pytest.approx(100 * sum(map(len, batches)) / 420, abs=0.01)
+    assert values["padding"] == pytest.approx(100 * values["num_batches"] / 420, abs=0.01)
     expected = torch.nn.functional.cross_entropy(model.scores, torch.tensor(labels)).item()
     assert values["loss"] == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 3])
-@pytest.mark.parametrize("name", ["roc_auc", "average_precision", "f1_no", "f1_yes"])
-def test_the_metric_that_chooses_is_scikit_learn_s(name, num_ranks):
+@pytest.mark.parametrize("name", ["roc_auc", "average_precision", "f1_no", "f1_yes (f1)"])
+def test_the_metric_that_chooses_is_scikit_learn_s(name):
     model = Scores(60, 2)
     labels = np.random.default_rng(1).integers(0, 2, 60)
-    batches = split_into_batches(range(61), {"label": labels}, seed=2, num_ranks=num_ranks)
-    criterion = make_criterion("classification", best_checkpoint_metric=name, labels=["no", "yes"])
-    values, scores = validate(criterion, model, batches), model.scores.detach().double().numpy()
+    criterion = make_criterion("classification", best_checkpoint_metric=name, labels=["no", "yes (f1)"])
+    values = validate(criterion, model, range(61), {"label": labels})
+    scores = model.scores.detach().double().numpy()
     wanted = {
         "roc_auc": sk.roc_auc_score(labels, scores[:, 1] - scores[:, 0]),
         "average_precision": sk.average_precision_score(labels, scores[:, 1] - scores[:, 0]),
         "f1_no": sk.f1_score(labels, scores.argmax(axis=1), pos_label=0),
-        "f1_yes": sk.f1_score(labels, scores.argmax(axis=1), pos_label=1),
+        "f1_yes (f1)": sk.f1_score(labels, scores.argmax(axis=1), pos_label=1),
     }
     assert values[name] == pytest.approx(100 * wanted[name], abs=1e-9)
-    assert not values.keys() & (wanted.keys() - {name}), "the others are not computed"
+    assert values["f1"] == pytest.approx(100 * wanted["f1_yes (f1)"])
+    assert not values.keys() & ({"f1_no", "f1_yes (f1)"} - {name}), "a label's is logged if it chooses"
 
 
 @pytest.mark.parametrize(("name", "number"), [("tuned_macro_f1", None), ("f1_b", 1)])
 def test_the_f1_of_one_of_several_labels_is_that_at_the_threshold_of_all(name, number):
     model, labels = Scores(60, 4), (np.random.default_rng(1).random((60, 4)) < 0.3).astype(np.uint8)
-    batches = split_into_batches(range(61), {"labels": labels}, seed=2, num_ranks=1)
-    values = validate(make_criterion("multi_label", best_checkpoint_metric=name, labels=list("abcd")), model, batches)
+    criterion = make_criterion("multi_label", best_checkpoint_metric=name, labels=list("abcd"))
+    values = validate(criterion, model, range(61), {"labels": labels})
     predicted = model.scores.detach().sigmoid().double().numpy() >= values["tuned_threshold"]
     f1s = sk.f1_score(labels, predicted, average=None)
     assert values[name] == pytest.approx(100 * (f1s.mean() if number is None else f1s[number]))
 
 
-@pytest.mark.parametrize("num_ranks", [1, 3])
-def test_the_best_f1_of_several_labels_is_that_of_the_whole_split(num_ranks):
+def test_the_best_f1_of_several_labels_is_that_of_the_whole_split():
     model, labels = Scores(60, 4), (np.random.default_rng(1).random((60, 4)) < 0.3).astype(np.uint8)
-    batches = split_into_batches(range(61), {"labels": labels}, seed=2, num_ranks=num_ranks)
-    values = validate(make_criterion("multi_label"), model, batches)
+    values = validate(make_criterion("multi_label", labels=list("abcd")), model, range(61), {"labels": labels})
     counts = custom.threshold_counts(model.scores.detach().sigmoid().double().numpy(), labels.astype(bool))
     assert values["tuned_micro_f1"] == pytest.approx(100 * custom.micro_f1(counts).max())
     assert values["tuned_threshold"] == custom.best_threshold(counts)
     assert 20 < values["tuned_micro_f1"] < 90
 
 
-@pytest.mark.parametrize("num_ranks", [1, 3])
-def test_correlations_are_those_of_the_whole_split(num_ranks):
+def test_correlations_are_those_of_the_whole_split():
     model, numbers = Scores(60, 1), np.random.default_rng(1).integers(0, 6, 60) / 2
-    batches = split_into_batches(range(61), {"label": numbers}, seed=2, num_ranks=num_ranks)
-    values = validate(make_criterion("regression"), model, batches)
     predictions = model.scores[:, 0].detach().double().numpy()
-    of_scale = validate(make_criterion("regression", scale=(0.0, 5.0)), model, batches)
-    for factor, found in ((1, values), (5, of_scale)):  # as STS-B is learned
+    for factor in (1, 5):  # as STS-B is learned
+        found = validate(make_criterion("regression", scale=(0.0, factor)), model, range(61), {"label": numbers})
         written = glue.as_written(factor * predictions, (0.0, 5.0))
         assert (written == 0).any(), "nothing is clipped"
         for name, function in glue.OF_PREDICTIONS.items():
             assert found[name] == pytest.approx(100 * function(written, numbers), rel=1e-9)
+        assert found["mae"] == pytest.approx(np.abs(written - numbers).mean())
 
 
-def test_a_validation_that_is_not_over_has_no_correlation():
-    model, numbers = Scores(60, 1), np.arange(60.0)
-    batches = split_into_batches(range(61), {"label": numbers}, seed=2, num_ranks=1)
-    values = validate(make_criterion("regression"), model, batches[:-1])
-    assert np.isnan(values["pearson"])
-
-
-@pytest.mark.parametrize("num_ranks", [1, 3])
-def test_pairs_of_a_question_are_compared_across_batches_and_ranks(num_ranks):
+def test_pairs_of_a_question_are_compared_across_batches():
     model = Scores(60, 1)
     rng = np.random.default_rng(1)
     columns = {"question": rng.integers(0, 25, 60), "answer": rng.integers(0, 2, 60)}
-    batches = split_into_batches(range(61), columns, seed=2, num_ranks=num_ranks)
-    values = validate(make_criterion("pair_ranking"), model, batches)
+    values = validate(make_criterion("pair_ranking"), model, range(61), columns)
     decided = decide(model.scores[:, 0].detach().numpy(), columns["question"])
     assert values["accuracy"] == pytest.approx(100 * (decided == 1 - columns["answer"]).mean())
     assert values["accuracy"] != pytest.approx(
@@ -285,14 +272,17 @@ def test_a_phrase_wins_against_all_its_rivals_or_not_at_all():
     model = Scores(10, 1)
     with torch.no_grad():
         model.scores[:, 0] = torch.tensor([1.0, 0.5, 1.0, 9.0, 1.0, 2.0, 3.0, 1.0, 4.0, 0.0])
-    values = validate(make_criterion("phrase_ranking"), model, [[make_sample(*PHRASES, [0, 1, 2, 3])]])
+    values = validate(make_criterion("phrase_ranking"), model, *PHRASES)
     # predicted 1 (a draw), 0 (no rivals), 0, 0; right are 1, 1, 0, 1
     assert values["accuracy"] == 50.0
 
 
-def test_confusion_has_the_right_class_in_rows():
-    counts = confusion(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 1, 0]), 3)
-    assert counts.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
+def test_a_model_that_has_diverged_is_not_judged():
+    model = Scores(60, 2)
+    with torch.no_grad():
+        model.scores[7] = float("nan")
+    values = validate(make_criterion("classification"), model, range(61), {"label": np.arange(60) % 2})
+    assert np.isnan(values["accuracy"])
 
 
 def test_only_the_summed_loss_exists_and_logs_can_be_summed():

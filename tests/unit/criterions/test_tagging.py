@@ -1,6 +1,5 @@
-"""The loss, its gradients and the entities of a validation against plain computations, whatever the batches and ranks."""
+"""The loss, its gradients and the entities of a validation against plain computations, whatever the batches."""
 
-import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
+from roberta_plugin.criterions.finetuning import RobertaTaggingCriterion
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.examples_dataset import TaggingDataset
 from roberta_plugin.finetuning.options import TaggingOptions
@@ -16,6 +15,7 @@ from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tagging import Tagging
 from roberta_plugin.kinds.tags import Sentences
 from tests.tiny_tagging import write_prepared, write_raw
+from tests.tiny_validation import validated
 
 
 class TableModel(torch.nn.Module):
@@ -66,10 +66,9 @@ def split(prepared):
 @pytest.fixture
 def criterion(prepared):
     labels = prepared.settings["labels"]
-    opened = {name: Sentences(prepared.split(name)) for name in prepared.splits}
     task = SimpleNamespace(
         target_dictionary=None,
-        opened=opened.__getitem__,
+        prepared=prepared,
         kind=Tagging({"labels": labels}),
         outputs=lambda model, sample: model.logits(sample),
     )
@@ -110,7 +109,6 @@ def test_loss_and_gradients_are_those_of_each_token_alone(criterion, prepared, s
         loss.backward()
         total, num_labels = total + loss.item(), num_labels + sample_size
         assert sample_size == log["sample_size"]
-        assert "words" not in log
     assert num_labels == number
     assert total == pytest.approx(expected.item(), rel=1e-5)
     torch.testing.assert_close(model.table.grad, gradient, atol=1e-5, rtol=1e-5)
@@ -121,22 +119,15 @@ def reduced(criterion, outputs):
     with metrics.aggregate(new_root=True) as meters:
         for output in outputs:
             criterion.reduce_metrics(output)
-            criterion.log_chosen(output)
     return meters.get_smoothed_values()
 
 
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_validation_has_the_metrics_of_the_whole_split(criterion, prepared, split, seed, pack):
-    """Though a sentence's windows are in different batches, and whether a rank's logs are summed before."""
-    model, criterion.chosen = model_of(prepared, split, seed=seed).eval(), "f1_FINE"
-    with torch.no_grad():
-        logs = [criterion(model, sample)[2] for sample in batches(split, 5, pack=pack)]
-    found = reduced(criterion, [[log] for log in logs])
-    nothing = {key: value * 0 for key, value in logs[0].items()}  # what a rank without a batch of its own adds
-    summed = [{key: one[key] + two[key] for key in one} for one, two in itertools.pairwise([*logs, nothing])]
-    assert reduced(criterion, [[log] for log in summed[::2]]) == pytest.approx(found)
-
+    """Though a sentence's windows are in different batches."""
+    model, criterion.chosen = model_of(prepared, split, seed=seed), "f1_FINE"
+    found = validated(criterion, model, batches(split, 5, pack=pack))
     sizes = split.sequences.sizes
     outputs = RawOutputs(
         token_logits=[model.table[window, : sizes[window]].detach().numpy() for window in range(len(split))]
@@ -147,9 +138,9 @@ def test_validation_has_the_metrics_of_the_whole_split(criterion, prepared, spli
     assert {name: found[name] for name in names} == pytest.approx({name: expected[name] for name in names})
     assert ("f1" in found) == (criterion.task.kind.selection == "f1")
     assert 20 < found["accuracy"] < 99
-    assert not any(name.startswith("_") for name in found)
-    sentences = criterion.task.opened("valid")
-    assert 0 < sentences.is_whole.sum() < len(sentences), "some sentences lie in several windows"
+    windows = Sentences(split).windows
+    begins, ends = (windows[places] for places in (Sentences(split).offsets[:-1], Sentences(split).offsets[1:] - 1))
+    assert 0 < (begins == ends).sum() < len(begins), "some sentences lie in several windows"
 
 
 def test_the_loss_is_a_mean_over_labelled_tokens(criterion, prepared, split):

@@ -4,10 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from roberta_plugin.criterions.finetuning import RaceCriterion, RobertaSentencePredictionCriterion, Squad2Criterion
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
-from roberta_plugin.criterions.race import RaceCriterion
-from roberta_plugin.criterions.sentence_prediction import RobertaSentencePredictionCriterion
-from roberta_plugin.criterions.squad2 import Squad2Criterion
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from roberta_plugin.tasks.finetuning_tasks import (
     RaceTask,

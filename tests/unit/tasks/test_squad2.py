@@ -5,7 +5,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from roberta_plugin.criterions.squad2 import Squad2Criterion, Squad2CriterionConfig
+from roberta_plugin.criterions.finetuning import Squad2Criterion, Squad2CriterionConfig
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.tasks.finetuning_tasks import Squad2Config, Squad2Task
 from tests.tiny_squad import question, write_json, write_prepared, write_raw

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.criterions.summarization import SummarizationCriterion, SummarizationCriterionConfig
+from roberta_plugin.criterions.finetuning import SummarizationCriterion, SummarizationCriterionConfig
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.models import roberta_encoder
 from roberta_plugin.tasks.finetuning_tasks import SummarizationConfig, SummarizationTask

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.criterions.base import LabelsConfig
-from roberta_plugin.criterions.tagging import RobertaTaggingCriterion
+from roberta_plugin.criterions.finetuning import LabelsConfig, RobertaTaggingCriterion
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.kinds.outputs import read_outputs, write_outputs
 from roberta_plugin.tasks.finetuning_tasks import RobertaTaggingConfig, RobertaTaggingTask

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from roberta_plugin.finetuning.race.tasks import accuracies
+from roberta_plugin.kinds.choices import accuracies
 
 
 def test_accuracies_are_exact_quotients_for_each_level_and_all():

@@ -69,21 +69,11 @@ def test_batches_have_the_labels_of_their_tokens_padded_or_packed(prepared):
             labels, tokens = batch["token_labels"], batch["net_input"]["src_tokens"]
             assert labels.shape == tokens.shape and tokens.shape[1] % 8 == 0
             flat, ids = labels.ravel(), tokens.ravel()
-            for start, window in zip(batch["starts"].tolist(), indices.tolist(), strict=True):
+            starts = np.cumsum([0, *sizes[indices[:-1]]]) if pack else np.arange(len(indices)) * tokens.shape[1]
+            for start, window in zip(starts.tolist(), indices.tolist(), strict=True):
                 assert flat[start : start + sizes[window]].tolist() == learned[window].tolist()
                 assert ids[start : start + sizes[window]].tolist() == split.sequences[window].tolist()
             assert batch["num_labels"] == (flat != IGNORED).sum() == sum((learned[i] != IGNORED).sum() for i in indices)
-
-
-def test_words_of_windows_come_window_by_window(prepared):
-    sentences = Sentences(prepared.split("valid"))
-    chosen = np.array([7, 2, 9])
-    words, places = sentences.words_of(chosen)
-    assert np.array_equal(sentences.windows[words], chosen[places])
-    assert sorted(words.tolist()) == np.flatnonzero(np.isin(sentences.windows, chosen)).tolist()
-    every, _ = sentences.words_of(np.arange(len(prepared.split("valid"))))
-    assert every.tolist() == list(range(len(sentences)))
-    assert 0 < sentences.is_whole.sum() < len(sentences)
 
 
 def document(path):
@@ -106,7 +96,6 @@ def test_a_document_is_read_at_once_and_its_sentences_stay_apart(tmp_path):
     whole = encoder.ids(" ".join(["xyz good bad"] * 2)).tolist()
     assert split.sequences[0].tolist() == [0, *whole, 2]
     assert len(split) > 3
-    assert 0 < sentences.is_whole.sum() < len(sentences)
     assert sentences.is_first.sum() == 9
     with pytest.raises(ValueError, match=r"line 1: --context document needs -DOCSTART- lines"):
         write_prepared(tmp_path / "b", context="document")
