@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from fairseq.criterions import FairseqCriterion
@@ -58,7 +57,7 @@ class FineTuningCriterion(SummedCriterion):
         """Make the criterion of a task.
 
         Raises:
-            ValueError: if an option cannot be, or the task's kind has no labels to smooth.
+            ValueError: if the task's kind has no labels to smooth.
         """
         super().__init__(task)
         defaults = {item.name: item.default for item in fields(self.config) if item.name != "_name"}
@@ -69,7 +68,6 @@ class FineTuningCriterion(SummedCriterion):
         self._validations: dict[str, Validation] = {}
         self._validation: Validation | None = None
         self._weights: Tensor | None = None
-        self.check_options(SimpleNamespace(**self.options))
         if self.label_smoothing:
             task.kind.check_smoothing()
 
@@ -94,13 +92,14 @@ class FineTuningCriterion(SummedCriterion):
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        """Build it for the task of its name, and refuse others."""
+        """Build it for the task of its name, and refuse others; its options are checked."""
         name = getattr(task, "name", None) or getattr(task.cfg, "_name", None) or type(task).__name__
         if name != cls.name:
             raise ValueError(
                 f"--criterion {cls.name} goes with --task {cls.name} and a folder of `roberta prepare`, not with "
                 f"--task {name}."
             )
+        cls.check_options(cfg)
         given = [item.name for item in fields(cls.config) if item.name != "_name" and hasattr(cfg, item.name)]
         return cls(task, **{name: getattr(cfg, name) for name in given})
 

@@ -113,14 +113,8 @@ class SummarizationCriterion(FineTuningCriterion):
     @property
     def judging(self) -> Mapping[str, Any]:
         """See `FineTuningCriterion.judging`: the length of a summary."""
-        return {"length": _length(**self.options)}
-
-
-def _length(num_sentences: int, length_share: float) -> SummariesOptions:
-    """The length of a summary, checked."""
-    return (
-        SummariesOptions(length_share=length_share) if length_share else SummariesOptions(num_sentences=num_sentences)
-    )
+        name = "length_share" if self.options["length_share"] else "num_sentences"
+        return {"length": SummariesOptions(**{name: self.options[name]})}
 
 
 @dataclass
