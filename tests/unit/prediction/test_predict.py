@@ -249,7 +249,7 @@ def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
 def test_entities_of_a_text_are_where_its_words_are(models):
     text = "good,  bad\r\n (good) don't xyz\u200b."
     (found,) = answers(models["tagging"], [text])
-    assert found["words"] == ["good", ",", "bad", "(", "good", ")", "don't", "xyz", "\u200b", "."]
+    assert found["words"] == ["good", ",", "bad", "(", "good", ")", "don't", "xyz\u200b", "."]
     same = answers(models["tagging"], [{"tokens": found["words"]}])[0]
     assert found["tags"] == same["tags"]
     assert found["entities"]
