@@ -14,6 +14,7 @@ from roberta_plugin.criterions.embedding import embedding
 from roberta_plugin.criterions.losses import Loss, LossOfKind
 from roberta_plugin.criterions.validation import Validation
 from roberta_plugin.fairseq_import import OwnGroup
+from roberta_plugin.kinds.base import Kind
 
 LOSSES: Mapping[str, LossOfKind] = {
     "classification": losses.classification,
@@ -28,6 +29,7 @@ LOSSES: Mapping[str, LossOfKind] = {
     "embedding": embedding,
 }
 """By the name of the kind."""
+_MOST_SHOWN = 8  # labels in a message
 
 
 class SummedCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
@@ -100,6 +102,7 @@ class FineTuningCriterion(SummedCriterion):
                 f"--task {name}."
             )
         cls.check_options(cfg)
+        check_choice(task.kind, getattr(cfg, "best_checkpoint_metric", "loss"), getattr(cfg, "max_valid_steps", None))
         given = [item.name for item in fields(cls.config) if item.name != "_name" and hasattr(cfg, item.name)]
         return cls(task, **{name: getattr(cfg, name) for name in given})
 
@@ -150,3 +153,22 @@ class FineTuningCriterion(SummedCriterion):
         """Log the metrics of the validation that is under way; in training there is none."""
         if self._validation is not None:
             self._validation.log(self.chosen)
+
+
+def check_choice(kind: Kind, chosen: str, max_steps: int | None) -> None:
+    """Refuse a metric that no validation of the kind logs, and one of a whole split where validations see a part of it.
+
+    fairseq would find the first after an epoch, and keep no checkpoint_best.pt by the second, which is NaN.
+    """
+    of_batches = ("loss", *losses.MEANS.get(kind.name, ()))
+    of_split, of_labels = (*kind.metrics(), *kind.also_logged), kind.label_metrics()
+    if chosen.startswith("${") or chosen in of_batches:  # a criterion that no fairseq-train makes has the mark
+        return
+    if chosen not in (*of_split, *of_labels):
+        named = ", ".join([*of_batches, *of_split, *list(of_labels)[:_MOST_SHOWN]])
+        raise ValueError(f"--best-checkpoint-metric {chosen} is not logged by validations: choose by {named}.")
+    if max_steps is not None:
+        raise ValueError(
+            f"--best-checkpoint-metric {chosen} is measured on a whole split, but --max-valid-steps {max_steps} stops "
+            f"validations before: leave it out, or choose by {' or '.join(of_batches)}."
+        )
