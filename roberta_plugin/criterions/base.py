@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from itertools import chain
 from typing import Any, ClassVar
 
 from fairseq.criterions import FairseqCriterion
@@ -93,6 +94,17 @@ class FineTuningCriterion(SummedCriterion):
         return self.options
 
     @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """See `OwnGroup.check_options`: a metric of a whole split is NaN, and keeps none, if validations see a part."""
+        super().check_options(cfg)
+        chosen, steps = getattr(cfg, "best_checkpoint_metric", "loss"), getattr(cfg, "max_valid_steps", None)
+        if isinstance(steps, int) and chosen not in ("loss", *chain(*losses.MEANS.values())):
+            raise ValueError(
+                f"--best-checkpoint-metric {chosen} is measured on a whole split, but --max-valid-steps {steps} stops "
+                "validations before: leave it out, or choose by the loss."
+            )
+
+    @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
         """Build it for the task of its name, and refuse others; its options are checked."""
         name = getattr(task, "name", None) or getattr(task.cfg, "_name", None) or type(task).__name__
@@ -102,7 +114,7 @@ class FineTuningCriterion(SummedCriterion):
                 f"--task {name}."
             )
         cls.check_options(cfg)
-        check_choice(task.kind, getattr(cfg, "best_checkpoint_metric", "loss"), getattr(cfg, "max_valid_steps", None))
+        check_metric(task.kind, getattr(cfg, "best_checkpoint_metric", "loss"))
         given = [item.name for item in fields(cls.config) if item.name != "_name" and hasattr(cfg, item.name)]
         return cls(task, **{name: getattr(cfg, name) for name in given})
 
@@ -155,20 +167,10 @@ class FineTuningCriterion(SummedCriterion):
             self._validation.log(self.chosen)
 
 
-def check_choice(kind: Kind, chosen: str, max_steps: int | None) -> None:
-    """Refuse a metric that no validation of the kind logs, and one of a whole split where validations see a part of it.
-
-    fairseq would find the first after an epoch, and keep no checkpoint_best.pt by the second, which is NaN.
-    """
-    of_batches = ("loss", *losses.MEANS.get(kind.name, ()))
-    of_split, of_labels = (*kind.metrics(), *kind.also_logged), kind.label_metrics()
-    if chosen.startswith("${") or chosen in of_batches:  # a criterion that no fairseq-train makes has the mark
-        return
-    if chosen not in (*of_split, *of_labels):
-        named = ", ".join([*of_batches, *of_split, *list(of_labels)[:_MOST_SHOWN]])
+def check_metric(kind: Kind, chosen: str) -> None:
+    """Refuse to choose checkpoints by what no validation of the kind logs; fairseq would fail after an epoch."""
+    of_labels = list(kind.label_metrics())
+    logged = ["loss", *losses.MEANS.get(kind.name, ()), *kind.metrics(), *kind.also_logged]
+    if chosen not in (*logged, *of_labels) and not chosen.startswith("${"):  # the mark of an option that is not read
+        named = ", ".join([*logged, *of_labels[:_MOST_SHOWN]])
         raise ValueError(f"--best-checkpoint-metric {chosen} is not logged by validations: choose by {named}.")
-    if max_steps is not None:
-        raise ValueError(
-            f"--best-checkpoint-metric {chosen} is measured on a whole split, but --max-valid-steps {max_steps} stops "
-            f"validations before: leave it out, or choose by {' or '.join(of_batches)}."
-        )
