@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from itertools import chain
 from typing import Any, ClassVar
 
 from fairseq.criterions import FairseqCriterion
@@ -14,6 +15,7 @@ from roberta_plugin.criterions.embedding import embedding
 from roberta_plugin.criterions.losses import Loss, LossOfKind
 from roberta_plugin.criterions.validation import Validation
 from roberta_plugin.fairseq_import import OwnGroup
+from roberta_plugin.kinds.base import Kind
 
 LOSSES: Mapping[str, LossOfKind] = {
     "classification": losses.classification,
@@ -28,6 +30,7 @@ LOSSES: Mapping[str, LossOfKind] = {
     "embedding": embedding,
 }
 """By the name of the kind."""
+_MOST_SHOWN = 8  # labels in a message
 
 
 class SummedCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
@@ -91,6 +94,17 @@ class FineTuningCriterion(SummedCriterion):
         return self.options
 
     @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """See `OwnGroup.check_options`: a metric of a whole split is NaN, and keeps none, if validations see a part."""
+        super().check_options(cfg)
+        chosen, steps = getattr(cfg, "best_checkpoint_metric", "loss"), getattr(cfg, "max_valid_steps", None)
+        if isinstance(steps, int) and chosen not in ("loss", *chain(*losses.MEANS.values())):
+            raise ValueError(
+                f"--best-checkpoint-metric {chosen} is measured on a whole split, but --max-valid-steps {steps} stops "
+                "validations before: leave it out, or choose by the loss."
+            )
+
+    @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> Any:
         """Build it for the task of its name, and refuse others; its options are checked."""
         name = getattr(task, "name", None) or getattr(task.cfg, "_name", None) or type(task).__name__
@@ -100,6 +114,7 @@ class FineTuningCriterion(SummedCriterion):
                 f"--task {name}."
             )
         cls.check_options(cfg)
+        check_metric(task.kind, getattr(cfg, "best_checkpoint_metric", "loss"))
         given = [item.name for item in fields(cls.config) if item.name != "_name" and hasattr(cfg, item.name)]
         return cls(task, **{name: getattr(cfg, name) for name in given})
 
@@ -150,3 +165,12 @@ class FineTuningCriterion(SummedCriterion):
         """Log the metrics of the validation that is under way; in training there is none."""
         if self._validation is not None:
             self._validation.log(self.chosen)
+
+
+def check_metric(kind: Kind, chosen: str) -> None:
+    """Refuse to choose checkpoints by what no validation of the kind logs; fairseq would fail after an epoch."""
+    of_labels = list(kind.label_metrics())
+    logged = ["loss", *losses.MEANS.get(kind.name, ()), *kind.metrics(), *kind.also_logged]
+    if chosen not in (*logged, *of_labels) and not chosen.startswith("${"):  # the mark of an option that is not read
+        named = ", ".join([*logged, *of_labels[:_MOST_SHOWN]])
+        raise ValueError(f"--best-checkpoint-metric {chosen} is not logged by validations: choose by {named}.")

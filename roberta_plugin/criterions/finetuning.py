@@ -27,7 +27,15 @@ from roberta_plugin.settings import setting
 
 
 @dataclass
-class LabelsConfig(FairseqDataclass):
+class ValidatedConfig(FairseqDataclass):
+    """Options of fairseq-train by which a validation chooses checkpoints."""
+
+    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
+    max_valid_steps: int | None = II("dataset.max_valid_steps")
+
+
+@dataclass
+class LabelsConfig(ValidatedConfig):
     """Options of criterions of labels."""
 
     label_smoothing: float = setting(
@@ -36,7 +44,6 @@ class LabelsConfig(FairseqDataclass):
         smallest=0,
         largest=1,
     )
-    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 
 
 @dataclass
@@ -79,7 +86,7 @@ class RobertaTaggingCriterion(FineTuningCriterion):
 
 
 @dataclass
-class Squad2CriterionConfig(FairseqDataclass):
+class Squad2CriterionConfig(ValidatedConfig):
     """Options of the criterion."""
 
     max_answer_length: int = setting(MAX_ANSWER_LENGTH, "most tokens of an answer, in validation", smallest=1)
@@ -93,7 +100,7 @@ class Squad2Criterion(FineTuningCriterion):
 
 
 @dataclass
-class SummarizationCriterionConfig(FairseqDataclass):
+class SummarizationCriterionConfig(ValidatedConfig):
     """Options of the criterion, for the ROUGE of a validation."""
 
     num_sentences: int = setting(
@@ -118,7 +125,7 @@ class SummarizationCriterion(FineTuningCriterion):
 
 
 @dataclass
-class RobertaEmbeddingCriterionConfig(FairseqDataclass):
+class RobertaEmbeddingCriterionConfig(ValidatedConfig):
     """Options of the losses, each of its own."""
 
     scale: float = setting(20.0, "in-batch negatives: factor of cosines, the inverse of the temperature", above=0)

@@ -33,6 +33,8 @@ from roberta_plugin.kinds.words import IGNORED
 if TYPE_CHECKING:
     from roberta_plugin.criterions.base import FineTuningCriterion
 
+MEANS: Mapping[str, tuple[str, ...]] = {"question_answering": ("span_loss", "answerable_loss")}
+"""Kind -> `Loss.means` that are no metrics of the kind."""
 _NOT_HERE = -100
 
 

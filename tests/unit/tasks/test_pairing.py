@@ -1,8 +1,11 @@
 """Every pair of --task and --criterion works or is refused with both names, before anything is built."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.options import get_training_parser, parse_args_and_arch
 
 from roberta_plugin.criterions.finetuning import RaceCriterion, RobertaSentencePredictionCriterion, Squad2Criterion
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
@@ -66,3 +69,23 @@ def test_a_fine_tuning_criterion_refuses_fairseq_s_own_tasks(criterion):
         ValueError, match=f"--criterion {criterion} goes with --task {criterion} .* sentence_prediction"
     ):
         CRITERIONS[criterion].build_criterion(SimpleNamespace(max_answer_length=30), task)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "sentence"),
+    [
+        ("race", ("accuracy_middle",), ""),
+        ("race", ("loss", 0), ""),
+        ("squad2", ("span_loss", 3), ""),
+        ("squad2", ("accuracy",), "--best-checkpoint-metric accuracy is not logged .* loss, span_loss, .* tuned_f1,"),
+        ("race", ("micro_f1",), "--best-checkpoint-metric micro_f1 is not logged .* choose by loss, accuracy, "),
+        ("squad2", ("f1", 0), "f1 is measured on a whole split, but --max-valid-steps 0 .* by the loss"),
+    ],
+)
+def test_checkpoints_are_chosen_by_what_every_validation_logs(tasks, task, options, sentence):
+    args = ["data", "--task", task, "--criterion", task, "--arch", "fast_roberta_tiny", "--optimizer", "roberta_adamw"]
+    for option, value in zip(("--best-checkpoint-metric", "--max-valid-steps"), options, strict=False):
+        args += [option, str(value)]
+    cfg = convert_namespace_to_omegaconf(parse_args_and_arch(get_training_parser(), args)).criterion
+    with pytest.raises(ValueError, match=sentence) if sentence else nullcontext():
+        tasks[task].build_criterion(cfg)
