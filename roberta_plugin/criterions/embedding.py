@@ -12,21 +12,18 @@ A * (K - 1) candidates, D dimensions, S = B * K sequences.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from roberta_plugin.criterions.losses import Loss
+from roberta_plugin.criterions.losses import Criterion, Loss
 from roberta_plugin.criterions.validation import gathered, ranks
 from roberta_plugin.kinds.embedding import COSINE, TRIPLET
 
-if TYPE_CHECKING:
-    from roberta_plugin.criterions.base import FineTuningCriterion
 
-
-def embedding(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+def embedding(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
     """The loss of the vectors (S, D) of a batch of `EmbeddingDataset`, by the loss that the settings name."""
     num_examples, options = sample["nsentences"], criterion.options
     vectors = outputs if outputs.dtype == torch.float64 else outputs.float()
@@ -50,7 +47,7 @@ def distance(a: Tensor, b: Tensor, metric: str) -> Tensor:
     return distances
 
 
-def _ranking(criterion: FineTuningCriterion, vectors: Tensor, texts: Tensor) -> Loss:
+def _ranking(criterion: Criterion, vectors: Tensor, texts: Tensor) -> Loss:
     """Cross-entropy of the right text; the sample size is how many examples have a wrong one.
 
     With several ranks, in training, each computes the losses of all, whose gradient with respect to its own vectors is

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -30,12 +30,24 @@ from torch import Tensor
 
 from roberta_plugin.kinds.words import IGNORED
 
-if TYPE_CHECKING:
-    from roberta_plugin.criterions.base import FineTuningCriterion
-
 MEANS: Mapping[str, tuple[str, ...]] = {"question_answering": ("span_loss", "answerable_loss")}
 """Kind -> `Loss.means` that are no metrics of the kind."""
 _NOT_HERE = -100
+
+
+class Criterion(Protocol):
+    """What a loss asks of the criterion, `base.FineTuningCriterion`."""
+
+    task: Any
+    options: Mapping[str, Any]
+    training: bool
+
+    @property
+    def smoothing(self) -> float:
+        """The share of the target that is spread over all labels."""
+
+    def label_weights(self, logits: Tensor) -> Tensor | None:
+        """How much each label counts (C,), if not all the same."""
 
 
 class Loss(NamedTuple):
@@ -49,7 +61,7 @@ class Loss(NamedTuple):
     """Further figures of the log: sums, and what they are divided by."""
 
 
-def classification(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+def classification(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
     """Cross-entropy of logits (B, C).
 
     With weights of the labels, each example counts as much as its label, in the loss and in the number of examples:
@@ -61,7 +73,7 @@ def classification(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapp
     return Loss(loss, len(labels) if weights is None else weights[labels].sum())
 
 
-def multi_label(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+def multi_label(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
     """Binary cross-entropy of logits (B, C), the mean over labels; a label's weight is that of its presence."""
     logits = outputs.float()
     labels, weights = sample["columns"]["labels"].to(logits.dtype), criterion.label_weights(logits)  # (B, C), (C,)
@@ -69,14 +81,14 @@ def multi_label(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping
     return Loss(loss, len(labels))
 
 
-def regression(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+def regression(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
     """Squared error of outputs (B, 1) to the labels: STS-B's from 0 to 1, own ones with mean 0 and deviation 1."""
     mean, deviation = criterion.task.kind.scale
     labels = ((sample["columns"]["label"] - mean) / deviation).float()
     return Loss(F.mse_loss(outputs[:, 0].float(), labels, reduction="sum"), len(labels))
 
 
-def pair_ranking(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+def pair_ranking(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
     """Cross-entropy of logits (S, 1) over each question's sentences and "none of them", whose logit is 0."""
     counts, answers = sample["offsets"].diff(), sample["columns"]["answer"]
     choices = by_example(outputs[:, 0].float(), sample["offsets"])  # (S,) -> (B, O), -inf where there is no sentence
@@ -85,7 +97,7 @@ def pair_ranking(criterion: FineTuningCriterion, outputs: Tensor, sample: Mappin
     return Loss(loss, len(answers))
 
 
-def phrase_ranking(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+def phrase_ranking(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
     """Ranking loss of the log-probabilities (S, 1): each example's first phrase against the others, if it is right.
 
     The loss is that of fairseq's examples/roberta/wsc/wsc_criterion.py, after Kocijan et al. 2019: for each rival,
@@ -105,7 +117,7 @@ def phrase_ranking(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapp
     return Loss(losses.masked_select(is_learned).sum(), int(is_learned.sum()))
 
 
-def multiple_choice(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+def multiple_choice(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
     """Cross-entropy of logits (S, 1) over each question's options, of which there may be any number."""
     choices, labels = by_example(outputs[:, 0].float(), sample["offsets"]), sample["columns"]["label"]  # (B, O), (B,)
     loss = F.cross_entropy(choices, labels, reduction="sum")
@@ -117,7 +129,7 @@ def multiple_choice(criterion: FineTuningCriterion, outputs: Tensor, sample: Map
     return Loss(loss, len(labels), {"accuracy": (100.0 * num_correct, len(labels))})
 
 
-def tagging(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+def tagging(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
     """Cross-entropy of logits (S, T, C) at the tokens that have a label."""
     loss = F.cross_entropy(
         outputs.flatten(0, 1).float(),
@@ -129,7 +141,7 @@ def tagging(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str
     return Loss(loss, sample["num_labels"])
 
 
-def question_answering(criterion: FineTuningCriterion, outputs: Any, sample: Mapping[str, Any]) -> Loss:
+def question_answering(criterion: Criterion, outputs: Any, sample: Mapping[str, Any]) -> Loss:
     """Both losses of `SpanLogits` (B, T); the columns are those of `kinds/passages.py`.
 
     The start and the end of the answer are each a softmax over the passage's tokens, trained on windows that contain
@@ -147,7 +159,7 @@ def question_answering(criterion: FineTuningCriterion, outputs: Any, sample: Map
     return Loss(span_loss + answerable_loss, len(first), means)
 
 
-def summary(criterion: FineTuningCriterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+def summary(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
     """Binary cross-entropy of logits (V,)."""
     logits, labels = outputs.float(), sample["sentences"]["labels"]
     loss = F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="sum")
@@ -187,4 +199,4 @@ def span_part(log_probs: Tensor, position: Tensor, has_answer: Tensor) -> Tensor
     return F.nll_loss(log_probs, target, ignore_index=_NOT_HERE, reduction="sum")
 
 
-LossOfKind = Callable[["FineTuningCriterion", Any, Mapping[str, Any]], Loss]
+LossOfKind = Callable[[Criterion, Any, Mapping[str, Any]], Loss]
