@@ -29,7 +29,7 @@ The layers, top to bottom; a module imports only from layers below it:
     machine               usable cores                 progress     bars and log lines
     locks                 flock                        signs_of_life  heartbeats: missing ranks, stragglers
     extras                optional packages         foreign_fields  other programs' files: what becomes of each field
-    fairseq_import        without side effects         pictures       PNG files
+    fairseq_import        without side effects         reports        tables, plots
     settings              dataclasses from texts, and their options
     tables                CSV, TSV, JSON Lines, Parquet -> rows
 """

@@ -16,7 +16,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta study`; its options are the fields of `StudySettings`."""
     parser.description = (
         "Pretrains every variant of a study file with every seed at an equal budget, measures held-out perplexity, "
-        "fine-tunes, and writes report.md, results.json and plots; examples/README.studies.md has the format, "
+        "fine-tunes, and writes report.md, results.json and curves.png; examples/README.studies.md has the format, "
         "examples/studies/ has the paper's Tables 1 to 3. Run the same command again: it resumes where it stopped. "
         "More variants, seeds or probes in the file extend the study."
     )
@@ -28,12 +28,10 @@ def run(args: argparse.Namespace) -> int:
     import roberta_plugin
 
     roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
-    from roberta_plugin.experiments.studies.study import run_study
+    from roberta_plugin.experiments.studies.study import dry_run, run_study
 
     settings = from_arguments(StudySettings, vars(args))
     if settings.dry_run:
-        from roberta_plugin.experiments.studies.costs import dry_run
-
         print(dry_run(settings))
         return 0
     with terminated_like_interrupted():  # else SIGTERM would leave the trainings running

@@ -8,9 +8,7 @@ words for filled masks are chosen by hash, independent of the result.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -26,6 +24,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.demo.training import BREAK_MODE, TOKENS_PER_SAMPLE
 from roberta_plugin.hub import MASK, Filling, RobertaHub
+from roberta_plugin.hub.scoring import MaskedScore, score_masked
 
 NUM_PASSES = 4  # masks per block: more predictions from the same text
 MASK_SEED = 20191107
@@ -43,7 +42,6 @@ def unigram_log_probs(tokens: MmapTokens, vocabulary: Vocabulary) -> Tensor:
     return torch.from_numpy(unigram_probs(count_tokens(tokens, vocabulary), vocabulary)).log()
 
 
-@torch.no_grad()
 def evaluate(hub: RobertaHub, data_bin: Path) -> dict[str, Any]:
     """Evaluate the model and the unigram baseline on the same masked positions of the test split.
 
@@ -53,28 +51,17 @@ def evaluate(hub: RobertaHub, data_bin: Path) -> dict[str, Any]:
     Raises:
         ValueError: if the split is too short to mask a token.
     """
-    unigram = unigram_log_probs(MmapTokens(data_bin / "train"), hub.vocabulary)
-    num_predictions, num_correct, log_prob = 0, Counter[str](), {"model": 0.0, "unigram": 0.0}
-    for batch in masked_batches(data_bin / "test", hub.vocabulary):
-        is_predicted = batch["target"].ne(hub.vocabulary.pad_id)  # (B, T)
-        targets = batch["target"][is_predicted]  # -> (M,)
-        tokens = batch["net_input"]["src_tokens"].to(hub.device)
-        logits, _ = hub.model(tokens, masked_tokens=is_predicted.to(hub.device))  # (M, V)
-        predictions = {"model": logits.float().log_softmax(dim=-1).cpu(), "unigram": unigram.expand(len(targets), -1)}
-        for name, log_probs in predictions.items():
-            num_correct[name] += int(log_probs.argmax(dim=-1).eq(targets).sum())
-            log_prob[name] += float(log_probs.gather(1, targets[:, None]).sum())
-        num_predictions += len(targets)
-    if not num_predictions:
-        raise ValueError(f"{data_bin / 'test'}.bin has too few tokens to mask one.")
+    split, vocabulary = data_bin / "test", hub.vocabulary
+    batches = masked_batches(split, vocabulary)
+    model = score_masked(hub.model, batches, pad_id=vocabulary.pad_id, device=str(hub.device), split=split)
+    log_probs = unigram_log_probs(MmapTokens(data_bin / "train"), vocabulary)
+    num_correct = int(model.targets.eq(log_probs.argmax()).sum())
+    unigram = MaskedScore(model.targets, num_correct, float(log_probs[model.targets].sum()))
     scores: dict[str, Any] = {
-        name: {
-            "accuracy": 100.0 * num_correct[name] / num_predictions,
-            "perplexity": math.exp(-log_prob[name] / num_predictions),
-        }
-        for name in log_prob
+        name: {"accuracy": score.accuracy, "perplexity": score.perplexity}
+        for name, score in (("model", model), ("unigram", unigram))
     }
-    return {**scores, "num_predictions": num_predictions}
+    return {**scores, "num_predictions": len(model.targets)}
 
 
 def masked_batches(prefix: Path, vocabulary: Vocabulary) -> Iterator[dict[str, Any]]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.files import write_text
 from roberta_plugin.launch.report import curves_of, draw
+from roberta_plugin.reports import markdown_table
 from roberta_plugin.training.log import parse_line
 
 _REPORT = """\
@@ -16,10 +17,7 @@ _REPORT = """\
 
 {summary}.
 
-| on held-out documents | model | unigram baseline |
-| --- | --- | --- |
-| masked-token accuracy | {model[accuracy]:.1f} % | {unigram[accuracy]:.1f} % |
-| perplexity | {model[perplexity]:.1f} | {unigram[perplexity]:.1f} |
+{table}
 
 Both predict the same {num_predictions:,} masked tokens of documents that were not used in training. 15 % of the \
 tokens are masked as in the paper, several times with different masks, and the last checkpoint predicts them \
@@ -47,15 +45,23 @@ Sentences and masked words were chosen by hash, not by result.
 def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[str], log: Path) -> None:
     """Write report.md and loss.png into `folder`."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    with atomic_write(folder / "loss.png") as file:
-        draw(
-            file,
-            curves_of([record for line in lines if (record := parse_line(line))]),
-            loss="loss in bits per masked token",
-        )
+    curves = curves_of([record for line in lines if (record := parse_line(line))])
+    draw(folder / "loss.png", curves, loss="loss in bits per masked token")
     answers = "\n".join(f"- {answer_line(answer)}" for answer in evaluation["answers"])
+    scores = [evaluation[name] for name in ("model", "unigram")]
+    table = markdown_table(
+        ["on held-out documents", "model", "unigram baseline"],
+        [
+            ["masked-token accuracy", *(f"{score['accuracy']:.1f} %" for score in scores)],
+            ["perplexity", *(f"{score['perplexity']:.1f}" for score in scores)],
+        ],
+    )
     text = _REPORT.format(
-        **{**evaluation, "answers": answers}, summary=summary(evaluation), command=shlex.join(command)
+        table=table,
+        num_predictions=evaluation["num_predictions"],
+        answers=answers,
+        summary=summary(evaluation),
+        command=shlex.join(command),
     )
     write_text(folder / "report.md", text)
 

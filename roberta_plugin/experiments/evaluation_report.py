@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.evaluation import PREFIX, Evaluation, shown
-from roberta_plugin.experiments.sweeps.report import markdown_table
 from roberta_plugin.files import files_below, write_text
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
 from roberta_plugin.json_files import write_json
+from roberta_plugin.reports import markdown_table
 
 REPORT = "report.md"
 _MOST_LABELS = 40  # of a matrix that can be read

@@ -20,6 +20,7 @@ from roberta_plugin.conversion.number_scale import on_scale_of_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+from roberta_plugin.hub.running import run_batches
 from roberta_plugin.kinds.outputs import Collected, RawOutputs
 from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
 from roberta_plugin.models.checkpoints.names import ALL_HEADS, saved_options
@@ -104,7 +105,6 @@ def _task_like(name: str, options: Mapping[str, Any]) -> Any:
     return TASK_REGISTRY[name].setup_task(config)
 
 
-@torch.no_grad()
 def run_model(
     model: Any,
     task: Any,
@@ -129,8 +129,11 @@ def run_model(
     collected = Collected(split, task.kind.outputs, pools_windows=task.kind.window_pooling is not None)
     model = model.to(device)
     set_precision(model, precision, torch.device(device))
-    for addresses in terminal_bar(batches, split.name, unit="batch") if show_progress else batches:
+
+    def run(addresses: Any) -> None:
         batch = dataset.__getitems__(addresses)
         on_device = utils.apply_to_sample(lambda tensor: tensor.to(device), batch)
         collected.add(batch, task.outputs(model, on_device))
+
+    run_batches(model, terminal_bar(batches, split.name, unit="batch") if show_progress else batches, run)
     return collected.outputs()

@@ -83,13 +83,8 @@ class StudySettings(ReportedRuns):
 
     study: Path = setting(REQUIRED, "study file (YAML)", flag="study")
     output_dir: Path = setting(None, "where everything is written (runs/NAME of the file)")
-    redo_changed: bool = setting(
-        False,
-        "if the file has changed: delete the results of what has changed, and make them again",
-        excludes=("report_only",),
-    )
     device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
-    dry_run: bool = setting(False, "check everything and print the plan: runs, updates, tokens, FLOPs; write nothing")
+    dry_run: bool = setting(False, "check everything, print runs, updates, tokens and FLOPs; write nothing")
 
     def __post_init__(self) -> None:
         """Name the output folder after the file, and check the values."""

@@ -103,10 +103,9 @@ class HubCore(nn.Module):
         """
         for sequence in sequences:
             self.check_length(len(sequence))
-        with running.inference(self.model):
-            return map_batches(
-                sequences, function, pad_id=self.vocabulary.pad_id, device=self.device, max_tokens=max_tokens
-            )
+        return map_batches(
+            self.model, sequences, function, pad_id=self.vocabulary.pad_id, device=self.device, max_tokens=max_tokens
+        )
 
     def as_batch(self, tokens: Tensor) -> Batch:
         """Ids (T,) or (B, T), which may be padded."""

@@ -1,4 +1,7 @@
-"""Sequences of any lengths -> batches of similar length -> what the model computes, in the order of the sequences.
+"""The inference loop, by which everything that only reads a model runs it: hub, evaluations, studies and the demo.
+
+    sequences of any lengths --map_batches--> batches of similar length -> what the model computes, in their order
+    batches of a dataset     --run_batches--> what the model computes, in the order of the batches
 
 A batch costs what its longest sequence costs in every row, so sequences are sorted by length first. And once a batch
 is large enough to be computed at full speed, it ends where the next sequence would mostly be padding.
@@ -11,7 +14,7 @@ classes, M positions in all, Q most of them in a sequence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,6 +25,7 @@ from torch import Tensor, nn
 
 from roberta_plugin.data.batches import cut_by_length
 
+Given = TypeVar("Given")
 Result = TypeVar("Result")
 # Positions of a batch, padding included: most, and how many are enough for full speed. On 2 cores of a CPU, base took
 # as long for a position with 512 as with 2,048, and more with 128 and with 4,096. In lower precisions, smaller batches
@@ -65,7 +69,14 @@ def pad(sequences: Sequence[NDArray[Any]], *, pad_id: int) -> Tensor:
     return torch.from_numpy(tokens)
 
 
+def run_batches(model: nn.Module, batches: Iterable[Given], run: Callable[[Given], Result]) -> list[Result]:
+    """Run a function of a batch on all batches, without dropout and gradients; return its results."""
+    with inference(model):
+        return [run(batch) for batch in batches]
+
+
 def map_batches(
+    model: nn.Module,
     sequences: Sequence[NDArray[Any]],
     run: Callable[[Batch], Sequence[Result]],
     *,
@@ -83,11 +94,15 @@ def map_batches(
     if max_tokens < 1:
         raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}.")
     results: dict[int, Result] = {}
-    for rows in cut_by_length([len(sequence) for sequence in sequences], max_tokens=max_tokens, enough=enough):
+
+    def run_rows(rows: list[int]) -> None:
         chosen = [sequences[row] for row in rows]
         tokens = pad(chosen, pad_id=pad_id).to(device, non_blocking=True)
         batch = Batch(tokens, [len(sequence) for sequence in chosen], rows)
         results.update(zip(rows, run(batch), strict=True))
+
+    lengths = [len(sequence) for sequence in sequences]
+    run_batches(model, cut_by_length(lengths, max_tokens=max_tokens, enough=enough), run_rows)
     return [results[row] for row in range(len(sequences))]
 
 

@@ -1,5 +1,7 @@
 """Sentences -> how acceptable they are to a masked LM: the log-probabilities of their tokens, and one score of all.
 
+`score_masked` is the held-out loss instead: of the tokens that a dataset has masked.
+
     pll            each token masked in turn; the sum over the tokens of the text (Salazar et al. 2020)
     pll-word-l2r   the later tokens of the same word masked too, so that a word of many tokens does not give itself away
                    (Kauf and Ivanova 2023)
@@ -9,23 +11,27 @@
 A higher score is more acceptable. Words are those of the tokenizer: for a byte-level BPE of GPT-2's pattern, by which
 a punctuation mark is a word.
 
-Shapes: T tokens of a sequence, Q positions that are asked for.
+Shapes: B sequences of a batch, T tokens of a sequence, Q positions that are asked for, M masked tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from roberta_plugin.hub import running
 from roberta_plugin.kinds import ScoreMethod
 
 if TYPE_CHECKING:
     from roberta_plugin.hub.core import HubCore
 
+_LARGEST_EXPONENT = 709.0  # of exp in float64
 _TOKENS_AT_ONCE = 1 << 22  # of masked copies in memory; enough for batches of one length
 
 
@@ -38,6 +44,28 @@ class Score(NamedTuple):
     """Texts of the scored tokens."""
     log_probs: list[float]
     """Log-probability of each, in nats."""
+
+
+class MaskedScore(NamedTuple):
+    """How well a model predicts masked tokens."""
+
+    targets: torch.Tensor
+    """Ids of the masked tokens (M,), int64."""
+    num_correct: int
+    """How many of them are the most probable token."""
+    log_prob: float
+    """Sum of their log-probabilities, in nats."""
+
+    @property
+    def accuracy(self) -> float:
+        """Percent of the tokens that are right."""
+        return 100.0 * self.num_correct / len(self.targets)
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean cross-entropy; infinite or nan for a model that has diverged."""
+        loss = -self.log_prob / len(self.targets)
+        return math.inf if loss > _LARGEST_EXPONENT else math.exp(loss)
 
 
 class Query(NamedTuple):
@@ -73,6 +101,34 @@ def score_sequences(
             score = log_probs.mean() if method == "unmasked" else log_probs.sum()
             scores.append(Score(float(score), [hub.codec.shown(token) for token in ids], log_probs.tolist()))
     return scores
+
+
+def score_masked(
+    model: Any, batches: Iterable[Mapping[str, Any]], *, pad_id: int, device: str, split: Path
+) -> MaskedScore:
+    """The score of a model on batches of a `MaskedLMDataset`, which are of `split`.
+
+    Raises:
+        ValueError: if they mask no token.
+    """
+    targets, num_correct, log_prob = [torch.empty(0, dtype=torch.int64)], 0, 0.0
+
+    def run(batch: Mapping[str, Any]) -> None:
+        nonlocal num_correct, log_prob
+        tokens = batch["net_input"]["src_tokens"].to(device, torch.int64)  # (B, T)
+        labels = batch["target"].to(device, torch.int64)  # (B, T)
+        is_predicted = labels.ne(pad_id)
+        labels = labels[is_predicted]  # (B, T) -> (M,)
+        scores = model(tokens, masked_tokens=is_predicted)[0].float().log_softmax(dim=-1)  # (M, V)
+        log_prob += float(scores.gather(1, labels[:, None]).double().sum())
+        num_correct += int(scores.argmax(dim=-1).eq(labels).sum())
+        targets.append(labels.cpu())
+
+    running.run_batches(model, batches, run)
+    score = MaskedScore(torch.cat(targets), num_correct, log_prob)
+    if not len(score.targets):
+        raise ValueError(f"{split}.bin has too few tokens to mask one: take a longer split.")
+    return score
 
 
 def queries(hub: HubCore, sequence: NDArray[Any], method: ScoreMethod, name: str) -> list[Query]:

@@ -14,13 +14,12 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from roberta_plugin.data.count_baselines import LOSSES, standing
-from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.files import write_text
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.status import Launch, Status, read_launch, read_status
-from roberta_plugin.pictures import picture
+from roberta_plugin.reports import Line, Panel, plot
 from roberta_plugin.training.log import Curve, Record, curves, parse_line
 
 REPORT, PLOT = "report.md", "report.png"
@@ -32,8 +31,7 @@ def write_report(output_dir: Path) -> Path:
     """Write report.md and, where the log has numbers, report.png; returns the path of report.md."""
     found = curves_of(_records(output_dir))
     if found:
-        with atomic_write(output_dir / PLOT) as file:
-            draw(file, found)
+        draw(output_dir / PLOT, found)
     write_text(output_dir / REPORT, _text(output_dir, found))
     return output_dir / REPORT
 
@@ -108,39 +106,32 @@ def _gpus(launch: Launch, status: Status | None) -> str:
     return f"{launch.num_gpus:,}" if last in (None, launch.num_gpus) else f"{last:,}, of {launch.num_gpus:,} at most"
 
 
-def draw(
-    file: Any,
-    curves: Mapping[tuple[str, str], Curve],
-    *,
-    loss: str = "loss in the log",
-) -> None:
-    """Losses above, with their baselines as horizontal lines; tokens a second below, against updates.
+def draw(path: Path, curves: Mapping[tuple[str, str], Curve], *, loss: str = "loss in the log") -> None:
+    """Losses above, with their baselines as horizontal lines; tokens a second below, against updates; as a PNG.
 
     `loss` says what the loss is, with its unit if it is known.
     """
-    with picture(file, width=7.5, height=6.0) as figure:
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-        for (kind, name), curve in curves.items():
-            if name == "loss":
-                label = "training" if kind == TRAINING else kind
-                marker = None if kind == TRAINING else "o"
-                above.plot(curve.updates, curve.values, label=label, linewidth=1.0, marker=marker, markersize=3)
-            elif name in LOSSES:
-                draw_baseline(above, name, curve.values[-1], of=kind)
-            elif name == "wps":
-                below.plot(curve.updates, curve.values, linewidth=0.8)
-        above.set_ylabel(loss)
-        above.legend(fontsize=8)
-        below.set_ylabel("tokens/s")
-        below.set_xlabel("updates")
-        for axes in (above, below):
-            axes.grid(alpha=0.3)
+    losses: list[Line] = []
+    speeds: list[Line] = []
+    levels: dict[str, float] = {}
+    for (kind, name), curve in curves.items():
+        if name == "loss":
+            style = {"label": "training"} if kind == TRAINING else {"label": kind, "marker": "o", "markersize": 3}
+            losses.append(Line(curve.updates, curve.values, style))
+        elif name in LOSSES:
+            levels |= count_levels({name: curve.values[-1]}, split=kind)
+        elif name == "wps":
+            speeds.append(Line(curve.updates, curve.values, {"linewidth": 0.8}))
+    panels = [
+        Panel(y_label=loss, lines=losses, levels=levels, height=2),
+        Panel(y_label="tokens/s", lines=speeds),
+    ]
+    plot(path, panels, x_label="updates", width=7.5, height=6.0)
 
 
-def draw_baseline(axes: Any, name: str, loss: float, *, of: str) -> None:
-    """A horizontal line at what counts of the training text reach; `name` is one of LOSSES, `of` the split."""
-    style = dict(zip(LOSSES, ("--", ":"), strict=True))[name]
-    axes.axhline(loss, color="#777777", linestyle=style, linewidth=1, label=f"{LOSSES[name]} ({of})")
+def count_levels(losses: Mapping[str, float], *, split: str) -> dict[str, float]:
+    """What counts of the training text reach on a split, as levels of a plot; the names of `losses` are in LOSSES."""
+    return {f"{LOSSES[name]} ({split})": loss for name, loss in losses.items()}
 
 
 def launched_run(output_dir: Path) -> Launch:

@@ -115,7 +115,12 @@ def encoder(hub: RobertaHub, name: str, precision: str, folder: Path) -> dict[st
     def run(texts: list[str], most: int) -> list[Any]:
         sequences = hub.codec.sequences(texts)
         return running.map_batches(
-            sequences, lambda batch: list(compute(batch)[:, 0]), pad_id=1, device=torch.device("cpu"), max_tokens=most
+            hub.model,
+            sequences,
+            lambda batch: list(compute(batch)[:, 0]),
+            pad_id=1,
+            device=torch.device("cpu"),
+            max_tokens=most,
         )
 
     return {"features": run}

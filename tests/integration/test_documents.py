@@ -299,7 +299,7 @@ def test_the_small_studies_are_planned_as_written_and_nothing_is_written(after_t
     for name, variants in (("table1", 2), ("table2", 4), ("table3", 3)):
         printed = shell(plan.replace("table1", name), folder)
         assert f"{variants} variants x 3 seeds, equal tokens" in printed
-        assert re.search(rf"^{3 * variants} trainings, .* FLOPs", printed, flags=re.MULTILINE)
+        assert re.search(rf"^{3 * variants} pretrainings of .* FLOPs in all$", printed, flags=re.MULTILINE)
         assert "The data is not here" not in printed
     assert sorted(folder.rglob("*")) == before
 

@@ -20,7 +20,7 @@ from tests.tiny_study import write_study
 from tests.tiny_superglue import write_task as write_superglue
 
 pytestmark = pytest.mark.integration
-REPORT = ("report.md", "results.json", "values.png", "curves.png")
+REPORT = ("report.md", "results.json", "curves.png")
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +115,7 @@ def test_a_report_alone_is_made_of_what_is_there_and_nothing_else_is_written(wor
     assert files_of(work) == before and len(before) > 30
     assert json.loads((root / "results.json").read_text())["values"] == results["values"]
     assert (root / "report.md").read_text().startswith("# A tiny study")
-    for name in ("values.png", "curves.png"):
-        assert (root / name).read_bytes().startswith(b"\x89PNG")
+    assert (root / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_changed_setting_is_named_and_refused_and_nothing_is_done(work, finished, capsys):

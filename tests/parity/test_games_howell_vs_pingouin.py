@@ -14,5 +14,5 @@ def test_pairs_are_pingouins(case):
     assert len(pairs) == len(case["pairs"])
     for pair, (difference, p) in zip(pairs, case["pairs"], strict=True):
         assert pair.difference == pytest.approx(difference, rel=1e-9, abs=1e-12)
-        assert pair.p_games_howell == pytest.approx(p, rel=1e-5, abs=1e-9)
+        assert pair.p == pytest.approx(p, rel=1e-5, abs=1e-9)
         assert (pair.low <= 0 <= pair.high) == (p > 0.05)

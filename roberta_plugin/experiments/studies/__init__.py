@@ -4,7 +4,6 @@ study         a study file                   -> everything below, resumable; cha
 settings      the study file                 -> variants (cells of a sweep's grid), seeds, probes, budget, paper's rows
 plan          variants, their data           -> options, updates, tokens, FLOPs; unequal budgets are refused
 probes        pretrained models              -> perplexity on the same masks for all; one sweep of fine-tunings
-costs         plans, logs                    -> FLOPs of the whole: the dry run; hours of finished runs
 statistics    values by seed                 -> tests, and what may be concluded
-report        results.json                   -> report.md, plots
+report        plan, values                   -> the dry run; report.md, results.json, curves.png
 """

@@ -12,7 +12,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 import roberta_plugin
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.experiments.settings import StudySettings
-from roberta_plugin.experiments.studies.settings import Budget, Study, Variant, read_study
+from roberta_plugin.experiments.studies.settings import Study, Variant
 from roberta_plugin.experiments.sweeps.grid import VARIANT
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
@@ -48,6 +47,15 @@ _BY_DOCUMENT = ("complete_doc", "doc-sentences", *_BY_PAIR)
 _LEAST_SENTENCES = 1.5  # lines in a document on average: below it, a line is a document
 
 
+class Sized(NamedTuple):
+    """A variant's options as fairseq has parsed them, and the size of its updates."""
+
+    parsed: Namespace
+    size: UpdateSize
+    is_measured: bool
+    """Whether `size` is of the data; else blocks are taken to be full."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class VariantPlan:
     """A variant with its numbers."""
@@ -59,7 +67,7 @@ class VariantPlan:
     shape: Shape
     size: UpdateSize
     is_measured: bool
-    """Whether `size` is of the data; else blocks are taken to be full."""
+    """See `Sized`."""
     num_ranks: int
     """Processes of a pretraining."""
 
@@ -97,6 +105,19 @@ class VariantPlan:
         """How much of the budget's unit the variant gets."""
         return {"tokens": self.tokens, "updates": float(self.num_updates), "flops": self.flops}[equal]
 
+    def facts(self) -> dict[str, Any]:
+        """Its numbers, as results.json holds them."""
+        return {
+            "options": {name: str(value) for name, value in self.options.items()},
+            "paper": self.variant.paper,
+            "num_updates": self.num_updates,
+            "tokens_per_update": self.size.tokens,
+            "tokens": self.tokens,
+            "epochs": self.epochs,
+            "flops": self.flops,
+            "lr": self.parsed.lr[0],
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStudy:
@@ -104,8 +125,11 @@ class PlannedStudy:
 
     study: Study
     plans: Sequence[VariantPlan]
-    num_ranks: int
-    """Processes of a pretraining on GPUs."""
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of all pretrainings."""
+        return sum(plan.flops for plan in self.plans) * len(self.study.seeds)
 
     @property
     def has_gpus(self) -> bool:
@@ -123,35 +147,13 @@ class PlannedStudy:
         }
 
 
-def plan_study(settings: StudySettings, *, num_ranks: int | None = None) -> PlannedStudy:
-    """Read a study, and work out what it takes.
-
-    `num_ranks` are the processes of a pretraining that an earlier start has recorded; None: as many as there are GPUs.
-
-    Raises:
-        ValueError: for what cannot work, or what claims to be equal and is not; nothing has run then.
-    """
-    import torch
-
-    roberta_plugin.register()
-    study = read_study(settings.study)
-    if num_ranks is None:
-        has_slurm = settings.slurm is not None
-        num_ranks = (
-            study.resources(settings.slurm or {}).gpus_per_node
-            if has_slurm
-            else settings.gpus_per_run or torch.cuda.device_count()
-        )
-    num_ranks = max(1, num_ranks)
-    return PlannedStudy(study=study, plans=plan_variants(study, num_ranks=num_ranks), num_ranks=num_ranks)
-
-
-def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
-    """The plans of all variants.
+def plan_study(study: Study, *, num_ranks: int) -> PlannedStudy:
+    """Work out what the variants of a study take, with `num_ranks` processes for a pretraining on GPUs.
 
     Raises:
         ValueError: for options that fairseq-train would refuse, and for budgets that are not equal though claimed.
     """
+    roberta_plugin.register()
     sized = {variant.name: _sized(variant, study, num_ranks=num_ranks) for variant in study.variants}
     plans = []
     for variant in study.variants:
@@ -159,7 +161,7 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
         parsed, size, is_measured = sized[variant.name]
         shape = shape_of(parsed)
         if study.budget.amount is not None:
-            options |= _schedule(study.budget, shape, size)
+            options |= _schedule(study, shape, size)
         parsed = _parse(options, variant, study)
         plans.append(
             VariantPlan(
@@ -172,30 +174,25 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
                 num_ranks=1 if parsed.cpu else num_ranks,
             )
         )
-    check_budget(plans, study)
-    return plans
+    _check_budget(plans, study)
+    return PlannedStudy(study=study, plans=plans)
 
 
-def flops_of(shape: Shape, *, tokens: float, pairs: float, predicted: float = 0.0, sequences: float = 0.0) -> float:
-    """FLOPs of forward and backward for these numbers of tokens, pairs of positions, predicted positions, sequences."""
+def flops_of_update(shape: Shape, size: UpdateSize) -> float:
+    """FLOPs of forward and backward of an average update."""
     return training_flops(
         num_layers=shape.num_layers,
         dim=shape.dim,
         ffn_dim=shape.ffn_dim,
         vocab_size=shape.vocab_size,
-        num_tokens=round(tokens),
-        num_pairs=round(pairs),
-        num_predicted=round(predicted),
-        num_next_sentences=round(sequences) if shape.predicts_next_sentence else 0,
+        num_tokens=round(size.tokens),
+        num_pairs=round(size.pairs),
+        num_predicted=round(size.predicted),
+        num_next_sentences=round(size.sequences) if shape.predicts_next_sentence else 0,
     )
 
 
-def flops_of_update(shape: Shape, size: UpdateSize) -> float:
-    """FLOPs of forward and backward of an average update."""
-    return flops_of(shape, tokens=size.tokens, pairs=size.pairs, predicted=size.predicted, sequences=size.sequences)
-
-
-def check_budget(plans: list[VariantPlan], study: Study) -> None:
+def _check_budget(plans: list[VariantPlan], study: Study) -> None:
     """Refuse variants whose budgets differ by more than the study's tolerance."""
     equal, tolerance = study.budget.equal, study.budget.tolerance
     ordered = sorted(plans, key=lambda plan: plan.amount(equal))
@@ -215,37 +212,36 @@ def check_budget(plans: list[VariantPlan], study: Study) -> None:
         )
 
 
-def missing_data(plans: Sequence[VariantPlan]) -> list[Path]:
+def missing_data(planned: PlannedStudy) -> list[Path]:
     """Data folders without a training split."""
-    folders = {folder: plan.parsed.train_subset for plan in plans for folder in plan.folders}
+    folders = {folder: plan.parsed.train_subset for plan in planned.plans for folder in plan.folders}
     return [folder for folder, split in folders.items() if not (folder / f"{split}.idx").is_file()]
 
 
-def check_data(study: Study, plans: Sequence[VariantPlan]) -> None:
+def check_data(planned: PlannedStudy) -> None:
     """Refuse data that is missing, or has different vocabularies.
 
     Raises:
         FileNotFoundError: if a folder has no training split.
         ValueError: naming variants whose perplexities could not be compared.
     """
-    missing = missing_data(plans)
+    path, missing = planned.study.path, missing_data(planned)
     if missing:
         raise FileNotFoundError(
-            f"{study.path}: {', '.join(map(str, missing))} is not there: make it with `roberta binarize --output-dir "
-            "...`."
+            f"{path}: {', '.join(map(str, missing))} does not exist: make it with `roberta binarize --output-dir ...`."
         )
-    vocabularies = {plan.dictionary: plan.variant.name for plan in plans}
+    vocabularies = {plan.dictionary: plan.variant.name for plan in planned.plans}
     if len(vocabularies) > 1:
         raise ValueError(
-            f"{study.path}: the data of {' and '.join(vocabularies.values())} have different vocabularies (dict.txt): "
+            f"{path}: the data of {' and '.join(vocabularies.values())} have different vocabularies (dict.txt): "
             "perplexities over different tokens cannot be compared. Binarize all of them with one tokenizer."
         )
 
 
-def warnings_of(plans: Sequence[VariantPlan]) -> list[str]:
+def notes_on(planned: PlannedStudy) -> list[str]:
     """Notes on variants that are not what their name says at this budget."""
     notes = []
-    for plan in plans:
+    for plan in planned.plans:
         masks = int(getattr(plan.parsed, "num_static_masks", 0))
         if masks and plan.epochs is not None and plan.epochs <= masks:
             notes.append(
@@ -267,7 +263,7 @@ def _parse(options: Mapping[str, Any], variant: Variant, study: Study) -> Namesp
         raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
 
 
-def _sized(variant: Variant, study: Study, *, num_ranks: int) -> tuple[Namespace, UpdateSize, bool]:
+def _sized(variant: Variant, study: Study, *, num_ranks: int) -> Sized:
     options = dict(variant.options)
     if study.budget.amount is not None:
         for name in _DERIVED:
@@ -286,7 +282,7 @@ def _sized(variant: Variant, study: Study, *, num_ranks: int) -> tuple[Namespace
     if is_here:
         _check_format(parsed, variant=variant.name)
     size = (measured_size if is_here else nominal_size)(parsed, num_ranks=1 if parsed.cpu else num_ranks)
-    return parsed, size, is_here
+    return Sized(parsed, size, is_here)
 
 
 def _check_run(parsed: Namespace, *, where: str) -> None:
@@ -338,23 +334,21 @@ def _check_format(parsed: Namespace, *, variant: str) -> None:
                 )
 
 
-def _learning_rate(
-    variant: Variant, study: Study, sized: Mapping[str, tuple[Namespace, UpdateSize, bool]]
-) -> dict[str, str]:
+def _learning_rate(variant: Variant, study: Study, sized: Mapping[str, Sized]) -> dict[str, str]:
     """The learning rate by the study's rule, for a variant without one of its own."""
     if study.rate is None or "lr" in variant.own_options:
         return {}
-    base = sized[study.rate.batch_of][0].lr[0]
-    known, own = (sized[name][1].tokens for name in (study.rate.batch_of, variant.name))
-    return {"lr": f"{scaled_rate(base, known, own, rule=study.rate.rule):.4g}"}
+    base, own = sized[study.rate.batch_of], sized[variant.name]
+    return {"lr": f"{scaled_rate(base.parsed.lr[0], base.size.tokens, own.size.tokens, rule=study.rate.rule):.4g}"}
 
 
-def _schedule(budget: Budget, shape: Shape, size: UpdateSize) -> dict[str, str]:
+def _schedule(study: Study, shape: Shape, size: UpdateSize) -> dict[str, str]:
     """Options by which the variant gets the budget's amount, to the nearest update.
 
     Example:
         1e6 tokens, 4096 tokens an update, warm-up 0.06  ->  max-update and total-num-update 244, warmup-updates 15
     """
+    budget = study.budget
     assert budget.amount is not None
     of_update = {"tokens": size.tokens, "updates": 1.0, "flops": flops_of_update(shape, size)}[budget.equal]
     updates = equal_updates(budget.amount, of_update=of_update)

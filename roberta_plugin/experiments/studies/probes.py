@@ -6,11 +6,10 @@ a block's mask is a function of the seed here, the pass and the block, so it is 
 **Fine-tuning.** All models x the paper's grid x seeds are one sweep, so that many runs train at a time. For each model
 the cell with the best median on the development set counts, as in the paper (section 5.1).
 
-    OUTPUT/perplexity/PROBE/VARIANT/seed-N.json
-    OUTPUT/fine-tuning/PROBE/ data/                          the prepared folder, shared by all models
-                              grid.json                      the grid file
-                              runs/model-VARIANT-seed-N_.../ as in every sweep; weights go when outputs are stored
-                              results/VARIANT/seed-N/        evaluations and predictions of the best cell
+    OUTPUT/KIND/PROBE/ results/VARIANT/seed-N/ value.json       what the report reads
+                       data/ grid.json runs/ results/...        of fine-tuning: the prepared folder, a sweep like all
+                                                                others, whose weights go when outputs are stored, and
+                                                                evaluations and predictions of the best cell
 """
 
 from __future__ import annotations
@@ -24,21 +23,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from roberta_plugin.checkpoint_files import DivergedError, load_state
 from roberta_plugin.data.block_tables import open_blocks
-from roberta_plugin.data.count_baselines import CountBaselines, baselines_of
+from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.experiments.evaluation import PREFIX, Evaluation, evaluate, store_outputs
+from roberta_plugin.experiments.evaluation import evaluate, store_outputs
 from roberta_plugin.experiments.finetune import evaluation_of
 from roberta_plugin.experiments.finetuning_plan import check_model, grid_of, starting_model
-from roberta_plugin.experiments.settings import EvaluateSettings
-from roberta_plugin.experiments.studies.plan import VariantPlan
-from roberta_plugin.experiments.studies.settings import PerplexityProbe, Study, TuningProbe
+from roberta_plugin.experiments.studies.plan import PlannedStudy
+from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, TuningProbe
 from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
 from roberta_plugin.experiments.sweeps.report import best_cell, cells_of
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, run_folders
@@ -46,13 +43,13 @@ from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.hub.scoring import score_masked
 from roberta_plugin.models.checkpoints.building import build_model
 from roberta_plugin.tasks.block_task import load_vocabulary
 
 MASK_SEED = 20190726
 MODEL_AXIS = "model"
 _TOKENS_IN_BATCH = 8192
-_LARGEST_EXPONENT = 709.0  # of exp in float64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,23 +59,29 @@ class Model:
     variant: str
     seed: str
     checkpoint: Path
+    """It may have been deleted since it was measured."""
 
     @property
     def label(self) -> str:
         """Its label on the axis of models."""
         return f"{self.variant}-seed-{self.seed}"
 
+    def results(self, root: Path, probe: Probe) -> Path:
+        """The folder of what a probe has measured."""
+        return root / probe.kind / probe.name / "results" / self.variant / f"seed-{self.seed}"
 
-def check_probes(study: Study, plans: Sequence[VariantPlan]) -> None:
+
+def check_probes(planned: PlannedStudy) -> None:
     """Refuse a probe without its files, with another vocabulary, or with sequences that a model cannot hold.
 
     Raises:
         ValueError: if vocabularies or lengths do not fit each other.
     """
+    study, plans = planned.study, planned.plans
     for probe in study.probes:
         where = f"{study.path}: probes, {probe.name}"
         if isinstance(probe, PerplexityProbe):
-            option, length, folder = "tokens-per-sample", block_length(probe, plans), data_of(probe, plans)
+            option, length, folder = "tokens-per-sample", block_length(probe, planned), data_of(probe, planned)
             remedy = "binarize it with the tokenizer and dictionary of the pretraining data"
             needed, what = folder / f"{probe.split}.idx", "name other data, or a split that it has"
         else:
@@ -100,39 +103,41 @@ def check_probes(study: Study, plans: Sequence[VariantPlan]) -> None:
                 )
 
 
-def data_of(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> Path:
+def data_of(probe: PerplexityProbe, planned: PlannedStudy) -> Path:
     """The folder of the held-out text, the same for all variants."""
-    return probe.data or plans[0].folders[0]
+    return probe.data or planned.plans[0].folders[0]
 
 
-def block_length(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> int:
+def block_length(probe: PerplexityProbe, planned: PlannedStudy) -> int:
     """Tokens of a block, <s> included: the same for all variants."""
-    return probe.tokens_per_sample or min(int(plan.parsed.tokens_per_sample) for plan in plans)
+    return probe.tokens_per_sample or min(int(plan.parsed.tokens_per_sample) for plan in planned.plans)
 
 
-def baselines_for(probe: PerplexityProbe, plans: Sequence[VariantPlan], reference: str) -> CountBaselines | None:
-    """What counts of the reference variant's training text reach on the whole split of a probe."""
-    (plan,) = (plan for plan in plans if plan.variant.name == reference)
+def count_losses(probe: PerplexityProbe, planned: PlannedStudy) -> dict[str, float]:
+    """What counts of the reference variant's training text reach on the whole split of a probe; empty if unknown."""
+    (plan,) = (plan for plan in planned.plans if plan.variant.name == planned.study.reference)
     train = [folder / plan.parsed.train_subset for folder in plan.folders]
-    return baselines_of(train, {"": [data_of(probe, plans) / probe.split]})[""]
+    baselines = baselines_of(train, {"": [data_of(probe, planned) / probe.split]})[""]
+    return baselines.losses() if baselines else {}
 
 
 class HeldOut(NamedTuple):
     """Blocks of a split and their masks."""
 
-    vocabulary: Vocabulary
+    split: Path
     dictionary: Any
     """fairseq's, with <mask>."""
     dataset: MaskedLMDataset
-    batches: list[tuple[int, np.ndarray[Any, np.dtype[np.int64]]]]
-    """Pass (from 1) and blocks (B,) of each batch."""
+    batches: list[list[tuple[int, int]]]
+    """Pass (from 1) and number of each block."""
 
 
-def held_out(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> HeldOut:
+def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:
     """The blocks and masks of a probe; with `max_tokens`, blocks that are evenly spread over the split."""
-    folder, length = data_of(probe, plans), block_length(probe, plans)
+    folder, length = data_of(probe, planned), block_length(probe, planned)
     dictionary, vocabulary = load_vocabulary(folder)
-    tokens = MmapTokens(folder / probe.split)
+    split = folder / probe.split
+    tokens = MmapTokens(split)
     dataset = MaskedLMDataset(
         [SplitFile(tokens, open_blocks(tokens, block_length=length - 1, break_mode="complete"))],
         Masker.of(vocabulary, MaskingRecipe(mask_prob=probe.mask_prob)),
@@ -142,19 +147,20 @@ def held_out(probe: PerplexityProbe, plans: Sequence[VariantPlan]) -> HeldOut:
         seed=MASK_SEED,
     )
     if not len(dataset):
-        raise ValueError(f"{folder / probe.split}.bin holds no text: name another split for the perplexity.")
+        raise ValueError(f"{split}.bin holds no text: name another split for the perplexity.")
     share = min(1.0, (probe.max_tokens or math.inf) / (tokens.num_tokens + len(dataset)))
-    blocks = np.unique(np.linspace(0, len(dataset) - 1, max(1, round(share * len(dataset)))).astype(np.int64))
+    blocks = np.unique(np.linspace(0, len(dataset) - 1, max(1, round(share * len(dataset)))).astype(np.int64)).tolist()
     size = max(1, _TOKENS_IN_BATCH // length)
-    parts = [blocks[start : start + size] for start in range(0, len(blocks), size)]
-    return HeldOut(
-        vocabulary, dictionary, dataset, [(number + 1, part) for number in range(probe.passes) for part in parts]
-    )
+    batches = [
+        [(number, block) for block in blocks[start : start + size]]
+        for number in range(1, probe.passes + 1)
+        for start in range(0, len(blocks), size)
+    ]
+    return HeldOut(split, dictionary, dataset, batches)
 
 
-@torch.no_grad()
 def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, Any]:
-    """The perplexity of a checkpoint, ours or fairseq's roberta, in fp32.
+    """The perplexity of a pretrained checkpoint.
 
     Returns:
         "value": None if the model has diverged; "accuracy": percent of the predicted tokens that are right;
@@ -167,45 +173,29 @@ def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, 
         state = load_state(checkpoint)
     except DivergedError:
         return {"value": None, "accuracy": None, "num_predicted": 0}
-    model: Any = build_model(state, checkpoint, dictionary=text.dictionary).to(device).eval()
-    log_prob, num_correct, num_predicted = 0.0, 0, 0
-    for number, blocks in text.batches:
-        batch = text.dataset.make_batch(np.full(len(blocks), number), blocks)
-        tokens = torch.from_numpy(batch["net_input"]["src_tokens"].astype(np.int64)).to(device)  # (B, T)
-        targets = torch.from_numpy(batch["target"].astype(np.int64)).to(device)  # (B, T)
-        is_predicted = targets.ne(text.vocabulary.pad_id)
-        labels = targets[is_predicted]  # (B, T) -> (M,)
-        scores = model(tokens, masked_tokens=is_predicted)[0].float().log_softmax(dim=-1)  # (M, V)
-        log_prob += float(scores.gather(1, labels[:, None]).double().sum())
-        num_correct += int(scores.argmax(dim=-1).eq(labels).sum())
-        num_predicted += len(labels)
-    if not num_predicted:
-        raise ValueError("No token of the held-out text could be masked: take a longer split.")
-    loss = -log_prob / num_predicted
-    value = math.exp(loss) if loss < _LARGEST_EXPONENT else None  # also for nan
-    return {"value": value, "accuracy": 100.0 * num_correct / num_predicted, "num_predicted": num_predicted}
+    model: Any = build_model(state, checkpoint, dictionary=text.dictionary).to(device)
+    batches = map(text.dataset.__getitems__, text.batches)
+    score = score_masked(model, batches, pad_id=text.dataset.pad_id, device=device, split=text.split)
+    value = score.perplexity if math.isfinite(score.perplexity) else None
+    return {"value": value, "accuracy": score.accuracy, "num_predicted": len(score.targets)}
 
 
-def recipe_of(probe: TuningProbe, prepared: Prepared, *, epochs: int | None = None) -> PaperRecipe:
-    """The paper's recipe for the probe's data, with the probe's or other epochs."""
-    return benchmark_of(probe.task).recipe(prepared, epochs=epochs or probe.epochs)
+def recipe_of(probe: TuningProbe, prepared: Prepared) -> PaperRecipe:
+    """The paper's recipe for the probe's data, with the probe's epochs."""
+    return benchmark_of(probe.task).recipe(prepared, epochs=probe.epochs)
 
 
 def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, num_ranks: int) -> dict[str, Any]:
     """The content of the grid file: axes are the models, then those of the paper's grid.
-
-    If a model's checkpoint is gone, only the names of its runs are right: enough to read results.
 
     Raises:
         ValueError: if the probe's grid or options do not fit the task, or a model does not fit the data.
     """
     choices = {}
     for model in models:
-        choices[model.label] = {"finetune-from-model": str(model.checkpoint.resolve())}
-        if model.checkpoint.is_file():
-            start = starting_model(model.checkpoint)
-            check_model(start, prepared)
-            choices[model.label] = {**start.options, **choices[model.label]}
+        start = starting_model(model.checkpoint)
+        check_model(start, prepared)
+        choices[model.label] = {**start.options, "finetune-from-model": str(model.checkpoint.resolve())}
     content = grid_of(
         recipe_of(probe, prepared),
         data=prepared.folder,
@@ -233,41 +223,39 @@ def check_tuning(probe: TuningProbe, prepared: Prepared, path: Path) -> int:
     return len(grid.cells)
 
 
-def results_of(
-    probe: TuningProbe, model: Model, grid: Grid, folder: Path, *, metric: str, device: str | None, only_read: bool
+def tuned_value(
+    probe: TuningProbe, prepared: Prepared, model: Model, grid: Grid, root: Path, *, device: str | None
 ) -> dict[str, Any] | None:
     """Official metrics of a model's best cell; None while runs of it are left to do.
 
     A cell with a failed run is left out: a learning rate at which a run diverges is not the best one.
     The raw outputs of every run are stored first, and then the weights are deleted: more cells or seeds may be added.
-    With `only_read` nothing is written or deleted, and a cell that is not evaluated yet gives None as well.
 
     Returns:
-        "value": the median over seeds of `metric`; "seeds": the value of each; "cell"; "medians" of all cells by the
-        log's metric.
+        "value": the median over seeds of the recipe's metric, "metric"; "seeds": the value of each; "cell"; "medians"
+        of all cells by the log's metric.
     """
+    folder = root / probe.kind / probe.name
     folders = [one for one in run_folders(grid, folder / "runs") if one.run.settings[MODEL_AXIS] == model.label]
     cells = [cell for cell in cells_of(grid, folders) if cell.values and cell.is_complete]
     best = best_cell(cells, grid.metric)
     if best is None or any(one.state() not in (DONE, FAILED) for one in folders):
         return None
-    of = partial(
+    evaluation_settings = partial(
         evaluation_of,
         data=folder / "data",
-        output_dir=folder / "results" / model.variant / f"seed-{model.seed}",
+        output_dir=model.results(root, probe),
         splits=["valid"],
         options=probe.source.options,
         device=device,
     )
     chosen = [one for one in folders if one.run.cell == best.name]
-    evaluation = stored_evaluation(of(chosen)) if only_read else evaluate(of(chosen))[0]
-    if evaluation is None:
-        return None
-    if not only_read:
-        done = [one for one in folders if one.state() == DONE]
-        store_outputs(of([one for one in done if one not in chosen and one.checkpoint() is not None]))
-        for path in [path for one in done for path in one.checkpoints()]:
-            path.unlink()
+    (evaluation,) = evaluate(evaluation_settings(chosen))
+    done = [one for one in folders if one.state() == DONE]
+    store_outputs(evaluation_settings([one for one in done if one not in chosen and one.checkpoint() is not None]))
+    for path in [path for one in done for path in one.checkpoints()]:
+        path.unlink()
+    metric = recipe_of(probe, prepared).compared_by
     names = (metric, f"tuned_{metric}", metric.removeprefix("tuned_"))  # with a threshold, and of earlier versions
     metric = next((name for name in names if name in evaluation.members[0]["metrics"]), metric)
     seeds = {one.run.seed: member["metrics"][metric] for one, member in zip(chosen, evaluation.members, strict=True)}
@@ -278,14 +266,3 @@ def results_of(
         "cell": {name: label for name, label in chosen[0].run.settings.items() if name != MODEL_AXIS},
         "medians": {cell.name: cell.median for cell in cells},
     }
-
-
-def stored_evaluation(settings: EvaluateSettings) -> Evaluation | None:
-    """The result of an earlier `evaluate` of the same runs on the development set; None if there was none."""
-    path = settings.output_dir / f"{PREFIX}valid.json"
-    if not path.is_file():
-        return None
-    stored = Evaluation.read(path)
-    # CELL/seed-N only: the study may have moved
-    runs = [Path(member["checkpoint"]).parts[-4:-2] for member in stored.members]
-    return stored if runs == [checkpoint.parts[-4:-2] for checkpoint in settings.checkpoints] else None

@@ -112,7 +112,7 @@ class PerplexityProbe(Checked):
     unit = "bits per token"
 
     def scaled(self, value: float) -> float:
-        """A value as it is tested and drawn: bits per token, for perplexity is exponential in them."""
+        """A value as it is tested: bits per token, for perplexity is exponential in them."""
         return math.log2(value)
 
 
@@ -164,7 +164,7 @@ class TuningProbe(Checked):
         return self.task
 
     def scaled(self, value: float) -> float:
-        """A value as it is tested and drawn: in percent, as it is."""
+        """A value as it is tested: in percent, as it is."""
         return value
 
 
@@ -185,11 +185,6 @@ class Study:
     rate: RateRule | None
     probes: tuple[Probe, ...]
     slurm: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def tuning(self) -> list[TuningProbe]:
-        """The probes that fine-tune."""
-        return [probe for probe in self.probes if isinstance(probe, TuningProbe)]
 
     def resources(self, given: Mapping[str, Any]) -> Resources:
         """The section slurm with other settings that win over it; see `resources_of`."""

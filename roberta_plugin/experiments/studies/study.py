@@ -1,13 +1,12 @@
 """A study: variants x seeds, pretrained, probed, and compared beside the paper's rows (`roberta study`).
 
     study file --settings--> Study --plan, probes--> plans, or a refusal
-    plans --sweep--> pretraining/variant-NAME/seed-N --probes--> perplexity/, fine-tuning/
-    all values --report--> report.md, results.json, curves.png, values.png
+    plans --sweep over variants--> pretraining/variant-NAME/seed-N --probes, a sweep over models--> value.json of each
+    all values --report--> report.md, results.json, curves.png
 
-Pretrainings and fine-tunings are sweeps: a variant is an axis of the one, a pretrained model an axis of the other.
-The folders are the whole state: the same call resumes after any stop. study.json holds the settings and data that the
-results come from, part by part: new variants, seeds and probes extend a study; what exists and has changed, in the file
-or in the data, is named and refused. With --redo-changed its results are deleted, with those that depend on them.
+The folders are the whole state: the same call resumes after any stop. study.json holds what the results are made from,
+part by part: new variants, seeds and probes extend a study; a part that has changed, in the file or in the data, is
+named and refused.
 
 Example:
     from roberta_plugin.experiments.studies.study import StudySettings, run_study
@@ -18,10 +17,9 @@ Example:
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -31,33 +29,30 @@ from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.experiments.finetuning_plan import prepared_folder
 from roberta_plugin.experiments.settings import StudySettings as StudySettings
 from roberta_plugin.experiments.settings import SweepSettings
-from roberta_plugin.experiments.studies.costs import costs_of, machine, measured_costs
-from roberta_plugin.experiments.studies.plan import PlannedStudy, VariantPlan, check_data, plan_study, warnings_of
+from roberta_plugin.experiments.studies.plan import PlannedStudy, check_data, missing_data, notes_on, plan_study
 from roberta_plugin.experiments.studies.probes import (
-    MODEL_AXIS,
     Model,
-    baselines_for,
     block_length,
     check_probes,
+    check_tuning,
+    count_losses,
     data_of,
     held_out,
     perplexity_of,
-    recipe_of,
-    results_of,
+    tuned_value,
     tuning_grid,
 )
-from roberta_plugin.experiments.studies.report import write_report
+from roberta_plugin.experiments.studies.report import describe_plan, write_report
 from roberta_plugin.experiments.studies.settings import (
     FINE_TUNING,
-    PERPLEXITY,
     PRETRAINING,
     PerplexityProbe,
-    Study,
+    Probe,
     TuningProbe,
+    read_study,
 )
 from roberta_plugin.experiments.sweeps.grid import VARIANT, grid_from
-from roberta_plugin.experiments.sweeps.local import share_done
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, run_folders
+from roberta_plugin.experiments.sweeps.run import DONE, RunFolder, run_folders
 from roberta_plugin.experiments.sweeps.slurm import check_slurm
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
@@ -72,10 +67,10 @@ from roberta_plugin.training.resources import given_settings
 NAME = "study.json"
 _PROCESSES = "processes"
 _DIGITS = 16  # of a hash
-_NAMED = {"variants": "variant", "probes": "probe", "ranks": "pretraining of"}  # in messages
 _NOT_RECORDED = ("name", "seeds")  # of a probe: more seeds extend it
-Parts = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""variants, probes or ranks -> name -> settings."""
+_AGAIN = "delete it and run the same command again"
+Record = Mapping[str, Mapping[str, str]]
+"""Part of a study -> what its results are made from, by name."""
 Say = Callable[[str], None]
 
 
@@ -100,34 +95,87 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
             come of other data.
     """
     root = settings.output_dir.resolve()
-    planned = plan_study(settings, num_ranks=recorded_ranks(root) if settings.report_only else None)
-    study, plans = planned.study, planned.plans
-    check_data(study, plans)
-    check_probes(study, plans)
-    sources = {probe.name: (probe.source, root / FINE_TUNING / probe.name / "data") for probe in study.tuning}
+    known = read_record(root)
+    planned = _planned(settings, known)
+    check_data(planned)
+    check_probes(planned)
+    record = made_from(planned)
     if settings.report_only:  # nothing else is written, so it may be asked for while the study runs
-        check_record(root, settings_of(study, plans), only_read=True)
-        there = {name: source for name, source in sources.items() if (source[1] / PREPARED).is_file()}
-        prepared = {name: prepared_folder(*source) for name, source in there.items()}
-        work = Work(settings, planned, prepared, say=say)
-        work.do()
-        return work.report()
-    check_options(grid_from(planned.pretraining(), study.path))
-    usable_device(settings.device)  # it is needed after the pretrainings only
+        if not known:
+            raise FileNotFoundError(f"{root / NAME} does not exist: no study was begun there. Give its --output-dir.")
+        check_record(root, known, record)
+        return report_on(planned, root)
+    check_options(grid_from(planned.pretraining(), planned.study.path))
+    device = usable_device(settings.device)  # it is needed after the pretrainings only
     if settings.slurm is not None:
-        check_slurm(study.resources(settings.slurm))
+        check_slurm(planned.study.resources(settings.slurm))
     with only_one(root):
-        for line in check_record(root, settings_of(study, plans), redo=settings.redo_changed):
+        check_record(root, known, record)
+        write_json(root / NAME, {"parts": {**known, **record}})
+        prepared = {probe.name: prepared_folder(probe.source, data_folder(root, probe)) for probe in _tuning(planned)}
+        for probe in _tuning(planned):
+            check_tuning(probe, prepared[probe.name], planned.study.path)
+        for line in notes_on(planned):
             say(line)
-        prepared = {name: prepared_folder(*source) for name, source in sources.items()}
-        for line in warnings_of(plans):
-            say(line)
-        work = Work(settings, planned, prepared, say=say)  # refuses what does not fit the paper's grid
+        work = Work(settings, planned, say)
         try:
-            work.do()
+            work.pretrain()
+            for each in planned.study.probes:
+                if isinstance(each, TuningProbe):
+                    work.tune(each, prepared[each.name])
+                else:
+                    work.measure(each, device=device)
         finally:
-            outcome = work.report()
+            outcome = report_on(planned, root)
     return outcome
+
+
+def dry_run(settings: StudySettings) -> str:
+    """The plan of a study as text, its data checked and counted. Nothing is kept.
+
+    Where pretraining data or official files are not here, they are left out, so that a study can be planned anywhere.
+
+    Raises:
+        FileNotFoundError: as `run_study`, for what is needed to plan.
+    """
+    planned = _planned(settings, {})
+    if not missing_data(planned):
+        check_data(planned)
+        check_probes(planned)
+    num_runs = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for probe in _tuning(planned):
+            if probe.raw.exists() and probe.tokenizer.exists():
+                kept = data_folder(settings.output_dir, probe)
+                folder = kept if (kept / PREPARED).is_file() else Path(scratch) / probe.name
+                cells = check_tuning(probe, prepared_folder(probe.source, folder), planned.study.path)
+                num_models = len(planned.plans) * len(planned.study.seeds)
+                num_runs[probe.name] = num_models * cells * len(probe.seeds)
+    return describe_plan(planned, num_runs)
+
+
+def _planned(settings: StudySettings, known: Record) -> PlannedStudy:
+    """The plan, for the processes that a pretraining has here; a report alone is for those that it had."""
+    import torch
+
+    study = read_study(settings.study)
+    recorded = [int(part[_PROCESSES]) for part in known.values() if _PROCESSES in part]
+    if settings.report_only and recorded:
+        num_ranks = max(recorded)
+    elif settings.slurm is not None:
+        num_ranks = study.resources(settings.slurm).gpus_per_node
+    else:
+        num_ranks = settings.gpus_per_run or torch.cuda.device_count()
+    return plan_study(study, num_ranks=max(1, num_ranks))
+
+
+def _tuning(planned: PlannedStudy) -> list[TuningProbe]:
+    return [probe for probe in planned.study.probes if isinstance(probe, TuningProbe)]
+
+
+def data_folder(root: Path, probe: TuningProbe) -> Path:
+    """The prepared folder of a probe, which all models share."""
+    return root / FINE_TUNING / probe.name / "data"
 
 
 @contextmanager
@@ -143,123 +191,70 @@ def only_one(root: Path) -> Iterator[None]:
         os.close(lock)
 
 
+@dataclass(frozen=True)
 class Work:
-    """The steps of one call, which resume where an earlier call was stopped, and their results."""
+    """The steps of a study, which resume where an earlier call was stopped; each leaves its results in files."""
 
-    def __init__(
-        self, settings: StudySettings, planned: PlannedStudy, prepared: Mapping[str, Prepared], *, say: Say
-    ) -> None:
-        """Count the work of a study, with the data of each probe that has any; `say` receives messages for the user."""
-        self.settings, self.planned, self.prepared, self.say = settings, planned, prepared, say
-        self.study = planned.study
-        self.root = settings.output_dir.resolve()
-        self.costs = costs_of(planned.study, planned.plans, prepared)
-        self.runs = run_folders(grid_from(planned.pretraining(), self.study.path), self.root / PRETRAINING)
-        self.values: dict[str, dict[str, dict[str, Any]]] = {}
-        """Probe -> variant -> seed -> result."""
-        self.failures: dict[str, str] = {}
-        self.finished = 0.0
-        """FLOPs of the sweeps that are over."""
+    settings: StudySettings
+    planned: PlannedStudy
+    say: Say
 
     @property
-    def models(self) -> list[Model]:
-        """The models whose pretraining is done; the checkpoint may have been deleted since."""
-        last = Path("checkpoints") / "checkpoint_last.pt"
-        return [
-            Model(variant=run.run.settings[VARIANT], seed=run.run.seed, checkpoint=run.checkpoint() or run.path / last)
-            for run in self.runs
-            if run.state() == DONE
-        ]
-
-    def do(self) -> None:
-        """Do all steps; with `report_only`, read their results."""
-        self.pretrain()
-        for probe in self.study.probes:
-            if isinstance(probe, PerplexityProbe):
-                self.measure(probe)
-            elif probe.name in self.prepared:
-                self.tune(probe)
+    def root(self) -> Path:
+        """The folder of the study."""
+        return self.settings.output_dir.resolve()
 
     def pretrain(self) -> None:
         """Do the pretrainings that are left."""
-        flops = {plan.variant.name: plan.flops for plan in self.planned.plans}
-        work = {run.run.name: flops[run.run.settings[VARIANT]] for run in self.runs}
         folder = self.root / PRETRAINING
-        self._sweep(self.planned.pretraining(), folder.with_suffix(".json"), folder, work, name=PRETRAINING)
+        self._sweep(self.planned.pretraining(), folder.with_suffix(".json"), folder, name=PRETRAINING)
 
-    def measure(self, probe: PerplexityProbe) -> None:
+    def measure(self, probe: PerplexityProbe, *, device: str) -> None:
         """Perplexity of every model that has none yet."""
-        text = None
-        for model in self.models:
-            path = self.root / PERPLEXITY / probe.name / model.variant / f"seed-{model.seed}.json"
-            score = read_json(path, keys=("value",), remedy="delete it and run the same command again")
-            if score is None and self._is_there(model) and not self.settings.report_only:
-                text = text or held_out(probe, self.planned.plans)
-                score = perplexity_of(model.checkpoint, text, device=usable_device(self.settings.device))
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_json(path, score)
-                shown = "not a finite number" if score["value"] is None else f"{score['value']:.4g}"
-                self.say(f"{probe.name}: {model.variant}, seed {model.seed}: perplexity {shown}")
-            self._note(probe.name, model, score)
+        left = [
+            model
+            for model in pretrained(self.planned, self.root)
+            if value_of(model, self.root, probe) is None and model.checkpoint.is_file()
+        ]
+        text = held_out(probe, self.planned) if left else None
+        for model in left:
+            assert text is not None
+            score = perplexity_of(model.checkpoint, text, device=device)
+            shown = "not a finite number" if score["value"] is None else f"{score['value']:.4g}"
+            self.say(f"{probe.name}: {model.variant}, seed {model.seed}: perplexity {shown}")
+            keep_value(model, self.root, probe, score)
 
-    def tune(self, probe: TuningProbe) -> None:
-        """Fine-tune every model that is there, and evaluate it; read the results of the others."""
-        folder, prepared = self.root / FINE_TUNING / probe.name, self.prepared[probe.name]
-        metric = recipe_of(probe, prepared).compared_by
-        num_gpus = min(1, self.planned.num_ranks) if self.planned.has_gpus else 0
-        for is_there in (True, False):
-            group = [model for model in self.models if model.checkpoint.is_file() == is_there]
-            if not group:
-                continue
-            content, path = tuning_grid(probe, prepared, group, num_ranks=num_gpus), folder / "grid.json"
-            grid = grid_from(content, path)
-            if is_there:
-                if not self.settings.report_only:
-                    check_options(grid, is_written=False)
-                work = dict.fromkeys((run.name for run in grid.runs), self.costs.of_tuning_run[probe.name])
-                self._sweep(content, path, folder / "runs", work, name=probe.name, num_gpus=num_gpus)
-            only_read = self.settings.report_only or not is_there
-            for model in group:
-                score = results_of(
-                    probe, model, grid, folder, metric=metric, device=self.settings.device, only_read=only_read
-                )
-                if score is not None or self._is_there(model):
-                    self._note(probe.name, model, score)
+    def tune(self, probe: TuningProbe, prepared: Prepared) -> None:
+        """Fine-tune every model that is there, in one sweep, and evaluate it."""
+        models = [model for model in pretrained(self.planned, self.root) if model.checkpoint.is_file()]
+        if not models:
+            return
+        num_gpus = int(self.planned.has_gpus)
+        content = tuning_grid(probe, prepared, models, num_ranks=num_gpus)
+        folder = self.root / FINE_TUNING / probe.name
+        grid = grid_from(content, folder / "grid.json")
+        check_options(grid, is_written=False)
+        self._sweep(content, grid.path, folder / "runs", name=probe.name, num_gpus=num_gpus)
+        for model in models:
+            value = tuned_value(probe, prepared, model, grid, self.root, device=self.settings.device)
+            if value is not None:
+                keep_value(model, self.root, probe, value)
 
     def _sweep(
-        self,
-        content: Mapping[str, Any],
-        path: Path,
-        folder: Path,
-        work: Mapping[str, float],
-        *,
-        name: str,
-        num_gpus: int | None = None,
+        self, content: Mapping[str, Any], path: Path, folder: Path, *, name: str, num_gpus: int | None = None
     ) -> None:
-        """Do the runs of a grid that are left, and note those that fail.
+        """Do the runs of a grid that are left.
 
-        The caller has checked the options of `content`. `work` has the FLOPs of each run by its name; `num_gpus` is for
-        a run on SLURM, None: as the study says.
+        The caller has checked the options of `content`. `num_gpus` is for a run on SLURM, None: as the study says.
         """
-        settings, grid = self.settings, grid_from(content, path)
-        runs = run_folders(grid, folder)
-        if settings.report_only:
-            failed = {str(run.path): run.failure() for run in runs if run.state() == FAILED}
-            self.failures |= {name: failure["reason"] for name, failure in failed.items() if failure}
-            return
-        is_local = settings.slurm is None
+        settings, grid, is_local = self.settings, grid_from(content, path), self.settings.slurm is None
         if settings.slurm is not None:
-            resources = self.study.resources(settings.slurm)
+            resources = self.planned.study.resources(settings.slurm)
             if num_gpus is not None:  # of the type that the study asks for
                 resources = replace(resources, gpus_per_node=num_gpus)
             grid, content = replace(grid, slurm=resources), {**content, "slurm": given_settings(resources)}
         write_json(path, content)
-
-        def share() -> float:
-            done = sum(work[run.run.name] * share_done(run) for run in runs)
-            return min(1.0, (self.finished + done) / self.costs.total)
-
-        outcome = sweep(
+        sweep(
             SweepSettings(
                 grid=path,
                 output_dir=folder,
@@ -274,108 +269,107 @@ class Work:
             ),
             grid=grid,
             say=self.say,
-            share=share,
         )
-        self.finished += sum(work.values())
-        self.failures |= {str(folder / name): failure["reason"] for name, failure in outcome.failures.items()}
-
-    def _is_there(self, model: Model) -> bool:
-        """Whether a model that has to be measured still has its checkpoint; if not, that counts as a failure."""
-        folder = model.checkpoint.parent.parent
-        if not model.checkpoint.is_file():
-            self.failures[str(folder)] = (
-                f"{model.checkpoint} is gone, and not measured by every probe. To pretrain the model again, "
-                f"delete {folder / 'result.json'} and run the same command again."
-            )
-        return model.checkpoint.is_file()
-
-    def _note(self, probe: str, model: Model, score: dict[str, Any] | None) -> None:
-        if score is not None and score["value"] is None:
-            self.failures[f"{probe}: {model.variant}, seed {model.seed}"] = (
-                "the value is not a finite number: the model has diverged"
-            )
-        elif score is not None:
-            self.values.setdefault(probe, {}).setdefault(model.variant, {})[model.seed] = score
-
-    def report(self) -> StudyOutcome:
-        """Write the report of what there is."""
-        study, plans = self.study, self.planned.plans
-        finished = self.root.glob(f"{FINE_TUNING}/*/runs/*/seed-*/result.json")
-        seconds = [float(json.loads(path.read_text(encoding="utf-8")).get("seconds", 0)) for path in finished]
-        curves = {run.run.name: curve(run.log_lines(), kind="train_inner", value="loss") for run in self.runs}
-        results = {
-            "title": study.title,
-            "machine": machine(),
-            "data": all_contents(study, plans),
-            "seeds": list(study.seeds),
-            "budget": asdict(study.budget),
-            "variants": {plan.variant.name: self._facts_of(plan) for plan in plans},
-            "values": self.values,
-            "baselines": {
-                probe.name: found.losses()
-                for probe in study.probes
-                if isinstance(probe, PerplexityProbe) and (found := baselines_for(probe, plans, study.reference))
-            },
-            "curves": {name: each._asdict() for name, each in curves.items()},
-            "cost": {
-                "flops": self.costs.total,
-                "flops_pretraining": self.costs.pretraining,
-                "flops_fine_tuning": self.costs.tuning,
-                "fine_tuning_hours": sum(seconds) / 3600,
-            },
-            "failures": self.failures,
-        }
-        full, text = write_report(study, results, self.root)
-        return StudyOutcome(results=full, report=text, failures=self.failures)
-
-    def _facts_of(self, plan: VariantPlan) -> dict[str, Any]:
-        """Options, planned and measured costs of a variant's pretrainings."""
-        runs = [run for run in self.runs if run.run.settings[VARIANT] == plan.variant.name]
-        done = [(run, result) for run in runs if (result := run.result()) is not None]
-        measured = [one for run, result in done if (one := measured_costs(run.log_lines(), result["num_updates"]))]
-        return {
-            "options": {name: str(value) for name, value in plan.options.items()},
-            "paper": plan.variant.paper,
-            "num_updates": plan.num_updates,
-            "tokens_per_update": plan.size.tokens,
-            "tokens": plan.tokens,
-            "epochs": plan.epochs,
-            "flops": plan.flops,
-            "lr": plan.parsed.lr[0],
-            "pretrainings_done": len(done),
-            "measured_tokens": [tokens for tokens, _ in measured],
-            "hours": [hours for _, hours in measured],
-        }
 
 
-def settings_of(study: Study, plans: Sequence[VariantPlan]) -> dict[str, dict[str, dict[str, Any]]]:
-    """The settings of every part that results depend on, as study.json holds them."""
-    probes = {}
-    for probe in study.probes:
-        names = [item.name for item in fields(probe) if item.name not in _NOT_RECORDED]
-        values = {name: str(getattr(probe, name)) for name in names}
-        if isinstance(probe, PerplexityProbe):  # by the variants where they are not given
-            folder = data_of(probe, plans)
-            values |= {"data": str(folder), "tokens_per_sample": str(block_length(probe, plans))}
-            values |= contents_of(folder, probe.split)
-        probes[probe.name] = {"kind": probe.kind, **values}
-    return {
-        "variants": {
-            plan.variant.name: {
-                **{name: str(value) for name, value in sorted(plan.options.items())},
-                **all_contents(replace(study, probes=()), [plan]),
-            }
-            for plan in plans
+def pretraining_runs(planned: PlannedStudy, root: Path) -> list[RunFolder]:
+    """The folders of all pretrainings."""
+    return run_folders(grid_from(planned.pretraining(), planned.study.path), root / PRETRAINING)
+
+
+def pretrained(planned: PlannedStudy, root: Path) -> list[Model]:
+    """The models whose pretraining is done."""
+    last = Path("checkpoints") / "checkpoint_last.pt"
+    return [
+        Model(variant=run.run.settings[VARIANT], seed=run.run.seed, checkpoint=run.checkpoint() or run.path / last)
+        for run in pretraining_runs(planned, root)
+        if run.state() == DONE
+    ]
+
+
+def keep_value(model: Model, root: Path, probe: Probe, value: Mapping[str, Any]) -> None:
+    """Write what a probe has measured."""
+    folder = model.results(root, probe)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "value.json", value)
+
+
+def value_of(model: Model, root: Path, probe: Probe) -> dict[str, Any] | None:
+    """What a probe has measured; None before it has, or for other seeds of fine-tuning."""
+    value = read_json(model.results(root, probe) / "value.json", keys=("value",), remedy=_AGAIN)
+    is_of_seeds = value is None or isinstance(probe, PerplexityProbe) or set(value["seeds"]) == set(probe.seeds)
+    return value if is_of_seeds else None
+
+
+def report_on(planned: PlannedStudy, root: Path) -> StudyOutcome:
+    """Write the report of what there is."""
+    study, runs = planned.study, pretraining_runs(planned, root)
+    failures: dict[str, str] = {}
+    for folder in (root / PRETRAINING, *(root / FINE_TUNING / probe.name / "runs" for probe in _tuning(planned))):
+        facts = read_json(folder / "report.json", keys=("failures",), remedy=_AGAIN) or {"failures": {}}
+        failures |= {str(folder / name): failure["reason"] for name, failure in facts["failures"].items()}
+    values: dict[str, dict[str, dict[str, Any]]] = {}
+    for model in pretrained(planned, root):
+        for probe in study.probes:
+            value = value_of(model, root, probe)
+            if value is not None and value["value"] is None:
+                reason = "the value is not a finite number: the model has diverged"
+                failures[f"{probe.name}: {model.variant}, seed {model.seed}"] = reason
+            elif value is not None:
+                values.setdefault(probe.name, {}).setdefault(model.variant, {})[model.seed] = value
+            elif not model.checkpoint.is_file():
+                folder = model.checkpoint.parent.parent
+                failures[str(folder)] = (
+                    f"{model.checkpoint} does not exist, and not every probe has measured it. To pretrain the model "
+                    f"again, delete {folder / 'result.json'} and run the same command again."
+                )
+    curves = {run.run.name: curve(run.log_lines(), kind="train_inner", value="loss") for run in runs}
+    done = [run.run.settings[VARIANT] for run in runs if run.state() == DONE]
+    names = [plan.variant.name for plan in planned.plans]
+    results = {
+        "title": study.title,
+        "data": {
+            path: held
+            for part in made_from(planned).values()
+            for path, held in part.items()
+            if path.endswith((".bin", ".idx"))
         },
-        "probes": probes,
-        "ranks": {plan.variant.name: {_PROCESSES: str(plan.num_ranks)} for plan in plans},
+        "seeds": list(study.seeds),
+        "budget": asdict(study.budget),
+        "variants": {
+            name: {**plan.facts(), "pretrainings_done": done.count(name)}
+            for name, plan in zip(names, planned.plans, strict=True)
+        },
+        "values": values,
+        "baselines": {
+            probe.name: losses
+            for probe in study.probes
+            if isinstance(probe, PerplexityProbe) and (losses := count_losses(probe, planned))
+        },
+        "curves": {name: each._asdict() for name, each in curves.items()},
+        "flops": planned.flops,
+        "failures": failures,
     }
+    full, text = write_report(study, results, root)
+    return StudyOutcome(results=full, report=text, failures=failures)
 
 
-def recorded_ranks(root: Path) -> int | None:
-    """Processes of the pretrainings of an earlier start: its report may be asked for where there are no GPUs."""
-    known = (_record(root) or {}).get("ranks", {})
-    return max((int(settings[_PROCESSES]) for settings in known.values()), default=None)
+def made_from(planned: PlannedStudy) -> dict[str, dict[str, str]]:
+    """The record of every part of a study that results depend on."""
+    record = {}
+    for plan in planned.plans:
+        part = {name: str(value) for name, value in sorted(plan.options.items())} | {_PROCESSES: str(plan.num_ranks)}
+        for folder in plan.folders:
+            part |= contents_of(folder, str(plan.parsed.train_subset))
+        record[f"variant {plan.variant.name}"] = part
+    for probe in planned.study.probes:
+        part = {each.name: str(getattr(probe, each.name)) for each in fields(probe) if each.name not in _NOT_RECORDED}
+        if isinstance(probe, PerplexityProbe):  # by the variants where they are not given
+            folder = data_of(probe, planned)
+            part |= {"data": str(folder), "tokens_per_sample": str(block_length(probe, planned))}
+            part |= contents_of(folder, probe.split)
+        record[f"probe {probe.name}"] = {"kind": probe.kind, **part}
+    return record
 
 
 def contents_of(folder: Path, split: str) -> dict[str, str]:
@@ -394,58 +388,25 @@ def contents_of(folder: Path, split: str) -> dict[str, str]:
     }
 
 
-def all_contents(study: Study, plans: Sequence[VariantPlan]) -> dict[str, str]:
-    """The content of all training data and of the splits of all perplexities; see `contents_of`."""
-    splits = [(folder, str(plan.parsed.train_subset)) for plan in plans for folder in plan.folders]
-    splits += [(data_of(probe, plans), probe.split) for probe in study.probes if isinstance(probe, PerplexityProbe)]
-    return {path: held for folder, split in splits for path, held in contents_of(folder, split).items()}
+def read_record(root: Path) -> dict[str, dict[str, str]]:
+    """The record of earlier starts; empty before the first one."""
+    remedy = "give another --output-dir, or delete this folder"
+    return (read_json(root / NAME, keys=("parts",), remedy=remedy) or {"parts": {}})["parts"]  # type: ignore[no-any-return]
 
 
-def check_record(root: Path, now: Parts, *, redo: bool = False, only_read: bool = False) -> list[str]:
-    """Compare with study.json of an earlier start, and write it again.
-
-    With `redo`, the results of what has changed are deleted instead; with `only_read`, nothing is written, and a folder
-    without a study is refused. Returns what was deleted, a line each.
+def check_record(root: Path, before: Record, now: Record) -> None:
+    """Refuse results that are made from other settings or data than the present ones; new parts pass.
 
     Raises:
-        FileNotFoundError: with `only_read`, if no study was begun in the folder.
-        ValueError: naming each difference, unless `redo`.
+        ValueError: naming each difference.
     """
-    before = _record(root)
-    if before is None and only_read:
-        raise FileNotFoundError(f"{root / NAME} does not exist: no study was begun there. Give its --output-dir.")
-    before = before or {}
-    changed = {
-        (kind, name): changes
-        for kind, parts in now.items()
-        for name, settings in parts.items()
-        if name in before.get(kind, {}) and (changes := differences(before[kind][name], settings, named=str))
-    }
-    if changed and not redo:
-        lines = [f"{_NAMED[kind]} {name}: {listed(changes)}" for (kind, name), changes in changed.items()]
+    changed = [
+        f"{name}: {listed(found)}"
+        for name, part in now.items()
+        if name in before and (found := differences(before[name], part, named=str))
+    ]
+    if changed:
         raise ValueError(
-            f"{root} holds results of other settings or data. Changed since: {'; '.join(lines)}. Change it back, give "
-            "another --output-dir, or give --redo-changed, which deletes the results of what has changed and makes "
-            "them again."
+            f"{root} holds results of other settings or data. Changed since: {'; '.join(changed)}. Change it back, "
+            "give what has changed another name, or give another --output-dir."
         )
-    folders = [folder for kind, name in changed for folder in _results(root, kind, name) if folder.exists()]
-    for folder in dict.fromkeys(folders):
-        shutil.rmtree(folder)
-    if not only_read:
-        write_json(root / NAME, {kind: {**before.get(kind, {}), **parts} for kind, parts in now.items()})
-    return [f"deleted, to be made again: {folder}" for folder in dict.fromkeys(folders)]
-
-
-def _record(root: Path) -> dict[str, Any] | None:
-    remedy = "give another --output-dir, or delete this folder"
-    return read_json(root / NAME, keys=("variants", "probes"), remedy=remedy)
-
-
-def _results(root: Path, kind: str, name: str) -> list[Path]:
-    """The folders of what a probe has measured; or of a variant's pretrainings, and what was measured with them."""
-    if kind == "probes":
-        return [root / PERPLEXITY / name, root / FINE_TUNING / name]
-    folders = [root / PRETRAINING / f"{VARIANT}-{name}", *(root / PERPLEXITY).glob(f"*/{name}")]
-    for probe in (root / FINE_TUNING).glob("*"):
-        folders += [*(probe / "runs").glob(f"{MODEL_AXIS}-{name}-seed-*"), probe / "results" / name]
-    return folders

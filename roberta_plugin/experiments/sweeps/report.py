@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin import reports
 from roberta_plugin.experiments.sweeps.grid import Grid, Metric
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
-from roberta_plugin.files import write_text
-from roberta_plugin.json_files import write_json
+from roberta_plugin.reports import markdown_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +94,7 @@ def write_report(grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemb
             if folder.state() == FAILED and (failure := folder.failure())
         },
     }
-    write_json(root / "report.json", facts)
-    write_text(root / "report.md", as_markdown(facts, grid, cells, best))
+    reports.write_report(root / "report", as_markdown(facts, grid, cells, best), facts)
     return facts
 
 
@@ -132,16 +131,6 @@ def cell_table(cells: Sequence[Cell], best: Cell | None) -> str:
         name = f"**{cell.name}**" if cell is best else cell.name
         rows.append([name, *numbers, f"{len(cell.values)} of {cell.num_runs}", str(cell.num_failed)])
     return markdown_table(["cell", "median", "min", "max", "done", "failed"], rows)
-
-
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, whose cells may hold any character."""
-    lines = [[_escaped(value) for value in row] for row in (head, *rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], ["---"] * len(head), *lines[1:]))
-
-
-def _escaped(text: str) -> str:
-    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
 
 
 def _show(value: float | None) -> str:

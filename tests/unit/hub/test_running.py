@@ -61,15 +61,19 @@ def test_results_are_in_the_order_of_the_sequences():
         seen.append((batch.lengths, batch.has_padding))
         return batch.tokens[:, 0].tolist()
 
-    found = map_batches(sequences(lengths), run, pad_id=1, device=torch.device("cpu"), max_tokens=18)
+    found = map_batches(
+        torch.nn.Identity(), sequences(lengths), run, pad_id=1, device=torch.device("cpu"), max_tokens=18
+    )
     assert found == [5, 6, 7, 8, 9, 10]
     assert seen == [([9, 9], False), ([8, 3], True), ([2, 1], True)]
 
 
 def test_no_sequences_have_no_results_and_a_limit_below_one_is_refused():
-    assert map_batches([], lambda batch: [], pad_id=1, device=torch.device("cpu")) == []
+    assert map_batches(torch.nn.Identity(), [], lambda batch: [], pad_id=1, device=torch.device("cpu")) == []
     with pytest.raises(ValueError, match="max_tokens must be 1 or more, got 0"):
-        map_batches(sequences([2]), lambda batch: [0], pad_id=1, device=torch.device("cpu"), max_tokens=0)
+        map_batches(
+            torch.nn.Identity(), sequences([2]), lambda batch: [0], pad_id=1, device=torch.device("cpu"), max_tokens=0
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -1,11 +1,8 @@
-"""Plans of studies, shipped and made up: budgets, learning rates, data, refusals; their costs."""
-
-import json
+"""Plans of studies, shipped and made up: budgets, learning rates, data, refusals."""
 
 import pytest
 
-from roberta_plugin.experiments.studies.costs import costs_of, measured_costs
-from roberta_plugin.experiments.studies.plan import plan_variants, warnings_of
+from roberta_plugin.experiments.studies.plan import notes_on, plan_study
 from roberta_plugin.experiments.studies.settings import PAPER, read_study
 from roberta_plugin.training.resources import Resources, read_resources
 from tests.conftest import REPOSITORY
@@ -26,7 +23,7 @@ def data(tmp_path_factory):
 
 def plans_of(tmp_path, data, **content):
     study = read_study(write_study(tmp_path / "study.yaml", data=data, **content))
-    return {plan.variant.name: plan for plan in plan_variants(study, num_ranks=1)}
+    return {plan.variant.name: plan for plan in plan_study(study, num_ranks=1).plans}
 
 
 def test_shorter_sequences_get_more_updates_for_the_same_tokens(tmp_path, data):
@@ -99,7 +96,7 @@ def test_batches_of_more_than_an_epoch_are_not_equal(tmp_path, data):
 
 def test_on_the_cpu_a_run_has_one_process_whatever_the_gpus(tmp_path, data):
     study = read_study(write_study(tmp_path / "study.yaml", data=data, variants={"a": None}))
-    (on_gpus,), (without) = (plan_variants(study, num_ranks=number) for number in (8, 1))
+    (on_gpus,), (without) = (plan_study(study, num_ranks=number).plans for number in (8, 1))
     assert on_gpus.size == without[0].size and on_gpus.num_ranks == 1
 
 
@@ -156,7 +153,7 @@ def test_a_shipped_study_can_be_planned(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # without its data
     study = read_study(path)
     is_small = path.stem.endswith("_small")
-    plans = plan_variants(study, num_ranks=1 if is_small else 8)
+    plans = plan_study(study, num_ranks=1 if is_small else 8).plans
     table = path.stem.removesuffix("_small")
     rows = [variant.paper for variant in study.variants if variant.paper]
     assert set(rows) <= {f"{table}/{row}" for row in PAPER[table]}
@@ -173,20 +170,7 @@ def test_static_masks_that_never_come_back_are_noted_and_pretraining_is_counted_
     variants = {"few": {"num-static-masks": "2"}, "many": {"num-static-masks": "1000"}, "dynamic": None}
     data = write_data_bin(tmp_path / "data")
     study = read_study(write_study(tmp_path / "study.yaml", data=data, variants=variants, budget={"amount": "1e5"}))
-    plans = plan_variants(study, num_ranks=1)
-    (note,) = warnings_of(plans)
+    planned = plan_study(study, num_ranks=1)
+    (note,) = notes_on(planned)
     assert note.startswith("Note: many has 1000 static masks a block")
-    costs = costs_of(study, plans, {})
-    assert costs.pretraining == 2 * sum(plan.flops for plan in plans) and costs.num_runs == 6
-
-
-def test_costs_of_a_resumed_run_count_each_update_once():
-    records = [(10, 100, 50), (20, 100, 50), (10, 100, 50), (20, 200, 100)]  # killed, and again from the beginning
-    lines = [
-        f"| train_inner | {json.dumps({'num_updates': str(update), 'wpb': str(batch), 'wps': str(speed)})}"
-        for update, batch, speed in records
-    ]
-    tokens, hours = measured_costs(lines, 25)
-    assert tokens == 25 / 20 * (10 * 100 + 10 * 200)
-    assert hours == pytest.approx(25 / 20 * (10 * 2 + 10 * 2) / 3600)
-    assert measured_costs([], 25) is None
+    assert planned.flops == 2 * sum(plan.flops for plan in planned.plans)

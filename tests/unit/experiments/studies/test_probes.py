@@ -9,8 +9,8 @@ import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.experiments.studies import probes as study_probes
-from roberta_plugin.experiments.studies.plan import check_data, plan_variants, structure_of
-from roberta_plugin.experiments.studies.probes import Model, check_probes, results_of, tuning_grid
+from roberta_plugin.experiments.studies.plan import check_data, plan_study, structure_of
+from roberta_plugin.experiments.studies.probes import Model, check_probes, tuned_value, tuning_grid
 from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
 from roberta_plugin.experiments.sweeps.grid import grid_from
 from roberta_plugin.experiments.sweeps.run import run_folders
@@ -26,9 +26,9 @@ def data(tmp_path_factory):
 
 def check(tmp_path, data, **content):
     study = read_study(write_study(tmp_path / "study.yaml", data=data, **{"variants": {"a": None}, **content}))
-    plans = plan_variants(study, num_ranks=1)
-    check_data(study, plans)
-    check_probes(study, plans)
+    planned = plan_study(study, num_ranks=1)
+    check_data(planned)
+    check_probes(planned)
 
 
 def rewrite(data, folder, *, keep_blank, lines_per_document=100):
@@ -136,7 +136,7 @@ def test_blocks_must_fit_the_positions(tmp_path, data):
 
 
 def test_missing_data_is_refused(tmp_path, data):
-    with pytest.raises(FileNotFoundError, match="nowhere is not there"):
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist: make it with `roberta binarize"):
         check(tmp_path, data, base={"data": "nowhere"})
 
 
@@ -154,12 +154,14 @@ def probe(tmp_path):
 
 
 def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_model_s_value(tmp_path, probe, monkeypatch):
-    prepared = write_prepared(tmp_path / "probe" / "data")
-    model = Model(variant="a", seed="1", checkpoint=tmp_path / "gone.pt")
-    models = [model, Model(variant="another", seed="1", checkpoint=tmp_path / "gone.pt")]
-    grid = grid_from(tuning_grid(probe, prepared, models, num_ranks=0), tmp_path / "grid.json")
-    folders = run_folders(grid, tmp_path / "probe" / "runs")[:6]
-    assert {folder.run.settings["model"] for folder in folders} == {"a-seed-1"}
+    folder = tmp_path / "fine-tuning" / "probe"
+    prepared = write_prepared(folder / "data")
+    models = [Model(variant=name, seed="1", checkpoint=tmp_path / "model.pt") for name in ("a", "another")]
+    monkeypatch.setattr(study_probes, "starting_model", lambda _: SimpleNamespace(options={}))
+    monkeypatch.setattr(study_probes, "check_model", lambda *_: None)
+    grid = grid_from(tuning_grid(probe, prepared, models, num_ranks=0), folder / "grid.json")
+    folders = run_folders(grid, folder / "runs")[:6]
+    assert {run.run.settings["model"] for run in folders} == {"a-seed-1"}
     stored = []
 
     def evaluate(settings):
@@ -170,13 +172,13 @@ def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_mode
     monkeypatch.setattr(study_probes, "store_outputs", lambda settings: stored.extend(settings.checkpoints))
 
     def result():
-        return results_of(probe, model, grid, tmp_path / "probe", metric="accuracy", device=None, only_read=False)
+        return tuned_value(probe, prepared, models[0], grid, tmp_path, device=None)
 
-    for number, folder in enumerate(folders[:-1]):
+    for number, run in enumerate(folders[:-1]):
         assert result() is None, "runs are left to do"
-        (folder.path / "checkpoints").mkdir(parents=True)
-        (folder.path / "checkpoints" / "checkpoint_best.pt").write_bytes(b"weights")
-        (folder.path / "result.json").write_text(json.dumps({"value": 50 + number}))
+        (run.path / "checkpoints").mkdir(parents=True)
+        (run.path / "checkpoints" / "checkpoint_best.pt").write_bytes(b"weights")
+        (run.path / "result.json").write_text(json.dumps({"value": 50 + number}))
     diverged = folders[-1]
     (diverged.path / "checkpoints").mkdir(parents=True)
     (diverged.path / "checkpoints" / "checkpoint_last.pt").write_bytes(b"to resume from")
@@ -189,5 +191,5 @@ def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_mode
     )
     assert found["seeds"] == {"1": 60.0, "2": 61.0} and found["value"] == 60.5
     assert len(stored) == 3
-    assert [folder.checkpoint() is None for folder in folders[:-1]] == [True] * 5
+    assert [run.checkpoint() is None for run in folders[:-1]] == [True] * 5
     assert (diverged.path / "checkpoints" / "checkpoint_last.pt").exists(), "a run that is not done resumes from it"

@@ -1,23 +1,24 @@
-"""A study's steps: what they ask of `sweep`, here and on a cluster; settings and data remembered, changes refused."""
+"""A study's steps: what they ask of `sweep`, here and on a cluster; values in files; changed settings and data refused."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
 from roberta_plugin.data.manifest import file_record, write_manifest
 from roberta_plugin.experiments.settings import StudySettings
 from roberta_plugin.experiments.studies import study as study_study
-from roberta_plugin.experiments.studies.plan import plan_variants
+from roberta_plugin.experiments.studies.plan import plan_study
 from roberta_plugin.experiments.studies.settings import read_study
 from roberta_plugin.experiments.studies.study import (
-    PlannedStudy,
+    NAME,
     Work,
-    check_record,
     contents_of,
-    recorded_ranks,
-    settings_of,
+    made_from,
+    pretraining_runs,
+    report_on,
+    run_study,
 )
+from roberta_plugin.json_files import write_json
 from roberta_plugin.training.resources import given_settings
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
@@ -25,7 +26,7 @@ from tests.tiny_study import write_study
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
-    """A call that pretrains and fine-tunes with these settings; what `sweep` was given, and the grid files."""
+    """The work of a study with these settings, pretrained and fine-tuned; what `sweep` was given, and the grid files."""
 
     def ask(**settings):
         data = write_data_bin(tmp_path / "data")
@@ -34,21 +35,21 @@ def asked(tmp_path, monkeypatch):
         monkeypatch.setenv("MY_TOKEN", "")
         base = {"cpu": "false"}
         path = write_study(tmp_path / "study.yaml", data=data, variants={"a": None}, base=base, slurm=slurm)
-        study = read_study(path)
-        planned = PlannedStudy(study=study, plans=plan_variants(study, num_ranks=8), num_ranks=8)
+        planned = plan_study(read_study(path), num_ranks=8)
         calls = []
 
         def sweep(given, *, grid, **_):
             written = json.loads(given.grid.read_text())
             assert written.get("slurm") == (grid.slurm and given_settings(grid.slurm))
             calls.append((given, written))
-            return SimpleNamespace(failures={"b": {"reason": "out of memory"}})
+            given.output_dir.mkdir()
+            write_json(given.output_dir / "report.json", {"failures": {"b": {"reason": "out of memory"}}})
 
         monkeypatch.setattr(study_study, "sweep", sweep)
         given = StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings)
-        work = Work(given, planned, {}, say=print)
+        work = Work(given, planned, print)
         work.pretrain()
-        work._sweep(planned.pretraining(), tmp_path / "tuning.json", tmp_path / "runs", {}, name="MNLI", num_gpus=1)
+        work._sweep(planned.pretraining(), tmp_path / "tuning.json", tmp_path / "runs", name="MNLI", num_gpus=1)
         return work, calls
 
     return ask
@@ -63,52 +64,42 @@ def test_on_a_cluster_runs_are_submitted_with_the_file_s_resources_and_the_comma
     expected = {"partition": "long", "time": "8:00:00", "gpus_per_node": 8, "gpu_type": "h100", "env": ["MY_TOKEN"]}
     assert grid["slurm"] == expected
     assert tuning["slurm"] == {**expected, "gpus_per_node": 1}, "one GPU, of the same type"
-    assert list(work.failures.values()) == ["out of memory", "out of memory"]
 
 
-def test_a_report_alone_asks_for_no_sweep_and_writes_no_grid(asked, tmp_path):
-    work, calls = asked(report_only=True)
-    assert not calls and not work.failures
-    assert not (tmp_path / "pretraining.json").exists()
+def test_here_runs_are_not_submitted(asked):
+    _, ((pretraining, grid), (_, tuning)) = asked(gpus_per_run=1)
+    assert pretraining.slurm is None and not pretraining.wait
+    assert (pretraining.retries, pretraining.gpus_per_run, pretraining.keep) == (2, 1, "weights")
+    assert "slurm" not in grid and "slurm" not in tuning
 
 
-def test_a_value_that_is_not_finite_is_a_failure_and_not_a_value(asked, tmp_path, monkeypatch):
-    """A diverged model: neither tests nor plots can use its perplexity."""
+def test_values_are_measured_once_outlive_their_checkpoints_and_are_none_of_a_diverged_model(
+    asked, tmp_path, monkeypatch
+):
+    """Neither tests nor plots can use the perplexity of a diverged model; checkpoints are deleted to save room."""
     work, _ = asked()
-    probe = work.study.probes[0]
-    for run, found in zip(work.runs, (None, 20.0), strict=True):
+    (probe,) = work.planned.study.probes
+    runs = pretraining_runs(work.planned, tmp_path)
+    found = iter([None, 20.0])
+    monkeypatch.setattr(study_study, "held_out", lambda *_: "text")
+    monkeypatch.setattr(study_study, "perplexity_of", lambda *_, **__: {"value": next(found), "num_predicted": 9})
+    for run in runs:
         save(run)
-        monkeypatch.setattr(study_study, "held_out", lambda *_: "text")
-        score = {"value": found, "accuracy": 1.0, "num_predicted": 9}
-        monkeypatch.setattr(study_study, "perplexity_of", lambda *_, score=score, **__: score)
-        work.measure(probe)
-    work.failures.clear()
-    work.values.clear()
-    monkeypatch.setattr(study_study, "perplexity_of", None)  # not asked again
-    work.measure(probe)
-    assert {seed: found["value"] for seed, found in work.values["held-out"]["a"].items()} == {"2": 20.0}
-    (reason,) = work.failures.items()
-    assert reason == ("held-out: a, seed 1", "the value is not a finite number: the model has diverged")
-    text = work.report().report
-    assert "| a | 20.0 (20.0 to 20.0), n = 1 |" in text and "the model has diverged" in text
-    json.loads((tmp_path / "results.json").read_text(), parse_constant=pytest.fail)
-
-
-def test_values_outlive_the_checkpoints_that_they_were_measured_with(asked, monkeypatch):
-    """Checkpoints of finished studies are deleted to save room."""
-    work, _ = asked(report_only=True)
-    first, second = work.runs
-    save(first)
-    save(second)
-    path = work.root / "perplexity" / "held-out" / "a" / "seed-1.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"value": 20.0}))
-    for run in work.runs:
+    work.measure(probe, device="cpu")
+    work.measure(probe, device="cpu")  # both are there
+    for run in runs:
         run.checkpoint().unlink()
-    work.measure(work.study.probes[0])
-    assert work.values == {"held-out": {"a": {"1": {"value": 20.0}}}}
-    ((folder, reason),) = work.failures.items()
-    assert folder == str(second.path) and "delete" in reason and "result.json" in reason
+    outcome = report_on(work.planned, tmp_path)
+    assert outcome.results["values"] == {"held-out": {"a": {"2": {"value": 20.0, "num_predicted": 9}}}}
+    assert outcome.failures == {
+        str(tmp_path / "pretraining" / "b"): "out of memory",
+        "held-out: a, seed 1": "the value is not a finite number: the model has diverged",
+    }
+    assert "| a | 20.0 (20.0 to 20.0), n = 1 |" in outcome.report
+    json.loads((tmp_path / "results.json").read_text(), parse_constant=pytest.fail)
+    (tmp_path / "perplexity" / "held-out" / "results" / "a" / "seed-2" / "value.json").unlink()
+    reason = report_on(work.planned, tmp_path).failures[str(runs[1].path)]
+    assert "not every probe has measured it" in reason and "result.json" in reason
 
 
 def save(run):
@@ -120,90 +111,6 @@ def save(run):
         '| train_inner | {"num_updates": "10", "loss": "9.1", "wpb": "100", "wps": "50"}\n'
         '| train_inner | {"num_updates": "20", "loss": "nan", "wpb": "100", "wps": "50"}\n'
     )
-
-
-def test_here_runs_are_not_submitted(asked):
-    _, ((pretraining, grid), (_, tuning)) = asked(gpus_per_run=1)
-    assert pretraining.slurm is None and not pretraining.wait
-    assert (pretraining.retries, pretraining.gpus_per_run, pretraining.keep) == (2, 1, "weights")
-    assert "slurm" not in grid and "slurm" not in tuning
-
-
-SETTINGS = {
-    "variants": {"static": {"lr": "1", "num-static-masks": "10"}, "dynamic": {"lr": "1"}},
-    "probes": {"held-out": {"kind": "perplexity", "passes": "1"}},
-}
-
-
-def with_results(root):
-    """Files of finished parts, as a study leaves them."""
-    paths = [
-        root / "pretraining" / "variant-static" / "seed-1" / "result.json",
-        root / "pretraining" / "variant-dynamic" / "seed-1" / "result.json",
-        root / "perplexity" / "held-out" / "static" / "seed-1.json",
-        root / "perplexity" / "held-out" / "dynamic" / "seed-1.json",
-        root / "fine-tuning" / "task" / "runs" / "model-static-seed-1_lr-1" / "seed-1" / "result.json",
-        root / "fine-tuning" / "task" / "results" / "static" / "seed-1" / "evaluation_valid.json",
-    ]
-    for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("{}")
-    return paths
-
-
-def changed(kind, name, **settings):
-    copy = json.loads(json.dumps(SETTINGS))
-    copy[kind].setdefault(name, {}).update(settings)
-    return copy
-
-
-def test_the_same_settings_and_new_parts_pass(tmp_path):
-    paths = with_results(tmp_path)
-    assert check_record(tmp_path, SETTINGS, redo=False) == []
-    assert check_record(tmp_path, SETTINGS, redo=False) == []
-    assert check_record(tmp_path, changed("variants", "third", lr="2"), redo=False) == []
-    assert all(path.exists() for path in paths)
-
-
-def test_a_change_is_named_and_refused(tmp_path):
-    check_record(tmp_path, SETTINGS, redo=False)
-    paths = with_results(tmp_path)
-    with pytest.raises(ValueError, match=r"variant static: lr was 1 and is 2 now.*--redo-changed"):
-        check_record(tmp_path, changed("variants", "static", lr="2"), redo=False)
-    with pytest.raises(ValueError, match="probe held-out: passes was 1 and is 3 now"):
-        check_record(tmp_path, changed("probes", "held-out", passes="3"), redo=False)
-    assert all(path.exists() for path in paths)
-    assert check_record(tmp_path, SETTINGS, redo=False) == [], "the refused settings were recorded"
-
-
-def test_what_has_changed_is_deleted_with_what_depends_on_it_if_told(tmp_path):
-    check_record(tmp_path, SETTINGS, redo=False)
-    paths = with_results(tmp_path)
-    assert len(check_record(tmp_path, changed("variants", "static", lr="2"), redo=True)) == 4
-    assert [path.exists() for path in paths] == [False, True, False, True, False, False]
-
-
-def test_another_number_of_gpus_is_named_and_a_report_is_made_for_the_recorded_one(tmp_path):
-    """With max-update in the file, no option of fairseq-train would show that an update has other tokens."""
-    ranks = {"ranks": {"static": {"processes": "8"}}}
-    assert recorded_ranks(tmp_path) is None
-    check_record(tmp_path, SETTINGS, redo=False)  # as an earlier version did, which did not record it
-    assert recorded_ranks(tmp_path) is None
-    check_record(tmp_path, {**SETTINGS, **ranks}, redo=False)
-    assert recorded_ranks(tmp_path) == 8
-    paths = with_results(tmp_path)
-    fewer = {**SETTINGS, "ranks": {"static": {"processes": "2"}}}
-    with pytest.raises(ValueError, match="Changed since: pretraining of static: processes was 8 and is 2 now"):
-        check_record(tmp_path, fewer, redo=False)
-    check_record(tmp_path, fewer, redo=True)
-    assert [path.exists() for path in paths] == [False, True, False, True, False, False]
-
-
-def test_a_changed_probe_leaves_pretraining_alone(tmp_path):
-    check_record(tmp_path, SETTINGS, redo=False)
-    paths = with_results(tmp_path)
-    check_record(tmp_path, changed("probes", "held-out", passes="3"), redo=True)
-    assert [path.exists() for path in paths] == [True, True, False, False, True, True]
 
 
 def binarized(folder, *, seed=0, has_manifest=True):
@@ -220,39 +127,68 @@ def binarized(folder, *, seed=0, has_manifest=True):
     return folder
 
 
-def test_data_that_was_binarized_again_from_another_text_is_named_and_refused(tmp_path):
-    data = binarized(tmp_path / "data")
-    study = read_study(write_study(tmp_path / "study.yaml", data=data, variants={"a": None, "b": {"lr": "2e-3"}}))
+@pytest.fixture
+def again(tmp_path):
+    """Asks for the report of a study that was begun, perhaps with other content of its file or other settings."""
+    data, root = binarized(tmp_path / "data"), tmp_path / "out"
+    root.mkdir()
 
-    def settings():
-        return settings_of(study, plan_variants(study, num_ranks=1))
+    def ask(*, probe=None, is_begun=True, num_ranks=1, report_only=True, **content):
+        content = {"variants": {"static": {"num-static-masks": "10"}, "dynamic": None}, **content}
+        probes = {"held-out": {"kind": "perplexity", **(probe or {})}}
+        path = write_study(tmp_path / "study.yaml", data=data, probes=probes, **content)
+        if not is_begun:
+            planned = plan_study(read_study(path), num_ranks=num_ranks)
+            write_json(root / NAME, {"parts": made_from(planned)})
+        given = StudySettings(study=path, output_dir=root, report_only=report_only, gpus_per_run=num_ranks)
+        return run_study(given).report
 
-    check_record(tmp_path, settings(), redo=False)
-    binarized(data)  # the same text
-    assert check_record(tmp_path, settings(), redo=False) == []
-    binarized(data, seed=1)
+    ask(is_begun=False)
+    return ask
+
+
+def test_new_parts_extend_a_study(again, tmp_path):
+    before = (tmp_path / "out" / NAME).read_bytes()
+    again(variants={"static": {"num-static-masks": "10"}, "third": {"lr": "3e-3"}}, seeds=["1", "2", "3"])
+    binarized(tmp_path / "data")  # from the same text
+    assert "held-out" in again()
+    assert (tmp_path / "out" / NAME).read_bytes() == before, "a report alone writes nothing but itself"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"variants": {"static": {"lr": "2"}}}, "variant static: lr was 1e-3 and is 2 now; num-static-masks was 10"),
+        ({"probe": {"passes": "3"}}, "probe held-out: passes was 1 and is 3 now"),
+        ({"base": {"update-freq": "2"}}, "variant dynamic: update-freq was not given and is 2 now"),
+    ],
+)
+def test_a_change_is_named_and_refused(again, change, message):
+    with pytest.raises(ValueError, match=rf"{message}.*Change it back, give what has changed another name, or give an"):
+        again(**change)
+
+
+def test_another_number_of_processes_is_named_and_a_report_is_made_for_the_recorded_one(again, monkeypatch):
+    """With max-update in the file, no option of fairseq-train would show that an update has other tokens."""
+    monkeypatch.setattr(study_study, "check_options", lambda grid: None)  # which needs the GPUs
+    content = {"variants": {"a": None}, "base": {"cpu": "false"}}
+    again(is_begun=False, num_ranks=8, **content)
+    again(**content)
+    with pytest.raises(ValueError, match="variant a: processes was 8 and is 2 now"):
+        again(num_ranks=2, report_only=False, **content)
+
+
+def test_data_that_was_binarized_again_from_another_text_is_named_and_refused(again, tmp_path):
+    binarized(tmp_path / "data", seed=1)
     with pytest.raises(
-        ValueError, match=r"variant a: \S+/train\.bin was sha256 \w{16} and is sha256 \w{16} now.*variant b: "
+        ValueError,
+        match=r"other settings or data.*variant dynamic: \S+/train\.bin was sha256 \w{16} and is sha256 \w{16} now.*"
+        r"variant static: .*probe held-out: \S+/valid\.bin was sha256",
     ):
-        check_record(tmp_path, settings(), redo=False)
-    with pytest.raises(ValueError, match=r"other settings or data.*probe held-out: \S+/valid\.bin was sha256"):
-        check_record(tmp_path, settings(), only_read=True)
-    assert check_record(tmp_path, settings(), redo=True) == [], "nothing was trained"
-    check_record(tmp_path, settings(), only_read=True)
+        again()
 
 
 def test_data_without_a_manifest_is_known_by_its_size(tmp_path):
     data = binarized(tmp_path / "data", has_manifest=False)
     size = (data / "train.bin").stat().st_size
     assert contents_of(data, "train")[str(data / "train.bin")] == f"{size:,} bytes"
-
-
-def test_a_report_needs_a_study_that_was_begun_and_writes_nothing(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no study was begun there"):
-        check_record(tmp_path, SETTINGS, only_read=True)
-    check_record(tmp_path, SETTINGS, redo=False)
-    before = (tmp_path / "study.json").read_bytes()
-    check_record(tmp_path, changed("variants", "third", lr="2"), only_read=True)
-    with pytest.raises(ValueError, match="variant static: lr was 1 and is 2 now"):
-        check_record(tmp_path, changed("variants", "static", lr="2"), only_read=True)
-    assert (tmp_path / "study.json").read_bytes() == before
