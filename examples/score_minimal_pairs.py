@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from roberta_plugin.data.vocabulary import MASK
 from roberta_plugin.files import write_text
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.prediction.opening import usable_device
+from roberta_plugin.hub.running import usable_device
 from roberta_plugin.progress import terminal_bar
 from roberta_plugin.reports import markdown_table
 from roberta_plugin.tables import read_table, text_lines, where

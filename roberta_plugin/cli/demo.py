@@ -79,8 +79,7 @@ def run_steps(settings: DemoSettings, lock: int) -> int:
 def show_results(folder: Path, *, command: list[str], log: Path) -> None:
     """Evaluate the model, write the report, and print filled masks and scores."""
     import roberta_plugin
-    from roberta_plugin.demo.evaluation import evaluate, fill
-    from roberta_plugin.demo.report import answer_line, summary, write_report
+    from roberta_plugin.demo.evaluation import answer_line, evaluate, fill, summary, write_report
     from roberta_plugin.hub import RobertaHub
 
     roberta_plugin.register()

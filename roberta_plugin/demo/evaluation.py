@@ -1,4 +1,4 @@
-"""The trained model on held-out text: scores beside a unigram baseline, and filled masks.
+"""The trained model on held-out text: scores beside a unigram baseline, filled masks, and a report with the curve.
 
 The test split is cut into the same blocks as in training, but 15 % of the tokens are masked as in the paper, in several
 passes with different masks. The baseline only knows how often each token occurs in the training split. Sentences and
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -23,8 +24,12 @@ from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.demo.training import BREAK_MODE, TOKENS_PER_SAMPLE
+from roberta_plugin.files import write_text
 from roberta_plugin.hub import MASK, Filling, RobertaHub
 from roberta_plugin.hub.scoring import MaskedScore, score_masked
+from roberta_plugin.launch.report import curves_of, draw
+from roberta_plugin.reports import markdown_table
+from roberta_plugin.training.log import parse_line
 
 NUM_PASSES = 4  # masks per block: more predictions from the same text
 MASK_SEED = 20191107
@@ -35,6 +40,36 @@ MIN_LETTERS = 3  # of the masked word
 
 _SENTENCE = re.compile(r"[A-Z][a-z]*(?: [A-Za-z',-]+)+\.")
 _WORD = re.compile(rf"(?<= )[a-z]{{{MIN_LETTERS},}}(?=[ ,.])")
+
+
+_REPORT = """\
+# roberta demo: results
+
+{summary}.
+
+{table}
+
+Both predict the same {num_predictions:,} masked tokens of documents that were not used in training. 15 % of the \
+tokens are masked as in the paper, several times with different masks, and the last checkpoint predicts them \
+(`roberta_plugin/demo/evaluation.py`). The baseline knows how often each token occurs in the training text.
+
+![loss curve](loss.png)
+
+The curves use the masks of the training, which hide more than 15 % of the tokens; their losses are therefore higher \
+than the perplexity in the table implies. The lines are what unigrams and left bigrams of the training text reach.
+
+## Held-out sentences
+
+Sentences and masked words were chosen by hash, not by result.
+
+{answers}
+
+## The training
+
+```
+{command}
+```
+"""
 
 
 def unigram_log_probs(tokens: MmapTokens, vocabulary: Vocabulary) -> Tensor:
@@ -126,3 +161,45 @@ def _is_candidate(line: str) -> bool:
 
 def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
+
+
+def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[str], log: Path) -> None:
+    """Write report.md and loss.png into `folder`."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    curves = curves_of([record for line in lines if (record := parse_line(line))])
+    draw(folder / "loss.png", curves, loss="loss in bits per masked token")
+    answers = "\n".join(f"- {answer_line(answer)}" for answer in evaluation["answers"])
+    scores = [evaluation[name] for name in ("model", "unigram")]
+    table = markdown_table(
+        ["on held-out documents", "model", "unigram baseline"],
+        [
+            ["masked-token accuracy", *(f"{score['accuracy']:.1f} %" for score in scores)],
+            ["perplexity", *(f"{score['perplexity']:.1f}" for score in scores)],
+        ],
+    )
+    text = _REPORT.format(
+        table=table,
+        num_predictions=evaluation["num_predictions"],
+        answers=answers,
+        summary=summary(evaluation),
+        command=shlex.join(command),
+    )
+    write_text(folder / "report.md", text)
+
+
+def summary(evaluation: dict[str, Any]) -> str:
+    """The outcome in one sentence."""
+    model, unigram = evaluation["model"], evaluation["unigram"]
+    return (
+        f"On held-out text the model finds {model['accuracy']:.1f} % of the masked tokens, the unigram baseline "
+        f"{unigram['accuracy']:.1f} %: {model['accuracy'] / max(unigram['accuracy'], 1e-9):.1f} times as many "
+        f"({model['accuracy'] - unigram['accuracy']:+.1f} points). Its perplexity is {model['perplexity']:.1f} against "
+        f"{unigram['perplexity']:.1f}"
+    )
+
+
+def answer_line(answer: dict[str, Any]) -> str:
+    """A sentence with a mask, the model's five best answers, and the right one."""
+    pairs = zip(answer["words"], answer["probabilities"], strict=True)
+    guesses = ", ".join(f"{word} {probability:.0%}" for word, probability in pairs)
+    return f"{answer['text']}: {guesses} (true: {answer['word']})"

@@ -317,7 +317,7 @@ def _splits(prepared: Prepared, settings: EvaluateSettings) -> list[str]:
 def _outputs(prepared: Prepared, settings: EvaluateSettings, *, split: str) -> Iterator[RawOutputs]:
     """The raw outputs of each checkpoint for a split: the stored ones, or else what the model computes now."""
     from roberta_plugin.experiments.inference import load_model, run_model
-    from roberta_plugin.prediction.opening import usable_device
+    from roberta_plugin.hub.running import usable_device
 
     part = prepared.split(split)
     folders: Sequence[Path | None] = settings.stored or [None] * len(settings.checkpoints)

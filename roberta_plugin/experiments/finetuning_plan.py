@@ -112,7 +112,7 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
 
     import roberta_plugin
     from roberta_plugin.experiments.sweeps.sweep import check_options
-    from roberta_plugin.prediction.opening import usable_device
+    from roberta_plugin.hub.running import usable_device
 
     roberta_plugin.register()
     if settings.device is not None and settings.slurm is None:

@@ -52,6 +52,17 @@ class Batch(NamedTuple):
         return min(self.lengths) < self.tokens.size(1)
 
 
+def usable_device(name: str | None) -> str:
+    """The device of this name, or a GPU if there is one, or the CPU."""
+    device = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise ValueError(f"--device {device} cannot be used here ({reason}). Give cpu, or leave it out.") from error
+    return device
+
+
 def limits_of(device: torch.device) -> tuple[int, int]:
     """Positions of a batch on this device: the most, and how many are enough for full speed."""
     return (TOKENS_ON_CPU, ENOUGH_ON_CPU) if device.type == "cpu" else (TOKENS_ON_GPU, ENOUGH_ON_GPU)

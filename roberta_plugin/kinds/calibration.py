@@ -53,28 +53,20 @@ def losses(probabilities: Numbers, answers: Numbers) -> NDArray[np.float64]:
     return -_logs(probabilities)[np.arange(len(answers)), answers]
 
 
-def reliability(probabilities: Numbers, answers: Numbers) -> dict[str, Any]:
+def reliability(probabilities: Numbers, answers: Numbers) -> dict[str, float]:
     """How well the probability of the most probable label says how often it is right.
 
     Returns:
         `ece`, the expected calibration error in percent: the mean over the examples of the distance between accuracy
-        and mean probability in its bin, of 15 equally wide ones; `loss`, the mean cross-entropy in nats; and `bins`,
-        for each that has `examples`, their number, and in percent their mean `probability` and `accuracy`.
+        and mean probability in its bin, of 15 equally wide ones; `loss`, the mean cross-entropy in nats.
     """
     best = probabilities.max(axis=1)
     is_right = probabilities.argmax(axis=1) == answers
     place = np.minimum((best * NUM_BINS).astype(np.int64), NUM_BINS - 1)
-    counts, surest, right = (
-        np.bincount(place, weights, minlength=NUM_BINS) for weights in (np.ones(len(best)), best, is_right)
-    )
+    surest, right = (np.bincount(place, weights, minlength=NUM_BINS) for weights in (best, is_right))
     return {
         "ece": 100 * float(np.abs(surest - right).sum() / len(best)),
         "loss": float(losses(probabilities, answers).mean()),
-        "bins": [
-            {"probability": 100 * each / number, "accuracy": 100 * hits / number, "examples": int(number)}
-            for number, each, hits in zip(counts.tolist(), surest.tolist(), right.tolist(), strict=True)
-            if number
-        ],
     }
 
 

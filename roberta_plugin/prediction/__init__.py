@@ -1,10 +1,8 @@
 """A model's answers about new text: a table in, a table out, for every kind of task.
 
-    file --roberta_plugin/tables--> rows --kinds--> answers --writing--> JSON Lines, .npy --tables--> CSV, Parquet ...
+    file --roberta_plugin/tables--> rows --kinds--> answers --writing--> JSON Lines, .npy, CSV, Parquet ...
 
 settings   PredictSettings
-opening    a model -> its kind of task (`roberta_plugin/kinds`), its head and its lengths
-predict    windows of records through a model, in order
+predict    a model -> its kind of task; windows of records through it, in order
 writing    answers -> a file or standard output
-tables     JSON Lines -> CSV, TSV, Parquet, compressed files
 """

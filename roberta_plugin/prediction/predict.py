@@ -1,4 +1,4 @@
-"""Records through a model: read in windows, sorted by length within a window, written in order.
+"""Records through a model, answered as it was trained to: read in windows, sorted by length, written in order.
 
 Example:
     from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
@@ -16,9 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.kinds import KINDS
-from roberta_plugin.kinds.base import Kind
-from roberta_plugin.prediction.opening import open_kind
+from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.hub.running import usable_device
+from roberta_plugin.kinds import KINDS, TASK_KINDS, kind_class
+from roberta_plugin.kinds.base import Kind, Official
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
 from roberta_plugin.prediction.writing import check_output, is_array, open_output, partial_path
 from roberta_plugin.progress import Progress
@@ -105,6 +108,61 @@ def iterate_predictions(settings: PredictSettings, records: Iterable[Record] | N
     contents = ({"text": record} if isinstance(record, str) else record for record in records)
     rows = (Row(IN_MEMORY, number, content) for number, content in enumerate(contents, start=1))
     yield from _answers(kind, settings, rows, names_lines=False)
+
+
+def open_kind(settings: PredictSettings) -> Kind:
+    """The model of the settings, ready to answer."""
+    device = usable_device(settings.device)
+    wanted = settings.task_kind or ("score" if settings.score else None)
+    kind = None if wanted is None else kind_class(TASK_KINDS[wanted])  # imported before the model
+    hub = RobertaHub.from_pretrained(
+        settings.model,
+        data=settings.data,
+        tokenizer=settings.tokenizer,
+        precision=settings.precision,
+        device=device,
+    )
+    kind = kind or kind_class(kind_of_model(hub))
+    is_own = kind.name == kind_of_training(hub.trained_on)  # else its numbers would decide about something else
+    found = kind.numbers_of(hub.trained_on.get(identity.DECISIONS, {})) if is_own else {}
+    return kind.answering(hub, settings, _official(str(hub.trained_on.get("task"))), found)
+
+
+def _official(task: str) -> Official:
+    """How a fine-tuning task reads records; by no rules for models of an unknown task."""
+    return benchmark_of(task).official_records() if task in TASKS else Official()
+
+
+def kind_of_model(hub: RobertaHub) -> str:
+    """The kind of task that a model was fine-tuned for, or fill_mask if it was not.
+
+    Raises:
+        ValueError: if the checkpoint does not say it and its heads leave it open.
+    """
+    trained = kind_of_training(hub.trained_on)
+    if trained is not None:
+        return trained
+    for name in ("question_answering", "tagging", "summary"):
+        if hub.heads_of(kind_class(name).head):
+            return name
+    heads = hub.heads_of("classification")
+    if not heads:
+        return "fill_mask"
+    if all(hub.num_classes(head) > 1 for head in heads):
+        return "classification"
+    raise ValueError(
+        f"The checkpoint does not say what its head {heads[0]} with one output was trained for: give --task-kind, one "
+        f"of {', '.join(TASK_KINDS)}."
+    )
+
+
+def kind_of_training(trained_on: Mapping[str, Any]) -> str | None:
+    """The kind that answers for a fine-tuned checkpoint (`finetuning/identity.py`); None if it does not record it."""
+    settings = trained_on.get("settings", {})
+    name = kind_of_task(str(trained_on.get("task"))) or settings.get("kind")
+    if name not in KINDS:
+        return None
+    return TASK_KINDS[KINDS[name].task_kind or name]
 
 
 class _Rows:

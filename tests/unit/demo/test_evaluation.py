@@ -10,7 +10,15 @@ import torch
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.demo import evaluation
-from roberta_plugin.demo.evaluation import MAX_WORDS, choose_clozes, evaluate, fill, masked_batches, unigram_log_probs
+from roberta_plugin.demo.evaluation import (
+    MAX_WORDS,
+    choose_clozes,
+    evaluate,
+    fill,
+    masked_batches,
+    unigram_log_probs,
+    write_report,
+)
 from roberta_plugin.hub import Filling
 from tests.tiny_corpus import write_data_bin
 
@@ -162,3 +170,63 @@ def test_sentences_too_long_for_the_model_are_left_out(tmp_path):
     answers = fill(Hub(), tmp_path / "test.txt", count=10)
     assert {answer["text"].replace("<mask>", answer["word"]) for answer in answers} == set(LINES)
     assert all(answer["words"] == ["a", "b", "c", "d", "e"] for answer in answers)
+
+
+EVALUATION = {
+    "model": {"accuracy": 30.0, "perplexity": 90.0},
+    "unigram": {"accuracy": 5.0, "perplexity": 700.0},
+    "num_predictions": 12345,
+    "answers": [
+        {"text": "A <mask> of strings.", "word": "list", "words": ["list", "set"], "probabilities": [0.5, 0.25]}
+    ],
+}
+LOG = [
+    f'x | INFO | train_inner | {{"num_updates": "{update}", "loss": "{12 - update / 10}", "wps": "{1000 + update}"}}\n'
+    for update in (10, 20, 30, 40)
+] + ['x | INFO | valid | {"valid_num_updates": "40", "valid_loss": "8.5"}\n']
+
+
+REPORT = """\
+# roberta demo: results
+
+On held-out text the model finds 30.0 % of the masked tokens, the unigram baseline 5.0 %: 6.0 times as many (+25.0 \
+points). Its perplexity is 90.0 against 700.0.
+
+| on held-out documents | model | unigram baseline |
+| --- | --- | --- |
+| masked-token accuracy | 30.0 % | 5.0 % |
+| perplexity | 90.0 | 700.0 |
+
+Both predict the same 12,345 masked tokens of documents that were not used in training. 15 % of the tokens are masked \
+as in the paper, several times with different masks, and the last checkpoint predicts them \
+(`roberta_plugin/demo/evaluation.py`). The baseline knows how often each token occurs in the training text.
+
+![loss curve](loss.png)
+
+The curves use the masks of the training, which hide more than 15 % of the tokens; their losses are therefore higher \
+than the perplexity in the table implies. The lines are what unigrams and left bigrams of the training text reach.
+
+## Held-out sentences
+
+Sentences and masked words were chosen by hash, not by result.
+
+- A <mask> of strings.: list 50%, set 25% (true: list)
+
+## The training
+
+```
+fairseq-train 'two words' --x
+```
+"""
+
+
+def test_the_report_holds_scores_masks_command_and_curve(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text("".join(LOG))
+    write_report(tmp_path, evaluation=EVALUATION, command=["fairseq-train", "two words", "--x"], log=log)
+    assert (tmp_path / "report.md").read_text() == REPORT
+    content = (tmp_path / "loss.png").read_bytes()
+    assert content.startswith(b"\x89PNG")
+    log.write_text(LOG[0])
+    write_report(tmp_path, evaluation=EVALUATION, command=[], log=log)
+    assert (tmp_path / "loss.png").read_bytes() != content

@@ -45,7 +45,6 @@ def test_the_calibration_error_is_that_of_a_plain_loop():
             total += inside.mean() * abs(is_right[inside].mean() - best[inside].mean())
     found = reliability(probabilities, answers)
     assert found["ece"] == pytest.approx(100 * total) and found["ece"] > 10
-    assert sum(each["examples"] for each in found["bins"]) == 200
     calmed = reliability(tempered(probabilities, fitted_temperature(probabilities, answers)), answers)
     assert calmed["ece"] < found["ece"] / 2 and calmed["loss"] < found["loss"]
 

@@ -21,8 +21,7 @@ from roberta_plugin.kinds import KINDS, TASK_KINDS, kind_class
 from roberta_plugin.kinds.question_answering import QuestionAnswering
 from roberta_plugin.kinds.questions import decode
 from roberta_plugin.prediction import predict as predicting
-from roberta_plugin.prediction.opening import kind_of_training
-from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, predict
+from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, kind_of_training, predict
 from tests.tiny_predictors import (
     CLASSES,
     LABELS,
