@@ -107,7 +107,7 @@ class Evaluation:
 def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     """Evaluate checkpoints on several splits, the development set first.
 
-    A threshold or a temperature that is found on the development set, now or before (`_found_before`), as for "no
+    A threshold or a temperature that is found on the development set, now or before (`_earlier_decisions`), as for "no
     answer" in SQuAD 2.0 and for several labels, is applied to the other splits, unless the options give one: to each
     model its own, and to the ensemble that of the ensemble.
 
@@ -119,11 +119,11 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
     prepared = Prepared.open(settings.data)
     options = checked_options(prepared.task, settings.options)
     splits = _splits(prepared, settings)
-    found = Found({}, [{}] * len(settings.checkpoints))
+    decisions = Decisions({}, [{}] * len(settings.checkpoints))
     if DEVELOPMENT not in splits:
         wishes = [wish.replace("_", "-") for wish in kind_of(prepared).decides_by.values()]
         wished = {name: text for name, text in as_text(options).items() if name in wishes}
-        found = _found_before(settings, wished, options.given("score").keys())
+        decisions = _earlier_decisions(settings, wished, options.given("score").keys())
     has_words = kind_of(prepared).name in _OF_WORDS and "train" in prepared.splits
     words = bag_of_words(prepared.folder, prepared.sha256_of_inputs("train")) if has_words else None
     evaluations: list[Evaluation] = []
@@ -132,21 +132,21 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
             prepared,
             settings,
             split=split,
-            options=_decided(prepared, options, found.ensemble),
-            of_members=[_decided(prepared, options, own) for own in found.members],
+            options=_with_decisions(prepared, options, decisions.ensemble),
+            of_members=[_with_decisions(prepared, options, own) for own in decisions.members],
         )
         if words is not None and evaluation.ensemble:
-            own = _decided(prepared, options, found.words or found.ensemble)
-            evaluation = beside_words(evaluation, prepared, words, options=own)
+            own = _with_decisions(prepared, options, decisions.words or decisions.ensemble)
+            evaluation = with_bag_of_words(evaluation, prepared, words, options=own)
             evaluation.write(settings.output_dir)
         evaluations.append(evaluation)
         if split == DEVELOPMENT:
-            found = Found.of(evaluation)
+            decisions = Decisions.read_from(evaluation)
     return evaluations
 
 
-class Found(NamedTuple):
-    """The numbers that were found on the development set (`kinds/decisions.py`), among its metrics."""
+class Decisions(NamedTuple):
+    """Thresholds and temperatures, chosen on the development set (`kinds/decisions.py`), among its metrics."""
 
     ensemble: Mapping[str, float]
     members: Sequence[Mapping[str, float]]
@@ -154,12 +154,12 @@ class Found(NamedTuple):
     """Of TF-IDF with logistic regression."""
 
     @classmethod
-    def of(cls, evaluation: Evaluation) -> Found:
+    def read_from(cls, evaluation: Evaluation) -> Decisions:
         """Those of an evaluation of the development set."""
         return cls(evaluation.ensemble, [member["metrics"] for member in evaluation.members], evaluation.tf_idf)
 
 
-def _found_before(settings: EvaluateSettings, wishes: Mapping[str, str], given: Set[str]) -> Found:
+def _earlier_decisions(settings: EvaluateSettings, wishes: Mapping[str, str], given: Set[str]) -> Decisions:
     """The numbers of an earlier evaluation of the same checkpoints and data in the output folder, or of a single
     checkpoint's own fine-tuning; nothing if there is neither that found them as the options, `wishes`, say.
 
@@ -175,27 +175,27 @@ def _found_before(settings: EvaluateSettings, wishes: Mapping[str, str], given: 
         is_of_data = Path(evaluation.data).resolve() == settings.data.resolve()
         is_of_models = theirs == [checkpoint.resolve() for checkpoint in settings.checkpoints]
         if is_of_data and is_of_models and wishes.items() <= evaluation.options.items():
-            return Found.of(evaluation)
+            return Decisions.read_from(evaluation)
     if len(settings.checkpoints) == 1:
         own = own_results(settings.checkpoints[0], DEVELOPMENT)
         if wishes.items() <= own.options.items():
-            return Found(own.metrics, [own.metrics], own.tf_idf)
+            return Decisions(own.metrics, [own.metrics], own.tf_idf)
     elif any(set(NUMBERS) & own_results(each, DEVELOPMENT).metrics.keys() - given for each in settings.checkpoints):
         raise ValueError(
             "The models of an ensemble have thresholds or temperatures of their own, and the ensemble's are found on "
             f"the development set: evaluate `{DEVELOPMENT}` too."
         )
-    return Found({}, [{}] * len(settings.checkpoints))
+    return Decisions({}, [{}] * len(settings.checkpoints))
 
 
-def _decided(prepared: Prepared, options: TaskOptions, found: Mapping[str, float]) -> TaskOptions:
-    """The options with all numbers that were found, for a threshold is one of probabilities at a temperature, in place
-    of the options that would find them; given ones stay."""
+def _with_decisions(prepared: Prepared, options: TaskOptions, chosen: Mapping[str, float]) -> TaskOptions:
+    """The options with all thresholds and temperatures that were `chosen`, in place of the options that would choose
+    them; given ones stay. All, for a threshold is one of probabilities at a temperature."""
     scoring = options.given("score")
     known = {item.name for item in option_fields(prepared.task, stages=("score",))}
-    for name in (name for name in NUMBERS if name in known and name in found):
+    for name in (name for name in NUMBERS if name in known and name in chosen):
         scoring.pop(kind_of(prepared).decides_by.get(name, ""), None)
-        scoring.setdefault(name, found[name])
+        scoring.setdefault(name, chosen[name])
     return options_for(prepared.task, {**options.given("prepare"), **scoring})
 
 
@@ -205,21 +205,23 @@ def bag_of_words(folder: Path, digest: str | None) -> BagOfWords:
     return BagOfWords(Prepared.open(folder))
 
 
-def beside_words(evaluation: Evaluation, prepared: Prepared, words: BagOfWords, *, options: TaskOptions) -> Evaluation:
+def with_bag_of_words(
+    evaluation: Evaluation, prepared: Prepared, words: BagOfWords, *, options: TaskOptions
+) -> Evaluation:
     """The evaluation beside that of TF-IDF with logistic regression, and a remark if that is no worse."""
     if reason := words.skipped():
         return replace(evaluation, remarks=[*evaluation.remarks, reason])
     benchmark, part = benchmark_of(prepared.task), prepared.split(evaluation.split)
-    found = benchmark.score(prepared, part.name, [words.outputs(part)], folder=None, options=options)
-    found = {name: value for name, value in found.items() if name in evaluation.ensemble}
+    theirs = benchmark.score(prepared, part.name, [words.outputs(part)], folder=None, options=options)
+    theirs = {name: value for name, value in theirs.items() if name in evaluation.ensemble}
     selection = evaluation.selection or benchmark.recipe(prepared).metric["value"]
     worse = [
-        f"{name} {shown(name, found[name])}; the model {shown(name, evaluation.ensemble[name])}"
-        for name in _deciding(selection, evaluation.ensemble, found)
-        if not _is_better(name, evaluation.ensemble, found)
+        f"{name} {shown(name, theirs[name])}; the model {shown(name, evaluation.ensemble[name])}"
+        for name in _deciding(selection, evaluation.ensemble, theirs)
+        if not _is_better(name, evaluation.ensemble, theirs)
     ]
     remarks = [f"{part.name}: {WORDS} is as good or better ({', '.join(worse)})."] if worse else []
-    return replace(evaluation, tf_idf=found, remarks=[*remarks, *evaluation.remarks])
+    return replace(evaluation, tf_idf=theirs, remarks=[*remarks, *evaluation.remarks])
 
 
 def evaluate_split(
@@ -252,7 +254,7 @@ def evaluate_split(
         ]
     details = benchmark.details(prepared, split, outputs, options=options)
     details |= {name: kept(details[name]) for name in ("intervals", "baseline") if name in details}
-    constant = baseline_of(prepared, split, outputs[0], metrics=ensemble, details=details, options=options)
+    constant = constant_baseline(prepared, split, outputs[0], metrics=ensemble, details=details, options=options)
     answers = [kind_of(prepared).only_answer(each, prepared.split(split)) for each in outputs]
     evaluation = Evaluation(
         task=prepared.task,
@@ -271,7 +273,7 @@ def evaluate_split(
         selection=settings.selection or "",
         precision=settings.precision,
         remarks=[
-            *findings(prepared, split, answers, ensemble, constant, selection=settings.selection),
+            *no_better_than_constant(prepared, split, answers, ensemble, constant, selection=settings.selection),
             *remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),
         ],
     )
@@ -358,7 +360,7 @@ def shown(metric: str, value: float) -> str:
     return f"{value:.4g}" if metric in SMALLER_IS_BETTER else f"{value:.1f}"
 
 
-def baseline_of(
+def constant_baseline(
     prepared: Prepared,
     split: str,
     outputs: RawOutputs,
@@ -381,7 +383,7 @@ def baseline_of(
     return benchmark_of(prepared.task).score(prepared, split, [constant], folder=None, options=options)
 
 
-def findings(
+def no_better_than_constant(
     prepared: Prepared,
     split: str,
     answers: Sequence[str | None],
@@ -390,7 +392,7 @@ def findings(
     *,
     selection: str | None = None,
 ) -> list[str]:
-    """Sentences about models that have learned nothing.
+    """Sentences about models that give every input one answer, or are no better than a constant answer.
 
     `answers` holds each model's one answer, or None (`Kind.only_answer`); `metrics` are those of the ensemble, and
     `selection` is the metric that has selected the models, by default the recipe's.

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from roberta_plugin import reports
 from roberta_plugin.experiments.evaluation import PREFIX, Evaluation, shown
 from roberta_plugin.files import files_below, write_text
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
-from roberta_plugin.json_files import write_json
 from roberta_plugin.reports import markdown_table
 
 REPORT = "report.md"
@@ -57,7 +57,7 @@ def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
     return sorted(map(Evaluation.read, paths), key=lambda each: (TASKS.index(each.task), each.split))
 
 
-def rows_of(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
+def metric_rows(evaluations: Sequence[Evaluation]) -> Iterator[MetricRow]:
     """One row per metric; evaluations without labels have none."""
     for evaluation in evaluations:
         paper = benchmark_of(evaluation.task).paper.get(evaluation.split, {})
@@ -109,14 +109,13 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     The rows of each type of entities are in the files only. With details of the evaluations, report.md is
     written too.
     """
-    rows = list(rows_of(evaluations))
+    rows = list(metric_rows(evaluations))
     lower = [each for each in evaluations if each.precision != "fp32"]
     remarks = [f"- {each.task}, {each.split}: the models computed in {each.precision}.\n" for each in lower]
     remarks += [f"- {each.task}, {remark}\n" for each in evaluations for remark in each.remarks]
     table = "\n".join([as_markdown(rows), *filter(None, ["".join(dict.fromkeys(remarks))])])
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "results.md", table)
-    write_json(folder / "results.json", [row._asdict() for row in rows])
+    reports.write_report(folder / "results", table, [row._asdict() for row in rows])
     write_details(evaluations, folder, table=table)
     chosen = {each.selection for each in evaluations}
     short = [row for row in rows if row.metric in chosen or not row.metric.startswith(_OF_A_TYPE)]

@@ -162,7 +162,7 @@ def evaluate_best(plan: FinetunePlan, facts: Mapping[str, Any]) -> tuple[list[Ev
     The raw outputs of every run are stored first: with more seeds or cells, another cell may become the best one.
     """
     settings, metric, folders = plan.settings, plan.grid.metric, plan.runs
-    of = partial(
+    settings_for = partial(
         evaluation_of,
         data=plan.prepared.folder,
         output_dir=plan.results,
@@ -172,10 +172,10 @@ def evaluate_best(plan: FinetunePlan, facts: Mapping[str, Any]) -> tuple[list[Ev
         selection=metric.value,
     )
     members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
-    evaluations = evaluate(of(members))
+    evaluations = evaluate(settings_for(members))
     table = write_report(evaluations, plan.results)
     if settings.keep == "best" and all(folder.state() == DONE for folder in folders):
-        store_outputs(of(not_best(folders, metric)))
+        store_outputs(settings_for(not_best(folders, metric)))
         keep_best(folders, metric)
         write_sweep_report(plan.grid, folders, root=folders[0].root, ensemble_size=len(members))
     return evaluations, table

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.experiments.evaluation_report import as_markdown, find_evaluations, rows_of
+from roberta_plugin.experiments.evaluation_report import as_markdown, find_evaluations, metric_rows
 from roberta_plugin.experiments.finetuning_plan import GRID
 from roberta_plugin.experiments.inference import load_model
 from roberta_plugin.finetuning.glue.tasks import TASKS
@@ -60,7 +60,7 @@ def test_every_task_prepares_trains_and_predicts_every_split_with_default_option
         (path,) = map(Path, found["predictions"])
         assert (path.name,) == TASKS[task].prediction_files(split)
         assert len(path.read_text().splitlines()) == 1 + (9 if is_labelled else 6)
-    table = as_markdown(list(rows_of(find_evaluations([folder]))))
+    table = as_markdown(list(metric_rows(find_evaluations([folder]))))
     assert ("| MNLI | valid_mismatched | accuracy |" in table) == (task == "MNLI")
 
 

@@ -241,7 +241,7 @@ def tuned_value(
     best = best_cell(cells, grid.metric)
     if best is None or any(one.state() not in (DONE, FAILED) for one in folders):
         return None
-    evaluation_settings = partial(
+    settings_for = partial(
         evaluation_of,
         data=folder / "data",
         output_dir=model.results(root, probe),
@@ -250,9 +250,9 @@ def tuned_value(
         device=device,
     )
     chosen = [one for one in folders if one.run.cell == best.name]
-    (evaluation,) = evaluate(evaluation_settings(chosen))
+    (evaluation,) = evaluate(settings_for(chosen))
     done = [one for one in folders if one.state() == DONE]
-    store_outputs(evaluation_settings([one for one in done if one not in chosen and one.checkpoint() is not None]))
+    store_outputs(settings_for([one for one in done if one not in chosen and one.checkpoint() is not None]))
     for path in [path for one in done for path in one.checkpoints()]:
         path.unlink()
     metric = recipe_of(probe, prepared).compared_by

@@ -9,9 +9,9 @@ from roberta_plugin.experiments import evaluation, inference
 from roberta_plugin.experiments.evaluation import (
     EvaluateSettings,
     Evaluation,
-    baseline_of,
+    constant_baseline,
     evaluate,
-    findings,
+    no_better_than_constant,
     store_outputs,
 )
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, kind_of
@@ -139,9 +139,9 @@ def scored(prepared, outputs):
     options = checked_options(prepared.task, None)
     metrics = benchmark_of(prepared.task).score(prepared, "valid", [outputs], folder=None, options=options)
     known = {"metrics": metrics, "details": {}, "options": options}
-    baseline = baseline_of(prepared, "valid", outputs, **known)
+    baseline = constant_baseline(prepared, "valid", outputs, **known)
     answer = kind_of(prepared).only_answer(outputs, prepared.split("valid"))
-    return metrics, baseline, findings(prepared, "valid", [answer], metrics, baseline)
+    return metrics, baseline, no_better_than_constant(prepared, "valid", [answer], metrics, baseline)
 
 
 def drawn(*shape):
@@ -159,7 +159,7 @@ def test_labels(tmp_path, is_stuck):
         [True] if is_stuck else []
     )
     decided = {**baseline, "accuracy": 100.0, "threshold": 0.9}  # by a threshold, not by the most probable label
-    assert findings(prepared, "valid", ["the label 0"], decided, baseline) == []
+    assert no_better_than_constant(prepared, "valid", ["the label 0"], decided, baseline) == []
     assert metrics["accuracy"] == pytest.approx(100 * (1 - labels.mean())) if is_stuck else metrics["accuracy"] > 90
 
 
@@ -170,8 +170,10 @@ def test_a_model_that_varies_and_is_no_better_is_named_with_both_numbers(tmp_pat
     assert metrics["accuracy"] == 0.0
     assert f"(accuracy 0.0 and {baseline['accuracy']:.1f})" in found
     metrics, baseline = {"accuracy": 91.0, "macro_f1": 71.0}, {"accuracy": 99.0, "macro_f1": 49.7}
-    assert findings(prepared, "valid", [None], metrics, baseline)
-    assert not findings(prepared, "valid", [None], metrics, baseline, selection="macro_f1"), "--select macro_f1"
+    assert no_better_than_constant(prepared, "valid", [None], metrics, baseline)
+    assert not no_better_than_constant(prepared, "valid", [None], metrics, baseline, selection="macro_f1"), (
+        "--select macro_f1"
+    )
 
 
 def test_numbers(tmp_path):
@@ -209,5 +211,5 @@ def test_answers_and_none(tmp_path):
 def test_of_several_models_those_that_are_stuck_are_counted(tmp_path):
     prepared = prepared_of("SST-2", write_task(tmp_path / "raw", "SST-2"), tmp_path / "SST-2")
     answers = [None, "the label 1", "the label 1", "the label 0"]
-    (found,) = findings(prepared, "test", answers, {}, {})
+    (found,) = no_better_than_constant(prepared, "test", answers, {}, {})
     assert found.startswith("test: 3 of 4 models give the label 1 or the label 0 to every input.")
