@@ -11,17 +11,14 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 import roberta_plugin
-from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.studies.settings import Study, Variant
-from roberta_plugin.experiments.sweeps.grid import VARIANT
+from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
 from roberta_plugin.planner.flops import Shape
@@ -41,10 +38,6 @@ _WHOLE_RUNS = {
     "disable-validation": False,
 }
 _DERIVED = ("max-update", "total-num-update", "warmup-updates")
-_LINES = 500_000  # of a split, from its beginning: enough to see whether it has documents and sentences
-_BY_PAIR = ("segment-pair", "sentence-pair")
-_BY_DOCUMENT = ("complete_doc", "doc-sentences", *_BY_PAIR)
-_LEAST_SENTENCES = 1.5  # lines in a document on average: below it, a line is a document
 
 
 class Sized(NamedTuple):
@@ -136,6 +129,12 @@ class PlannedStudy:
         """Whether the pretrainings compute on GPUs."""
         return not any(plan.parsed.cpu for plan in self.plans)
 
+    @cached_property
+    def grid(self) -> Grid:
+        """All pretrainings."""
+        return grid_from(self.pretraining, self.study.path)
+
+    @property
     def pretraining(self) -> dict[str, Any]:
         """All pretrainings as the content of a grid file, with the variants as its axis."""
         split = str(self.plans[0].parsed.valid_subset).split(",")[0]
@@ -273,16 +272,27 @@ def _sized(variant: Variant, study: Study, *, num_ranks: int) -> Sized:
                 )
         options |= {"max-update": "1", "total-num-update": "1"}
     parsed = _parse(options, variant, study)
-    _check_run(parsed, where=f"{study.path}: the variant {variant.name}")
+    where = f"{study.path}: the variant {variant.name}"
+    _check_run(parsed, where=where)
+    is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in train_arguments.data_folders(parsed))
     try:
         check_options(parsed)
+        size = (measured_size if is_here else nominal_size)(parsed, num_ranks=1 if parsed.cpu else num_ranks)
+        if is_here:
+            _check_validation(parsed)
     except ValueError as error:
-        raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
-    is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in train_arguments.data_folders(parsed))
-    if is_here:
-        _check_format(parsed, variant=variant.name)
-    size = (measured_size if is_here else nominal_size)(parsed, num_ranks=1 if parsed.cpu else num_ranks)
+        raise ValueError(f"{where}: {error}") from error
     return Sized(parsed, size, is_here)
+
+
+def _check_validation(parsed: Namespace) -> None:
+    """Refuse splits to validate on of which the task makes no blocks or pairs, which would end a run at its start."""
+    from fairseq import tasks
+
+    task: Any = tasks.setup_task(train_arguments.to_config(parsed).task)
+    for split in parsed.valid_subset.split(","):
+        if all((folder / f"{split}.idx").is_file() for folder in train_arguments.data_folders(parsed)):
+            task.load_dataset(split, combine=False, epoch=1)
 
 
 def _check_run(parsed: Namespace, *, where: str) -> None:
@@ -298,40 +308,6 @@ def _check_run(parsed: Namespace, *, where: str) -> None:
     if len(parsed.update_freq) != 1:
         given = ",".join(map(str, parsed.update_freq))
         raise ValueError(f"{where} sets update-freq to {given}: it must be one number for all epochs.")
-
-
-def structure_of(sizes: Sequence[int] | NDArray[np.int32]) -> tuple[int, int]:
-    """Lines without blank ones, and documents, by the tokens of each line (n,): a blank line is </s> alone.
-
-    Example:
-        structure_of([5, 7, 1, 4, 1])  ->  (3, 2): three lines in two documents
-    """
-    is_blank = np.asarray(sizes) == 1
-    starts = ~is_blank & np.concatenate([[True], is_blank[:-1]])
-    return int((~is_blank).sum()), int(starts.sum())
-
-
-def _check_format(parsed: Namespace, *, variant: str) -> None:
-    """Refuse a format of documents or pairs for data without them, which would end a run at its start or in it."""
-    input_format = str(getattr(parsed, "input_format", None) or parsed.sample_break_mode)
-    if input_format not in _BY_DOCUMENT:
-        return
-    validation = str(parsed.valid_subset).split(",") if input_format in _BY_PAIR else ()
-    for folder in train_arguments.data_folders(parsed):
-        for split in (parsed.train_subset, *validation):
-            if not (folder / f"{split}.idx").is_file():
-                continue
-            num_lines, num_documents = structure_of(np.asarray(MmapTokens(folder / split).sizes[:_LINES]))
-            least = _LEAST_SENTENCES if split == parsed.train_subset else 1.0
-            has_sentences = num_lines > num_documents and num_lines >= least * num_documents
-            if num_documents < 2 or (input_format in _BY_PAIR and not has_sentences):
-                needs = "documents of several sentences" if input_format in _BY_PAIR else "documents"
-                raise ValueError(
-                    f"The variant {variant} has the input format {input_format}, which needs {needs}, and the split "
-                    f"{split} of {folder} has {num_lines:,} lines in {num_documents:,} documents: binarize text with "
-                    "a blank line between documents or with --blank-line-after-files, for pairs with one sentence a "
-                    "line or with --split-sentences."
-                )
 
 
 def _learning_rate(variant: Variant, study: Study, sized: Mapping[str, Sized]) -> dict[str, str]:

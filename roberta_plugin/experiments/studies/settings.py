@@ -24,7 +24,7 @@ from roberta_plugin.training.resources import Resources
 T = TypeVar("T")
 _OWN_SECTIONS = ("title", "reference", "budget", "learning-rate", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
-PRETRAINING, PERPLEXITY, FINE_TUNING = "pretraining", "perplexity", "fine-tuning"  # also folders
+PERPLEXITY, FINE_TUNING = "perplexity", "fine-tuning"  # also folders
 PAPER: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "table1": {  # BERT base, static against dynamic masking (section 4.1)
         "reference": {"squad2": 76.3, "MNLI": 84.3, "SST-2": 92.8},

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -29,29 +29,11 @@ from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.experiments.finetuning_plan import prepared_folder
 from roberta_plugin.experiments.settings import StudySettings as StudySettings
 from roberta_plugin.experiments.settings import SweepSettings
+from roberta_plugin.experiments.studies import probes, report
 from roberta_plugin.experiments.studies.plan import PlannedStudy, check_data, missing_data, notes_on, plan_study
-from roberta_plugin.experiments.studies.probes import (
-    Model,
-    block_length,
-    check_probes,
-    check_tuning,
-    count_losses,
-    data_of,
-    held_out,
-    perplexity_of,
-    tuned_value,
-    tuning_grid,
-)
-from roberta_plugin.experiments.studies.report import describe_plan, write_report
-from roberta_plugin.experiments.studies.settings import (
-    FINE_TUNING,
-    PRETRAINING,
-    PerplexityProbe,
-    Probe,
-    TuningProbe,
-    read_study,
-)
-from roberta_plugin.experiments.sweeps.grid import VARIANT, grid_from
+from roberta_plugin.experiments.studies.probes import Model
+from roberta_plugin.experiments.studies.settings import FINE_TUNING, PerplexityProbe, Probe, TuningProbe, read_study
+from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from
 from roberta_plugin.experiments.sweeps.run import DONE, RunFolder, run_folders
 from roberta_plugin.experiments.sweeps.slurm import check_slurm
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
@@ -65,6 +47,7 @@ from roberta_plugin.training.log import curve
 from roberta_plugin.training.resources import given_settings
 
 NAME = "study.json"
+PRETRAINING = "pretraining"  # a folder, and the name of its jobs
 _PROCESSES = "processes"
 _DIGITS = 16  # of a hash
 _NOT_RECORDED = ("name", "seeds")  # of a probe: more seeds extend it
@@ -98,14 +81,14 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     known = read_record(root)
     planned = _planned(settings, known)
     check_data(planned)
-    check_probes(planned)
+    probes.check_probes(planned)
     record = made_from(planned)
     if settings.report_only:  # nothing else is written, so it may be asked for while the study runs
         if not known:
             raise FileNotFoundError(f"{root / NAME} does not exist: no study was begun there. Give its --output-dir.")
         check_record(root, known, record)
-        return report_on(planned, root)
-    check_options(grid_from(planned.pretraining(), planned.study.path))
+        return report_on(planned, root, record)
+    check_options(planned.grid)
     device = usable_device(settings.device)  # it is needed after the pretrainings only
     if settings.slurm is not None:
         check_slurm(planned.study.resources(settings.slurm))
@@ -114,7 +97,7 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
         write_json(root / NAME, {"parts": {**known, **record}})
         prepared = {probe.name: prepared_folder(probe.source, data_folder(root, probe)) for probe in _tuning(planned)}
         for probe in _tuning(planned):
-            check_tuning(probe, prepared[probe.name], planned.study.path)
+            probes.check_tuning(probe, prepared[probe.name], planned.study.path)
         for line in notes_on(planned):
             say(line)
         work = Work(settings, planned, say)
@@ -126,7 +109,7 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
                 else:
                     work.measure(each, device=device)
         finally:
-            outcome = report_on(planned, root)
+            outcome = report_on(planned, root, record)
     return outcome
 
 
@@ -141,17 +124,17 @@ def dry_run(settings: StudySettings) -> str:
     planned = _planned(settings, {})
     if not missing_data(planned):
         check_data(planned)
-        check_probes(planned)
+        probes.check_probes(planned)
     num_runs = {}
     with tempfile.TemporaryDirectory() as scratch:
         for probe in _tuning(planned):
             if probe.raw.exists() and probe.tokenizer.exists():
                 kept = data_folder(settings.output_dir, probe)
                 folder = kept if (kept / PREPARED).is_file() else Path(scratch) / probe.name
-                cells = check_tuning(probe, prepared_folder(probe.source, folder), planned.study.path)
+                cells = probes.check_tuning(probe, prepared_folder(probe.source, folder), planned.study.path)
                 num_models = len(planned.plans) * len(planned.study.seeds)
                 num_runs[probe.name] = num_models * cells * len(probe.seeds)
-    return describe_plan(planned, num_runs)
+    return report.describe_plan(planned, num_runs)
 
 
 def _planned(settings: StudySettings, known: Record) -> PlannedStudy:
@@ -204,59 +187,65 @@ class Work:
         """The folder of the study."""
         return self.settings.output_dir.resolve()
 
+    def models(self) -> list[Model]:
+        """The models that are pretrained so far."""
+        return pretrained(pretraining_runs(self.planned, self.root))
+
     def pretrain(self) -> None:
         """Do the pretrainings that are left."""
         folder = self.root / PRETRAINING
-        self._sweep(self.planned.pretraining(), folder.with_suffix(".json"), folder, name=PRETRAINING)
+        grid = replace(self.planned.grid, path=folder.with_suffix(".json"))
+        self._sweep(grid, self.planned.pretraining, folder, name=PRETRAINING)
 
     def measure(self, probe: PerplexityProbe, *, device: str) -> None:
         """Perplexity of every model that has none yet."""
         left = [
-            model
-            for model in pretrained(self.planned, self.root)
-            if value_of(model, self.root, probe) is None and model.checkpoint.is_file()
+            model for model in self.models() if value_of(model, self.root, probe) is None and model.checkpoint.is_file()
         ]
-        text = held_out(probe, self.planned) if left else None
+        text = probes.held_out(probe, self.planned) if left else None
         for model in left:
             assert text is not None
-            score = perplexity_of(model.checkpoint, text, device=device)
+            score = probes.perplexity_of(model.checkpoint, text, device=device)
             shown = "not a finite number" if score["value"] is None else f"{score['value']:.4g}"
             self.say(f"{probe.name}: {model.variant}, seed {model.seed}: perplexity {shown}")
             keep_value(model, self.root, probe, score)
 
     def tune(self, probe: TuningProbe, prepared: Prepared) -> None:
         """Fine-tune every model that is there, in one sweep, and evaluate it."""
-        models = [model for model in pretrained(self.planned, self.root) if model.checkpoint.is_file()]
+        models = [
+            model for model in pretrained(pretraining_runs(self.planned, self.root)) if model.checkpoint.is_file()
+        ]
         if not models:
             return
         num_gpus = int(self.planned.has_gpus)
-        content = tuning_grid(probe, prepared, models, num_ranks=num_gpus)
+        content = probes.tuning_grid(probe, prepared, models, num_ranks=num_gpus)
         folder = self.root / FINE_TUNING / probe.name
         grid = grid_from(content, folder / "grid.json")
         check_options(grid, is_written=False)
-        self._sweep(content, grid.path, folder / "runs", name=probe.name, num_gpus=num_gpus)
+        self._sweep(grid, content, folder / "runs", name=probe.name, num_gpus=num_gpus)
         for model in models:
-            value = tuned_value(probe, prepared, model, grid, self.root, device=self.settings.device)
+            value = probes.tuned_value(probe, prepared, model, grid, self.root, device=self.settings.device)
             if value is not None:
                 keep_value(model, self.root, probe, value)
 
     def _sweep(
-        self, content: Mapping[str, Any], path: Path, folder: Path, *, name: str, num_gpus: int | None = None
+        self, grid: Grid, content: Mapping[str, Any], folder: Path, *, name: str, num_gpus: int | None = None
     ) -> None:
         """Do the runs of a grid that are left.
 
-        The caller has checked the options of `content`. `num_gpus` is for a run on SLURM, None: as the study says.
+        The caller has checked its options; its file gets `content`. `num_gpus` is for a run on SLURM, None: as the
+        study says.
         """
-        settings, grid, is_local = self.settings, grid_from(content, path), self.settings.slurm is None
+        settings, is_local = self.settings, self.settings.slurm is None
         if settings.slurm is not None:
             resources = self.planned.study.resources(settings.slurm)
             if num_gpus is not None:  # of the type that the study asks for
                 resources = replace(resources, gpus_per_node=num_gpus)
             grid, content = replace(grid, slurm=resources), {**content, "slurm": given_settings(resources)}
-        write_json(path, content)
+        write_json(grid.path, content)
         sweep(
             SweepSettings(
-                grid=path,
+                grid=grid.path,
                 output_dir=folder,
                 parallel=settings.parallel,
                 retries=settings.retries if is_local else 0,
@@ -274,15 +263,18 @@ class Work:
 
 def pretraining_runs(planned: PlannedStudy, root: Path) -> list[RunFolder]:
     """The folders of all pretrainings."""
-    return run_folders(grid_from(planned.pretraining(), planned.study.path), root / PRETRAINING)
+    return run_folders(planned.grid, root / PRETRAINING)
 
 
-def pretrained(planned: PlannedStudy, root: Path) -> list[Model]:
+def pretrained(runs: Sequence[RunFolder]) -> list[Model]:
     """The models whose pretraining is done."""
-    last = Path("checkpoints") / "checkpoint_last.pt"
     return [
-        Model(variant=run.run.settings[VARIANT], seed=run.run.seed, checkpoint=run.checkpoint() or run.path / last)
-        for run in pretraining_runs(planned, root)
+        Model(
+            variant=run.run.settings[VARIANT],
+            seed=run.run.seed,
+            checkpoint=run.checkpoint() or run.path / "checkpoints" / "checkpoint_last.pt",
+        )
+        for run in runs
         if run.state() == DONE
     ]
 
@@ -301,15 +293,15 @@ def value_of(model: Model, root: Path, probe: Probe) -> dict[str, Any] | None:
     return value if is_of_seeds else None
 
 
-def report_on(planned: PlannedStudy, root: Path) -> StudyOutcome:
-    """Write the report of what there is."""
+def report_on(planned: PlannedStudy, root: Path, record: Record) -> StudyOutcome:
+    """Write the report of what there is; `record` is that of `made_from`."""
     study, runs = planned.study, pretraining_runs(planned, root)
     failures: dict[str, str] = {}
     for folder in (root / PRETRAINING, *(root / FINE_TUNING / probe.name / "runs" for probe in _tuning(planned))):
         facts = read_json(folder / "report.json", keys=("failures",), remedy=_AGAIN) or {"failures": {}}
         failures |= {str(folder / name): failure["reason"] for name, failure in facts["failures"].items()}
     values: dict[str, dict[str, dict[str, Any]]] = {}
-    for model in pretrained(planned, root):
+    for model in pretrained(runs):
         for probe in study.probes:
             value = value_of(model, root, probe)
             if value is not None and value["value"] is None:
@@ -323,34 +315,29 @@ def report_on(planned: PlannedStudy, root: Path) -> StudyOutcome:
                     f"{model.checkpoint} does not exist, and not every probe has measured it. To pretrain the model "
                     f"again, delete {folder / 'result.json'} and run the same command again."
                 )
-    curves = {run.run.name: curve(run.log_lines(), kind="train_inner", value="loss") for run in runs}
     done = [run.run.settings[VARIANT] for run in runs if run.state() == DONE]
-    names = [plan.variant.name for plan in planned.plans]
     results = {
         "title": study.title,
         "data": {
-            path: held
-            for part in made_from(planned).values()
-            for path, held in part.items()
-            if path.endswith((".bin", ".idx"))
+            path: held for part in record.values() for path, held in part.items() if path.endswith((".bin", ".idx"))
         },
         "seeds": list(study.seeds),
         "budget": asdict(study.budget),
         "variants": {
-            name: {**plan.facts(), "pretrainings_done": done.count(name)}
-            for name, plan in zip(names, planned.plans, strict=True)
+            plan.variant.name: {**plan.facts(), "pretrainings_done": done.count(plan.variant.name)}
+            for plan in planned.plans
         },
         "values": values,
         "baselines": {
             probe.name: losses
             for probe in study.probes
-            if isinstance(probe, PerplexityProbe) and (losses := count_losses(probe, planned))
+            if isinstance(probe, PerplexityProbe) and (losses := probes.count_losses(probe, planned))
         },
-        "curves": {name: each._asdict() for name, each in curves.items()},
+        "curves": {run.run.name: curve(run.log_lines(), kind="train_inner", value="loss")._asdict() for run in runs},
         "flops": planned.flops,
         "failures": failures,
     }
-    full, text = write_report(study, results, root)
+    full, text = report.write_report(study, results, root)
     return StudyOutcome(results=full, report=text, failures=failures)
 
 
@@ -365,8 +352,8 @@ def made_from(planned: PlannedStudy) -> dict[str, dict[str, str]]:
     for probe in planned.study.probes:
         part = {each.name: str(getattr(probe, each.name)) for each in fields(probe) if each.name not in _NOT_RECORDED}
         if isinstance(probe, PerplexityProbe):  # by the variants where they are not given
-            folder = data_of(probe, planned)
-            part |= {"data": str(folder), "tokens_per_sample": str(block_length(probe, planned))}
+            folder = probes.data_of(probe, planned)
+            part |= {"data": str(folder), "tokens_per_sample": str(probes.block_length(probe, planned))}
             part |= contents_of(folder, probe.split)
         record[f"probe {probe.name}"] = {"kind": probe.kind, **part}
     return record

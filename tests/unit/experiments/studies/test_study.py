@@ -1,11 +1,13 @@
 """A study's steps: what they ask of `sweep`, here and on a cluster; values in files; changed settings and data refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from roberta_plugin.data.manifest import file_record, write_manifest
 from roberta_plugin.experiments.settings import StudySettings
+from roberta_plugin.experiments.studies import probes
 from roberta_plugin.experiments.studies import study as study_study
 from roberta_plugin.experiments.studies.plan import plan_study
 from roberta_plugin.experiments.studies.settings import read_study
@@ -49,7 +51,8 @@ def asked(tmp_path, monkeypatch):
         given = StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings)
         work = Work(given, planned, print)
         work.pretrain()
-        work._sweep(planned.pretraining(), tmp_path / "tuning.json", tmp_path / "runs", name="MNLI", num_gpus=1)
+        grid = replace(planned.grid, path=tmp_path / "tuning.json")
+        work._sweep(grid, planned.pretraining, tmp_path / "runs", name="MNLI", num_gpus=1)
         return work, calls
 
     return ask
@@ -81,15 +84,15 @@ def test_values_are_measured_once_outlive_their_checkpoints_and_are_none_of_a_di
     (probe,) = work.planned.study.probes
     runs = pretraining_runs(work.planned, tmp_path)
     found = iter([None, 20.0])
-    monkeypatch.setattr(study_study, "held_out", lambda *_: "text")
-    monkeypatch.setattr(study_study, "perplexity_of", lambda *_, **__: {"value": next(found), "num_predicted": 9})
+    monkeypatch.setattr(probes, "held_out", lambda *_: "text")
+    monkeypatch.setattr(probes, "perplexity_of", lambda *_, **__: {"value": next(found), "num_predicted": 9})
     for run in runs:
         save(run)
     work.measure(probe, device="cpu")
     work.measure(probe, device="cpu")  # both are there
     for run in runs:
         run.checkpoint().unlink()
-    outcome = report_on(work.planned, tmp_path)
+    outcome = report_on(work.planned, tmp_path, {})
     assert outcome.results["values"] == {"held-out": {"a": {"2": {"value": 20.0, "num_predicted": 9}}}}
     assert outcome.failures == {
         str(tmp_path / "pretraining" / "b"): "out of memory",
@@ -98,7 +101,7 @@ def test_values_are_measured_once_outlive_their_checkpoints_and_are_none_of_a_di
     assert "| a | 20.0 (20.0 to 20.0), n = 1 |" in outcome.report
     json.loads((tmp_path / "results.json").read_text(), parse_constant=pytest.fail)
     (tmp_path / "perplexity" / "held-out" / "results" / "a" / "seed-2" / "value.json").unlink()
-    reason = report_on(work.planned, tmp_path).failures[str(runs[1].path)]
+    reason = report_on(work.planned, tmp_path, {}).failures[str(runs[1].path)]
     assert "not every probe has measured it" in reason and "result.json" in reason
 
 
