@@ -19,7 +19,7 @@ from roberta_plugin.data.count_baselines import LOSSES, standing
 from roberta_plugin.files import write_text
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.status import Launch, Status, read_launch, read_status
-from roberta_plugin.reports import Line, Panel, plot
+from roberta_plugin.reports import Line, Panel, markdown_table, plot
 from roberta_plugin.training.log import Curve, Record, curves, parse_line
 
 REPORT, PLOT = "report.md", "report.png"
@@ -71,7 +71,7 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
         rows += [("GPUs", _gpus(launch, status)), ("snapshot of the code", launch.snapshot)]
     restarts = sum(bool(record.get("restarts")) for record in read_attempts(output_dir))
     rows.append(("restarts", str(restarts)))
-    lines = [f"# {output_dir.name}", "", "| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)]
+    lines = [f"# {output_dir.name}", "", markdown_table(["", ""], rows)]
     if curves:
         lines += ["", f"![Loss and speed against updates]({PLOT})"]
     else:

@@ -22,6 +22,7 @@ from roberta_plugin.planner.goodput import Failures, goodput
 from roberta_plugin.planner.inputs import Training
 from roberta_plugin.planner.machines import Machine, all_reduce_seconds
 from roberta_plugin.planner.memory import SHARE_TO_FILL, Memory, checkpoint_bytes, largest_batch, memory_of
+from roberta_plugin.reports import markdown_table
 from roberta_plugin.training.batch_size import BatchPlan, plan_batch
 
 BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight
@@ -172,9 +173,7 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
         "FLOPs.",
         f"One GPU: {training.tokens_per_second:,.0f} tokens/s, {peak:.1%} of {machine.peak_tflops:,.0f} TFLOP/s.",
         "",
-        f"| {' | '.join(table[0])} |",
-        "| --- " * len(table[0]) + "|",
-        *(f"| {' | '.join(cells.values())} |" for cells in table),
+        markdown_table(list(table[0]), [list(cells.values()) for cells in table]),
     ]
     memory = rows[0].memory
     lines += [
