@@ -129,6 +129,11 @@ class PlannedStudy:
         """Whether the pretrainings compute on GPUs."""
         return not any(plan.parsed.cpu for plan in self.plans)
 
+    @property
+    def has_data(self) -> bool:
+        """Whether the training data of all variants is here."""
+        return all(plan.is_measured for plan in self.plans)
+
     @cached_property
     def grid(self) -> Grid:
         """All pretrainings."""
@@ -211,12 +216,6 @@ def _check_budget(plans: list[VariantPlan], study: Study) -> None:
         )
 
 
-def missing_data(planned: PlannedStudy) -> list[Path]:
-    """Data folders without a training split."""
-    folders = {folder: plan.parsed.train_subset for plan in planned.plans for folder in plan.folders}
-    return [folder for folder, split in folders.items() if not (folder / f"{split}.idx").is_file()]
-
-
 def check_data(planned: PlannedStudy) -> None:
     """Refuse data that is missing, or has different vocabularies.
 
@@ -224,7 +223,9 @@ def check_data(planned: PlannedStudy) -> None:
         FileNotFoundError: if a folder has no training split.
         ValueError: naming variants whose perplexities could not be compared.
     """
-    path, missing = planned.study.path, missing_data(planned)
+    path = planned.study.path
+    folders = {folder: plan.parsed.train_subset for plan in planned.plans for folder in plan.folders}
+    missing = [folder for folder, split in folders.items() if not (folder / f"{split}.idx").is_file()]
     if missing:
         raise FileNotFoundError(
             f"{path}: {', '.join(map(str, missing))} does not exist: make it with `roberta binarize --output-dir ...`."

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.count_baselines import LOSSES
+from roberta_plugin.data.count_baselines import LOSSES, standing
 from roberta_plugin.experiments.studies.plan import PlannedStudy, notes_on
 from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, Study, paper_row
 from roberta_plugin.experiments.studies.statistics import Comparison, Pair, compare, conclusions
@@ -51,29 +51,6 @@ def scaled(results: Results, probe: Probe, study: Study) -> dict[str, list[float
     return {name: [probe.scaled(value) for value in seeds] for name, seeds in values.items() if seeds}
 
 
-def against_counts(name: str, values: Values, losses: Mapping[str, float]) -> list[str]:
-    """Sentences on variants that know no more than counts of the training text, whose `losses` go by LOSSES."""
-    if not losses:
-        return []
-    unigram, bigram = (losses[each] for each in LOSSES)
-    medians = {variant: statistics.median(seeds) for variant, seeds in values.items()}
-    above = [variant for variant, loss in medians.items() if not loss < unigram]
-    between = [variant for variant, loss in medians.items() if bigram <= loss < unigram]
-    sentences = []
-    if above:
-        sentences.append(
-            f"Warning: {name}: {', '.join(above)}: not below {unigram:.2f} bits per token, what the frequencies of "
-            "tokens alone reach (unigrams). Differences from and between such models say nothing about what was "
-            "compared: give the study more updates or another recipe."
-        )
-    if between:
-        sentences.append(
-            f"{name}: {', '.join(between)}: better than the frequencies of tokens ({unigram:.2f} bits per token), and "
-            f"worse than a table of bigrams ({bigram:.2f})."
-        )
-    return sentences
-
-
 def as_markdown(study: Study, results: Results, comparisons: Mapping[str, Comparison]) -> str:
     """The report for people."""
     variants, num_seeds = results["variants"], len(results["seeds"])
@@ -89,7 +66,9 @@ def as_markdown(study: Study, results: Results, comparisons: Mapping[str, Compar
     lines = []
     for probe in study.probes:
         if probe.name in comparisons:
-            lines += against_counts(probe.name, scaled(results, probe, study), results["baselines"].get(probe.name, {}))
+            if counts := results["baselines"].get(probe.name):
+                for variant, seeds in scaled(results, probe, study).items():
+                    lines.append(f"{standing(statistics.median(seeds), counts, what=f'{probe.name}: {variant}')}.")
             options = {"reference": study.reference, "better": probe.better, "unit": probe.unit}
             lines += conclusions(probe.name, comparisons[probe.name], **options)
     if lines:
@@ -198,7 +177,7 @@ def describe_plan(planned: PlannedStudy, num_tunings: Mapping[str, int]) -> str:
             counted = f"{runs:,} runs" if runs else "the number of its runs follows from its data, which is not here"
             lines.append(f"probe {probe.name}: fine-tuning on {probe.task}, {counted}")
     lines += notes_on(planned)
-    if not all(plan.is_measured for plan in planned.plans):
+    if not planned.has_data:
         lines.append("The data is not here: tokens are those of full blocks.")
     updates = sum(plan.num_updates for plan in planned.plans) * len(study.seeds)
     tunings = f" and {sum(num_tunings.values()):,} fine-tunings" if num_tunings else ""

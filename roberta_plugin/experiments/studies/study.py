@@ -30,7 +30,7 @@ from roberta_plugin.experiments.finetuning_plan import prepared_folder
 from roberta_plugin.experiments.settings import StudySettings as StudySettings
 from roberta_plugin.experiments.settings import SweepSettings
 from roberta_plugin.experiments.studies import probes, report
-from roberta_plugin.experiments.studies.plan import PlannedStudy, check_data, missing_data, notes_on, plan_study
+from roberta_plugin.experiments.studies.plan import PlannedStudy, check_data, notes_on, plan_study
 from roberta_plugin.experiments.studies.probes import Model
 from roberta_plugin.experiments.studies.settings import FINE_TUNING, PerplexityProbe, Probe, TuningProbe, read_study
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from
@@ -122,7 +122,7 @@ def dry_run(settings: StudySettings) -> str:
         FileNotFoundError: as `run_study`, for what is needed to plan.
     """
     planned = _planned(settings, {})
-    if not missing_data(planned):
+    if planned.has_data:
         check_data(planned)
         probes.check_probes(planned)
     num_runs = {}

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from roberta_plugin.experiments.studies.report import against_counts, show, write_report
+from roberta_plugin.experiments.studies.report import show, write_report
 from roberta_plugin.experiments.studies.settings import read_study
 from tests.tiny_study import write_study
 
@@ -26,9 +26,8 @@ numbers are those of its own models and data.
 
 ## What exceeds the seeds' noise
 
-- Warning: held-out: fixed: not below 4.50 bits per token, what the frequencies of tokens alone reach (unigrams). \
-Differences from and between such models say nothing about what was compared: give the study more updates or another \
-recipe.
+- held-out: fixed has a loss of 4.616 bits per token (ppl 24.52), not below 4.500 (ppl 22.63), that of the frequencies \
+of tokens: it has learned nothing else yet. More updates, by smaller batches, or another learning rate may help.
 - held-out: noise can be estimated once two variants have the values of two seeds each.
 - sentiment: the standard deviation between seeds is 0.707 (dynamic), 0.707 (fixed) points. The permutation test of \
 all variants together gives p = 0.333.
@@ -108,11 +107,3 @@ def test_a_report_as_a_whole_is_the_same_each_time(study, tmp_path):
 def test_a_cell_is_median_range_and_number():
     assert show([30.0, 20.04, 25.0]) == "25.0 (20.0 to 30.0), n = 3"
     assert show([1.23456]) == "1.235 (1.235 to 1.235), n = 1"
-
-
-def test_variants_at_the_frequencies_of_tokens_are_named():
-    losses = {"unigram_loss": 10.0, "bigram_loss": 4.5}
-    above, between = against_counts("ppl", {"fixed": [4.3, 4.9], "own": [2.0], "dynamic": [10.1]}, losses)
-    assert above.startswith("Warning: ppl: dynamic: not below 10.00 bits per token")
-    assert between.startswith("ppl: fixed: better than the frequencies") and "bigrams (4.50)" in between
-    assert not against_counts("ppl", {"own": [2.0]}, losses) and not against_counts("ppl", {"own": [9.0]}, {})
