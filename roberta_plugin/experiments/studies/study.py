@@ -86,15 +86,14 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     if settings.report_only:  # nothing else is written, so it may be asked for while the study runs
         if not known:
             raise FileNotFoundError(f"{root / NAME} does not exist: no study was begun there. Give its --output-dir.")
-        check_record(root, known, record)
+        check_record(root, record)
         return report_on(planned, root, record)
     check_options(planned.grid)
     device = usable_device(settings.device)  # it is needed after the pretrainings only
     if settings.slurm is not None:
         check_slurm(planned.study.resources(settings.slurm))
     with only_one(root):
-        check_record(root, known, record)
-        write_json(root / NAME, {"parts": {**known, **record}})
+        write_json(root / NAME, {"parts": {**check_record(root, record), **record}})
         prepared = {probe.name: prepared_folder(probe.source, data_folder(root, probe)) for probe in _tuning(planned)}
         for probe in _tuning(planned):
             probes.check_tuning(probe, prepared[probe.name], planned.study.path)
@@ -212,9 +211,7 @@ class Work:
 
     def tune(self, probe: TuningProbe, prepared: Prepared) -> None:
         """Fine-tune every model that is there, in one sweep, and evaluate it."""
-        models = [
-            model for model in pretrained(pretraining_runs(self.planned, self.root)) if model.checkpoint.is_file()
-        ]
+        models = [model for model in self.models() if model.checkpoint.is_file()]
         if not models:
             return
         num_gpus = int(self.planned.has_gpus)
@@ -381,12 +378,15 @@ def read_record(root: Path) -> dict[str, dict[str, str]]:
     return (read_json(root / NAME, keys=("parts",), remedy=remedy) or {"parts": {}})["parts"]  # type: ignore[no-any-return]
 
 
-def check_record(root: Path, before: Record, now: Record) -> None:
+def check_record(root: Path, now: Record) -> Record:
     """Refuse results that are made from other settings or data than the present ones; new parts pass.
+
+    Returns the record of earlier starts.
 
     Raises:
         ValueError: naming each difference.
     """
+    before = read_record(root)
     changed = [
         f"{name}: {listed(found)}"
         for name, part in now.items()
@@ -397,3 +397,4 @@ def check_record(root: Path, before: Record, now: Record) -> None:
             f"{root} holds results of other settings or data. Changed since: {'; '.join(changed)}. Change it back, "
             "give what has changed another name, or give another --output-dir."
         )
+    return before
