@@ -8,8 +8,8 @@
 interface   RobertaHub, with the calls of fairseq's RoBERTa hub interface
 core        ids of many sequences -> predictions and features
 texts       texts <-> ids, with <mask>; tokens -> words
-scoring     sentences -> how acceptable they are to the model
-running     sequences -> batches of similar length -> what the model computes, in order
+scoring     sentences -> how acceptable they are to the model; masked batches -> accuracy and perplexity
+running     the inference loop: sequences or batches -> what the model computes, in order
 """
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq

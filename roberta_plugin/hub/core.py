@@ -225,9 +225,12 @@ class HubCore(nn.Module):
         sizes = [sum(map(len, windows.sequences)) for windows in texts]
         most = max_tokens or running.limits_of(self.device)[0]
         by_text: dict[int, NDArray[np.float32]] = {}
-        for numbers in cut_by_length(sizes, max_tokens=most, enough=most):
+
+        def run(numbers: list[int]) -> None:
             chosen = [texts[number] for number in numbers]
             by_text.update(zip(numbers, self._sentence_logits(chosen, head), strict=True))
+
+        running.run_batches(self.model, cut_by_length(sizes, max_tokens=most, enough=most), run)
         return [by_text[number] for number in range(len(texts))]
 
     def _sentence_logits(self, texts: Sequence[Windows], head: str) -> list[NDArray[np.float32]]:
@@ -247,10 +250,9 @@ class HubCore(nn.Module):
         }
         lengths = [len(sequence) for sequence in sequences]
         batch = Batch(tokens.to(device), lengths, list(range(len(sequences))))
-        with running.inference(self.model):
-            logits = running.head_outputs(
-                self.model, batch, head, predicted=predicted, segments=torch.from_numpy(segments).to(device)
-            )
+        logits = running.head_outputs(
+            self.model, batch, head, predicted=predicted, segments=torch.from_numpy(segments).to(device)
+        )
         return np.split(logits.float().cpu().numpy(), np.cumsum(counts)[:-1])
 
     def score_spans(

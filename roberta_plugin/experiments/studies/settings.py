@@ -184,7 +184,8 @@ class Study:
     budget: Budget
     rate: RateRule | None
     probes: tuple[Probe, ...]
-    slurm: Mapping[str, Any] = field(default_factory=dict)
+    slurm: Any = None
+    """The section slurm as it is; it is checked when the command is told to use SLURM."""
 
     def resources(self, given: Mapping[str, Any]) -> Resources:
         """The section slurm with other settings that win over it; see `resources_of`."""
@@ -211,9 +212,6 @@ def read_study(path: Path) -> Study:
         if name not in names:
             where = locate(path, f"--{section}")
             raise ValueError(f"{where}: there is no variant {name!r}: {section} must be one of {', '.join(names)}.")
-    slurm = content.get("slurm", {})
-    if not isinstance(slurm, Mapping):  # `training/resources.py` checks the rest when the command is told to use SLURM
-        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {slurm!r}.")
     return Study(
         path=path,
         title=str(content.get("title", path.stem)),
@@ -223,7 +221,7 @@ def read_study(path: Path) -> Study:
         budget=_section_of(Budget, content, path, "budget"),
         rate=rate,
         probes=tuple(_probe_of(name, own, path) for name, own in _named(content["probes"], path, "probes").items()),
-        slurm=dict(slurm),
+        slurm=content.get("slurm", {}),
     )
 
 
