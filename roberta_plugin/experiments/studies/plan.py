@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import roberta_plugin
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.experiments.studies.settings import Study, Variant
+from roberta_plugin.experiments.studies.settings import Budget, Study, Variant
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
@@ -40,15 +40,6 @@ _WHOLE_RUNS = {
 _DERIVED = ("max-update", "total-num-update", "warmup-updates")
 
 
-class Sized(NamedTuple):
-    """A variant's options as fairseq has parsed them, and the size of its updates."""
-
-    parsed: Namespace
-    size: UpdateSize
-    is_measured: bool
-    """Whether `size` is of the data; else blocks are taken to be full."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class VariantPlan:
     """A variant with its numbers."""
@@ -60,7 +51,7 @@ class VariantPlan:
     shape: Shape
     size: UpdateSize
     is_measured: bool
-    """See `Sized`."""
+    """Whether `size` is of the data; else blocks are taken to be full."""
     num_ranks: int
     """Processes of a pretraining."""
 
@@ -69,15 +60,34 @@ class VariantPlan:
         """Total updates."""
         return int(self.parsed.max_update)
 
+    def per_update(self, unit: str) -> float:
+        """Tokens, updates (one) or FLOPs of forward and backward of an average update."""
+        if unit == "flops":
+            return training_flops(
+                num_layers=self.shape.num_layers,
+                dim=self.shape.dim,
+                ffn_dim=self.shape.ffn_dim,
+                vocab_size=self.shape.vocab_size,
+                num_tokens=round(self.size.tokens),
+                num_pairs=round(self.size.pairs),
+                num_predicted=round(self.size.predicted),
+                num_next_sentences=round(self.size.sequences) if self.shape.predicts_next_sentence else 0,
+            )
+        return {"tokens": self.size.tokens, "updates": 1.0}[unit]
+
+    def amount(self, unit: str) -> float:
+        """Tokens, updates or FLOPs in all."""
+        return self.per_update(unit) * self.num_updates
+
     @property
     def tokens(self) -> float:
         """Total tokens."""
-        return self.size.tokens * self.num_updates
+        return self.amount("tokens")
 
     @property
     def flops(self) -> float:
         """Total FLOPs."""
-        return flops_of_update(self.shape, self.size) * self.num_updates
+        return self.amount("flops")
 
     @property
     def epochs(self) -> float | None:
@@ -93,10 +103,6 @@ class VariantPlan:
     def dictionary(self) -> str:
         """SHA-256 of the vocabulary."""
         return Vocabulary.load(self.folders[0] / "dict.txt").sha256
-
-    def amount(self, equal: str) -> float:
-        """How much of the budget's unit the variant gets."""
-        return {"tokens": self.tokens, "updates": float(self.num_updates), "flops": self.flops}[equal]
 
     def facts(self) -> dict[str, Any]:
         """Its numbers, as results.json holds them."""
@@ -158,42 +164,15 @@ def plan_study(study: Study, *, num_ranks: int) -> PlannedStudy:
         ValueError: for options that fairseq-train would refuse, and for budgets that are not equal though claimed.
     """
     roberta_plugin.register()
-    sized = {variant.name: _sized(variant, study, num_ranks=num_ranks) for variant in study.variants}
+    drafts = {variant.name: _draft(variant, study, num_ranks=num_ranks) for variant in study.variants}
     plans = []
-    for variant in study.variants:
-        options = {**variant.options, **_learning_rate(variant, study, sized)}
-        parsed, size, is_measured = sized[variant.name]
-        shape = shape_of(parsed)
+    for draft in drafts.values():
+        options = {**draft.variant.options, **_learning_rate(draft, study, drafts)}
         if study.budget.amount is not None:
-            options |= _schedule(study, shape, size)
-        parsed = _parse(options, variant, study)
-        plans.append(
-            VariantPlan(
-                variant=variant,
-                options=options,
-                parsed=parsed,
-                shape=shape,
-                size=size,
-                is_measured=is_measured,
-                num_ranks=1 if parsed.cpu else num_ranks,
-            )
-        )
+            options |= _schedule(draft, study.budget)
+        plans.append(replace(draft, options=options, parsed=_parse(options, draft.variant, study)))
     _check_budget(plans, study)
     return PlannedStudy(study=study, plans=plans)
-
-
-def flops_of_update(shape: Shape, size: UpdateSize) -> float:
-    """FLOPs of forward and backward of an average update."""
-    return training_flops(
-        num_layers=shape.num_layers,
-        dim=shape.dim,
-        ffn_dim=shape.ffn_dim,
-        vocab_size=shape.vocab_size,
-        num_tokens=round(size.tokens),
-        num_pairs=round(size.pairs),
-        num_predicted=round(size.predicted),
-        num_next_sentences=round(size.sequences) if shape.predicts_next_sentence else 0,
-    )
 
 
 def _check_budget(plans: list[VariantPlan], study: Study) -> None:
@@ -263,7 +242,8 @@ def _parse(options: Mapping[str, Any], variant: Variant, study: Study) -> Namesp
         raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
 
 
-def _sized(variant: Variant, study: Study, *, num_ranks: int) -> Sized:
+def _draft(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
+    """The plan before the budget and the rule of the learning rate."""
     options = dict(variant.options)
     if study.budget.amount is not None:
         for name in _DERIVED:
@@ -276,14 +256,23 @@ def _sized(variant: Variant, study: Study, *, num_ranks: int) -> Sized:
     where = f"{study.path}: the variant {variant.name}"
     _check_run(parsed, where=where)
     is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in train_arguments.data_folders(parsed))
+    num_ranks = 1 if parsed.cpu else num_ranks
     try:
         check_options(parsed)
-        size = (measured_size if is_here else nominal_size)(parsed, num_ranks=1 if parsed.cpu else num_ranks)
+        size = (measured_size if is_here else nominal_size)(parsed, num_ranks=num_ranks)
         if is_here:
             _check_validation(parsed)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-    return Sized(parsed, size, is_here)
+    return VariantPlan(
+        variant=variant,
+        options=options,
+        parsed=parsed,
+        shape=shape_of(parsed),
+        size=size,
+        is_measured=is_here,
+        num_ranks=num_ranks,
+    )
 
 
 def _check_validation(parsed: Namespace) -> None:
@@ -311,23 +300,21 @@ def _check_run(parsed: Namespace, *, where: str) -> None:
         raise ValueError(f"{where} sets update-freq to {given}: it must be one number for all epochs.")
 
 
-def _learning_rate(variant: Variant, study: Study, sized: Mapping[str, Sized]) -> dict[str, str]:
+def _learning_rate(draft: VariantPlan, study: Study, drafts: Mapping[str, VariantPlan]) -> dict[str, str]:
     """The learning rate by the study's rule, for a variant without one of its own."""
-    if study.rate is None or "lr" in variant.own_options:
+    if study.rate is None or "lr" in draft.variant.own_options:
         return {}
-    base, own = sized[study.rate.batch_of], sized[variant.name]
-    return {"lr": f"{scaled_rate(base.parsed.lr[0], base.size.tokens, own.size.tokens, rule=study.rate.rule):.4g}"}
+    base = drafts[study.rate.batch_of]
+    return {"lr": f"{scaled_rate(base.parsed.lr[0], base.size.tokens, draft.size.tokens, rule=study.rate.rule):.4g}"}
 
 
-def _schedule(study: Study, shape: Shape, size: UpdateSize) -> dict[str, str]:
+def _schedule(draft: VariantPlan, budget: Budget) -> dict[str, str]:
     """Options by which the variant gets the budget's amount, to the nearest update.
 
     Example:
         1e6 tokens, 4096 tokens an update, warm-up 0.06  ->  max-update and total-num-update 244, warmup-updates 15
     """
-    budget = study.budget
     assert budget.amount is not None
-    of_update = {"tokens": size.tokens, "updates": 1.0, "flops": flops_of_update(shape, size)}[budget.equal]
-    updates = equal_updates(budget.amount, of_update=of_update)
+    updates = equal_updates(budget.amount, of_update=draft.per_update(budget.equal))
     warm_up = min(max(1, round(budget.warm_up * updates)), updates - 1)
     return {"max-update": str(updates), "total-num-update": str(updates), "warmup-updates": str(max(0, warm_up))}

@@ -10,15 +10,17 @@ from roberta_plugin.experiments.settings import StudySettings
 from roberta_plugin.experiments.studies import probes
 from roberta_plugin.experiments.studies import study as study_study
 from roberta_plugin.experiments.studies.plan import plan_study
-from roberta_plugin.experiments.studies.settings import read_study
+from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
 from roberta_plugin.experiments.studies.study import (
     NAME,
     Work,
     contents_of,
+    keep_value,
     made_from,
     pretraining_runs,
     report_on,
     run_study,
+    value_of,
 )
 from roberta_plugin.json_files import write_json
 from roberta_plugin.training.resources import given_settings
@@ -103,6 +105,15 @@ def test_values_are_measured_once_outlive_their_checkpoints_and_are_none_of_a_di
     (tmp_path / "perplexity" / "held-out" / "results" / "a" / "seed-2" / "value.json").unlink()
     reason = report_on(work.planned, tmp_path, {}).failures[str(runs[1].path)]
     assert "not every probe has measured it" in reason and "result.json" in reason
+
+
+def test_a_value_of_fewer_seeds_of_fine_tuning_is_none(tmp_path):
+    """More seeds extend a probe, also where its models are gone."""
+    probe = TuningProbe(name="p", task="RTE", raw=tmp_path, tokenizer=tmp_path, max_length=16, seeds=("1", "2"))
+    model = probes.Model(variant="a", seed="1", checkpoint=tmp_path / "gone.pt")
+    keep_value(model, tmp_path, probe, {"value": 60.0, "seeds": {"1": 60.0}})
+    assert value_of(model, tmp_path, probe) is None
+    assert value_of(model, tmp_path, replace(probe, seeds=("1",))) == {"value": 60.0, "seeds": {"1": 60.0}}
 
 
 def save(run):
