@@ -7,7 +7,7 @@ keeps results keeps their record with them (`json_files`), and compares it when 
     prepared.json                   settings, tokenizer, official files       is refused
     start.json of a fine-tuning     weights, examples                         is refused
     run.json of a sweep             options of fairseq-train                  is refused
-    study.json                      options, data, processes                  is refused, but for --redo-changed
+    study.json                      options, data, processes                  is refused
     launch.json of a run folder     options, but those of FREE; batch         is refused, but for --accept-changes
     a fine-tuned checkpoint         settings of its data, options, head       is refused, or a warning
     parts of a .bin, manifest.json  text, tokenizer, dict.txt, rules          is refused, but for --overwrite

@@ -203,7 +203,7 @@ def draw_curves(path: Path, results: Results) -> None:
                 Line(tokens, losses, {"color": f"C{number}", "alpha": 0.8, "label": name if not place else ""})
             )
     levels: dict[str, float] = {}
-    for losses_of_counts in results["baselines"].values():
-        levels |= count_levels(losses_of_counts, split="held-out")
+    for probe, counts in results["baselines"].items():
+        levels |= count_levels(counts, split=probe)
     panel = Panel(y_label="training loss (bits per masked token)", lines=lines, levels=levels)
     plot(path, [panel], x_label="training tokens", width=7.0, height=4.5)
