@@ -277,12 +277,9 @@ def _draft(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
 
 def _check_validation(parsed: Namespace) -> None:
     """Refuse splits to validate on of which the task makes no blocks or pairs, which would end a run at its start."""
-    from fairseq import tasks
-
-    task: Any = tasks.setup_task(train_arguments.to_config(parsed).task)
     for split in parsed.valid_subset.split(","):
         if all((folder / f"{split}.idx").is_file() for folder in train_arguments.data_folders(parsed)):
-            task.load_dataset(split, combine=False, epoch=1)
+            measured_size(Namespace(**{**vars(parsed), "train_subset": split}), num_ranks=1)  # as if to train on
 
 
 def _check_run(parsed: Namespace, *, where: str) -> None:
