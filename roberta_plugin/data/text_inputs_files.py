@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
+from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
 
 _OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
@@ -75,13 +76,14 @@ def decompressed_pieces(
     """
     counted = file if isinstance(file, CountedFile) else CountedFile(file)
     num_read = 0
+    damage = (EOFError, OSError, zlib.error, lzma.LZMAError, *([zstandard(name).ZstdError] if suffix == ".zst" else []))
     try:
         for piece in _pieces(counted, suffix, block_bytes):
             yield piece, counted.num_read - num_read
             num_read = counted.num_read
         if not counted.num_read:
             raise EOFError("it is empty")
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+    except damage as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # an error of the disk; errors of the content have no number
         raise ValueError(
@@ -96,8 +98,11 @@ def _pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]
             while piece := decompressed.read(block_bytes):
                 yield piece
         return
-    # The libraries' own file readers accept a .zst that was cut off, and an .xz or .bz2 with a damaged second stream.
-    new: dict[str, Callable[[], Any]] = {".zst": _Zstandard, ".xz": lzma.LZMADecompressor, ".bz2": bz2.BZ2Decompressor}
+    # The libraries' own file readers accept an .xz or .bz2 with a damaged second stream.
+    new: dict[str, Callable[[], Any]] = {
+        **{".xz": lzma.LZMADecompressor, ".bz2": bz2.BZ2Decompressor},
+        ".zst": _zstandard_decompressor,
+    }
     stream, is_inside = new[suffix](), False
     while data := file.read(max(1, block_bytes // 8)):
         while data:
@@ -116,38 +121,18 @@ def _pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]
         raise EOFError("its end is missing")
 
 
-class _Zstandard:
-    """zstandard's decompressor with the interface of those of lzma and bz2."""
+def zstandard(name: str) -> Any:
+    """The package for Zstandard, of the file `name`; Python has it itself only from 3.14 on."""
+    require("backports.zstd", extra="zst", purpose=f"{name}: Zstandard")
+    from backports import zstd
 
-    # Bytes of input at a time, which yield 128 MiB at most: zstandard has no limit on what it returns.
-    _SLICE = 4096
+    return zstd
 
-    def __init__(self) -> None:
-        import zstandard
 
-        self._error = zstandard.ZstdError
-        self._frame = zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
-        self._waiting = b""
+def _zstandard_decompressor() -> Any:
+    from backports import zstd
 
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        data = self._waiting + data
-        data, self._waiting = data[: self._SLICE], data[self._SLICE :]
-        try:
-            return self._frame.decompress(data)
-        except self._error as error:
-            raise EOFError(str(error)) from error
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._waiting
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._frame.eof)
-
-    @property
-    def unused_data(self) -> bytes:
-        return bytes(self._frame.unused_data) + self._waiting
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
 
 
 def read_ahead(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:

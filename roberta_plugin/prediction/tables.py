@@ -24,8 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-import zstandard
-
+from roberta_plugin.data.text_inputs_files import zstandard
 from roberta_plugin.files import atomic_write
 from roberta_plugin.kinds.embedding import VECTOR
 from roberta_plugin.tables import Format, format_of, named_format
@@ -33,7 +32,7 @@ from roberta_plugin.tables import Format, format_of, named_format
 _ROWS_AT_ONCE = 4096
 _COMPRESSED: Mapping[str, Callable[[Any], Any]] = {
     ".gz": lambda file: gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0),
-    ".zst": lambda file: zstandard.ZstdCompressor().stream_writer(file, closefd=False),
+    ".zst": lambda file: zstandard(file.name).ZstdFile(file, "w"),
     ".xz": partial(lzma.LZMAFile, mode="wb"),
     ".bz2": partial(bz2.BZ2File, mode="wb"),
 }

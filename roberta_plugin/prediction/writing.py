@@ -20,6 +20,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from roberta_plugin.data.text_inputs_files import zstandard
 from roberta_plugin.extras import require
 from roberta_plugin.files import sync_folder
 from roberta_plugin.kinds.embedding import VECTOR
@@ -153,6 +154,8 @@ def check_output(path: Path) -> None:
         return
     if not is_array(path) and tables.table_format(path) == "parquet":
         require("pyarrow", extra="parquet", purpose=f"--output {path}: writing Parquet")
+    if path.suffix.lower() == ".zst":
+        zstandard(f"--output {path}")
 
 
 @contextmanager

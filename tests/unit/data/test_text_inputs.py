@@ -7,7 +7,7 @@ import lzma
 import random
 
 import pytest
-import zstandard
+from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 KEEP = LineRules(keep_spaces=True)
 TEXT = TextInput("t", "t")
 RECORDS = TextInput("c.jsonl", "c.jsonl", is_jsonl=True)
-COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstandard.compress, "txt": bytes}
+COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstd.compress, "txt": bytes}
 
 
 def pythons_lines(data):
