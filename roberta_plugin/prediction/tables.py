@@ -47,7 +47,10 @@ def table_format(path: Path) -> Format:
     if not Path(path.name.lower().removesuffix(_compression(path))).suffix:
         return "jsonl"
     try:
-        return format_of(path)
+        found = format_of(path)
+        if found == "arrow":
+            raise ValueError
+        return found
     except ValueError:
         raise ValueError(
             f"--output {path}: there is no such format. Let the name end in .jsonl, .csv or .tsv, which may be "

@@ -67,7 +67,7 @@ def test_other_separators_are_named_and_quotation_marks_of_tsv_are_text(tmp_path
         ("a.csv", gzip.compress(b"text\n"), r"rename it to end in \.gz"),
         ("a.csv.gz", gzip.compress(b"text\n" * 99)[:-9], r"cannot be decompressed"),
         ("a.xls", b"", r"the name does not say the format. Let it end in \.csv, \.tsv"),
-        ("a.parquet.gz", b"", r"Parquet is compressed within"),
+        ("a.parquet.gz", b"", r"Parquet and Arrow are compressed within"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line_and_a_remedy(tmp_path, name, content, message):

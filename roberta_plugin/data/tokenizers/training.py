@@ -26,8 +26,17 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.corpora import DEFAULT_ALPHA, find_corpora, smoothed_shares
 from roberta_plugin.data.rounding import ceil_div
-from roberta_plugin.data.text_inputs import BadLineError, InputSettings, LineRules, count_lines, lines_of, read_blocks
-from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
+from roberta_plugin.data.text_inputs import (
+    InputSettings,
+    LineRules,
+    count_lines,
+    lines_of,
+    num_lines_before,
+    read_blocks,
+)
+from roberta_plugin.data.text_inputs_files import TextInput
+from roberta_plugin.data.text_inputs_lines import BadLineError
+from roberta_plugin.data.text_inputs_tables import groups_of
 from roberta_plugin.data.tokenizers import FILES
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
@@ -58,7 +67,7 @@ class TokenizerSettings(InputSettings):
         choices=("byte_level_bpe", "sentencepiece", "character_bpe"),
     )
     input: tuple[str, ...] = setting(
-        (), "text files, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
+        (), "text files, URLs, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
     )
     corpora: Path | None = setting(
         None,
@@ -132,12 +141,9 @@ def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
 def _sample_of(settings: TokenizerSettings) -> TextSample:
     max_bytes = round(settings.sample_megabytes * 1e6) or None
     if settings.corpora is None:
-        inputs = find_inputs(settings.input, text_format=settings.text_format)
+        inputs = settings.sources(settings.input)
         return TextSample(inputs, max_bytes=max_bytes, rules=settings.rules)
-    groups = {
-        name: find_inputs(splits["train"], text_format=settings.text_format)
-        for name, splits in find_corpora(settings.corpora).items()
-    }
+    groups = {name: settings.sources(splits["train"]) for name, splits in find_corpora(settings.corpora).items()}
     alpha = DEFAULT_ALPHA if settings.alpha is None else settings.alpha
     sample = TextSample(
         [source for sources in groups.values() for source in sources],
@@ -350,15 +356,16 @@ class TextSample:
                     first = line
                     for part in _blocks(source, start, size) if block is None else [block]:
                         yield self._lines_of(source, start, first, part)
-                        first += count_lines(part)
+                        first += count_lines(part, source)
                         num_bytes += len(part)
                         if progress is not None:
                             progress.show(num_bytes)
 
     def _pieces(self, source: TextInput) -> Iterator[tuple[int, int, int, bytes | None]]:
         """First byte, first line, number of bytes and, if already read, text of each piece."""
-        if not source.is_sequential and self._shares.get(source.path, self._share) != 1:
-            size = os.path.getsize(source.path)
+        is_cut = not (source.is_sequential or source.is_columnar)
+        if is_cut and self._shares.get(source.path, self._share) != 1:
+            size = source.size
             edges = [*range(0, size, _PIECE_BYTES), size]
             yield from ((start, 1, end - start, None) for start, end in itertools.pairwise(edges))
             return
@@ -367,14 +374,13 @@ class TextSample:
         block_bytes = _BYTES_TO_LOOK_INTO if self.is_whole else _PIECE_BYTES
         for block in read_blocks(source, block_bytes=block_bytes) if blocks is None else blocks:
             yield 0, line, len(block), block
-            line += count_lines(block)
+            line += count_lines(block, source)
 
     def _lines_of(self, source: TextInput, start: int, line: int, block: bytes) -> list[str]:
         try:
             return lines_of(block, source=source, first_line=line, rules=self._rules)[0]
         except BadLineError as error:
-            before = sum(map(count_lines, read_blocks(source, end=start))) if start else 0
-            raise BadLineError(error.path, before + error.line, error.reason, error.remedy) from None
+            raise error.after(num_lines_before(source, start)) from None
 
 
 def _blocks(source: TextInput, start: int, size: int) -> Iterator[bytes]:
@@ -392,7 +398,8 @@ def _beginning(source: TextInput, max_bytes: int | None) -> list[bytes]:
 
 def _estimate_bytes(sources: Sequence[TextInput]) -> int:
     """Bytes of text; the ratio of compressed files is estimated from the beginnings of some of them."""
-    plain = sum(os.path.getsize(source.path) for source in sources if not source.suffix)
+    columns = sum(group.num_bytes for source in sources if source.is_columnar for group in groups_of(source))
+    plain = columns + sum(source.size for source in sources if not (source.suffix or source.is_columnar))
     archives = [source for source in sources if source.suffix]
     if not archives:
         return plain
@@ -408,5 +415,5 @@ def _estimate_bytes(sources: Sequence[TextInput]) -> int:
             num_bytes += len(block)
             if num_bytes >= _BYTES_TO_LOOK_INTO:
                 break
-    compressed = sum(os.path.getsize(source.path) for source in archives)
+    compressed = sum(source.size for source in archives)
     return plain + round(compressed * num_bytes / max(1, num_read))

@@ -41,13 +41,13 @@ def test_json_lines_are_recognized_under_their_usual_names(tmp_path, name):
     suffix = name.rsplit(".", 1)[1]
     (tmp_path / name).write_bytes(COMPRESS.get(suffix, bytes)(RECORDS))
     (source,) = find_inputs([tmp_path / name])
-    assert source.is_jsonl
-    assert not find_inputs([tmp_path / name], text_format="text")[0].is_jsonl
+    assert source.form == "jsonl"
+    assert find_inputs([tmp_path / name], text_format="text")[0].form == "text"
 
 
 def test_a_long_first_record_is_recognized(tmp_path):
     (tmp_path / "c4.json").write_text(json.dumps({"text": "word " * 100_000}) + "\n")
-    assert find_inputs([tmp_path / "c4.json"])[0].is_jsonl
+    assert find_inputs([tmp_path / "c4.json"])[0].form == "jsonl"
 
 
 @pytest.mark.parametrize("content", [b'[\n{"text": "one"}\n]\n', b'{\n  "text": "one"\n}\n'])
@@ -61,9 +61,9 @@ def test_json_lines_of_another_name_are_refused_until_the_format_is_given(tmp_pa
     (tmp_path / "part-0.txt").write_bytes(RECORDS)
     with pytest.raises(ValueError, match=r"part-0\.txt begins like JSON Lines.*--format jsonl, or --format text"):
         find_inputs([tmp_path / "part-0.txt"])
-    assert find_inputs([tmp_path / "part-0.txt"], text_format="jsonl")[0].is_jsonl
+    assert find_inputs([tmp_path / "part-0.txt"], text_format="jsonl")[0].form == "jsonl"
     (tmp_path / "code.txt").write_bytes(b"{ braces }\n")
-    assert not find_inputs([tmp_path / "code.txt"])[0].is_jsonl
+    assert find_inputs([tmp_path / "code.txt"])[0].form == "text"
 
 
 @pytest.mark.parametrize(

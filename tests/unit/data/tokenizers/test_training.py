@@ -97,10 +97,10 @@ def test_a_sample_of_all_the_text_gives_the_same_as_all_the_text(text_file, tmp_
 def test_records_of_another_field_and_bad_lines(tmp_path):
     records = tmp_path / "c4.json"
     records.write_text('{"content": "the cat sat on the mat"}\n' * 9 + "no record\n")
-    rules = LineRules(json_field="content")
+    rules = LineRules(text_column="content")
     with pytest.raises(BadLineError, match=r"c4\.json, line 10: .*--skip-bad-lines"):
         train_tokenizer("byte_level_bpe", [records], vocab_size=260, folder=tmp_path / "bpe", rules=rules)
-    rules = LineRules(json_field="content", skip_bad_lines=True)
+    rules = LineRules(text_column="content", skip_bad_lines=True)
     tokenizer = train_tokenizer("byte_level_bpe", [records], vocab_size=262, folder=tmp_path / "bpe", rules=rules)
     assert len(tokenizer.encode("the cat")) < len("the cat")
 
