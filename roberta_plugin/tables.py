@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roberta_plugin.data import text_inputs_files
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS, find_inputs
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS, dataset_files, find_inputs
 from roberta_plugin.data.text_inputs_lines import LONGEST_LINE
 from roberta_plugin.data.text_inputs_lines import BadLineError as BadLineError
+from roberta_plugin.data.text_inputs_remote import fetch, is_url
 from roberta_plugin.data.text_inputs_tables import TextLines, each, lines_of_table, read_rows, rows_of_lines
 from roberta_plugin.data.text_inputs_tables import short as short
 
@@ -103,6 +104,25 @@ class Row(NamedTuple):
         return Row(self.path, self.line, value, inside)
 
 
+def find_table(folder: Path, name: str, *, option: str) -> Path:
+    """The table that the user names by an option, relative to a folder; one by URL is fetched into the user's cache.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    if is_url(name):
+        return fetch(name)
+    path = folder / name.removeprefix("file://")
+    if not path.exists():
+        raise FileNotFoundError(f"{option} {path} does not exist: check the path.")
+    return path
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a table: itself, or those of a folder that the library `datasets` saved."""
+    return [Path(file) for file in dataset_files(str(path))] if path.is_dir() else [path]
+
+
 def where(path: Path, line: int) -> str:
     """A row for messages, such as `my.csv, line 7`."""
     return f"{path}, {'row' if named_format(path) in ('parquet', 'arrow') else 'line'} {line}"
@@ -110,7 +130,8 @@ def where(path: Path, line: int) -> str:
 
 def named_format(path: Path) -> Format | None:
     """The format that the name of a table gives, also of a compressed one; None if it gives none."""
-    return ENDINGS.get(Path(without_compression(path)).suffix)
+    found = ENDINGS.get(Path(without_compression(path)).suffix)
+    return "arrow" if found is None and path.is_dir() else found
 
 
 def without_compression(path: Path) -> str:
@@ -156,15 +177,15 @@ def scan_table(
         ValueError: naming the file and the remedy, if nothing can be read: the header is faulty, the compression is
             damaged, a line has no end, or pyarrow is missing.
     """
-    if path is not None and not path.is_file():
+    if path is not None and not path.exists():
         raise FileNotFoundError(f"The table {path} does not exist: check the path.")
     if format in ("parquet", "arrow"):
         if path is None:
             raise ValueError(
                 "Standard input cannot be Parquet or Arrow, whose rows are found from the end: name a file."
             )
-        (source,) = find_inputs([path], text_format=format)
-        yield from (Row(path, number, values) for number, values in read_rows(source, on_read=on_read))
+        rows = (row for source in find_inputs([path], text_format=format) for row in read_rows(source, on_read=on_read))
+        yield from (Row(path, number, values) for number, values in enumerate(rows, start=1))
         return
     lines = text_lines(path, on_read=on_read)
     path = path or STANDARD_INPUT

@@ -8,11 +8,17 @@ Example: find("hf://datasets/org/name/*.parquet") -> the URLs of these files.
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
+
+from roberta_plugin.files import atomic_write
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:::|://)")
 _HTTP = ("http://", "https://")
@@ -86,6 +92,19 @@ def open_url(url: str, *, is_sequential: bool) -> Any:
         # A server need not know of ranges; one stream it does know.
         options = {"block_size": 0} if is_sequential and url.startswith(_HTTP) else {}
         return _File(url, files, files.open(path, "rb", **options))
+
+
+def fetch(url: str) -> Path:
+    """A copy of a file in the user's cache; it is made again where the server names no version, or another one."""
+    size, version = identity(url)
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "roberta_plugin" / "tables"
+    key = hashlib.sha256("\n".join([url, str(size), version]).encode()).hexdigest()[:16]
+    path = folder / key / file_name(url).rpartition("/")[2]
+    if not version or not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open_url(url, is_sequential=True) as source, atomic_write(path) as file:
+            shutil.copyfileobj(source, file, 2**20)
+    return path
 
 
 class _File(io.RawIOBase):

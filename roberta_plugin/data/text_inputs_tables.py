@@ -65,13 +65,10 @@ def rows_of_lines(
     return _separated(lines, *(("\t", csv.QUOTE_NONE) if form == "tsv" else (delimiter, csv.QUOTE_MINIMAL)), column)
 
 
-def read_rows(source: TextInput, *, on_read: Callable[[int], None]) -> Iterator[NumberedRow]:
+def read_rows(source: TextInput, *, on_read: Callable[[int], None]) -> Iterator[Mapping[str, Any]]:
     """The rows of Parquet or Arrow, with all columns."""
-    number = 0
     for batch in _batches(source, on_read=on_read):
-        for values in batch.to_pylist():
-            number += 1
-            yield number, values
+        yield from batch.to_pylist()
 
 
 def read_cells(
