@@ -1,8 +1,8 @@
 """Train a tokenizer on text files; the tokenizer's files and dict.txt go into a folder.
 
 It is trained on a reproducible sample of a corpus: pieces spread evenly over all of it. Of plain files only the sampled
-pieces are read; compressed files are read from end to end. The length of a pipe is unknown, so its sample is its
-beginning, kept in memory because a pipe can be read only once.
+pieces are read, of Parquet and Arrow the sampled row groups if they are small, and other files from end to end. The
+length of a pipe is unknown, so its sample is its beginning, kept in memory because a pipe can be read only once.
 
 Example: max_bytes = 1 MB of files with 4 MB -> every fourth piece of 64 KB, the same ones in every run.
 
@@ -291,6 +291,7 @@ def by_frequency(counts: NDArray[np.int64]) -> list[int]:
 
 
 _PIECE_BYTES = 2**16
+_LARGEST_PIECE_BYTES = 2**22  # of a row group; larger ones would make a sample of few pieces
 _ARCHIVES_TO_LOOK_INTO = 16
 _BYTES_TO_LOOK_INTO = 2**20
 
@@ -349,31 +350,36 @@ class TextSample:
         """Lines of the sample, in lists; the same in every call."""
         owed, num_bytes = 0.0, 0
         for source in self._sources:
-            for start, line, size, block in self._pieces(source):
+            for start, end, line, size, block in self._pieces(source):
                 owed += self._shares.get(source.path, self._share) * size
                 while size and owed * 2 >= size:  # take a piece as soon as more than half of it is owed
                     owed -= size
                     first = line
-                    for part in _blocks(source, start, size) if block is None else [block]:
+                    for part in read_blocks(source, start=start, end=end) if block is None else [block]:
                         yield self._lines_of(source, start, first, part)
                         first += count_lines(part, source)
                         num_bytes += len(part)
                         if progress is not None:
                             progress.show(num_bytes)
 
-    def _pieces(self, source: TextInput) -> Iterator[tuple[int, int, int, bytes | None]]:
-        """First byte, first line, number of bytes and, if already read, text of each piece."""
-        is_cut = not (source.is_sequential or source.is_columnar)
-        if is_cut and self._shares.get(source.path, self._share) != 1:
+    def _pieces(self, source: TextInput) -> Iterator[tuple[int, int | None, int, int, bytes | None]]:
+        """Bounds as of `read_blocks`, first line, number of bytes and, if already read, text of each piece."""
+        is_sampled = self._shares.get(source.path, self._share) != 1
+        if is_sampled and source.is_columnar:
+            groups = groups_of(source)
+            if max((group.num_bytes for group in groups), default=0) <= _LARGEST_PIECE_BYTES:
+                yield from ((number, number + 1, 1, group.num_bytes, None) for number, group in enumerate(groups))
+                return
+        elif is_sampled and not source.is_sequential:
             size = source.size
             edges = [*range(0, size, _PIECE_BYTES), size]
-            yield from ((start, 1, end - start, None) for start, end in itertools.pairwise(edges))
+            yield from ((start, end, 1, end - start, None) for start, end in itertools.pairwise(edges))
             return
         line = 1
         blocks = self._kept.get(source.path)
         block_bytes = _BYTES_TO_LOOK_INTO if self.is_whole else _PIECE_BYTES
         for block in read_blocks(source, block_bytes=block_bytes) if blocks is None else blocks:
-            yield 0, line, len(block), block
+            yield 0, None, line, len(block), block
             line += count_lines(block, source)
 
     def _lines_of(self, source: TextInput, start: int, line: int, block: bytes) -> list[str]:
@@ -381,10 +387,6 @@ class TextSample:
             return lines_of(block, source=source, first_line=line, rules=self._rules)[0]
         except BadLineError as error:
             raise error.after(num_lines_before(source, start)) from None
-
-
-def _blocks(source: TextInput, start: int, size: int) -> Iterator[bytes]:
-    return read_blocks(source, start=start, end=start + size)
 
 
 def _beginning(source: TextInput, max_bytes: int | None) -> list[bytes]:
