@@ -20,7 +20,8 @@ from typing import Any, cast
 
 from roberta_plugin.files import atomic_write
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:::|://)")
+_PROTOCOL = r"[A-Za-z][A-Za-z0-9+.-]*"
+_URL = re.compile(rf"(?:{_PROTOCOL}::)*{_PROTOCOL}://")  # simplecache::https://host/a.txt
 _HTTP = ("http://", "https://")
 _PACKAGES = {
     **dict.fromkeys(("http", "https"), "aiohttp"),

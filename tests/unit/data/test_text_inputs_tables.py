@@ -10,6 +10,7 @@ import pytest
 from roberta_plugin.data import text_inputs_tables
 from roberta_plugin.data.text_inputs import BadLineError, InputSettings, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import named_form
+from roberta_plugin.data.text_inputs_remote import is_url
 from roberta_plugin.data.text_inputs_tables import groups_of
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -198,3 +199,7 @@ def test_names_say_the_format_also_of_urls_with_a_query():
     assert named_form("News.JSONL.gz") == ("jsonl", ".gz")
     assert named_form("https://host/a.parquet?download=true") == ("parquet", "")
     assert named_form("a?.csv") == ("csv", "")
+    assert named_form("zip://a.tsv.gz::https://host/b.zip") == ("tsv", ".gz")
+    assert [is_url(name) for name in ("s3://a", "simplecache::s3://a", "file:///a", "a::b", "a:/b", "/a://b")] == (
+        [True, True, False, False, False, False]
+    )
