@@ -33,7 +33,7 @@ _OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
 _MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ\x00", ".bz2": b"BZh"}
 
 
-def open_input(path: str, *, is_sequential: bool = True) -> IO[bytes]:
+def open_input(path: str, *, is_sequential: bool = True) -> Any:
     """Open a file or URL, or use a pipe that is already open: a pipe `/dev/fd/N` cannot be opened twice."""
     if is_url(path):
         return open_url(path, is_sequential=is_sequential)

@@ -192,7 +192,8 @@ def measure_formats(work: Path, repeats: int, megabytes: int) -> str:
 Machine: {machine()}, gigatoken {version("gigatoken")}, pyarrow {version("pyarrow")}; no GPU used. Load when it ended: {os.getloadavg()[0]:.1f}.
 Command: `python -m tests.benchmarks.bench_binarize {" ".join(sys.argv[1:])}`. {len(texts):,} documents of 20 lines of books, GPT-2 BPE,
 {repeats} runs of each in turn, from start to exit, medians. The .bin is the same. A ratio is the throughput divided by that of JSON
-Lines in the same turn and with as many workers; other work on the machine disturbs that of CPU seconds less.
+Lines in the same turn and with as many workers. If the load is higher than the number of workers, other programs ran meanwhile,
+and seconds by the clock say little; CPU seconds do. The import of pyarrow takes some 0.15 of them, which larger texts hide.
 
 | file | bytes | workers | seconds | CPU seconds | times JSON Lines | by CPU |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |

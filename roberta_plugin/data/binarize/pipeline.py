@@ -124,6 +124,7 @@ def _repeated_inputs(splits: dict[str, Any], split: str) -> list[str]:
 
 
 _BLANK = "blank_line_after_files"
+_NAMES = {"text_column": "json_field"}  # in manifests, since earlier versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +190,8 @@ def binarize(
         )
     folder = Path(destination)
     sources = settings.sources(inputs)
-    all_rules = {**asdict(rules), _BLANK: settings.blank_line_after_files}
-    all_rules["json_field"] = all_rules.pop("text_column")  # as in the manifests of earlier versions
+    all_rules = {_NAMES.get(name, name): value for name, value in asdict(rules).items()}
+    all_rules[_BLANK] = settings.blank_line_after_files
     if not rules.split_sentences:
         del all_rules["split_sentences"]  # as in the manifests of earlier versions
     plan = make_plan(sources, split, tokenizer, vocabulary, all_rules, settings.part_bytes)

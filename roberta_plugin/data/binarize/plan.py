@@ -139,7 +139,7 @@ def _differences(folder: Path, plan: Plan) -> list[Difference]:
             of_text: f"{sum(each['sizes']):,} bytes in {len(each['sizes'])} file{'s' * (len(each['sizes']) != 1)}",
             "tokenizer": each["tokenizer"],
             "dict.txt": each["dict_sha256"],
-            **each["rules"],
+            **{"text_column" if name == "json_field" else name: value for name, value in each["rules"].items()},
             "part_bytes": each.get("part_bytes", plan.part_bytes),
         }
         for each in (before, now)

@@ -120,10 +120,11 @@ main(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("name", ["0.parquet", "0.whole.parquet", "0.arrow"])
-def test_a_killed_run_goes_on_with_its_parts(corpus, tokenizer, tmp_path, name, monkeypatch):
+@pytest.mark.parametrize("name", ["0.parquet", "0.whole.parquet", "0.arrow", "0.csv", "by URL"])
+def test_a_killed_run_goes_on_with_its_parts(corpus, tokenizer, tmp_path, name, monkeypatch, request):
+    text = corpus / name if name != "by URL" else f"{request.getfixturevalue('server')[0]}/0.jsonl"
     arguments = ["--tokenizer", tokenizer, "--text-column", "body", "--no-progress", "--part-bytes", 9000]
-    arguments = list(map(str, ["binarize", "--train", corpus / name, *arguments, "--output-dir", tmp_path / "data"]))
+    arguments = list(map(str, ["binarize", "--train", text, *arguments, "--output-dir", tmp_path / "data"]))
     process = subprocess.run([sys.executable, "-c", COMMAND, *arguments, "--workers", "1"], check=False)
     assert process.returncode == -signal.SIGKILL
     folder = tmp_path / "data" / "train.parts"
@@ -141,7 +142,7 @@ def test_a_killed_run_goes_on_with_its_parts(corpus, tokenizer, tmp_path, name, 
     assert main([*arguments, "--workers", "2"]) == 0
     assert kept == parts
     monkeypatch.undo()
-    whole = binarized(tmp_path / "whole", tokenizer, [corpus / name])
+    whole = binarized(tmp_path / "whole", tokenizer, [corpus / "0.jsonl"])
     assert [(tmp_path / "data" / f"train.{ending}").read_bytes() for ending in ("bin", "idx")] == whole
 
 
@@ -236,6 +237,9 @@ def test_other_file_systems_and_their_patterns(corpus, tokenizer, expected, tmp_
     try:
         for path in corpus.iterdir():
             files.pipe(f"/texts/{path.name}", path.read_bytes())
+        state = {"_data_files": [{"filename": "0.arrow"}, {"filename": "1.arrow"}]}
+        files.pipe("/texts/state.json", json.dumps(state).encode())
+        assert binarized(tmp_path / "folder", tokenizer, ["memory://texts"]) == expected
         for number, pattern in enumerate(("[01].parquet", "*.jsonl", "*.arrow", "*.whole.parquet")):
             assert binarized(tmp_path / str(number), tokenizer, [f"memory://texts/{pattern}"]) == expected
         assert binarized(tmp_path / "local", tokenizer, [f"file://{corpus}/[01].parquet"]) == expected
