@@ -6,7 +6,9 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5"]  # for `roberta export --to onnx`
-PARQUET = ["pyarrow>=15"]  # for tables of your own in Parquet
+PARQUET = ["pyarrow>=15"]  # for Parquet, Arrow, and the folders of the library datasets
+ZST = ["backports.zstd>=1"]  # for .zst
+HTTP = ["aiohttp>=3.9"]  # for https://; other protocols need packages of their own, such as s3fs
 SUMMARIES = ["rouge-score>=0.1.2"]  # evaluates extractive summaries
 SENTENCES = ["syntok>=1.4"]  # for `roberta binarize --split-sentences`
 NOUN_PHRASES = ["textblob>=0.19"]  # for WNLI, WSC and WinoGrande; includes its English lexicon
@@ -19,6 +21,8 @@ TEST = [
     "sentence-transformers>=5",
     *ONNX,
     *PARQUET,
+    *ZST,
+    *HTTP,
     *SUMMARIES,
     *SENTENCES,
     *NOUN_PHRASES,
@@ -59,8 +63,8 @@ setup(
         "tokenizers>=0.21",
         "safetensors>=0.4",
         "protobuf>=4",  # reads the scores in SentencePiece models
-        "gigatoken>=0.10; platform_system == 'Linux'",  # elsewhere the plain engine gives the same ids
-        "zstandard>=0.22",
+        "gigatoken>=0.10,<0.11; platform_system == 'Linux'",  # elsewhere the plain engine gives the same ids
+        "fsspec>=2024.2",  # text by URL; torch requires it, too
         "pyyaml>=6",
         "tensorboard>=2.16",
         "tensorboardX>=2.6",  # unused, but without it fairseq prints "Please install tensorboardX" at every start
@@ -73,6 +77,8 @@ setup(
     extras_require={
         "onnx": ONNX,
         "parquet": PARQUET,
+        "zst": ZST,
+        "http": HTTP,
         "summaries": SUMMARIES,
         "sentences": SENTENCES,
         "noun-phrases": NOUN_PHRASES,

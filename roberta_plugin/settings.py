@@ -35,7 +35,8 @@ def setting(default: Any, help_text: str, **more: Any) -> Any:
 
     `more` may have `flag`, the option's name if it is not the field's (without dashes: a positional argument), what
     `check_values` checks, `default_text`, which the help shows for the default, `read`, a function that converts the
-    option's texts instead of the field's type, and argparse's `metavar`, `nargs`, `const` and `action`. Checked are
+    option's texts instead of the field's type, `aliases`, other names of the option, and argparse's `metavar`, `nargs`,
+    `const` and `action`. Checked are
 
         choices             the values, if the type (a Literal, or fairseq's ChoiceEnum) does not say them
         smallest, largest   limits, of each value of a tuple
@@ -92,7 +93,7 @@ def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any
         return parser.add_argument(name, nargs=has["nargs"], choices=choices, **more, **given)
     if typing.get_origin(kind) in (*_MANY, Mapping):
         return parser.add_argument(name, action="append", **given)
-    return parser.add_argument(name, choices=choices, **given)
+    return parser.add_argument(name, *has.get("aliases", ()), choices=choices, **given)
 
 
 def from_arguments(kind: type[T], values: Mapping[str, Any], **known: Any) -> T:

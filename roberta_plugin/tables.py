@@ -1,4 +1,4 @@
-"""Tables -> rows, one at a time: CSV, TSV, JSON Lines, Parquet or text, also compressed (.gz, .zst, .xz, .bz2).
+"""Tables -> rows, one at a time: CSV, TSV, JSON Lines, Parquet, Arrow or text, also compressed (.gz, .zst, .xz, .bz2).
 
 The one reader of tables, for training, prediction and benchmarks. The name of the file gives the format:
 
@@ -7,47 +7,33 @@ The one reader of tables, for training, prediction and benchmarks. The name of t
     tsv       the first line names the columns; a quotation mark is an ordinary character
     jsonl     a line is a JSON object
     parquet   a row is an object
+    arrow     a row is an object: a file, a stream, or a folder that the library `datasets` saved
     text      a line is {"text": line}; of files with any other name, and for prediction only
 
 Text is UTF-8; a byte order mark is ignored. Lines end with LF, CRLF or CR. Empty lines do not count, except in text. A
-row is named by the line where it begins, in Parquet by its number.
+row is named by the line where it begins, in Parquet and Arrow by its number. `data/text_inputs_tables` reads them.
 
 Example: 'text,label\\n"Good, really.",pos\\n' -> Row(line=2, values={"text": "Good, really.", "label": "pos"}).
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from roberta_plugin.data.text_inputs import LONGEST_LINE, read_blocks
-from roberta_plugin.data.text_inputs import BadLineError as BadLineError
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS, find_inputs
-from roberta_plugin.extras import require
-from roberta_plugin.json_files import parse_json
+from roberta_plugin.data import text_inputs_files
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS, dataset_files, find_inputs
+from roberta_plugin.data.text_inputs_lines import LONGEST_LINE
+from roberta_plugin.data.text_inputs_lines import BadLineError as BadLineError
+from roberta_plugin.data.text_inputs_remote import fetch, is_url
+from roberta_plugin.data.text_inputs_tables import TextLines, each, lines_of_table, read_rows, rows_of_lines
+from roberta_plugin.data.text_inputs_tables import short as short
 
-Format = Literal["csv", "tsv", "jsonl", "parquet", "text"]
-ENDINGS: Mapping[str, Format] = {
-    **{".csv": "csv", ".tsv": "tsv"},
-    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl"),
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-}
-_BLOCK_BYTES = 1 << 16  # a bar shows how much was read
-_LONGEST_FIELD = 1 << 24  # characters; more come from a quotation mark that is not closed
-_ROWS_AT_ONCE = 4096  # of a Parquet file
-_BOM = b"\xef\xbb\xbf"
-_ONE_OBJECT = "Write one object with named fields per line, or fetch the file again."
-_CSV_REMEDY = (
-    "A text with a comma, a quotation mark or a line end needs quotation marks around it, and those inside are "
-    "doubled; other separators than a comma are named by --delimiter."
-)
-_TSV_REMEDY = "A text in TSV must hold no tab and no line end: correct the line, or save the table as CSV."
+Format = Literal["csv", "tsv", "jsonl", "parquet", "arrow", "text"]
+ENDINGS: Mapping[str, Format] = {**text_inputs_files.ENDINGS, ".json": "jsonl"}
 IN_MEMORY = Path("the record")
 STANDARD_INPUT = Path("standard input")
 T = TypeVar("T")
@@ -118,14 +104,34 @@ class Row(NamedTuple):
         return Row(self.path, self.line, value, inside)
 
 
+def find_table(folder: Path, name: str, *, option: str) -> Path:
+    """The table that the user names by an option, relative to a folder; one by URL is fetched into the user's cache.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    if is_url(name):
+        return fetch(name)
+    path = folder / name.removeprefix("file://")
+    if not path.exists():
+        raise FileNotFoundError(f"{option} {path} does not exist: check the path.")
+    return path
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a table: itself, or those of a folder that the library `datasets` saved."""
+    return [Path(file) for file in dataset_files(str(path))] if path.is_dir() else [path]
+
+
 def where(path: Path, line: int) -> str:
     """A row for messages, such as `my.csv, line 7`."""
-    return f"{path}, {'row' if named_format(path) == 'parquet' else 'line'} {line}"
+    return f"{path}, {'row' if named_format(path) in ('parquet', 'arrow') else 'line'} {line}"
 
 
 def named_format(path: Path) -> Format | None:
     """The format that the name of a table gives, also of a compressed one; None if it gives none."""
-    return ENDINGS.get(Path(without_compression(path)).suffix)
+    found = ENDINGS.get(Path(without_compression(path)).suffix)
+    return "arrow" if found is None and path.is_dir() else found
 
 
 def without_compression(path: Path) -> str:
@@ -139,11 +145,11 @@ def format_of(path: Path) -> Format:
     found = named_format(path)
     if found is None:
         raise ValueError(
-            f"{path}: the name does not say the format. Let it end in {', '.join(ENDINGS)}; all but Parquet may be "
-            f"compressed ({', '.join(COMPRESSIONS)})."
+            f"{path}: the name does not say the format. Let it end in {', '.join(ENDINGS)}; all but Parquet and Arrow "
+            f"may be compressed ({', '.join(COMPRESSIONS)})."
         )
-    if found == "parquet" and path.suffix.lower() in COMPRESSIONS:
-        raise ValueError(f"{path}: Parquet is compressed within. Unpack the file.")
+    if found in ("parquet", "arrow") and path.suffix.lower() in COMPRESSIONS:
+        raise ValueError(f"{path}: Parquet and Arrow are compressed within. Unpack the file.")
     return found
 
 
@@ -171,79 +177,26 @@ def scan_table(
         ValueError: naming the file and the remedy, if nothing can be read: the header is faulty, the compression is
             damaged, a line has no end, or pyarrow is missing.
     """
-    if path is not None and not path.is_file():
+    if path is not None and not path.exists():
         raise FileNotFoundError(f"The table {path} does not exist: check the path.")
-    if format == "parquet":
+    if format in ("parquet", "arrow"):
         if path is None:
-            raise ValueError("Standard input cannot be Parquet, whose rows are found from its end: name a file.")
-        yield from _parquet(path, on_read)
+            raise ValueError(
+                "Standard input cannot be Parquet or Arrow, whose rows are found from the end: name a file."
+            )
+        rows = (row for source in find_inputs([path], text_format=format) for row in read_rows(source, on_read=on_read))
+        yield from (Row(path, number, values) for number, values in enumerate(rows, start=1))
         return
     lines = text_lines(path, on_read=on_read)
     path = path or STANDARD_INPUT
     if format is None:
         format = "jsonl" if lines.first_bytes().lstrip().startswith(b"{") else "text"
     if format == "text":
-        for line in _each(lines):
+        for line in each(lines):
             yield Row(path, lines.number, {"text": line.rstrip("\r\n")}) if isinstance(line, str) else line
-    elif format == "jsonl":
-        yield from _json_lines(path, lines)
-    elif format == "tsv":
-        yield from _separated(path, lines, "\t", csv.QUOTE_NONE)
-    else:
-        yield from _separated(path, lines, delimiter or ",", csv.QUOTE_MINIMAL)
-
-
-class TextLines:
-    """The lines of a text with their ends. A line that is not text is raised, and reading continues after it."""
-
-    def __init__(self, name: str, blocks: Iterator[bytes]) -> None:
-        self.name, self.number = name, 0  # of the line that was read last
-        self._blocks = blocks
-        self._block: bytes | None = None  # looked at, not yet read
-        self._lines: Iterator[str | bytes] = iter(())
-        self._is_at_start = True
-
-    def __iter__(self) -> TextLines:
-        """Itself."""
-        return self
-
-    def __next__(self) -> str:
-        """The next line.
-
-        Raises:
-            BadLineError: if it is not text in UTF-8.
-        """
-        while (line := next(self._lines, None)) is None:
-            block = self.first_bytes()
-            if not block:
-                raise StopIteration
-            self._block = None
-            try:
-                text = block.decode("utf-8")
-            except UnicodeDecodeError:
-                text = "\0"
-            self._lines = iter(block.splitlines(keepends=True)) if "\0" in text else io.StringIO(text, newline="")
-        self.number += 1
-        return line if isinstance(line, str) else self._decoded(line)
-
-    def first_bytes(self) -> bytes:
-        """The next block of bytes, which stays to be read; empty at the end."""
-        if self._block is None:
-            self._block = next(self._blocks, b"")
-            if self._is_at_start:
-                self._block, self._is_at_start = self._block.removeprefix(_BOM), False
-        return self._block
-
-    def _decoded(self, line: bytes) -> str:
-        if b"\0" in line:
-            reason = "it holds byte 0x00, so the file is a binary one, or UTF-16"
-            raise BadLineError(self.name, self.number, reason, "`iconv -f UTF-16LE -t UTF-8` converts the latter.")
-        try:
-            return line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            reason = f"byte 0x{line[error.start]:02x} is not UTF-8"
-            remedy = "Save the file as UTF-8, for instance by `iconv -f latin1 -t utf-8`, with its encoding for latin1."
-            raise BadLineError(self.name, self.number, reason, remedy) from None
+        return
+    for row in rows_of_lines(lines, format, delimiter=delimiter or ","):
+        yield row if isinstance(row, BadLineError) else Row(path, *row)
 
 
 def text_lines(path: Path | None, *, on_read: Callable[[int], None] = lambda num_bytes: None) -> TextLines:
@@ -251,7 +204,7 @@ def text_lines(path: Path | None, *, on_read: Callable[[int], None] = lambda num
     if path is None:
         return TextLines(str(STANDARD_INPUT), _blocks_of_standard_input())
     (source,) = find_inputs([path], text_format="text")
-    return TextLines(str(path), read_blocks(source, block_bytes=_BLOCK_BYTES, on_read=on_read))
+    return lines_of_table(source, on_read=on_read)
 
 
 def _blocks_of_standard_input() -> Iterator[bytes]:
@@ -260,108 +213,6 @@ def _blocks_of_standard_input() -> Iterator[bytes]:
         if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
             raise ValueError(f"Standard input: a line has more than {LONGEST_LINE >> 20} MiB. Split it into lines.")
         yield line
-
-
-def _each(items: Iterator[T]) -> Iterator[T | BadLineError]:
-    """The items of an iterator that continues after errors, and the errors."""
-    while True:
-        try:
-            yield next(items)
-        except StopIteration:
-            return
-        except BadLineError as error:
-            yield error
-
-
-def _separated(path: Path, lines: TextLines, delimiter: str, quoting: Literal[0, 3]) -> Iterator[Row | BadLineError]:
-    """Rows of CSV or TSV."""
-    if len(delimiter) != 1:
-        raise ValueError(f"--delimiter must be one character, got {delimiter!r}.")
-    remedy = _TSV_REMEDY if quoting == csv.QUOTE_NONE else _CSV_REMEDY
-    header: list[str] | None = None
-    line = 1  # where the row begins
-    for values in _each(_Cells(lines, delimiter, quoting)):
-        if isinstance(values, BadLineError):
-            if header is None:
-                raise values
-            yield values
-        elif not values or (len(values) == 1 and values[0].isspace()):
-            pass
-        elif header is None:
-            header = _header(lines.name, values, delimiter)
-        elif len(values) == len(header):
-            yield Row(path, line, dict(zip(header, values, strict=True)))
-        else:
-            columns = f"it has {len(values)} columns, and the first line names {len(header)}"
-            yield BadLineError(lines.name, line, f"{columns} ({', '.join(header)[:80]})", remedy)
-        line = lines.number + 1
-
-
-class _Cells:
-    """The values of each row of CSV or TSV; a row that cannot be read is raised, and reading continues after it."""
-
-    def __init__(self, lines: TextLines, delimiter: str, quoting: Literal[0, 3]) -> None:
-        csv.field_size_limit(_LONGEST_FIELD)
-        self._reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
-        self._lines, self._remedy = lines, _TSV_REMEDY if quoting == csv.QUOTE_NONE else _CSV_REMEDY
-
-    def __iter__(self) -> _Cells:
-        return self
-
-    def __next__(self) -> list[str]:
-        line = self._lines.number + 1
-        try:
-            return next(self._reader)
-        except csv.Error as error:
-            raise BadLineError(self._lines.name, line, f"the row cannot be read ({error})", self._remedy) from None
-
-
-def _header(name: str, columns: list[str], delimiter: str) -> list[str]:
-    counts = Counter(columns)
-    twice = [column for column, count in counts.items() if column and count > 1]  # spreadsheets add nameless columns
-    if twice:
-        raise ValueError(f"{name}, line 1: the column {twice[0]!r} occurs twice. Columns need different names.")
-    other = next((mark for mark in ";\t|" if mark != delimiter and mark in columns[0]), None)
-    if len(columns) == 1 and other:
-        remedy = "name the file .tsv" if other == "\t" else f"give --delimiter '{other}'"
-        raise ValueError(f"{name}, line 1: one column only, {columns[0]!r}, which is separated otherwise: {remedy}.")
-    return columns
-
-
-def _json_lines(path: Path, lines: TextLines) -> Iterator[Row | BadLineError]:
-    for line in _each(lines):
-        if isinstance(line, BadLineError):
-            yield line
-        elif line.strip():
-            yield _parsed(path, lines, line)
-
-
-def _parsed(path: Path, lines: TextLines, line: str) -> Row | BadLineError:
-    try:
-        content = parse_json(line)
-    except ValueError as error:
-        return BadLineError(lines.name, lines.number, f"it is not valid JSON ({error})", _ONE_OBJECT)
-    if not isinstance(content, dict):
-        reason = f"expected a JSON object, found {short(content)}"
-        return BadLineError(lines.name, lines.number, reason, _ONE_OBJECT)
-    return Row(path, lines.number, content)
-
-
-def _parquet(path: Path, on_read: Callable[[int], None]) -> Iterator[Row]:
-    require("pyarrow", extra="parquet", purpose=f"{path}: reading Parquet")
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            number, num_rows, size = 0, file.metadata.num_rows, path.stat().st_size
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
-                on_read(size * len(batch) // num_rows)
-                for values in batch.to_pylist():
-                    number += 1
-                    yield Row(path, number, values)
-    except pyarrow.ArrowException as error:
-        raise ValueError(f"{path} cannot be read as Parquet ({error}): it is damaged, or in another format.") from error
 
 
 def check_keys(value: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]:
@@ -432,9 +283,3 @@ def with_unique_ids(rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any])
             )
         seen[key] = place
         yield row
-
-
-def short(value: Any) -> str:
-    """A value as messages show it: at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

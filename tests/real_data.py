@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import zstandard
+from backports import zstd
 
 
 def unpack(shared_data: Path, name: str, folder: Path) -> Path:
@@ -38,7 +38,7 @@ def _members(archive: Path) -> Iterator[tarfile.TarFile]:
         pytest.skip(f"needs {archive}")
     with (
         archive.open("rb") as compressed,
-        zstandard.ZstdDecompressor().stream_reader(compressed) as stream,
+        zstd.ZstdFile(compressed) as stream,
         tarfile.open(fileobj=stream, mode="r|") as members,
     ):
         yield members

@@ -58,10 +58,12 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Tokenizes text and writes {train,valid,test}.bin and .idx, dict.txt, the tokenizer's files and "
         "manifest.json. The text is UTF-8 with one item per line and a blank line between documents. Files may be "
-        "compressed (.gz, .zst, .xz, .bz2) or JSON Lines (.jsonl, or .json with one record per line). Quote patterns "
-        "such as 'books/*.txt'; '-' is the standard input. The output equals that of fairseq's own encoder and "
-        "fairseq-preprocess, byte for byte. After an interruption, the same command resumes where it stopped; text "
-        "from a pipe is read again from its beginning. At the end the disk briefly holds the tokens twice."
+        "compressed (.gz, .zst, .xz, .bz2). JSON Lines (.jsonl, or .json with one record per line), CSV, TSV, Parquet, "
+        "Arrow and folders that the library datasets saved have a document in --text-column of each row. Quote "
+        "patterns such as 'books/*.txt'; '-' is the standard input; URLs such as hf://, s3:// and https:// are read. "
+        "The output equals that of fairseq's own encoder and fairseq-preprocess, byte for byte. After an "
+        "interruption, the same command resumes where it stopped; text from a pipe is read again from its beginning. "
+        "At the end the disk briefly holds the tokens twice."
     )
     for settings in (Splits, DictionarySettings, LineRules, BinarizeSettings):
         add_options(parser, settings)

@@ -2,7 +2,7 @@
 
 Once, by `roberta tokenizer train` and `roberta binarize`:
 
-    text_inputs          text files and pipes (also compressed, JSONL) -> lines of text
+    text_inputs          files, URLs, pipes; text, JSONL, tables -> lines of text
     corpora              a folder of corpora (--corpora)         -> text files by corpus and split; smoothed shares
     sentences            lines                                   -> sentences, one a line (--split-sentences)
     tokenizers/          lines                                   -> tokenizer ids (three kinds, one interface)
@@ -32,7 +32,10 @@ Fine-tuning has its own flow from official files to batches, in `roberta_plugin/
 
 A file that is part of a stage starts with the stage's name:
 
-    text_inputs_files        names and pipes -> format of each input, and its content
+    text_inputs_remote       URLs                  -> files, by fsspec
+    text_inputs_files        names, URLs and pipes -> format of each input, and its content
+    text_inputs_lines        content               -> whole lines, also of a part of a plain file
+    text_inputs_tables       CSV, Parquet, Arrow   -> rows; the cells of the column of the text
 
 Used by several stages: `array_files` (arrays larger than memory) and `rounding`. `corpus_statistics` computes what
 `roberta inspect` shows and checks; `count_baselines` the losses of unigrams and bigrams, beside which losses are shown.

@@ -1,10 +1,10 @@
-"""Names given by the user -> text inputs (file or pipe, compression, text or JSON Lines) and pieces of their content.
+"""Names given by the user -> text inputs (file, URL or pipe, compression, format) and pieces of their content.
 
-Used by `text_inputs`. The name gives the compression, and the content must agree. JSON Lines are recognized by the
-name (.jsonl, .ndjson) or, in a .json file, by the content. Any other file that begins like JSON Lines is refused unless
---format is given, because its braces and keys would become tokens.
+The name gives the format and the compression, and the content must agree. A .json file is examined for JSON Lines. Any
+other file that begins like JSON Lines is refused unless --format is given, because its braces and keys would become
+tokens. A folder that the library `datasets` saved is its Arrow files.
 
-Example: `news.jsonl.gz` -> TextInput(suffix=".gz", is_jsonl=True); `books/*.txt` -> one TextInput per file.
+Example: `news.jsonl.gz` -> TextInput(suffix=".gz", form="jsonl"); `books/*.txt` -> one TextInput per file.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ import stat
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import IO, Any, Literal
 
+from roberta_plugin.data.text_inputs_remote import file_name, find, identity, is_url, open_url
+from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
 
 _OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
 _MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ\x00", ".bz2": b"BZh"}
 
 
-def open_input(path: str) -> IO[bytes]:
-    """Open a file, or use a pipe that is already open: a pipe `/dev/fd/N` cannot be opened twice."""
+def open_input(path: str, *, is_sequential: bool = True) -> Any:
+    """Open a file or URL, or use a pipe that is already open: a pipe `/dev/fd/N` cannot be opened twice."""
+    if is_url(path):
+        return open_url(path, is_sequential=is_sequential)
     if match := _OPEN_FILE.fullmatch(path):
         return open(int(match[1] or 0), "rb", closefd=False)
     return open(path, "rb")
@@ -75,13 +79,14 @@ def decompressed_pieces(
     """
     counted = file if isinstance(file, CountedFile) else CountedFile(file)
     num_read = 0
+    damage = (EOFError, OSError, zlib.error, lzma.LZMAError, *([zstandard(name).ZstdError] if suffix == ".zst" else []))
     try:
         for piece in _pieces(counted, suffix, block_bytes):
             yield piece, counted.num_read - num_read
             num_read = counted.num_read
         if not counted.num_read:
             raise EOFError("it is empty")
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+    except damage as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # an error of the disk; errors of the content have no number
         raise ValueError(
@@ -96,8 +101,11 @@ def _pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]
             while piece := decompressed.read(block_bytes):
                 yield piece
         return
-    # The libraries' own file readers accept a .zst that was cut off, and an .xz or .bz2 with a damaged second stream.
-    new: dict[str, Callable[[], Any]] = {".zst": _Zstandard, ".xz": lzma.LZMADecompressor, ".bz2": bz2.BZ2Decompressor}
+    # The libraries' own file readers accept an .xz or .bz2 with a damaged second stream.
+    new: dict[str, Callable[[], Any]] = {
+        **{".xz": lzma.LZMADecompressor, ".bz2": bz2.BZ2Decompressor},
+        ".zst": _zstandard_decompressor,
+    }
     stream, is_inside = new[suffix](), False
     while data := file.read(max(1, block_bytes // 8)):
         while data:
@@ -116,38 +124,18 @@ def _pieces(file: CountedFile, suffix: str, block_bytes: int) -> Iterator[bytes]
         raise EOFError("its end is missing")
 
 
-class _Zstandard:
-    """zstandard's decompressor with the interface of those of lzma and bz2."""
+def zstandard(name: str) -> Any:
+    """The package for Zstandard, of the file `name`; Python has it itself only from 3.14 on."""
+    require("backports.zstd", extra="zst", purpose=f"{name}: Zstandard")
+    from backports import zstd
 
-    # Bytes of input at a time, which yield 128 MiB at most: zstandard has no limit on what it returns.
-    _SLICE = 4096
+    return zstd
 
-    def __init__(self) -> None:
-        import zstandard
 
-        self._error = zstandard.ZstdError
-        self._frame = zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
-        self._waiting = b""
+def _zstandard_decompressor() -> Any:
+    from backports import zstd
 
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        data = self._waiting + data
-        data, self._waiting = data[: self._SLICE], data[self._SLICE :]
-        try:
-            return self._frame.decompress(data)
-        except self._error as error:
-            raise EOFError(str(error)) from error
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._waiting
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._frame.eof)
-
-    @property
-    def unused_data(self) -> bytes:
-        return bytes(self._frame.unused_data) + self._waiting
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
 
 
 def read_ahead(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
@@ -177,10 +165,16 @@ def read_ahead(pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int
             pieces_read.get_nowait()
 
 
-TextFormat = Literal["auto", "text", "jsonl"]
+Form = Literal["text", "jsonl", "csv", "tsv", "parquet", "arrow"]
+TextFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet", "arrow"]
+ENDINGS: Mapping[str, Form] = {
+    **{".csv": "csv", ".tsv": "tsv"},
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
+}
 STANDARD_INPUT = "-"
 COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
-_JSONL_NAMES = (".jsonl", ".ndjson")
 _BYTES_TO_LOOK_AT = 2**16
 _BEGIN_OF_OBJECT = re.compile(rb'\{\s*"')
 # first bytes of files that are not plain text, their format, and the remedy
@@ -188,7 +182,8 @@ _NAMES = {".gz": "gzip", ".zst": "Zstandard", ".xz": "xz", ".bz2": "bzip2"}
 _FOREIGN = (
     *((_MAGIC[suffix], f"compressed with {name}", f"rename it to end in {suffix}") for suffix, name in _NAMES.items()),
     (b"PK\x03\x04", "a zip archive", "unpack it first"),
-    (b"PAR1", "a Parquet file", "write its text to JSON Lines first"),
+    (b"PAR1", "a Parquet file", "rename it to end in .parquet, or give --format parquet"),
+    (b"ARROW1", "an Arrow file", "rename it to end in .arrow, or give --format arrow"),
     (b"\xff\xfe", "UTF-16 text", "convert it with `iconv -f UTF-16 -t UTF-8`"),
     (b"\xfe\xff", "UTF-16 text", "convert it with `iconv -f UTF-16 -t UTF-8`"),
 )
@@ -197,32 +192,77 @@ _BZIP2_BLOCK = b"1AY&SY"  # after "BZh" and a digit; a text may begin with "BZh"
 
 @dataclass(frozen=True)
 class TextInput:
-    """A file or pipe with text.
+    """A file, URL or pipe with text.
 
     Attributes:
         path: to open.
         name: as given by the user, for messages and the manifest.
         suffix: one of `COMPRESSIONS`, or "" for plain text; for a pipe it is detected when reading.
-        is_jsonl: whether it is JSON Lines.
+        form: text, JSON Lines or a table.
         is_stream: whether it is a pipe, which has no known length and can be read only once.
         is_unknown: whether the content has not been examined yet, as for a pipe.
+        column: column or field of the text, if it is a table.
+        delimiter: between the columns, if it is CSV.
     """
 
     path: str
     name: str
     suffix: str = ""
-    is_jsonl: bool = False
+    form: Form = "text"
     is_stream: bool = False
     is_unknown: bool = False
+    column: str = "text"
+    delimiter: str = ","
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is a URL."""
+        return is_url(self.path)
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether it is Parquet or Arrow, whose columns and row groups can be read apart."""
+        return self.form in ("parquet", "arrow")
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it has rows and columns."""
+        return self.is_columnar or self.form in ("csv", "tsv")
 
     @property
     def is_sequential(self) -> bool:
         """Whether it can only be read from its beginning."""
-        return self.is_stream or bool(self.suffix)
+        return not self.is_columnar and (self.is_stream or bool(self.suffix) or self.is_table or self.is_remote)
+
+    @property
+    def is_hashed_when_read(self) -> bool:
+        """Whether it is read once, so that its hash is computed meanwhile."""
+        return self.is_stream or (self.is_remote and self.is_sequential)
+
+    def identity(self, *, is_fresh: bool = False) -> tuple[str, int, int | str, str]:
+        """Absolute path or URL, bytes, modification time or version, and format."""
+        form = self.form + (self.delimiter if self.delimiter != "," else "")
+        if self.is_stream:
+            return self.name, 0, 0, form
+        if self.is_remote:
+            return self.path, *identity(self.path, is_fresh=is_fresh), form
+        found = os.stat(self.path)
+        return os.path.abspath(self.path), found.st_size, found.st_mtime_ns, form
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file; 0 if unknown."""
+        return self.identity()[1]
 
 
-def find_inputs(patterns: Iterable[str | os.PathLike[str]], *, text_format: TextFormat = "auto") -> list[TextInput]:
-    """File names, glob patterns, pipes and "-" -> inputs, in order; the files of one pattern are sorted by name.
+def find_inputs(
+    patterns: Iterable[str | os.PathLike[str]],
+    *,
+    text_format: TextFormat = "auto",
+    column: str = "text",
+    delimiter: str = ",",
+) -> list[TextInput]:
+    """File names, folders, patterns, URLs, pipes and "-" -> inputs, in order; the files of a pattern sorted by name.
 
     Raises:
         FileNotFoundError: if a file does not exist or a pattern matches none.
@@ -233,14 +273,25 @@ def find_inputs(patterns: Iterable[str | os.PathLike[str]], *, text_format: Text
     for given in patterns:
         pattern = os.fspath(given)
         for path in _paths_of(pattern):
-            key = pattern if pattern == STANDARD_INPUT else os.path.realpath(path)
+            key = path if is_url(path) else pattern if pattern == STANDARD_INPUT else os.path.realpath(path)
             if key in seen:
                 raise ValueError(f"The text file {path} is given twice: name each input once.")
             seen.add(key)
-            inputs.append(_look_at(path, pattern if pattern == STANDARD_INPUT else path, text_format))
+            source = _look_at(path, pattern if pattern == STANDARD_INPUT else path, text_format)
+            inputs.append(replace(source, column=column, delimiter=delimiter if source.form == "csv" else ","))
     if not inputs:
         raise FileNotFoundError("No text file given: name at least one input.")
     return inputs
+
+
+def named_form(name: str) -> tuple[Form | None, str]:
+    """The format that a name gives (None: none) and the compression, also of a URL with a query.
+
+    Example: "News.JSONL.gz" -> ("jsonl", ".gz")
+    """
+    name = (file_name(name) if is_url(name) else name).lower()
+    suffix = next((suffix for suffix in COMPRESSIONS if name.endswith(suffix)), "")
+    return ENDINGS.get(os.path.splitext(name.removesuffix(suffix))[1]), suffix
 
 
 def looks_like_json_lines(head: bytes) -> bool:
@@ -267,13 +318,60 @@ def _paths_of(pattern: str) -> list[str]:
     if pattern == STANDARD_INPUT:
         # Worker processes have another standard input, but inherit this copy.
         return [f"/dev/fd/{os.dup(0)}"]
+    if is_url(pattern):
+        urls, is_folder = find(pattern)
+        return dataset_files(pattern) if is_folder else urls
+    pattern = pattern.removeprefix("file://")
     if os.path.isfile(pattern) or _is_stream(pattern):
         return [pattern]
+    if os.path.isdir(pattern):
+        return dataset_files(pattern)
     if found := [path for path in sorted(glob.glob(pattern, recursive=True)) if os.path.isfile(path)]:
         return found
     raise FileNotFoundError(
-        f"No text file {pattern}: give files, '-' for the standard input, or a pattern in quotes such as 'books/*.txt'."
+        f"No text file {pattern}: give files, URLs, '-' for the standard input, or a pattern in quotes such as "
+        "'books/*.txt'."
     )
+
+
+def dataset_files(folder: str) -> list[str]:
+    """The Arrow files of a folder, or URL of one, that `save_to_disk` of the library `datasets` wrote, in order.
+
+    Raises:
+        FileNotFoundError: if it is no such folder, or a file of it is missing.
+        ValueError: if it holds several splits, or rows that were chosen without copying them.
+    """
+    folder = folder.rstrip("/")
+    if splits := _content(f"{folder}/dataset_dict.json"):
+        names = ", ".join(f"{folder}/{name}" for name in splits.get("splits", ()))
+        raise ValueError(f"{folder} holds several splits of a data set: name one of them: {names}.")
+    state = _content(f"{folder}/state.json")
+    if state is None or not isinstance(files := state.get("_data_files"), list):
+        raise FileNotFoundError(
+            f"{folder} is a folder, and not one that `save_to_disk` of the library datasets wrote: name its files, "
+            f"such as '{folder}/*.txt'."
+        )
+    if chosen := [name for name, value in state.items() if "indices" in name and value]:
+        raise ValueError(
+            f"{folder}/state.json: the rows of this data set are chosen by {chosen[0]}, as old versions of the library "
+            "saved it: save it again by `load_from_disk(FOLDER).flatten_indices().save_to_disk(NEW_FOLDER)`."
+        )
+    paths = [f"{folder}/{each['filename']}" for each in files]
+    if missing := [path for path in paths if not is_url(path) and not os.path.isfile(path)]:
+        raise FileNotFoundError(f"{missing[0]} is listed in state.json and missing: copy the folder again.")
+    return paths
+
+
+def _content(path: str) -> dict[str, Any] | None:
+    """The object in a JSON file; None if there is no such file."""
+    try:
+        with open_input(path) as file:
+            content = parse_json(file.read())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON ({error}): copy the folder again.") from error
+    return content if isinstance(content, dict) else {}
 
 
 def _is_stream(path: str) -> bool:
@@ -285,28 +383,33 @@ def _is_stream(path: str) -> bool:
 
 
 def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
-    is_jsonl = text_format == "jsonl"
+    given: Form = "text" if text_format == "auto" else text_format
     if name == STANDARD_INPUT or _is_stream(path):
         if sys.platform != "linux":
             raise ValueError(f"{name}: reading text from a pipe needs Linux. Write the text to a file first.")
-        return TextInput(path, name, is_jsonl=is_jsonl, is_stream=True, is_unknown=text_format == "auto")
-    suffix = next((suffix for suffix in COMPRESSIONS if path.lower().endswith(suffix)), "")
+        if given in ("parquet", "arrow"):
+            raise ValueError(f"{name}: Parquet and Arrow cannot be read from a pipe. Write it to a file first.")
+        return TextInput(path, name, form=given, is_stream=True, is_unknown=text_format == "auto")
+    named, suffix = named_form(path)
+    found = TextInput(path, name, suffix, named or "text" if text_format == "auto" else given)
+    if found.is_columnar:
+        if suffix:
+            raise ValueError(f"{name}: Parquet and Arrow are compressed within. Unpack the file.")
+        return found
     with open_input(path) as file:
         head = file.read(_BYTES_TO_LOOK_AT)
     if not suffix:
         _refuse_foreign(head, name)
     elif not head:
         raise ValueError(f"{name} is empty, so it is not a {suffix} file: copy or download it again.")
-    stem = path.lower().removesuffix(suffix)
-    if text_format == "auto" and stem.endswith(_JSONL_NAMES):
-        is_jsonl = True
-    elif text_format == "auto":
-        if suffix:
-            with open_input(path) as file:
-                pieces = decompressed_pieces(file, suffix, name, _BYTES_TO_LOOK_AT)
-                head = next((piece for piece, _ in pieces if piece), b"")
-        is_jsonl = _is_jsonl(head, name, is_json=stem.endswith(".json"))
-    return TextInput(path, name, suffix, is_jsonl)
+    if text_format != "auto" or named is not None:
+        return found
+    if suffix:
+        with open_input(path) as file:
+            pieces = decompressed_pieces(file, suffix, name, _BYTES_TO_LOOK_AT)
+            head = next((piece for piece, _ in pieces if piece), b"")
+    is_json = (file_name(path) if is_url(path) else path).lower().removesuffix(suffix).endswith(".json")
+    return replace(found, form="jsonl" if _is_jsonl(head, name, is_json=is_json) else "text")
 
 
 def _refuse_foreign(head: bytes, name: str) -> None:

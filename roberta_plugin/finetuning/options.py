@@ -229,8 +229,8 @@ class CustomOptions(FileOptions):
 
     kind: str | None = option("what is learned", default_text="classification", choices=OWN_KINDS)
     train: str | None = option(
-        "table to train on: .csv, .tsv, .jsonl or .parquet, also .gz, .zst, .xz, .bz2 (tagging: .jsonl, .parquet, or "
-        "CoNLL columns); relative to --raw, if given",
+        "table to train on, also by URL: .csv, .tsv, .jsonl, also .gz, .zst, .xz, .bz2, .parquet, .arrow or a folder "
+        "of datasets (tagging: no .csv, but CoNLL columns); relative to --raw, if given",
         metavar="FILE",
     )
     valid: str | None = option("table of the development set (default: a share of --train)", metavar="FILE")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.tables import Row, read_table
+from roberta_plugin.tables import Row, files_of, read_table
 
 LABELLED = ("train", "valid")
 """Splits that every task needs, and whose labels are public."""
@@ -21,6 +21,7 @@ def describe(files: Sequence[Path]) -> dict[str, Any]:
     """
     digest = hashlib.sha256()
     num_bytes = 0
+    files = [file for path in files for file in files_of(path)]
     for path in files:
         content = path.read_bytes()
         num_bytes += len(content)

@@ -63,7 +63,7 @@ from roberta_plugin.kinds.words import (
 from roberta_plugin.tables import Row, named_format, read_table
 
 _WORDS, _TAGS = "tokens", "tags"
-_LISTS = ("jsonl", "parquet")  # formats with lists of words
+_LISTS = ("jsonl", "parquet", "arrow")  # formats with lists of words
 _NAMES = ("precision", "recall", "f1")
 _LAYOUT = ("doc_stride", "label_pieces", "context")
 

@@ -25,7 +25,17 @@ from roberta_plugin.kinds.base import Kind, Official
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
 from roberta_plugin.prediction.writing import check_output, is_array, open_output, partial_path
 from roberta_plugin.progress import Progress
-from roberta_plugin.tables import IN_MEMORY, BadLineError, Row, check_text, format_of, named_format, scan_table, short
+from roberta_plugin.tables import (
+    IN_MEMORY,
+    BadLineError,
+    Row,
+    check_text,
+    files_of,
+    format_of,
+    named_format,
+    scan_table,
+    short,
+)
 
 MOST_CHARACTERS = 4_000_000  # of a window, so that a file of long texts does not fill the memory
 Record = Mapping[str, Any] | str
@@ -58,7 +68,7 @@ def predict(settings: PredictSettings) -> PredictResult:
         ValueError: if the model cannot give such answers; or at a bad line, unless they are skipped: then the
             answers before it are in OUTPUT.partial.
     """
-    if settings.input is not None and not settings.input.is_file():
+    if settings.input is not None and not settings.input.exists():
         raise FileNotFoundError(f"--input {settings.input} does not exist: name a file, or - for standard input.")
     if settings.output is not None:
         check_output(settings.output)
@@ -69,7 +79,7 @@ def predict(settings: PredictSettings) -> PredictResult:
         raise ValueError(f"--output {settings.output}: embeddings are written as .npy, .parquet or .jsonl. Name one.")
     started = time.monotonic()
     counts = dict.fromkeys(("answers", "error", "truncated"), 0)
-    total = None if settings.input is None else settings.input.stat().st_size
+    total = None if settings.input is None else sum(file.stat().st_size for file in files_of(settings.input))
     with Progress("predict", total, is_shown=settings.show_progress) as bar:
         rows = _Rows(kind, settings)
         try:

@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 import numpy as np
-import zstandard
 
+from roberta_plugin.data.text_inputs_files import zstandard
 from roberta_plugin.extras import require
 from roberta_plugin.files import atomic_write, sync_folder
 from roberta_plugin.kinds.embedding import VECTOR
@@ -46,7 +46,7 @@ from roberta_plugin.tables import Format, format_of, named_format
 _ROWS_AT_ONCE = 4096
 _COMPRESSED: Mapping[str, Callable[[Any], Any]] = {
     ".gz": lambda file: gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0),
-    ".zst": lambda file: zstandard.ZstdCompressor().stream_writer(file, closefd=False),
+    ".zst": lambda file: zstandard(file.name).ZstdFile(file, "w"),
     ".xz": partial(lzma.LZMAFile, mode="wb"),
     ".bz2": partial(bz2.BZ2File, mode="wb"),
 }
@@ -178,6 +178,8 @@ def check_output(path: Path) -> None:
         return
     if not is_array(path) and table_format(path) == "parquet":
         require("pyarrow", extra="parquet", purpose=f"--output {path}: writing Parquet")
+    if path.suffix.lower() == ".zst":
+        zstandard(f"--output {path}")
 
 
 @contextmanager
@@ -207,7 +209,10 @@ def table_format(path: Path) -> Format:
     if not Path(path.name.lower().removesuffix(_compression(path))).suffix:
         return "jsonl"
     try:
-        return format_of(path)
+        found = format_of(path)
+        if found == "arrow":
+            raise ValueError
+        return found
     except ValueError:
         raise ValueError(
             f"--output {path}: there is no such format. Let the name end in .jsonl, .csv or .tsv, which may be "

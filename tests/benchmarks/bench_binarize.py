@@ -1,18 +1,22 @@
 """Throughput and memory of `roberta binarize` beside fairseq's two steps, on the same text, tokenizer and processors.
 
-    python -m tests.benchmarks.bench_binarize [--write]
+    python -m tests.benchmarks.bench_binarize [--formats] [--write]
 
 All sides are real commands, in turn, with two worker processes or threads, on the same text: fairseq's
 multiprocessing_bpe_encoder --keep-empty and fairseq-preprocess --only-source, `hugging_face_binarize.py` with Hugging
 Face's tokenizers and numpy, and `roberta binarize`. The text is the first megabytes of the books, of several sizes,
 because fairseq's imports alone take seconds; a ratio is always between two sides on one size. The files are compared
-byte for byte. Needs the real data (see tests/conftest.py).
+byte for byte. Needs the real data (see tests/conftest.py). --formats instead compares the same documents of 20 lines as
+JSON Lines, Parquet, Arrow and CSV, each in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import json
 import lzma
+import os
 import resource
 import shutil
 import statistics
@@ -30,6 +34,7 @@ from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.tiny_corpus import command, environment
 
 RESULTS = REPOSITORY / "tests" / "benchmarks" / "results" / "binarize_cpu2_202611.md"
+FORMATS_RESULTS = RESULTS.with_name("binarize_formats_cpu2_202611.md")
 BPE = SHARED_DATA / "gpt2_bpe"
 WORKERS = "2"
 MEGABYTES = (8, 32)  # 195 is all of the books, which take fairseq minutes
@@ -148,6 +153,54 @@ def measure(work: Path, repeats: int, megabytes: Sequence[int]) -> str:
     return report(rows, texts, memory_rows(books, work), repeats)
 
 
+def measure_formats(work: Path, repeats: int, megabytes: int) -> str:
+    """The cost of each format of the same documents."""
+    import pyarrow
+    from pyarrow import parquet
+
+    with lzma.open(SHARED_DATA / "text" / "books.train.txt.xz", "rt", encoding="utf-8") as file:
+        lines = file.read(megabytes * 10**6).splitlines()
+    texts = ["\n".join(lines[first : first + 20]) for first in range(0, len(lines), 20)]
+    table = pyarrow.table({"text": texts})
+    (work / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    parquet.write_table(table, work / "row_groups_of_1000.parquet", row_group_size=1000)
+    parquet.write_table(table, work / "one_row_group.parquet")
+    with pyarrow.ipc.new_stream(str(work / "a.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=1000)
+    with open(work / "a.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text"], *([text] for text in texts)])
+    names = ["a.jsonl", "row_groups_of_1000.parquet", "one_row_group.parquet", "a.arrow", "a.csv"]
+    costs: dict[tuple[str, str], list[Cost]] = {(name, workers): [] for workers in ("1", WORKERS) for name in names}
+    for _ in range(repeats):
+        for (name, workers), found in costs.items():
+            found.append(timed(binarize_command(work / name, work / "out" / name, workers)))
+            expected = work / "out" / names[0] / "train.bin"
+            assert (work / "out" / name / "train.bin").read_bytes() == expected.read_bytes(), "the files differ"
+    rows = []
+    for (name, workers), found in costs.items():
+        ratios = [
+            Cost(*(first / second for first, second in zip(base, own, strict=True)))
+            for base, own in zip(costs["a.jsonl", workers], found, strict=True)
+        ]
+        size, cost, ratio = (work / name).stat().st_size / 1e6, median(found), median(ratios)
+        rows.append(
+            f"| {name} | {size:.1f} MB | {workers} | {cost.seconds:.2f} | {cost.cpu_seconds:.2f} "
+            f"| {ratio.seconds:.2f} | {ratio.cpu_seconds:.2f} |"
+        )
+    return f"""# roberta binarize of the same documents in several formats
+
+Machine: {machine()}, gigatoken {version("gigatoken")}, pyarrow {version("pyarrow")}; no GPU used. Load when it ended: {os.getloadavg()[0]:.1f}.
+Command: `python -m tests.benchmarks.bench_binarize {" ".join(sys.argv[1:])}`. {len(texts):,} documents of 20 lines of books, GPT-2 BPE,
+{repeats} runs of each in turn, from start to exit, medians. The .bin is the same. A ratio is the throughput divided by that of JSON
+Lines in the same turn and with as many workers. If the load is higher than the number of workers, other programs ran meanwhile,
+and seconds by the clock say little; CPU seconds do. The import of pyarrow takes some 0.15 of them, which larger texts hide.
+
+| file | bytes | workers | seconds | CPU seconds | times JSON Lines | by CPU |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+{chr(10).join(rows)}
+"""
+
+
 def memory_rows(books: bytes, work: Path) -> list[str]:
     rows = []
     for megabytes in MEMORY_MEGABYTES:
@@ -199,13 +252,18 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(REPOSITORY)}")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--megabytes", type=int, nargs="+", default=MEGABYTES, help="sizes of the text (8 32)")
+    parser.add_argument("--formats", action="store_true", help=f"write {FORMATS_RESULTS.name} instead")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        text = measure(Path(folder), args.repeats, args.megabytes)
+        if args.formats:
+            text = measure_formats(Path(folder), args.repeats, max(args.megabytes))
+        else:
+            text = measure(Path(folder), args.repeats, args.megabytes)
     print(text)
     if args.write:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(text)
+        results = FORMATS_RESULTS if args.formats else RESULTS
+        results.parent.mkdir(exist_ok=True)
+        results.write_text(text)
 
 
 if __name__ == "__main__":

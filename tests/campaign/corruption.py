@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
-import zstandard
+from backports import zstd
 
 from roberta_plugin.launch.status import Status, write_status
 from tests.campaign.entries import SIZES, Entry, roberta
@@ -91,7 +91,9 @@ def write_inputs(inputs: Path) -> None:
     (inputs / "text").mkdir()
     (inputs / "text" / "a.txt.gz").write_bytes(gzip.compress(text))
     (inputs / "text" / "a.txt.xz").write_bytes(lzma.compress(text))
-    (inputs / "text" / "a.txt.zst").write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(text))
+    (inputs / "text" / "a.txt.zst").write_bytes(
+        zstd.compress(text, options={zstd.CompressionParameter.checksum_flag: 1})
+    )
     lines = [json.dumps({"text": line}) for line in text.decode().splitlines()]
     (inputs / "text" / "a.jsonl").write_text("\n".join(lines) + "\n")
     (inputs / "yaml").mkdir()

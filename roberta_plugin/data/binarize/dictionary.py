@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from roberta_plugin.data.binarize.parts import Reading, plan_tasks
 from roberta_plugin.data.binarize.workers import start_workers
 from roberta_plugin.data.text_inputs import InputSettings
-from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Row, Vocabulary
 from roberta_plugin.machine import num_cores
@@ -57,14 +56,14 @@ def build_vocabulary(
     Raises:
         ValueError: if an input is a pipe, which cannot be read twice, or there is no text.
     """
-    sources = find_inputs(inputs, text_format=reading.text_format)
+    sources = reading.sources(inputs)
     if pipes := [source.name for source in sources if source.is_stream]:
         raise ValueError(
             f"{pipes[0]} is a pipe, but making a dict.txt needs to read the text twice: write it to a file, or give "
             "--dict."
         )
     job = Reading(tokenizer=tokenizer, rules=reading.rules, blank_line_after_files=False, part_bytes=_PART_BYTES)
-    sizes = [os.path.getsize(source.path) for source in sources]
+    sizes = [source.size for source in sources]
     tasks = plan_tasks(sources, sizes, _PART_BYTES)
     with start_workers(job, tasks, workers=workers or num_cores(), progress=progress) as pool:
         counts = pool.count_ids(tasks, num_bytes=sum(sizes))

@@ -32,7 +32,7 @@ _DIGESTS = ("text_sha256", "crc32")
 
 @dataclass(frozen=True)
 class Span:
-    """Text of one input: all of it, or the bytes [start, end) of a plain file."""
+    """Text of one input: all of it, or the bytes (of Parquet and Arrow the row groups) [start, end)."""
 
     source: TextInput
     start: int = 0
@@ -42,7 +42,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Task:
-    """The unit of work: several small files, a pipe or large compressed file, or a piece of a large plain file.
+    """The unit of work: several small files, what is read from its beginning, or a piece of another large file.
 
     Attributes:
         number: position among all tasks.

@@ -36,8 +36,10 @@ from roberta_plugin.data.binarize.part_files import (
     write_part_file,
 )
 from roberta_plugin.data.sentences import split_lines
-from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
+from roberta_plugin.data.text_inputs import LineRules, count_lines, lines_of, num_lines_before, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput
+from roberta_plugin.data.text_inputs_lines import BadLineError
+from roberta_plugin.data.text_inputs_tables import groups_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.files import atomic_write, write_text
 
@@ -119,7 +121,7 @@ class Sharing:
 class Block(NamedTuple):
     """Whole lines of a span.
 
-    `start` is the first byte of the span, and `line` the number of the first line, counted from the beginning of the
+    `start` is that of the span, and `line` the number of the first line, counted from the beginning of the
     span.
     """
 
@@ -133,8 +135,7 @@ class Block(NamedTuple):
         try:
             return lines_of(self.data, source=self.source, first_line=self.line, rules=rules)
         except BadLineError as error:
-            before = sum(map(count_lines, read_blocks(self.source, end=self.start))) if self.start else 0
-            raise BadLineError(error.path, before + error.line, error.reason, error.remedy) from None
+            raise error.after(num_lines_before(self.source, self.start)) from None
 
 
 class SharedPart(NamedTuple):
@@ -145,12 +146,18 @@ class SharedPart(NamedTuple):
 
 
 def plan_tasks(sources: Sequence[TextInput], sizes: Sequence[int], part_bytes: int) -> list[Task]:
-    """Cut large plain files into pieces of `part_bytes`, and group neighbouring small files."""
+    """Cut large files into pieces of `part_bytes`, tables between row groups, and group neighbouring small files.
+
+    A piece that has one row group, and is larger than a part, may be shared: one worker reads it.
+    """
     groups: list[tuple[Span, ...]] = []
+    large: set[Span] = set()
     small: list[Span] = []
     small_bytes = 0
-    for source, size in zip(sources, sizes, strict=True):
-        is_small = size <= part_bytes and not source.is_stream
+    for source, file_bytes in zip(sources, sizes, strict=True):
+        edges = _edges(source, file_bytes, part_bytes)
+        size = edges[-1][1]
+        is_small = size <= part_bytes and not source.is_hashed_when_read
         if is_small and small_bytes + size <= part_bytes:
             small.append(Span(source))
             small_bytes += size
@@ -162,13 +169,28 @@ def plan_tasks(sources: Sequence[TextInput], sizes: Sequence[int], part_bytes: i
         elif source.is_sequential:
             groups.append((Span(source),))
         else:
-            bounds = [*range(0, size, part_bytes), size]
-            groups += [(Span(source, start, end, end == size),) for start, end in itertools.pairwise(bounds)]
+            for (start, first), (end, last) in itertools.pairwise(edges):
+                groups.append((Span(source, start, end, end == edges[-1][0]),))
+                if source.is_columnar and last - first > part_bytes:
+                    large.update(groups[-1])
     groups.append(tuple(small))
     return [
-        Task(number, spans, may_share=len(spans) == 1 and spans[0].source.is_sequential)
+        Task(number, spans, may_share=len(spans) == 1 and (spans[0].source.is_sequential or spans[0] in large))
         for number, spans in enumerate(group for group in groups if group)
     ]
+
+
+def _edges(source: TextInput, size: int, part_bytes: int) -> list[tuple[int, int]]:
+    """Where an input may be cut, from its beginning to its end: the position, and the bytes of text before it."""
+    if not source.is_columnar:
+        return [(edge, edge) for edge in [*range(0, size, part_bytes), size]]
+    groups = groups_of(source)
+    edges, num_bytes = [(0, 0)], 0
+    for number, group in enumerate(groups):
+        if num_bytes + group.num_bytes - edges[-1][1] > part_bytes and number > edges[-1][0]:
+            edges.append((number, num_bytes))
+        num_bytes += group.num_bytes
+    return [*edges, (len(groups), num_bytes)]
 
 
 def encode_task(
@@ -221,7 +243,7 @@ def numbered_blocks(
     part, bytes_in_part = 0, 0
     for span in task.spans:
         blocks = read_blocks(span.source, start=span.start, end=span.end, on_read=on_read, on_data=on_data)
-        if reading.blank_line_after_files and span.is_last_of_file and not span.source.is_jsonl:
+        if reading.blank_line_after_files and span.is_last_of_file and span.source.form == "text":
             blocks = itertools.chain(blocks, [b"\n"])
         line = 1
         for block in blocks:
@@ -229,7 +251,7 @@ def numbered_blocks(
                 part, bytes_in_part = part + 1, 0
             bytes_in_part += len(block)
             yield part, Block(block, span.source, span.start, line)
-            line += count_lines(block)
+            line += count_lines(block, span.source)
 
 
 def _check_part(path: Path, blocks: Sequence[Block]) -> None:

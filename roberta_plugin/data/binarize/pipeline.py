@@ -33,7 +33,7 @@ from roberta_plugin.data.binarize.folder import (
     split_lock,
     write_vocabulary,
 )
-from roberta_plugin.data.binarize.part_files import Counts, PartsInOrder, Task, read_begins
+from roberta_plugin.data.binarize.part_files import Counts, PartsInOrder, read_begins
 from roberta_plugin.data.binarize.parts import Job, plan_tasks
 from roberta_plugin.data.binarize.plan import Plan, check_unchanged, is_made, is_planned, make_plan, prepare_parts
 from roberta_plugin.data.binarize.workers import start_workers
@@ -41,7 +41,6 @@ from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_f
 from roberta_plugin.data.mmap_tokens import SharedFiles, best_dtype
 from roberta_plugin.data.sentences import paragraphs_path
 from roberta_plugin.data.text_inputs import InputSettings
-from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import NO_ROOM, atomic_write
@@ -77,7 +76,7 @@ def refuse_nonsense(split: str, counts: Counts, *, max_unknown: float) -> None:
     if _bad_share(counts) > _MAX_BAD:
         raise ValueError(
             f"{_bad_share(counts):.1%} of the lines of {split} are not UTF-8 text (or not valid records), too many for "
-            "--skip-bad-lines. Nothing was written. Convert the input, or check --format and --json-field."
+            "--skip-bad-lines. Nothing was written. Convert the input, or check --format and --text-column."
         )
 
 
@@ -90,7 +89,7 @@ def warnings_about(manifest: dict[str, Any], split: str) -> list[str]:
         found.append("it has no text, only blank lines or nothing")
     elif counts.text_bytes > _BYTES_TO_JUDGE_BY and counts.tokens < _FEWEST_TOKENS * counts.text_bytes:
         found.append(
-            f"{counts.text_bytes / 1e6:,.1f} MB of input gave only {counts.tokens:,} tokens; is --json-field right?"
+            f"{counts.text_bytes / 1e6:,.1f} MB of input gave only {counts.tokens:,} tokens; is --text-column right?"
         )
     if unknown_share(counts) > _SUSPICIOUS_UNKNOWN:
         found.append(
@@ -114,6 +113,7 @@ def _bad_share(counts: Counts) -> float:
 
 def _repeated_inputs(splits: dict[str, Any], split: str) -> list[str]:
     own = {record["sha256"]: record["path"] for record in splits[split]["inputs"] if record["bytes"]}
+    own.pop("", None)  # of a table by URL
     return [
         f"{own[record['sha256']]} has the same content as {record['path']} of the split {other}"
         for other, made in splits.items()
@@ -124,6 +124,7 @@ def _repeated_inputs(splits: dict[str, Any], split: str) -> list[str]:
 
 
 _BLANK = "blank_line_after_files"
+_NAMES = {"text_column": "json_field"}  # in manifests, since earlier versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,7 @@ def binarize(
     """Write one split of a data-bin, or the rest of it after an interruption.
 
     Args:
-        inputs: text files, pipes or patterns (see `text_inputs`), in the order of the corpus.
+        inputs: text files, URLs, pipes or patterns (see `text_inputs`), in the order of the corpus.
         split: train, valid, test or any other name.
         tokenizer: text -> tokenizer ids.
         vocabulary: tokenizer ids -> model ids.
@@ -188,8 +189,9 @@ def binarize(
             "The dict.txt has none of the tokenizer's symbols: it is empty, or belongs to another tokenizer."
         )
     folder = Path(destination)
-    sources = find_inputs(inputs, text_format=settings.text_format)
-    all_rules = {**asdict(rules), _BLANK: settings.blank_line_after_files}
+    sources = settings.sources(inputs)
+    all_rules = {_NAMES.get(name, name): value for name, value in asdict(rules).items()}
+    all_rules[_BLANK] = settings.blank_line_after_files
     if not rules.split_sentences:
         del all_rules["split_sentences"]  # as in the manifests of earlier versions
     plan = make_plan(sources, split, tokenizer, vocabulary, all_rules, settings.part_bytes)
@@ -256,11 +258,11 @@ def _run(
     with start_workers(job, tasks, workers=workers, progress=progress) as pool:
         digests = pool.encode(
             tasks,
-            [source for source in plan.sources if not source.is_stream],
-            num_bytes=None if plan.has_streams else _bytes_to_read(tasks),
+            [source for source in plan.sources if not (source.is_hashed_when_read or source.is_remote)],
+            num_bytes=None if plan.has_streams or 0 in sizes else sum(sizes),
             meanwhile=done.count_and_hash,
         )
-        check_unchanged(plan)
+        check_unchanged(plan, digests)
         is_complete = done.count()
         assert is_complete, "a part is missing"
         try:
@@ -293,15 +295,6 @@ def _run(
         return _add_split(folder, manifest, plan, vocabulary, digests, done.counts, outputs)
 
 
-def _bytes_to_read(tasks: Sequence[Task]) -> int:
-    """Bytes of the inputs of the tasks; only whole files have no end."""
-    return sum(
-        (os.path.getsize(span.source.path) if span.end is None else span.end) - span.start
-        for task in tasks
-        for span in task.spans
-    )
-
-
 def _records(files: SharedFiles, split: str, bin_sha256: str) -> dict[str, Any]:
     """Size and SHA-256 of the .bin and .idx."""
     bin_path, index_path = files.paths
@@ -322,8 +315,8 @@ def _add_split(
 ) -> dict[str, Any]:
     """Write the manifest with this split and the existing ones."""
     inputs = []
-    for source, (path, _, _, text_format) in zip(plan.sources, plan.inputs, strict=True):
-        num_bytes, digest = digests[source.path]
+    for source, (path, size, _, text_format) in zip(plan.sources, plan.inputs, strict=True):
+        num_bytes, digest = digests.get(source.path, (size, ""))  # of a table by URL, one column is read
         inputs.append({"path": path, "bytes": num_bytes, "sha256": digest, "format": text_format})
     split = {
         "inputs": inputs,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +28,11 @@ _PARTS_OF_SMALL_CORPUS = 16  # enough for the workers of an ordinary machine
 class Plan:
     """Inputs and outputs of a run; equal plans make equal files, unless an input is a pipe.
 
-    `inputs` has absolute path, bytes, modification time and format of each source.
+    `inputs` has absolute path or URL, bytes, modification time or version and format of each source.
     """
 
     sources: list[TextInput]
-    inputs: list[tuple[str, int, int, str]]
+    inputs: list[tuple[str, int, int | str, str]]
     split: str
     tokenizer: dict[str, Any]
     dict_sha256: str
@@ -61,7 +60,7 @@ def make_plan(
     """A plan to binarize `sources` as `split`."""
     if not re.fullmatch(r"[\w.-]+", split) or split.startswith("."):
         raise ValueError(f"The name of a split may contain letters, digits, '_', '-' and '.', got {split!r}.")
-    inputs = [_identity(source) for source in sources]
+    inputs = [source.identity() for source in sources]
     if part_bytes is None:
         share = sum(size for _, size, _, _ in inputs) // _PARTS_OF_SMALL_CORPUS
         part_bytes = min(max(share, _SMALLEST_PART), _LARGEST_PART)
@@ -76,20 +75,20 @@ def make_plan(
     )
 
 
-def _identity(source: TextInput) -> tuple[str, int, int, str]:
-    """Absolute path, bytes, modification time, and format."""
-    text_format = "jsonl" if source.is_jsonl else "text"
-    if source.is_stream:
-        return source.name, 0, 0, text_format
-    found = os.stat(source.path)
-    return os.path.abspath(source.path), found.st_size, found.st_mtime_ns, text_format
+def check_unchanged(plan: Plan, digests: Mapping[str, tuple[int, str]]) -> None:
+    """Raise ValueError if an input has changed since the plan was made, or fewer bytes of it came than it has.
 
-
-def check_unchanged(plan: Plan) -> None:
-    """Raise ValueError if an input has changed since the plan was made."""
+    `digests` has the bytes and the hash of inputs, by path.
+    """
     for source, identity in zip(plan.sources, plan.inputs, strict=True):
-        if _identity(source) != identity:
+        if source.identity(is_fresh=True) != identity:
             raise ValueError(f"{source.name} changed while it was being read: run the command again with --overwrite.")
+        num_bytes, _ = digests.get(source.path, (identity[1], ""))
+        if identity[1] not in (0, num_bytes):
+            raise ValueError(
+                f"{source.name} has {identity[1]:,} bytes, and {num_bytes:,} of them came: run the command again with "
+                "--overwrite."
+            )
 
 
 def is_made(folder: Path, plan: Plan, workers: int) -> bool:
@@ -103,7 +102,7 @@ def is_made(folder: Path, plan: Plan, workers: int) -> bool:
             return False
     if made.get("plan_sha256") == sha256_of_json(plan.as_json()):
         return True
-    if _differences(folder, plan):
+    if _differences(folder, plan) or any(source.is_remote for source in plan.sources):
         return False
     digests = sha256_of_files([source.path for source in plan.sources], workers=workers)
     found = [(digest, text_format) for digest, (_, _, _, text_format) in zip(digests, plan.inputs, strict=True)]
@@ -140,7 +139,7 @@ def _differences(folder: Path, plan: Plan) -> list[Difference]:
             of_text: f"{sum(each['sizes']):,} bytes in {len(each['sizes'])} file{'s' * (len(each['sizes']) != 1)}",
             "tokenizer": each["tokenizer"],
             "dict.txt": each["dict_sha256"],
-            **each["rules"],
+            **{"text_column" if name == "json_field" else name: value for name, value in each["rules"].items()},
             "part_bytes": each.get("part_bytes", plan.part_bytes),
         }
         for each in (before, now)

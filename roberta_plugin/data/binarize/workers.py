@@ -57,7 +57,7 @@ class Workers:
         num_bytes: int | None,
         meanwhile: Callable[[], None],
     ) -> dict[str, tuple[int, str]]:
-        """Write the part files of the tasks; return the size and SHA-256 of `to_hash` and of all pipes, by path.
+        """Write the part files of the tasks; return size and SHA-256 of `to_hash`, and of what is read once, by path.
 
         `meanwhile` is called repeatedly while this process waits, and must be short.
         """
@@ -211,7 +211,7 @@ def _exit_in_time(parent: int) -> None:
 
 
 def _encode(task: Task) -> dict[str, tuple[int, str]]:
-    """Encode a task; of a pipe, return its size and SHA-256."""
+    """Encode a task; return size and SHA-256 of what is read once, by path."""
     digest, num_bytes = hashlib.sha256(), 0
 
     def on_data(data: bytes) -> None:
@@ -219,16 +219,16 @@ def _encode(task: Task) -> dict[str, tuple[int, str]]:
         digest.update(data)
         num_bytes += len(data)
 
-    pipes = [span.source.path for span in task.spans if span.source.is_stream]
+    read_once = [span.source.path for span in task.spans if span.source.is_hashed_when_read]
     try:
-        if pipes:
+        if read_once:
             encode_task(_job, task, on_read=_report, on_data=on_data, sharing=_shared.sharing)
         else:
             encode_task(_job, task, on_read=_report, sharing=_shared.sharing)
     finally:
         if task.may_share:
             _shared.sharing.end_reader()
-    return {path: (num_bytes, digest.hexdigest()) for path in pipes}
+    return {path: (num_bytes, digest.hexdigest()) for path in read_once}
 
 
 def _help() -> None:

@@ -199,7 +199,10 @@ class ByteLevelBpe:
             return None
 
     def _encode_word(self, word: str) -> list[int]:
-        """Merge all occurrences of the pair of lowest rank, from left to right, until no pair has a rank."""
+        """Merge all occurrences of the pair of lowest rank, from left to right, until no pair has a rank.
+
+        `tokenizers.models.BPE` takes a better pair that a merge has created before the merge's other occurrences.
+        """
         pieces = [BYTE_CHARACTERS[byte] for byte in word.encode("utf-8")]  # "" where one was joined to its left
         before = list(range(-1, len(pieces) - 1))  # position of the piece to the left, -1 for none
         after = list(range(1, len(pieces) + 1))  # position of the piece to the right, len(pieces) for none
@@ -315,9 +318,10 @@ _MEMORY_OF_PROCESS = Path("/proc/self/statm")
 class GigatokenEngine:
     """Byte-level BPE with GPT-2's pattern.
 
-    gigatoken caches the tokens of every word it has seen and never frees any: on text with ever new words it grows by
-    six bytes per byte of text. It is therefore recreated (0.1 s) when the process has grown too much. The ids do not
-    depend on the cache.
+    gigatoken 0.10 caches the tokens of every word it has seen and never frees any: on text with ever new words it grows
+    by six bytes per byte of text. It is therefore recreated (0.1 s) when the process has grown too much. The ids do not
+    depend on the cache. This is issue 36 of github.com/marcelroed/gigatoken: when a release has its remedy (pull
+    request 46, `set_max_cache_bytes`), that replaces the watch on memory here, and setup.py may name the release.
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:

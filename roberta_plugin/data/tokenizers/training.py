@@ -1,8 +1,8 @@
 """Train a tokenizer on text files; the tokenizer's files and dict.txt go into a folder.
 
 It is trained on a reproducible sample of a corpus: pieces spread evenly over all of it. Of plain files only the sampled
-pieces are read; compressed files are read from end to end. The length of a pipe is unknown, so its sample is its
-beginning, kept in memory because a pipe can be read only once.
+pieces are read, of Parquet and Arrow the sampled row groups if they are small, and other files from end to end. The
+length of a pipe is unknown, so its sample is its beginning, kept in memory because a pipe can be read only once.
 
 Example: max_bytes = 1 MB of files with 4 MB -> every fourth piece of 64 KB, the same ones in every run.
 
@@ -26,8 +26,17 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.corpora import DEFAULT_ALPHA, find_corpora, smoothed_shares
 from roberta_plugin.data.rounding import ceil_div
-from roberta_plugin.data.text_inputs import BadLineError, InputSettings, LineRules, count_lines, lines_of, read_blocks
-from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
+from roberta_plugin.data.text_inputs import (
+    InputSettings,
+    LineRules,
+    count_lines,
+    lines_of,
+    num_lines_before,
+    read_blocks,
+)
+from roberta_plugin.data.text_inputs_files import TextInput
+from roberta_plugin.data.text_inputs_lines import BadLineError
+from roberta_plugin.data.text_inputs_tables import groups_of
 from roberta_plugin.data.tokenizers import FILES
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
@@ -58,7 +67,7 @@ class TokenizerSettings(InputSettings):
         choices=("byte_level_bpe", "sentencepiece", "character_bpe"),
     )
     input: tuple[str, ...] = setting(
-        (), "text files, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
+        (), "text files, URLs, quoted patterns, or - for standard input", nargs="+", metavar="FILE"
     )
     corpora: Path | None = setting(
         None,
@@ -132,12 +141,9 @@ def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
 def _sample_of(settings: TokenizerSettings) -> TextSample:
     max_bytes = round(settings.sample_megabytes * 1e6) or None
     if settings.corpora is None:
-        inputs = find_inputs(settings.input, text_format=settings.text_format)
+        inputs = settings.sources(settings.input)
         return TextSample(inputs, max_bytes=max_bytes, rules=settings.rules)
-    groups = {
-        name: find_inputs(splits["train"], text_format=settings.text_format)
-        for name, splits in find_corpora(settings.corpora).items()
-    }
+    groups = {name: settings.sources(splits["train"]) for name, splits in find_corpora(settings.corpora).items()}
     alpha = DEFAULT_ALPHA if settings.alpha is None else settings.alpha
     sample = TextSample(
         [source for sources in groups.values() for source in sources],
@@ -285,6 +291,7 @@ def by_frequency(counts: NDArray[np.int64]) -> list[int]:
 
 
 _PIECE_BYTES = 2**16
+_LARGEST_PIECE_BYTES = 2**22  # of a row group; larger ones would make a sample of few pieces
 _ARCHIVES_TO_LOOK_INTO = 16
 _BYTES_TO_LOOK_INTO = 2**20
 
@@ -343,42 +350,43 @@ class TextSample:
         """Lines of the sample, in lists; the same in every call."""
         owed, num_bytes = 0.0, 0
         for source in self._sources:
-            for start, line, size, block in self._pieces(source):
+            for start, end, line, size, block in self._pieces(source):
                 owed += self._shares.get(source.path, self._share) * size
                 while size and owed * 2 >= size:  # take a piece as soon as more than half of it is owed
                     owed -= size
                     first = line
-                    for part in _blocks(source, start, size) if block is None else [block]:
+                    for part in read_blocks(source, start=start, end=end) if block is None else [block]:
                         yield self._lines_of(source, start, first, part)
-                        first += count_lines(part)
+                        first += count_lines(part, source)
                         num_bytes += len(part)
                         if progress is not None:
                             progress.show(num_bytes)
 
-    def _pieces(self, source: TextInput) -> Iterator[tuple[int, int, int, bytes | None]]:
-        """First byte, first line, number of bytes and, if already read, text of each piece."""
-        if not source.is_sequential and self._shares.get(source.path, self._share) != 1:
-            size = os.path.getsize(source.path)
+    def _pieces(self, source: TextInput) -> Iterator[tuple[int, int | None, int, int, bytes | None]]:
+        """Bounds as of `read_blocks`, first line, number of bytes and, if already read, text of each piece."""
+        is_sampled = self._shares.get(source.path, self._share) != 1
+        if is_sampled and source.is_columnar:
+            groups = groups_of(source)
+            if max((group.num_bytes for group in groups), default=0) <= _LARGEST_PIECE_BYTES:
+                yield from ((number, number + 1, 1, group.num_bytes, None) for number, group in enumerate(groups))
+                return
+        elif is_sampled and not source.is_sequential:
+            size = source.size
             edges = [*range(0, size, _PIECE_BYTES), size]
-            yield from ((start, 1, end - start, None) for start, end in itertools.pairwise(edges))
+            yield from ((start, end, 1, end - start, None) for start, end in itertools.pairwise(edges))
             return
         line = 1
         blocks = self._kept.get(source.path)
         block_bytes = _BYTES_TO_LOOK_INTO if self.is_whole else _PIECE_BYTES
         for block in read_blocks(source, block_bytes=block_bytes) if blocks is None else blocks:
-            yield 0, line, len(block), block
-            line += count_lines(block)
+            yield 0, None, line, len(block), block
+            line += count_lines(block, source)
 
     def _lines_of(self, source: TextInput, start: int, line: int, block: bytes) -> list[str]:
         try:
             return lines_of(block, source=source, first_line=line, rules=self._rules)[0]
         except BadLineError as error:
-            before = sum(map(count_lines, read_blocks(source, end=start))) if start else 0
-            raise BadLineError(error.path, before + error.line, error.reason, error.remedy) from None
-
-
-def _blocks(source: TextInput, start: int, size: int) -> Iterator[bytes]:
-    return read_blocks(source, start=start, end=start + size)
+            raise error.after(num_lines_before(source, start)) from None
 
 
 def _beginning(source: TextInput, max_bytes: int | None) -> list[bytes]:
@@ -392,7 +400,8 @@ def _beginning(source: TextInput, max_bytes: int | None) -> list[bytes]:
 
 def _estimate_bytes(sources: Sequence[TextInput]) -> int:
     """Bytes of text; the ratio of compressed files is estimated from the beginnings of some of them."""
-    plain = sum(os.path.getsize(source.path) for source in sources if not source.suffix)
+    columns = sum(group.num_bytes for source in sources if source.is_columnar for group in groups_of(source))
+    plain = columns + sum(source.size for source in sources if not (source.suffix or source.is_columnar))
     archives = [source for source in sources if source.suffix]
     if not archives:
         return plain
@@ -408,5 +417,5 @@ def _estimate_bytes(sources: Sequence[TextInput]) -> int:
             num_bytes += len(block)
             if num_bytes >= _BYTES_TO_LOOK_INTO:
                 break
-    compressed = sum(os.path.getsize(source.path) for source in archives)
+    compressed = sum(source.size for source in archives)
     return plain + round(compressed * num_bytes / max(1, num_read))

@@ -50,6 +50,7 @@ from roberta_plugin.kinds.examples import (
 from roberta_plugin.kinds.labels import weights_of, with_positive
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tables import Outcome, TableKind
+from roberta_plugin.tables import find_table
 
 logger = logging.getLogger(__name__)
 
@@ -77,11 +78,7 @@ class OwnTables(Benchmark):
         """See `Benchmark.files`; the tables are named by the options, relative to `raw`."""
         if options.train is None:
             raise ValueError("--train is missing: name the table to train on, such as --train my.csv.")
-        found = {split: raw / name for split, name in options.files.items()}
-        for split, path in found.items():
-            if not path.is_file():
-                raise FileNotFoundError(f"--{split} {path} does not exist: check the path.")
-        return {split: [path] for split, path in found.items()}
+        return {split: [find_table(raw, name, option=f"--{split}")] for split, name in options.files.items()}
 
     def settings(self, *, max_length: int, options: CustomOptions) -> dict[str, Any]:
         """See `Benchmark.settings`; `labels` are among them if they are given.

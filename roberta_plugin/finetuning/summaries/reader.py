@@ -36,7 +36,7 @@ from roberta_plugin.finetuning.raw_files import read_text
 from roberta_plugin.kinds.cells import texts_in
 from roberta_plugin.kinds.records import one_line
 from roberta_plugin.kinds.sentences import sentences_of
-from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, read_table
+from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, find_table, read_table
 
 SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
 HUGGING_FACE = {"id_field": "id", "text_field": "article", "summary_field": "highlights"}
@@ -83,9 +83,7 @@ def _tables(raw: Path, named: dict[str, str]) -> dict[str, list[Path]]:
     found = {}
     for split, names in SPLITS.items():
         if split in named:
-            if not (raw / named[split]).is_file():
-                raise FileNotFoundError(f"--{split} {named[split]}: {raw} has no such file. Name one that it has.")
-            found[split] = [raw / named[split]]
+            found[split] = [find_table(raw, named[split], option=f"--{split}")]
             continue
         whole = [
             raw / f"{name}{ending}{packed}" for name in names for ending in _ORDER for packed in ("", *COMPRESSIONS)

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 
@@ -114,3 +115,16 @@ def test_every_kind_can_be_trained_shown_binarized_and_inspected(text_file, tmp_
     shown = capsys.readouterr().out
     assert f", {kind}" in shown
     assert "0 unknown" in shown
+
+
+def test_a_column_of_parquet_and_its_json_lines_give_the_same_tokenizer(text_file, tmp_path, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = [*text_file.read_text().split("\n\n"), "the cat sat"] * 20
+    parquet.write_table(pytest.importorskip("pyarrow").table({"body": texts}), tmp_path / "a.parquet", row_group_size=7)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+    for name in ("parquet", "jsonl"):
+        assert train(tmp_path / f"a.{name}", tmp_path / name, "--text-column", "body", "--vocab-size", "290") == 0
+    for name in ("encoder.json", "vocab.bpe", "dict.txt"):
+        assert (tmp_path / "parquet" / name).read_bytes() == (tmp_path / "jsonl" / name).read_bytes()
+    assert train(tmp_path / "a.parquet", tmp_path / "none") == 2
+    assert "there is no column 'text'; there are 'body'. Name one of them by --text-column" in capsys.readouterr().err

@@ -7,18 +7,18 @@ import lzma
 import random
 
 import pytest
-import zstandard
+from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roberta_plugin.data import text_inputs
+from roberta_plugin.data import text_inputs_lines
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 
 KEEP = LineRules(keep_spaces=True)
 TEXT = TextInput("t", "t")
-RECORDS = TextInput("c.jsonl", "c.jsonl", is_jsonl=True)
-COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstandard.compress, "txt": bytes}
+RECORDS = TextInput("c.jsonl", "c.jsonl", form="jsonl")
+COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstd.compress, "txt": bytes}
 
 
 def pythons_lines(data):
@@ -33,7 +33,7 @@ def all_lines(path, *, rules=KEEP, block_bytes=2**20, edges=(0, None)):
         for block in read_blocks(source, start=start, end=end, block_bytes=block_bytes):
             assert block
             found = lines_of(block, source=source, first_line=1, rules=rules)[0]
-            assert count_lines(block) == len(found)
+            assert count_lines(block, source) == len(found)
             lines += found
     return lines
 
@@ -73,7 +73,7 @@ def test_all_compressions_give_the_same_lines(tmp_path, suffix):
     "suffix", [pytest.param(name, marks=[pytest.mark.slow] if name == "xz" else []) for name in COMPRESS]
 )
 def test_a_line_of_gigabytes_is_named_before_it_fills_the_memory(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(text_inputs, "LONGEST_LINE", 2**22)
+    monkeypatch.setattr(text_inputs_lines, "LONGEST_LINE", 2**22)
     path = tmp_path / f"text.{suffix}"
     path.write_bytes(COMPRESS[suffix](b"a\n" + random.Random(0).randbytes(2**23).hex().encode()))
     (source,) = find_inputs([path])
@@ -131,5 +131,5 @@ def test_a_bad_record_is_named_or_left_out_and_counted(record, reason):
 
 
 def test_another_json_field():
-    rules = LineRules(json_field="body")
+    rules = LineRules(text_column="body")
     assert lines_of(b'{"body": "x"}', source=RECORDS, first_line=1, rules=rules)[0] == ["x", ""]

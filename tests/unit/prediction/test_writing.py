@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 import pytest
-import zstandard
+from backports import zstd
 
 from roberta_plugin.prediction.writing import check_output, open_output, partial_path
 from roberta_plugin.tables import read_table
@@ -131,7 +131,7 @@ OPENED = {
     ".gz": gzip.open,
     ".xz": lzma.open,
     ".bz2": bz2.open,
-    ".zst": lambda path, mode: zstandard.open(path, mode),
+    ".zst": lambda path, mode: zstd.open(path, mode),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, BadLineError, LineRules
 from roberta_plugin.data.text_inputs_files import find_inputs
-from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers import load_tokenizer, training
 from roberta_plugin.data.tokenizers.training import TextSample
 from roberta_plugin.data.vocabulary import Vocabulary
 from tests.tiny_tokenizers import train_tokenizer
@@ -97,10 +97,10 @@ def test_a_sample_of_all_the_text_gives_the_same_as_all_the_text(text_file, tmp_
 def test_records_of_another_field_and_bad_lines(tmp_path):
     records = tmp_path / "c4.json"
     records.write_text('{"content": "the cat sat on the mat"}\n' * 9 + "no record\n")
-    rules = LineRules(json_field="content")
+    rules = LineRules(text_column="content")
     with pytest.raises(BadLineError, match=r"c4\.json, line 10: .*--skip-bad-lines"):
         train_tokenizer("byte_level_bpe", [records], vocab_size=260, folder=tmp_path / "bpe", rules=rules)
-    rules = LineRules(json_field="content", skip_bad_lines=True)
+    rules = LineRules(text_column="content", skip_bad_lines=True)
     tokenizer = train_tokenizer("byte_level_bpe", [records], vocab_size=262, folder=tmp_path / "bpe", rules=rules)
     assert len(tokenizer.encode("the cat")) < len("the cat")
 
@@ -109,12 +109,18 @@ NUM_LINES = 60_000
 SAMPLED = "".join(f"line {number:06d} of the corpus\n" for number in range(NUM_LINES))  # 1.6 MB
 
 
-@pytest.fixture(params=["plain", "gz", "several"])
-def sources(request, tmp_path):
+@pytest.fixture(params=["plain", "gz", "several", "row groups", "one row group"])
+def sources(request, tmp_path, monkeypatch):
     if request.param == "gz":
         (tmp_path / "text.txt.gz").write_bytes(gzip.compress(SAMPLED.encode(), 1))
     elif request.param == "plain":
         (tmp_path / "text.txt").write_text(SAMPLED)
+    elif "row group" in request.param:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        monkeypatch.setattr(training, "_LARGEST_PIECE_BYTES", 2**17)
+        table = pytest.importorskip("pyarrow").table({"text": SAMPLED.splitlines()})
+        size = 500 if request.param == "row groups" else NUM_LINES
+        parquet.write_table(table, tmp_path / "a.parquet", row_group_size=size, use_dictionary=False)
     else:
         lines = SAMPLED.splitlines(keepends=True)
         for number in range(40):
@@ -123,7 +129,7 @@ def sources(request, tmp_path):
 
 
 def numbers_in(sample):
-    return [int(line.split()[1]) for lines in sample.lines() for line in lines]
+    return [int(line.split()[1]) for lines in sample.lines() for line in lines if line]
 
 
 def test_a_sample_is_of_the_size_asked_for_spread_evenly_and_always_the_same(sources):
@@ -141,7 +147,8 @@ def test_a_sample_is_of_the_size_asked_for_spread_evenly_and_always_the_same(sou
     ]
     assert min(quarters) > 0.5 * max(quarters)
     assert not sample.is_whole
-    assert sample.total_bytes == pytest.approx(len(SAMPLED), rel=0.05)
+    # Parquet has four more bytes for each text.
+    assert sample.total_bytes == pytest.approx(len(SAMPLED), rel=0.2 if sources[0].is_columnar else 0.05)
 
 
 @pytest.mark.parametrize("max_bytes", [None, 10 * len(SAMPLED)])

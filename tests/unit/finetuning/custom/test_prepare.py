@@ -7,6 +7,7 @@ import logging
 import math
 import re
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -438,3 +439,36 @@ def test_half_a_character_is_named(prepare_table, tmp_path, name):
 def test_an_answer_may_be_in_a_column_called_text(prepare_table):
     rows = [{"context": f"so bad {n}", "question": "?", "text": "bad"} for n in range(30)]
     assert prepare_table("question-answering", rows=rows, label_column=("text",)).splits == ("train", "valid")
+
+
+def test_a_table_is_found_in_any_format_and_by_url(prepare_table, tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    prepared = [prepare_table()]
+    with open(tmp_path / "my.csv", newline="", encoding="utf-8") as file:
+        table = pyarrow.Table.from_pylist(list(csv.DictReader(file)))
+    (tmp_path / "set").mkdir()
+    for name in ("my.arrow", "set/data-00000-of-00001.arrow"):
+        with pyarrow.ipc.new_stream(str(tmp_path / name), table.schema) as writer:
+            writer.write_table(table, max_chunksize=7)
+    (tmp_path / "set" / "state.json").write_text('{"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}')
+    files = fsspec.filesystem("memory")
+    files.pipe("/tables/my.csv", (tmp_path / "my.csv").read_bytes())
+    try:
+        for number, name in enumerate(["my.arrow", "set", "memory://tables/my.csv", f"file://{tmp_path}/my.csv"]):
+            prepared.append(prepare_table(train=name, output=f"data{number}"))
+        for message, name in (
+            ("check the address", "memory://tables/none.csv"),
+            ("--train .*none.csv does not", "none.csv"),
+        ):
+            with pytest.raises(FileNotFoundError, match=message):
+                prepare_table(train=name, output="none")
+    finally:
+        files.rm("/tables", recursive=True)
+    for other in prepared[1:]:
+        for split in ("train", "valid"):
+            expected, found = prepared[0].split(split), other.split(split)
+            assert [list(sequence) for sequence in found.sequences] == [
+                list(sequence) for sequence in expected.sequences
+            ]
+            assert found.columns["label"].tolist() == expected.columns["label"].tolist()

@@ -1,0 +1,409 @@
+"""Tables -> rows: CSV, TSV, JSON Lines, Parquet and Arrow. Used by `text_inputs` (text by column) and by tables.py.
+
+Of Parquet and Arrow, a part [start, end) is the row groups (of Arrow the record batches) with these numbers. Memory
+holds one row group of the columns that are read. A row has the number of the line where it begins, in Parquet and Arrow
+its own number, from 1 on.
+
+`read_cells` gives the column of the text as bytes: cells that end with the byte 0xff, which UTF-8 does not use. After
+the byte 0xfe stands the reason why a row has no text.
+
+Example: the texts "a", "b" and null -> b"a\\xffb\\xff\\xfeit has no text (null)\\xff".
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from roberta_plugin.data.text_inputs_files import Form, TextInput, open_input
+from roberta_plugin.data.text_inputs_lines import BLOCK_BYTES, BadLineError, read_lines
+from roberta_plugin.data.text_inputs_remote import RemoteError
+from roberta_plugin.extras import require
+from roberta_plugin.json_files import parse_json
+
+CELL_END, NO_TEXT = b"\xff", b"\xfe"
+_NOT_UTF8 = b"\xfd"  # for these two in text that is not UTF-8
+_CONTINUES = b"\xff\xff\xff\xff"  # before each message of an Arrow stream; before no bytes at its end
+_LONGEST_FIELD = 1 << 24  # characters; more come from a quotation mark that is not closed
+_ROWS_AT_ONCE = 4096  # of a row group
+_LINE_BLOCK_BYTES = 1 << 16  # a bar shows how much was read
+_BOM = b"\xef\xbb\xbf"
+_ONE_OBJECT = "Write one object with named fields per line, or fetch the file again."
+_CSV_REMEDY = (
+    "A text with a comma, a quotation mark or a line end needs quotation marks around it, and those inside are "
+    "doubled; other separators than a comma are named by --delimiter."
+)
+_TSV_REMEDY = "A text in TSV must hold no tab and no line end: correct the line, or save the table as CSV."
+NumberedRow = tuple[int, Mapping[str, Any]]
+T = TypeVar("T")
+
+
+def lines_of_table(
+    source: TextInput, *, on_read: Callable[[int], None], on_data: Callable[[bytes], None] = lambda data: None
+) -> TextLines:
+    """The lines of a text, with their ends."""
+    blocks = read_lines(source, block_bytes=_LINE_BLOCK_BYTES, on_read=on_read, on_data=on_data)
+    return TextLines(source.name, blocks)
+
+
+def rows_of_lines(
+    lines: TextLines, form: Form, *, delimiter: str = ",", column: str | None = None
+) -> Iterator[NumberedRow | BadLineError]:
+    """The rows of CSV, TSV or JSON Lines, and an error in the place of each line that cannot be used.
+
+    Raises:
+        ValueError: if the first line of CSV or TSV names no columns, or lacks `column`.
+    """
+    if form == "jsonl":
+        return _json_lines(lines)
+    return _separated(lines, *(("\t", csv.QUOTE_NONE) if form == "tsv" else (delimiter, csv.QUOTE_MINIMAL)), column)
+
+
+def read_rows(source: TextInput, *, on_read: Callable[[int], None]) -> Iterator[Mapping[str, Any]]:
+    """The rows of Parquet or Arrow, with all columns."""
+    for batch in _batches(source, on_read=on_read):
+        yield from batch.to_pylist()
+
+
+def read_cells(
+    source: TextInput,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
+    on_read: Callable[[int], None] = lambda num_bytes: None,
+    on_data: Callable[[bytes], None] = lambda data: None,
+) -> Iterator[bytes]:
+    """The texts of a table's column, in blocks of about `block_bytes`; see the head of this module."""
+    cells: list[bytes] = []
+    size = 0
+    for cell in (
+        _columnar_cells(source, start, end, on_read) if source.is_columnar else _cells(source, on_read, on_data)
+    ):
+        cells.append(cell)
+        size += len(cell) + 1
+        if size >= block_bytes:
+            yield CELL_END.join([*cells, b""])
+            cells, size = [], 0
+    if cells:
+        yield CELL_END.join([*cells, b""])
+
+
+def check_column(source: TextInput) -> None:
+    """Refuse a table without its column, or whose column holds no text.
+
+    Raises:
+        ValueError: naming the columns that there are.
+    """
+    if source.is_columnar:
+        groups_of(source)
+    elif not source.is_stream:
+        next(
+            rows_of_lines(lines_of_table(source, on_read=lambda num_bytes: None), source.form, **_of_text(source)), None
+        )
+
+
+class Group(NamedTuple):
+    """A row group of Parquet, or a record batch of Arrow: its rows, and the bytes of the text, not compressed."""
+
+    num_rows: int
+    num_bytes: int
+
+
+@functools.lru_cache(maxsize=2**14)
+def groups_of(source: TextInput) -> tuple[Group, ...]:
+    """The row groups of Parquet or Arrow; an Arrow file that is read by URL counts as one, of unknown rows.
+
+    Raises:
+        ValueError: see `check_column`, or if the file cannot be read.
+    """
+    with _opened(source) as file:
+        if source.form == "parquet":
+            _check_type(source, file.schema_arrow)
+            names = [file.schema.column(index).path for index in range(len(file.schema))]
+            index = names.index(source.column)
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            return tuple(Group(group.num_rows, group.column(index).total_uncompressed_size) for group in groups)
+        _check_type(source, file.schema)
+        if source.is_remote:
+            return (Group(0, source.size),)
+        return tuple(Group(len(batch), batch.column(source.column).nbytes) for batch in _record_batches(file, 0, None))
+
+
+def num_rows_before(source: TextInput, start: int) -> int:
+    """Rows before a row group."""
+    return sum(group.num_rows for group in groups_of(source)[:start])
+
+
+def _of_text(source: TextInput) -> dict[str, Any]:
+    return {"delimiter": source.delimiter, "column": source.column}
+
+
+def _cells(source: TextInput, on_read: Callable[[int], None], on_data: Callable[[bytes], None]) -> Iterator[bytes]:
+    lines = lines_of_table(source, on_read=on_read, on_data=on_data)
+    for row in rows_of_lines(lines, source.form, **_of_text(source)):
+        if isinstance(row, BadLineError):
+            yield NO_TEXT + f"at line {row.line}, {row.reason}".encode()
+        else:
+            yield row[1][source.column].encode()
+
+
+def _columnar_cells(source: TextInput, start: int, end: int | None, on_read: Callable[[int], None]) -> Iterator[bytes]:
+    import pyarrow
+
+    no_text = NO_TEXT + b"it has no text (null)"
+    for batch in _batches(source, start, end, on_read=on_read, columns=[source.column]):
+        column = batch.column(source.column)
+        if pyarrow.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        cells = column.cast(pyarrow.large_string()).cast(pyarrow.large_binary()).to_pylist()
+        for cell in cells:
+            if cell is None:
+                yield no_text
+            elif CELL_END in cell or NO_TEXT in cell:
+                yield cell.replace(CELL_END, _NOT_UTF8).replace(NO_TEXT, _NOT_UTF8)
+            else:
+                yield cell
+
+
+def _check_type(source: TextInput, schema: Any) -> None:
+    import pyarrow
+
+    missing_column(source.name, source.column, schema.names)
+    if schema.names.count(source.column) > 1:
+        raise ValueError(f"{source.name}: the column {source.column!r} occurs twice. Columns need different names.")
+    kind = schema.field(source.column).type
+    plain = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+    if not (pyarrow.types.is_string(plain) or pyarrow.types.is_large_string(plain) or str(plain) == "string_view"):
+        raise ValueError(
+            f"{source.name}: the column {source.column!r} holds {kind}, not text. Name a column of text by "
+            f"--text-column; there are {', '.join(f'{field.name!r} ({field.type})' for field in schema)[:300]}."
+        )
+
+
+def missing_column(name: str, column: str, columns: Sequence[str]) -> None:
+    """Refuse a table without a column."""
+    if column not in columns:
+        found = ", ".join(map(repr, columns)) or "none"
+        raise ValueError(
+            f"{name}: there is no column {column!r}; there are {found}. Name one of them by --text-column."
+        )
+
+
+@contextmanager
+def _opened(source: TextInput) -> Iterator[Any]:
+    """A Parquet file, or the reader of an Arrow file or stream."""
+    what = "Parquet" if source.form == "parquet" else "Arrow"
+    require("pyarrow", extra="parquet", purpose=f"{source.name}: reading {what}")
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with open_input(source.path, is_sequential=False) as file:
+            place = file if source.is_remote else source.path  # of which pyarrow reads faster
+            if source.form == "parquet":
+                with parquet.ParquetFile(place) as table:
+                    yield table
+                return
+            head, _, end = file.read(6), file.seek(-8, io.SEEK_END), file.read(8)
+            file.seek(0)
+            if head == b"ARROW1":
+                yield pyarrow.ipc.open_file(place if source.is_remote else pyarrow.memory_map(place))
+            elif head.startswith(_CONTINUES) and end != _CONTINUES + bytes(4):
+                raise pyarrow.ArrowInvalid("its end is missing")  # which pyarrow would not notice
+            else:
+                yield pyarrow.ipc.open_stream(place if source.is_remote else pyarrow.memory_map(place))
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, RemoteError) or (getattr(error, "errno", None) is not None and error.filename):
+            raise
+        raise ValueError(
+            f"{source.name} cannot be read as {what} ({' '.join(str(error).split())[:200]}): it is cut off, damaged "
+            "or in another format. Copy or download it again."
+        ) from error
+
+
+def _batches(
+    source: TextInput,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    on_read: Callable[[int], None],
+    columns: list[str] | None = None,
+) -> Iterator[Any]:
+    """Batches of rows of the row groups [start, end)."""
+    size = source.size
+    with _opened(source) as file:
+        if source.form == "parquet":
+            groups = [*range(file.num_row_groups)][start:end]
+            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns, use_threads=False):
+                on_read(size * len(batch) // file.metadata.num_rows)
+                yield batch
+            return
+        total = 0 if columns is None or source.is_remote else sum(group.num_rows for group in groups_of(source))
+        for batch in _record_batches(file, start, end):
+            for first in range(0, len(batch), _ROWS_AT_ONCE):
+                part = batch.slice(first, _ROWS_AT_ONCE)
+                on_read(size * len(part) // total if total else 0)
+                yield part
+        if not total:
+            on_read(size)
+
+
+def _record_batches(file: Any, start: int, end: int | None) -> Iterator[Any]:
+    if not hasattr(file, "num_record_batches"):
+        return itertools.islice(file, start, end)
+    return map(file.get_batch, range(start, file.num_record_batches if end is None else end))
+
+
+class TextLines:
+    """The lines of a text with their ends. A line that is not text is raised, and reading continues after it."""
+
+    def __init__(self, name: str, blocks: Iterator[bytes]) -> None:
+        self.name, self.number = name, 0  # of the line that was read last
+        self._blocks = blocks
+        self._block: bytes | None = None  # looked at, not yet read
+        self._lines: Iterator[str | bytes] = iter(())
+        self._is_at_start = True
+
+    def __iter__(self) -> TextLines:
+        """Itself."""
+        return self
+
+    def __next__(self) -> str:
+        """The next line.
+
+        Raises:
+            BadLineError: if it is not text in UTF-8.
+        """
+        while (line := next(self._lines, None)) is None:
+            block = self.first_bytes()
+            if not block:
+                raise StopIteration
+            self._block = None
+            try:
+                text = block.decode("utf-8")
+            except UnicodeDecodeError:
+                text = "\0"
+            self._lines = iter(block.splitlines(keepends=True)) if "\0" in text else io.StringIO(text, newline="")
+        self.number += 1
+        return line if isinstance(line, str) else self._decoded(line)
+
+    def first_bytes(self) -> bytes:
+        """The next block of bytes, which stays to be read; empty at the end."""
+        if self._block is None:
+            self._block = next(self._blocks, b"")
+            if self._is_at_start:
+                self._block, self._is_at_start = self._block.removeprefix(_BOM), False
+        return self._block
+
+    def _decoded(self, line: bytes) -> str:
+        if b"\0" in line:
+            reason = "it holds byte 0x00, so the file is a binary one, or UTF-16"
+            raise BadLineError(self.name, self.number, reason, "`iconv -f UTF-16LE -t UTF-8` converts the latter.")
+        try:
+            return line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            reason = f"byte 0x{line[error.start]:02x} is not UTF-8"
+            remedy = "Save the file as UTF-8, for instance by `iconv -f latin1 -t utf-8`, with its encoding for latin1."
+            raise BadLineError(self.name, self.number, reason, remedy) from None
+
+
+def each(items: Iterator[T]) -> Iterator[T | BadLineError]:
+    """The items of an iterator that continues after errors, and the errors."""
+    while True:
+        try:
+            yield next(items)
+        except StopIteration:
+            return
+        except BadLineError as error:
+            yield error
+
+
+def _separated(
+    lines: TextLines, delimiter: str, quoting: Literal[0, 3], column: str | None
+) -> Iterator[NumberedRow | BadLineError]:
+    """Rows of CSV or TSV."""
+    if len(delimiter) != 1:
+        raise ValueError(f"--delimiter must be one character, got {delimiter!r}.")
+    remedy = _TSV_REMEDY if quoting == csv.QUOTE_NONE else _CSV_REMEDY
+    header: list[str] | None = None
+    line = 1  # where the row begins
+    for values in each(_Cells(lines, delimiter, quoting)):
+        if isinstance(values, BadLineError):
+            if header is None:
+                raise values
+            yield values
+        elif not values or (len(values) == 1 and values[0].isspace()):
+            pass
+        elif header is None:
+            header = _header(lines.name, values, delimiter)
+            if column is not None:
+                missing_column(lines.name, column, header)
+        elif len(values) == len(header):
+            yield line, dict(zip(header, values, strict=True))
+        else:
+            columns = f"it has {len(values)} columns, and the first line names {len(header)}"
+            yield BadLineError(lines.name, line, f"{columns} ({', '.join(header)[:80]})", remedy)
+        line = lines.number + 1
+
+
+class _Cells:
+    """The values of each row of CSV or TSV; a row that cannot be read is raised, and reading continues after it."""
+
+    def __init__(self, lines: TextLines, delimiter: str, quoting: Literal[0, 3]) -> None:
+        csv.field_size_limit(_LONGEST_FIELD)
+        self._reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+        self._lines, self._remedy = lines, _TSV_REMEDY if quoting == csv.QUOTE_NONE else _CSV_REMEDY
+
+    def __iter__(self) -> _Cells:
+        return self
+
+    def __next__(self) -> list[str]:
+        line = self._lines.number + 1
+        try:
+            return next(self._reader)
+        except csv.Error as error:
+            raise BadLineError(self._lines.name, line, f"the row cannot be read ({error})", self._remedy) from None
+
+
+def _header(name: str, columns: list[str], delimiter: str) -> list[str]:
+    counts = Counter(columns)
+    twice = [column for column, count in counts.items() if column and count > 1]  # spreadsheets add nameless columns
+    if twice:
+        raise ValueError(f"{name}, line 1: the column {twice[0]!r} occurs twice. Columns need different names.")
+    other = next((mark for mark in ";\t|" if mark != delimiter and mark in columns[0]), None)
+    if len(columns) == 1 and other:
+        remedy = "name the file .tsv" if other == "\t" else f"give --delimiter '{other}'"
+        raise ValueError(f"{name}, line 1: one column only, {columns[0]!r}, which is separated otherwise: {remedy}.")
+    return columns
+
+
+def _json_lines(lines: TextLines) -> Iterator[NumberedRow | BadLineError]:
+    for line in each(lines):
+        if isinstance(line, BadLineError):
+            yield line
+        elif line.strip():
+            yield _parsed(lines, line)
+
+
+def _parsed(lines: TextLines, line: str) -> NumberedRow | BadLineError:
+    try:
+        content = parse_json(line)
+    except ValueError as error:
+        return BadLineError(lines.name, lines.number, f"it is not valid JSON ({error})", _ONE_OBJECT)
+    if not isinstance(content, dict):
+        reason = f"expected a JSON object, found {short(content)}"
+        return BadLineError(lines.name, lines.number, reason, _ONE_OBJECT)
+    return lines.number, content
+
+
+def short(value: Any) -> str:
+    """A value as messages show it: at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

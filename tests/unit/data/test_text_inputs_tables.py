@@ -1,0 +1,205 @@
+"""Text by column: Parquet, Arrow, the folders of `datasets`, CSV and TSV."""
+
+import csv
+import itertools
+import json
+import random
+
+import pytest
+
+from roberta_plugin.data import text_inputs_tables
+from roberta_plugin.data.text_inputs import BadLineError, InputSettings, LineRules, count_lines, lines_of, read_blocks
+from roberta_plugin.data.text_inputs_files import named_form
+from roberta_plugin.data.text_inputs_remote import is_url
+from roberta_plugin.data.text_inputs_tables import groups_of
+
+pyarrow = pytest.importorskip("pyarrow")
+from pyarrow import feather, parquet  # noqa: E402
+
+TEXTS = [
+    "one\ntwo",
+    "",
+    " \n\nthree \r\n four\rfive",
+    "caf\u00e9 \u4e2d\u6587 \U0001f600",
+    "a\u2028b\0c",
+    "\n",
+    'say "x", y\t|',
+    "z",
+]
+
+
+def write(path, texts=TEXTS, *, kind=None, rows_per_group=3, column="body"):
+    """A table with the texts, and another column, in the format that the name of its file says."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    if path.suffix in (".csv", ".tsv"):
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writerows([["id", column], *([number, text] for number, text in enumerate(texts))])
+        return path
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"id": 1, column: text}) + "\n" for text in texts))
+        return path
+    table = pyarrow.table({"id": list(range(len(texts))), column: pyarrow.array(texts).cast(kind or pyarrow.string())})
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path, row_group_size=rows_per_group)
+    elif path.suffix == ".feather":
+        feather.write_feather(table, path, chunksize=rows_per_group)
+    else:
+        new = pyarrow.ipc.new_file if path.suffix == ".ipc" else pyarrow.ipc.new_stream
+        with new(str(path), table.schema) as writer:
+            writer.write_table(table, max_chunksize=rows_per_group)
+    return path
+
+
+def settings(**rules):
+    return InputSettings(rules=LineRules(text_column="body", **rules))
+
+
+def lines(source, *, edges=(0, None), rules, block_bytes=2**20):
+    found, bad, number = [], 0, 1
+    for start, end in itertools.pairwise(edges):
+        for block in read_blocks(source, start=start, end=end, block_bytes=block_bytes):
+            more, num_bad = lines_of(block, source=source, first_line=number, rules=rules)
+            found, bad, number = found + more, bad + num_bad, number + count_lines(block, source)
+    return found, bad
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *[("a.parquet", kind) for kind in (None, "large_string", "string_view", "dictionary")],
+        *[(name, kind) for name in ("a.ipc", "a.arrow") for kind in (None, "large_string", "dictionary")],
+        *[("a.feather", None), ("a.csv", None)],
+    ],
+)
+def test_every_table_gives_the_lines_of_the_equal_json_lines(tmp_path, name, kind):
+    kind = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()) if kind == "dictionary" else kind
+    texts = [text for text in TEXTS if name != "a.csv" or "\0" not in text]
+    for keep_spaces in (False, True):
+        rules = settings(keep_spaces=keep_spaces)
+        (table,) = rules.sources([write(tmp_path / name, texts, kind=kind)])
+        (records,) = rules.sources([write(tmp_path / "a.jsonl", texts)])
+        expected = lines(records, rules=rules.rules)
+        assert lines(table, rules=rules.rules) == expected
+        assert lines(table, rules=rules.rules, block_bytes=1) == expected
+        if table.is_columnar:
+            assert sum(group.num_rows for group in groups_of(table)) == len(texts)
+            assert lines(table, rules=rules.rules, edges=range(len(groups_of(table)) + 1)) == expected
+
+
+def test_tsv_is_read_as_a_table_and_semicolons_are_named(tmp_path):
+    (tmp_path / "a.tsv").write_text('body\tid\nhe said "no"\t1\n')
+    (tmp_path / "a.csv").write_text("id;body\n1;yes\n")
+    (tsv,) = settings().sources([tmp_path / "a.tsv"])
+    assert lines(tsv, rules=settings().rules) == (['he said "no"', ""], 0)
+    with pytest.raises(ValueError, match=r"separated otherwise: give --delimiter ';'"):
+        settings().sources([tmp_path / "a.csv"])
+    other = InputSettings(rules=settings().rules, delimiter=";")
+    assert lines(other.sources([tmp_path / "a.csv"])[0], rules=other.rules) == (["yes", ""], 0)
+
+
+def test_a_csv_is_text_only_if_that_is_said(tmp_path):
+    write(tmp_path / "a.csv")
+    with pytest.raises(
+        ValueError, match=r"a\.csv: there is no column 'text'; there are 'id', 'body'. Name one of them"
+    ):
+        InputSettings().sources([tmp_path / "a.csv"])
+    assert InputSettings(text_format="text").sources([tmp_path / "a.csv"])[0].form == "text"
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.ipc"])
+def test_rows_without_text_are_named_or_counted(tmp_path, name):
+    write(tmp_path / name, ["one", None, "two", None], rows_per_group=2)
+    (source,) = settings().sources([tmp_path / name])
+    message = rf"{name}, row 2: it has no text \(null\). Correct or leave out the row, or skip .*--skip-bad-lines"
+    with pytest.raises(BadLineError, match=message):
+        lines(source, rules=settings().rules)
+    assert lines(source, rules=settings(skip_bad_lines=True).rules) == (["one", "", "two", ""], 2)
+
+
+def test_text_that_is_not_utf_8_is_named_and_never_cut_at_its_bytes(tmp_path):
+    raw = pyarrow.array([b"fine", b"a\xffb", b"\xfeno", b"caf\xe9"], pyarrow.binary())
+    array = pyarrow.Array.from_buffers(pyarrow.string(), 4, raw.buffers())
+    parquet.write_table(pyarrow.table({"body": array}), tmp_path / "a.parquet")
+    (source,) = settings().sources([tmp_path / "a.parquet"])
+    with pytest.raises(BadLineError, match=r"row 2: its text is not UTF-8 at byte 1"):
+        lines(source, rules=settings().rules)
+    assert lines(source, rules=settings(skip_bad_lines=True).rules) == (["fine", ""], 3)
+
+
+def test_a_bad_row_of_csv_is_named_by_its_line(tmp_path):
+    (tmp_path / "a.csv").write_text('id,body\n1,"two\nlines"\n2\n3,end\n')
+    (source,) = settings().sources([tmp_path / "a.csv"])
+    with pytest.raises(BadLineError, match=r"a\.csv, row 2: at line 4, it has 1 columns, and the first line names 2"):
+        lines(source, rules=settings().rules)
+    assert lines(source, rules=settings(skip_bad_lines=True).rules) == (["two", "lines", "", "end", ""], 1)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.ipc"])
+def test_a_column_that_is_missing_or_no_text_is_refused_with_those_that_there_are(tmp_path, name):
+    table = {"id": [1], "nested": [{"body": "x"}], "list": [["x"]], "raw": [b"x"], "none": [None]}
+    path = tmp_path / name
+    if name == "a.parquet":
+        parquet.write_table(pyarrow.table(table), path)
+    else:
+        table = pyarrow.table(table)
+        with (pyarrow.ipc.new_file if name == "a.ipc" else pyarrow.ipc.new_stream)(str(path), table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(
+        ValueError, match=rf"{name}: there is no column 'body'; there are 'id', 'nested', 'list', 'raw'"
+    ):
+        settings().sources([path])
+    for column in ("id", "nested", "list", "raw", "none"):
+        with pytest.raises(ValueError, match=rf"{name}: the column '{column}' holds .*, not text. .*'raw' \(binary\)"):
+            InputSettings(rules=LineRules(text_column=column)).sources([path])
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.ipc"])
+def test_a_file_that_was_cut_off_is_named_and_one_without_rows_has_no_text(tmp_path, name):
+    whole = write(tmp_path / name, [str(random.Random(1).random()) for _ in range(999)], rows_per_group=99).read_bytes()
+    (tmp_path / name).write_bytes(b"")
+    for length in (0, 5, len(whole) // 2, len(whole) - 4, len(whole) - 8):
+        (tmp_path / name).write_bytes(whole[:length])
+        with pytest.raises(
+            ValueError, match=rf"{name} cannot be read as (Parquet|Arrow) .*cut off, damaged or in another"
+        ):
+            settings().sources([tmp_path / name])
+    (source,) = settings().sources([write(tmp_path / name, [])])
+    assert lines(source, rules=settings().rules) == ([], 0)
+
+
+def test_damage_within_a_row_group_is_named_when_it_is_read(tmp_path):
+    path = write(tmp_path / "a.parquet", [str(random.Random(seed).random()) for seed in range(9999)])
+    whole = bytearray(path.read_bytes())
+    whole[200:4000] = bytes(3800)
+    path.write_bytes(whole)
+    (source,) = settings().sources([path])
+    with pytest.raises(ValueError, match=r"a\.parquet cannot be read as Parquet .*Copy or download it again"):
+        lines(source, rules=settings().rules)
+
+
+def test_one_column_is_read_and_a_few_rows_at_a_time(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet", [str(number) for number in range(10_000)], rows_per_group=10**6)
+    monkeypatch.setattr(text_inputs_tables, "_ROWS_AT_ONCE", 1000)
+    (source,) = settings().sources([path])
+    batches = list(text_inputs_tables._batches(source, on_read=lambda _: None, columns=["body"]))
+    assert [(len(batch), batch.schema.names) for batch in batches] == [(1000, ["body"])] * 10
+
+
+def test_the_bytes_that_were_read_add_up(tmp_path):
+    for name in ("a.parquet", "a.arrow", "a.ipc", "a.csv"):
+        path = write(tmp_path / name, ["some text"] * 1000, rows_per_group=250)
+        (source,) = settings().sources([path])
+        num_bytes: list[int] = []
+        list(read_blocks(source, on_read=num_bytes.append))
+        assert path.stat().st_size * 0.99 <= sum(num_bytes) <= path.stat().st_size
+
+
+def test_names_say_the_format_also_of_urls_with_a_query():
+    assert named_form("News.JSONL.gz") == ("jsonl", ".gz")
+    assert named_form("https://host/a.parquet?download=true") == ("parquet", "")
+    assert named_form("a?.csv") == ("csv", "")
+    assert named_form("zip://a.tsv.gz::https://host/b.zip") == ("tsv", ".gz")
+    assert [is_url(name) for name in ("s3://a", "simplecache::s3://a", "file:///a", "a::b", "a:/b", "/a://b")] == (
+        [True, True, False, False, False, False]
+    )
