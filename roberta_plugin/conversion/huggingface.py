@@ -57,7 +57,7 @@ from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, 
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.kinds.records import WhiteSpace
-from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
+from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
 from roberta_plugin.models.encoder import STANDARD_DEVIATION
 
 _ADVICE = "Copy the file again."

@@ -178,7 +178,7 @@ def _grid_content(
     settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_gpus: int, report: Report
 ) -> dict[str, Any]:
     """The content of the grid file of the paper's recipe, with what the settings change; `num_gpus` 0: on the CPU."""
-    from roberta_plugin.models.checkpoints.building import initial_options
+    from roberta_plugin.models.checkpoints import initial_options
 
     check_model(start, prepared)
     for split, what in (("train", "to train on"), ("valid", "to choose checkpoints by")):
@@ -299,7 +299,7 @@ def starting_model(path: Path) -> Start:
     """Read the checkpoint that --model names, or the best one of the fine-tuning in a folder."""
     from roberta_plugin.experiments.inference import load_state
     from roberta_plugin.models.adapters import merge
-    from roberta_plugin.models.checkpoints.building import model_arguments, model_options
+    from roberta_plugin.models.checkpoints import model_arguments, model_options
 
     checkpoint = checkpoint_of(path)
     state = load_state(checkpoint)
@@ -383,7 +383,7 @@ def check_positions(start: Start, task: str, *, max_length: int, options: TaskOp
 def check_model(start: Start, prepared: Prepared) -> None:
     """Refuse data with another vocabulary than the model's, or with longer sequences."""
     from roberta_plugin.finetuning.identity import check_words
-    from roberta_plugin.models.checkpoints.building import num_symbols
+    from roberta_plugin.models.checkpoints import num_symbols
 
     if num_symbols(start.state) != len(prepared.vocabulary):
         raise ValueError(

@@ -29,8 +29,8 @@ from roberta_plugin.checkpoint_files import (
     unlisted_class,
 )
 from roberta_plugin.files import atomic_write
-from roberta_plugin.models.checkpoints.names import saved_options
-from roberta_plugin.models.sharing import joined
+from roberta_plugin.models.checkpoints import saved_options
+from roberta_plugin.models.encoder import joined
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_plugin.launch.recipe import LaunchSettings, complete
-from roberta_plugin.models.sharing import num_groups
+from roberta_plugin.models.encoder import num_groups
 from roberta_plugin.planner.flops import PAPER_VOCABULARY, Shape, flops_per_token
 from roberta_plugin.planner.machines import Machine
 from roberta_plugin.training import arguments as train_arguments

@@ -32,7 +32,7 @@ from roberta_plugin.finetuning.examples_dataset import (
 )
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.kinds.embedding import Embedding
-from roberta_plugin.models.checkpoints.fitting import SEGMENTS
+from roberta_plugin.models.checkpoints import SEGMENTS
 from roberta_plugin.settings import setting
 from roberta_plugin.tasks.finetuning import FineTuningConfig, FineTuningTask, need_ours
 

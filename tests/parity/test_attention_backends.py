@@ -7,10 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from roberta_plugin.models.attention import registry as attention_backends
-from roberta_plugin.models.attention.base import Sequences
-from roberta_plugin.models.attention.registry import BACKENDS, choose_backend, exact_dropout, kernel_of
-from roberta_plugin.models.cpu.linear import has_fast_bf16
+from roberta_plugin.models import attention as attention_backends
+from roberta_plugin.models.attention import BACKENDS, choose_backend, exact_dropout, kernel_of
+from roberta_plugin.models.attention_kernels import Sequences
+from roberta_plugin.models.cpu import has_fast_bf16
 
 PADDED = [name for name, backend in BACKENDS.items() if backend.serves_padded]
 PACKED = list(BACKENDS)

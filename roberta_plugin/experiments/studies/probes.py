@@ -46,7 +46,7 @@ from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.models.checkpoints.building import build_model
+from roberta_plugin.models.checkpoints import build_model
 from roberta_plugin.tasks.block_task import load_vocabulary
 
 MASK_SEED = 20190726

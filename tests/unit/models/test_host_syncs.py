@@ -13,7 +13,7 @@ from fairseq.logging import metrics
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.fairseq_workarounds.log_output import on_host
-from roberta_plugin.models.attention import torch_flash
+from roberta_plugin.models import attention_kernels
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
 from tests.tiny_models import gathered, make_batch, our_model
 from tests.unit.fairseq_workarounds.test_log_output import Waits
@@ -41,7 +41,7 @@ def make_sample(kind, lengths=(17, 9, 1, 13)):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["padded", "full", "packed"])
 def test_forward_backward_loss_and_step_read_no_value(kind, dtype, monkeypatch):
-    monkeypatch.setattr(torch_flash.TorchFlashAttention, "assert_supported", lambda *_, **__: None)
+    monkeypatch.setattr(attention_kernels.TorchFlashAttention, "assert_supported", lambda *_, **__: None)
     dtype = torch.bfloat16 if kind == "packed" else dtype
     backend = "torch_flash" if kind == "packed" else "sdpa"
     model = our_model(attention_backend=backend, dropout=0.1, attention_dropout=0.1).to(dtype).to("meta").train()

@@ -1,4 +1,4 @@
-"""A checkpoint -> its model, built only from the classes and options listed here; or the options of such a model.
+"""A checkpoint -> its model, built only from the classes and options listed here; `checkpoint_files.py` reads the file.
 
 fairseq builds any registered model, task, criterion or BPE that a checkpoint names, and some of them `eval` strings of
 its options: wav2vec2's conv_feature_layers, fconv's encoder_layers, and xformers_att_config, which fairseq's own
@@ -7,40 +7,223 @@ models and listed options, each a number, a switch or the name of an activation,
 
 fairseq takes the architecture from the command line and does not compare it with the checkpoint until torch refuses the
 shapes. Here sizes come from the parameters; the number of heads and the activations come from the saved options.
+
+Names of parameters are those of fairseq's `roberta`, in files of any year. A head NAME of a kind is `heads.NAME` in our
+model, and KIND_heads.NAME in its state dict, so that fairseq's `roberta` finds its classification heads and a file says
+the kind of each head. Functions take and return state dicts; tensors are shared, not copied.
+
+The encoder must fit the model that loads it. Heads need not: fine-tuning starts from a model with other heads, or none.
+And one of the two may lack the parts for pairs of texts: segments and next-sentence prediction. A model without segment
+embeddings is one whose tokens are all of segment 0. So that row is added to the positions when it takes over a
+checkpoint with them: the same input gives the same features.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from fairseq import utils
 from fairseq.tasks import FairseqTask
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from roberta_plugin.checkpoint_files import REMEDY
 from roberta_plugin.foreign_fields import USED, Table, check_fields, only, without_effect
-from roberta_plugin.models.checkpoints.fitting import SEGMENTS
-from roberta_plugin.models.checkpoints.names import (
-    EMBEDDING_NORM,
-    FINAL_NORM,
-    POSITIONS,
-    ROWS_BEFORE_POSITIONS,
-    TOKENS,
-    from_older_fairseq,
-    positions_of,
-    saved_options,
-    sizes_of,
-)
 from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, FastRobertaConfig, read_config
-from roberta_plugin.models.sharing import PARTS, aliases
+from roberta_plugin.models.encoder import PARTS, aliases
+from roberta_plugin.models.heads import HEADS
+
+VERSION = "encoder.sentence_encoder.version"
+TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
+POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
+EMBEDDING_NORM = "encoder.sentence_encoder.layernorm_embedding.weight"
+FINAL_NORM = "encoder.sentence_encoder.layer_norm.weight"  # of encoders that normalize before their sublayers
+CLASSIFICATION, SPAN, TOKEN, SENTENCE = "classification_heads.", "span_heads.", "token_heads.", "sentence_heads."
+ALL_HEADS = (CLASSIFICATION, SPAN, TOKEN, SENTENCE)
+ROWS_BEFORE_POSITIONS = 2  # of POSITIONS, in fairseq's layout
+
+# Released in 2019 -> now, in this order, as regular expressions.
+OLDER_FAIRSEQ = (
+    (r"^decoder\.", "encoder."),
+    (r"\.emb_layer_norm\.", ".layernorm_embedding."),
+    (r"\.layer_norms\.0\.", ".self_attn_layer_norm."),
+    (r"\.layer_norms\.1\.", ".final_layer_norm."),
+)
+
+
+def from_older_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Any layout that fairseq's `roberta` has had, its released models included -> ours."""
+    renamed: dict[str, Tensor] = {}
+    for old, value in state.items():
+        name = old
+        for pattern, replacement in OLDER_FAIRSEQ:
+            name = re.sub(pattern, replacement, name)
+        match = re.fullmatch(r"(.*\.self_attn\.)in_proj_(weight|bias)", name)
+        if match:  # query, key and value in one
+            for letter, part in zip("qkv", value.chunk(3), strict=True):
+                renamed[f"{match[1]}{letter}_proj.{match[2]}"] = part
+        else:
+            renamed[name] = value
+    renamed.setdefault(VERSION, torch.tensor([3.0]))
+    return renamed
+
+
+def name_heads_as_in_files(model: Any, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
+    """Rename the parameters of a model's heads to those of files, in place: torch's hook after `state_dict`.
+
+    Example: heads.mnli.dense.weight -> classification_heads.mnli.dense.weight
+    """
+    for name, kind in model.head_kinds.items():
+        _rename(state, f"{prefix}heads.{name}.", f"{prefix}{kind}_heads.{name}.")
+
+
+def name_heads_as_in_model(model: Any, state: dict[str, Any], prefix: str, *_others: Any) -> None:
+    """Rename them back, in place: torch's hook before `load_state_dict`."""
+    for name, kind in model.head_kinds.items():
+        _rename(state, f"{prefix}{kind}_heads.{name}.", f"{prefix}heads.{name}.")
+
+
+def _rename(state: dict[str, Any], old: str, new: str) -> None:
+    for name in [name for name in state if name.startswith(old)]:
+        state[new + name.removeprefix(old)] = state.pop(name)
+
+
+def sizes_of(state: Mapping[str, Tensor]) -> dict[str, int]:
+    """Options of the model that its parameters determine, in any layout. A dimension may be missing.
+
+    Example: roberta.base -> {"encoder_layers": 12, "encoder_embed_dim": 768, "encoder_ffn_embed_dim": 3072}
+    """
+    numbers = {match[1] for name in state if (match := re.search(r"\.sentence_encoder\.layers\.(\d+)\.", name))}
+    sizes = {"encoder_layers": len(numbers)}
+    ends = {"embed_tokens.weight": ("encoder_embed_dim", 1), "layers.0.fc1.weight": ("encoder_ffn_embed_dim", 0)}
+    for name, value in state.items():
+        for end, (option, axis) in ends.items():
+            if name.endswith(f".sentence_encoder.{end}") and value.dim() == 2:
+                sizes[option] = value.size(axis)
+    return sizes
+
+
+def positions_of(state: Mapping[str, Tensor]) -> Tensor:
+    """The embeddings of positions, in any layout that fairseq's `roberta` has had."""
+    found = next((value for name, value in state.items() if name.endswith("embed_positions.weight")), None)
+    if found is None:
+        raise ValueError("There are no position embeddings: this is not a checkpoint of a RoBERTa.")
+    return found
+
+
+def saved_options(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Saved options of the task and of the model, from either of fairseq's formats.
+
+    `_name` is the name of the task or of the model. The values come unchecked from the file: check them before use.
+    """
+    args = state.get("args")
+    if args is not None:  # until 2020; fairseq also reads these first
+        options = _as_dict(args)
+        return {**options, "_name": options.get("task")}, {**options, "_name": options.get("arch")}
+    config = _as_dict(state.get("cfg"))
+    return _as_dict(config.get("task")), _as_dict(config.get("model"))
+
+
+def _as_dict(options: Any) -> dict[str, Any]:
+    if isinstance(options, argparse.Namespace):
+        return dict(vars(options))
+    return {str(name): options[name] for name in options} if isinstance(options, Mapping) else {}
+
+
+logger = logging.getLogger(__name__)
+
+SEGMENTS = "encoder.sentence_encoder.segment_embeddings.weight"
+NEXT_SENTENCE = "encoder.next_sentence_head."
+
+
+class HasHeads(Protocol):
+    """A model with heads by name."""
+
+    heads: nn.ModuleDict
+    cfg: Any
+
+    def register_head(self, name: str, kind: str, **sizes: int) -> None:
+        """Add a head with fresh weights."""
+
+    def state_dict(self) -> dict[str, Tensor]:  # type: ignore[empty-body]
+        """All parameters by the names of files."""
+
+
+def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
+    """Refuse a checkpoint of another vocabulary or another number of positions, which torch would report as shapes."""
+    own = model.state_dict()
+    if TOKENS in state and len(state[TOKENS]) != len(own[TOKENS]):
+        raise ValueError(
+            f"The checkpoint has a vocabulary of {len(state[TOKENS]):,} symbols, and the data one of "
+            f"{len(own[TOKENS]):,}: make the data with the tokenizer and the dict.txt of that model."
+        )
+    if POSITIONS in state and len(state[POSITIONS]) != len(own[POSITIONS]):
+        theirs, ours = (len(some[POSITIONS]) - ROWS_BEFORE_POSITIONS for some in (state, own))
+        raise ValueError(
+            f"The checkpoint has {theirs} positions, and this model {ours}: give --max-positions {theirs}."
+        )
+
+
+def reconcile_pairs(model: HasHeads, state: dict[str, Any]) -> None:
+    """Make the checkpoint `state` fit a model with or without segment embeddings and next-sentence prediction.
+
+    Changes `state` in place, and logs the parts that are left out or begin with fresh weights.
+    """
+    own = model.state_dict()
+    if SEGMENTS in state and SEGMENTS not in own:
+        positions = state[POSITIONS].clone()
+        positions[ROWS_BEFORE_POSITIONS:] += state.pop(SEGMENTS)[0].to(positions.dtype)
+        state[POSITIONS] = positions
+        logger.info(
+            "the checkpoint has segment embeddings and this model has none: that of the first segment is added to the "
+            "positions, that of the second is left out"
+        )
+    elif SEGMENTS in own and SEGMENTS not in state:
+        state[SEGMENTS] = own[SEGMENTS] * 0.0
+        logger.info("the checkpoint has no segment embeddings: those of this model begin at zero")
+    theirs, ours = ([name for name in some if name.startswith(NEXT_SENTENCE)] for some in (state, own))
+    if theirs and not ours:
+        for name in theirs:
+            del state[name]
+        logger.info("the checkpoint's head of next-sentence prediction is left out: this model has none")
+    elif ours and not theirs:
+        state.update({name: own[name] for name in ours})
+        logger.info("the checkpoint has no head of next-sentence prediction: that of this model begins untrained")
+
+
+def reconcile_heads(model: HasHeads, state: dict[str, Any]) -> None:
+    """Load the heads of the checkpoint that fit the model, drop the others, and keep the model's own for the rest."""
+    if model.cfg.load_checkpoint_heads:
+        _register_heads(model, state)
+    own = {name: value for name, value in model.state_dict().items() if name.startswith(ALL_HEADS)}
+    for head in sorted({".".join(name.split(".")[:2]) for name in state if name.startswith(ALL_HEADS)}):
+        theirs, ours = (
+            {name: value.shape for name, value in some.items() if name.startswith(f"{head}.")} for some in (state, own)
+        )
+        if theirs != ours:
+            logger.warning(f"{head} of the checkpoint does not fit this model and is left out")
+            for name in theirs:
+                del state[name]
+    for name, value in own.items():
+        state.setdefault(name, value)
+
+
+def _register_heads(model: HasHeads, state: dict[str, Any]) -> None:
+    for kind, head_class in HEADS.items():
+        for name in sorted({key.split(".")[1] for key in state if key.startswith(f"{kind}_heads.")}):
+            if name not in model.heads:
+                prefix = f"{kind}_heads.{name}."
+                parameters = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+                model.register_head(name, kind, **head_class.sizes_of(parameters))
+
 
 OUR_MODELS = ("fast_roberta", *ARCHITECTURES)
 FAIRSEQ_MODELS = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")

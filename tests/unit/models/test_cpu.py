@@ -1,4 +1,4 @@
-"""Products through oneDNN against float64: any layout, derivatives, and who is served."""
+"""Faster steps on a CPU: products through oneDNN against float64, and dropout that keeps the expectation."""
 
 import os
 import subprocess
@@ -8,12 +8,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from roberta_plugin.models.cpu import linear as cpu_linear
-from roberta_plugin.models.cpu.linear import (
+from roberta_plugin.models import cpu as cpu_linear
+from roberta_plugin.models.cpu import (
     SHAPES_KEPT,
+    Dropout,
     Linear,
+    draw_words,
+    dropout,
     has_fast_bf16,
     has_onednn,
+    kept,
     linear,
     onednn_linear,
     plain_linear,
@@ -168,7 +172,7 @@ GROWTH = """
 import random
 import sys
 import torch
-from roberta_plugin.models.cpu.linear import has_fast_bf16, keep_fewer_shapes, onednn_linear
+from roberta_plugin.models.cpu import has_fast_bf16, keep_fewer_shapes, onednn_linear
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
@@ -199,3 +203,46 @@ def test_memory_of_a_training_stops_growing_with_new_numbers_of_rows_unless_the_
     )
     assert SHAPES_KEPT < 400
     assert (int(done.stdout) > 120) == grows, f"grew by {done.stdout} MB"
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.25, 0.5, 0.9])
+@pytest.mark.parametrize("shape", [(1_000_003,), (100, 77, 131)])
+def test_share_and_scale_keep_the_mean(probability, shape):
+    torch.manual_seed(0)
+    output = dropout(torch.ones(shape), probability)
+    dropped = output.eq(0).float().mean().item()
+    assert dropped == pytest.approx(probability, abs=0.002)
+    kept = output[output.ne(0)]
+    level = round(probability * 65536) / 65536
+    torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - level)))
+    assert output.mean().item() == pytest.approx(1.0, abs=0.005)
+
+
+def test_neighbours_that_share_a_random_word_are_independent():
+    torch.manual_seed(0)
+    stays = kept(draw_words(torch.Size([400_000])), 32768).view(-1, 4)
+    assert stays.unique().tolist() == [0.0, 1.0]
+    correlation = torch.corrcoef(stays.t()) - torch.eye(4)
+    assert correlation.abs().max() < 0.01
+
+
+def test_the_gradient_passes_where_the_value_did():
+    torch.manual_seed(0)
+    x = torch.randn(50, 33, requires_grad=True)
+    output = dropout(x, 0.3)
+    output.sum().backward()
+    torch.testing.assert_close(x.grad * x.detach(), output.detach())
+    assert 0.2 < x.grad.eq(0).float().mean() < 0.4
+
+
+def test_a_seed_repeats_it_and_evaluation_switches_it_off():
+    x = torch.randn(64, 64)
+    module = Dropout(0.1)
+    torch.manual_seed(5)
+    first, second = module(x), module(x)
+    torch.manual_seed(5)
+    assert torch.equal(module(x), first)
+    assert not torch.equal(first, second)
+    assert torch.equal(module.eval()(x), x)
+    assert torch.equal(Dropout(0.0)(x), x)
+    assert "0.1" in repr(module)
