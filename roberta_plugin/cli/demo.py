@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.demo.training import SPIN_COUNT
+from roberta_plugin.demo.pretraining import SPIN_COUNT
 from roberta_plugin.locks import try_lock
 from roberta_plugin.settings import Checked, add_options, from_arguments, setting
 
@@ -49,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
 def run_steps(settings: DemoSettings, lock: int) -> int:
     """Text, tokenizer, binary files, training, report; the exit code is that of the first verb that fails."""
     from roberta_plugin.cli import main
-    from roberta_plugin.demo.corpus import documents, write_corpus
-    from roberta_plugin.demo.training import pretrain, train_command
+    from roberta_plugin.demo.pretraining import documents, pretrain, train_command, write_corpus
 
     folder = settings.output_dir.absolute()
     corpus, tokenizer, data_bin, log = (folder / name for name in ("corpus", "tokenizer", "data-bin", "train.log"))

@@ -78,9 +78,8 @@ def define(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan."""
     from roberta_plugin.launch.recipe import load_recipe
-    from roberta_plugin.planner.inputs import training_of
-    from roberta_plugin.planner.machines import machine_of
     from roberta_plugin.planner.plan import as_json, as_markdown, plan_table
+    from roberta_plugin.planner.training import machine_of, training_of
 
     settings = from_arguments(PlanSettings, vars(args))
     machine = machine_of(settings.machine)

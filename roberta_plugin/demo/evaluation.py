@@ -24,7 +24,7 @@ from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.demo.training import BREAK_MODE, TOKENS_PER_SAMPLE
+from roberta_plugin.demo.pretraining import BREAK_MODE, TOKENS_PER_SAMPLE
 from roberta_plugin.hub import MASK, Filling, RobertaHub
 
 NUM_PASSES = 4  # masks per block: more predictions from the same text

@@ -17,11 +17,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from roberta_plugin.data.rounding import ceil_div
-from roberta_plugin.planner.flops import flops_per_token
 from roberta_plugin.planner.goodput import Failures, goodput
-from roberta_plugin.planner.inputs import Training
-from roberta_plugin.planner.machines import Machine, all_reduce_seconds
-from roberta_plugin.planner.memory import SHARE_TO_FILL, Memory, checkpoint_bytes, largest_batch, memory_of
+from roberta_plugin.planner.training import (
+    SHARE_TO_FILL,
+    Machine,
+    Memory,
+    Training,
+    all_reduce_seconds,
+    checkpoint_bytes,
+    flops_per_token,
+    largest_batch,
+    memory_of,
+)
 from roberta_plugin.training.batch_size import BatchPlan, plan_batch
 
 BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight

@@ -33,8 +33,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
-from roberta_plugin.tasks.fairseq_options import token_limit_name, whole_config
+from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary, token_limit_name, whole_config
 from roberta_plugin.tasks.masked_lm_options import (
     RobertaMaskedLMConfig,
     break_mode,

@@ -55,7 +55,7 @@ BREAKS = (
     Break("no fsync", "files.py", "os.fsync(file.fileno())", "pass", (*FP32, "6")),
     Break(
         "resumed one block early",
-        "tasks/epoch_iterator.py",
+        "fairseq_workarounds/epoch_iterator.py",
         "self._begin_after(int(seen))",
         "self._begin_after(int(seen) - 1)",
         (*FP32, "3"),
@@ -99,7 +99,7 @@ BREAKS = (
     ),
     Break(
         "no lock of the save folder",
-        "fairseq_workarounds/save_dir_lock.py",
+        "fairseq_workarounds/checkpoints.py",
         "        acquire(Path(cfg.save_dir))",
         "        pass",
         ("environment", "--only", "two trainings"),

@@ -12,7 +12,7 @@ from fairseq.criterions.sentence_prediction import SentencePredictionConfig, Sen
 from fairseq.examples.roberta.wsc.wsc_criterion import WSCCriterion
 
 from roberta_plugin.kinds import metrics
-from roberta_plugin.tasks.finetuning_tasks import phrase_scores
+from roberta_plugin.tasks.finetuning import phrase_scores
 from tests.tiny_models import fairseq_model
 from tests.unit.criterions.test_sentence_prediction import Scores, make_criterion, make_sample
 from tests.unit.tasks import test_phrase_scores

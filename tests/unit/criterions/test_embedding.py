@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.criterions.embedding import ranking_losses
 from roberta_plugin.criterions.finetuning import RobertaEmbeddingCriterion, RobertaEmbeddingCriterionConfig
+from roberta_plugin.criterions.losses import ranking_losses
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.models import roberta
-from roberta_plugin.tasks.finetuning_tasks import RobertaEmbeddingConfig, RobertaEmbeddingTask
+from roberta_plugin.tasks.finetuning import RobertaEmbeddingConfig, RobertaEmbeddingTask
 from tests.tiny_tables import rows_of, write_csv
 from tests.tiny_validation import validated
 from tests.unit.finetuning.custom.conftest import prepare_table, tokenizer  # noqa: F401  # fixtures

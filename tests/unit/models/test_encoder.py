@@ -25,7 +25,7 @@ from roberta_plugin.models.encoder import (
 )
 from roberta_plugin.models.roberta import FastRobertaModel, RobertaEncoder
 from roberta_plugin.optim.adamw import set_layer_depths
-from roberta_plugin.planner.flops import Shape
+from roberta_plugin.planner.training import Shape
 from tests.tiny_models import TinyTask, gathered, make_batch, options, our_model
 
 

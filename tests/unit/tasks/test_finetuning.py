@@ -3,8 +3,7 @@
 import pytest
 from omegaconf import MISSING
 
-from roberta_plugin.tasks.finetuning import FineTuningConfig
-from roberta_plugin.tasks.finetuning_tasks import RaceTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig, RaceTask
 from tests.tiny_benchmarks import write_prepared
 
 

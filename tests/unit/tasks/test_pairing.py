@@ -9,8 +9,8 @@ from fairseq.options import get_training_parser, parse_args_and_arch
 
 from roberta_plugin.criterions.finetuning import RaceCriterion, RobertaSentencePredictionCriterion, Squad2Criterion
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
-from roberta_plugin.tasks.finetuning import FineTuningConfig
-from roberta_plugin.tasks.finetuning_tasks import (
+from roberta_plugin.tasks.finetuning import (
+    FineTuningConfig,
     RaceTask,
     RobertaSentencePredictionTask,
     Squad2Config,

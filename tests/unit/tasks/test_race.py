@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from roberta_plugin.criterions.finetuning import RaceCriterion
-from roberta_plugin.tasks.finetuning import FineTuningConfig
-from roberta_plugin.tasks.finetuning_tasks import RaceTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig, RaceTask
 from tests.tiny_race import write_lines, write_race
 from tests.unit.finetuning.race.test_prepare import prepared_of
 

@@ -5,8 +5,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from roberta_plugin.tasks.finetuning import FineTuningConfig
-from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig, RobertaSentencePredictionTask
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_glue import write_task
 from tests.unit.finetuning.glue.test_prepare import prepared_of

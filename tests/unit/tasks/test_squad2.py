@@ -7,7 +7,7 @@ import torch
 
 from roberta_plugin.criterions.finetuning import Squad2Criterion, Squad2CriterionConfig
 from roberta_plugin.experiments.inference import run_model
-from roberta_plugin.tasks.finetuning_tasks import Squad2Config, Squad2Task
+from roberta_plugin.tasks.finetuning import Squad2Config, Squad2Task
 from tests.tiny_squad import question, write_json, write_prepared, write_raw
 
 SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}

@@ -11,7 +11,7 @@ import torch
 from roberta_plugin.criterions.finetuning import SummarizationCriterion, SummarizationCriterionConfig
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.models import roberta
-from roberta_plugin.tasks.finetuning_tasks import SummarizationConfig, SummarizationTask
+from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
 from tests.tiny_checkpoints import state_of
 from tests.tiny_summaries import write_prepared, write_raw
 

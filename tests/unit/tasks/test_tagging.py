@@ -9,7 +9,7 @@ import torch
 from roberta_plugin.criterions.finetuning import LabelsConfig, RobertaTaggingCriterion
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.kinds.outputs import read_outputs, write_outputs
-from roberta_plugin.tasks.finetuning_tasks import RobertaTaggingConfig, RobertaTaggingTask
+from roberta_plugin.tasks.finetuning import RobertaTaggingConfig, RobertaTaggingTask
 from tests.tiny_tagging import write_prepared, write_raw
 
 SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}

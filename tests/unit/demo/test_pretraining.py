@@ -1,9 +1,20 @@
-"""Docstrings -> prose, split by documents; nothing of the training text is held out."""
+"""The demo's text from docstrings, and its training."""
+
+from pathlib import Path
 
 import pytest
 
-from roberta_plugin.demo import corpus
-from roberta_plugin.demo.corpus import SPLITS, documents, paragraphs_of, split_of, write_corpus
+import roberta_plugin
+from roberta_plugin.demo import pretraining
+from roberta_plugin.demo.pretraining import (
+    SPLITS,
+    documents,
+    paragraphs_of,
+    pretrain,
+    split_of,
+    train_command,
+    write_corpus,
+)
 
 DOCSTRING = """Return a list of the values
     of this mapping.
@@ -55,5 +66,37 @@ def test_source_files_are_parsed_and_never_run(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("def f(:\n")
     (tmp_path / "test" / "test_it.py").write_text('"""Of a test."""\n')
     (tmp_path / "pydoc_data" / "topics.py").write_text("topics = {'if': 'The if statement.'}\n")
-    monkeypatch.setattr(corpus.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(pretraining.sysconfig, "get_path", lambda name: str(tmp_path))
     assert list(documents()) == [("good.py", ["Of the module.", "Of f."]), ("topics/if", ["The if statement."])]
+
+
+def option(command, name):
+    assert command.count(name) == 1, name
+    return command[command.index(name) + 1]
+
+
+def test_the_command_is_the_real_one_whose_learning_rate_ends_with_the_training():
+    command = train_command(Path("bin"), Path("there"), updates=1000, seed=7)
+    assert Path(command[0]).name == "fairseq-train" and command[1] == "bin"
+    assert Path(option(command, "--user-dir")) == Path(roberta_plugin.__file__).parent
+    assert (option(command, "--seed"), option(command, "--save-dir")) == ("7", "there")
+    assert option(command, "--max-update") == option(command, "--total-num-update") == "1000"
+    assert 0 < int(option(command, "--warmup-updates")) < 200
+    assert option(command, "--save-interval-updates") == "125"
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "expected"), [("3", 8, "3"), ("", 2, "2"), ("", 64, str(pretraining.MAX_THREADS))]
+)
+def test_threads_are_those_of_the_environment_or_of_the_machine(monkeypatch, tmp_path, given, cores, expected):
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    monkeypatch.setattr(pretraining, "num_cores", lambda: cores)
+    used = []
+
+    def lines_of(command, **options):
+        used.append(options["environment"])
+        yield 'x | train_inner | {"num_updates": "10", "loss": "9.0", "wps": "100"}'
+
+    monkeypatch.setattr(pretraining, "lines_of", lines_of)
+    pretrain(["fairseq-train"], log=tmp_path / "train.log", updates=10, lock=-1)
+    assert used == [{"OMP_NUM_THREADS": expected}]
