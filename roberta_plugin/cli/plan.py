@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
@@ -10,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.cli.command import command
 from roberta_plugin.files import NO_ROOM, atomic_write
 from roberta_plugin.planner.goodput import Failures
-from roberta_plugin.settings import REQUIRED, Checked, add_options, from_arguments, setting
+from roberta_plugin.settings import REQUIRED, Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,23 +65,16 @@ class PlanSettings(Checked):
         return Failures(per_day=self.failures_per_day, **minutes)
 
 
-def define(parser: argparse.ArgumentParser) -> None:
-    """Describe `roberta plan` and add its options."""
-    parser.description = (
-        "Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, time of a "
-        "step, of the all-reduce and of checkpoints, days, GPU-hours, memory, for several numbers of GPUs. The "
-        "formulas and their sources are in roberta_plugin/planner/{flops,memory,machines,goodput,plan}.py."
-    )
-    add_options(parser, PlanSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Print the plan."""
+@command(PlanSettings)
+def plan(settings: PlanSettings) -> int:
+    """Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, time of a step,
+    of the all-reduce and of checkpoints, days, GPU-hours, memory, for several numbers of GPUs. The formulas and their
+    sources are in roberta_plugin/planner/{training,goodput,plan}.py.
+    """
     from roberta_plugin.launch.recipe import load_recipe
     from roberta_plugin.planner.plan import as_json, as_markdown, plan_table
     from roberta_plugin.planner.training import machine_of, training_of
 
-    settings = from_arguments(PlanSettings, vars(args))
     machine = machine_of(settings.machine)
     if settings.price is not None:
         machine = dataclasses.replace(machine, price_per_gpu_hour=settings.price)

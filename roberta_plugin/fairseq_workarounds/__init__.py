@@ -82,8 +82,8 @@ Each fault has a number and the file that works around it:
    subclass of a task, and faults of programs keep.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. fairseq's epoch iterator keeps
-its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta launch`,
-`launch/update_hook.py` handles signals instead of 9, as one more listener.
+its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta
+launch`, `launch/update_hook.py` handles signals instead of 9, as one more listener.
 """
 
 from roberta_plugin.fairseq_workarounds import log_output  # isort: skip  -- before anything else of fairseq is imported

@@ -100,7 +100,7 @@ BREAKS = (
     Break(
         "no lock of the save folder",
         "fairseq_workarounds/checkpoints.py",
-        "        acquire(Path(cfg.save_dir))",
+        "        lock_save_dir(Path(cfg.save_dir))",
         "        pass",
         ("environment", "--only", "two trainings"),
     ),

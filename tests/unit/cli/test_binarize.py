@@ -1,7 +1,7 @@
 import pytest
 
 from roberta_plugin.cli import build_parser, main
-from roberta_plugin.cli.binarize import Splits, splits_of, summary
+from roberta_plugin.cli.text import Splits, splits_of, summary
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.settings import from_arguments
 

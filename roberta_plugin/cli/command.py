@@ -1,30 +1,72 @@
-"""`roberta prepare`: official files of a fine-tuning task -> a prepared folder for fairseq-train."""
+"""A verb as its settings, its function and its help; and the options of verbs with a TASK."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import inspect
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.settings import add_option, add_options, flag, from_arguments
 
 if TYPE_CHECKING:
     from roberta_plugin.finetuning.options import Stage, TaskOptions
 
 
-def define(parser: argparse.ArgumentParser) -> None:
-    """Describe `roberta prepare`; its options are the fields of `PrepareSettings` and of the task's options."""
-    from roberta_plugin.finetuning.preparation import PrepareSettings
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """A verb, or an action of one: its options are the fields of its settings, its description is the docstring."""
 
-    parser.usage = "roberta prepare TASK --output-dir FOLDER [options]"
-    parser.description = (
-        "Reads the files as they are distributed, checks them, and writes the model's inputs with labels, ids and "
-        "offsets. TASK custom reads your own tables: --train FILE, and the options of custom. The tokenizer must be "
-        "that of the pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt."
-    )
-    add_options(parser, PrepareSettings)
-    add_task_options(parser, stages=("prepare",))
+    function: Callable[..., int]
+    """Takes the settings, prints, and returns the exit code."""
+    settings: tuple[type[Any], ...]
+    usage: str | None = None
+    skip: Collection[str] = ()
+    """Fields that are no options here."""
+    stages: Sequence[Stage] = ()
+    """Of the options that each TASK has besides; the settings get them as `options`."""
+
+    def define(self, parser: argparse.ArgumentParser) -> None:
+        """Add the help and the options to the parser of the verb."""
+        parser.usage, parser.description = self.usage, inspect.getdoc(self.function)
+        for kind in self.settings:
+            add_options(parser, kind, skip=self.skip)
+        if self.stages:
+            add_task_options(parser, stages=self.stages)
+        parser.set_defaults(run=self.run)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Make the settings and call the function, which SIGTERM stops as Ctrl-C does."""
+        with terminated_like_interrupted():
+            return self.function(*self.settings_of(args))
+
+    def settings_of(self, args: argparse.Namespace) -> list[Any]:
+        """The settings that the arguments describe."""
+        known = {"options": task_options(args, args.task)} if self.stages else {}
+        return [from_arguments(kind, vars(args), **known) for kind in self.settings]
+
+
+def command(*settings: type[Any], **more: Any) -> Callable[[Callable[..., int]], Command]:
+    """Make a function the command of its settings; `more` as in `Command`."""
+    return lambda function: Command(function=function, settings=settings, **more)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Actions:
+    """A verb with actions: the word for each -> what the help of the verb says of it, and its command."""
+
+    text: str
+    commands: Mapping[str, tuple[str, Command]]
+
+    def define(self, parser: argparse.ArgumentParser) -> None:
+        """Add the help and the actions to the parser of the verb."""
+        parser.description = self.text
+        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+        for name, (text, chosen) in self.commands.items():
+            chosen.define(actions.add_parser(name, help=text))
 
 
 class HelpOfTask(argparse.Action):
@@ -76,21 +118,7 @@ def task_options(args: argparse.Namespace, task: str) -> TaskOptions:
 
 def given_task_options(args: argparse.Namespace) -> dict[str, str]:
     """The options of tasks that were given, and how the command line spells them."""
-    from dataclasses import fields
-
     from roberta_plugin.finetuning.benchmarks import BENCHMARKS
 
-    known = {item.name: flag(item) for folder in BENCHMARKS.values() for item in fields(folder.options)}
+    known = {item.name: flag(item) for folder in BENCHMARKS.values() for item in dataclasses.fields(folder.options)}
     return {name: option for name, option in known.items() if getattr(args, name, None) is not None}
-
-
-def run(args: argparse.Namespace) -> int:
-    """Prepare, and print how much there is of each split, and what was cut."""
-    from roberta_plugin.finetuning.inspection import remarks
-    from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
-
-    prepared = prepare(from_arguments(PrepareSettings, vars(args), options=task_options(args, args.task)))
-    for name, facts in prepared.content["splits"].items():
-        print(f"{name}: {facts['examples']:,} examples, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens")
-    print("".join(f"{remark}\n" for remark in remarks(prepared)), end="")
-    return 0
