@@ -94,7 +94,8 @@ class FineTuningCriterion(SummedCriterion):
         """See `OwnGroup.check_options`: a metric of a whole split is NaN, and keeps none, if validations see a part."""
         super().check_options(cfg)
         chosen, steps = getattr(cfg, "best_checkpoint_metric", "loss"), getattr(cfg, "max_valid_steps", None)
-        if isinstance(steps, int) and chosen not in ("loss", *chain(*losses.MEANS.values())):
+        validates = getattr(cfg, "disable_validation", False) is not True
+        if validates and isinstance(steps, int) and chosen not in ("loss", *chain(*losses.MEANS.values())):
             raise ValueError(
                 f"--best-checkpoint-metric {chosen} is measured on a whole split, but --max-valid-steps {steps} stops "
                 "validations before: leave it out, or choose by the loss."
@@ -178,6 +179,7 @@ class ValidatedConfig(FairseqDataclass):
 
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
     max_valid_steps: int | None = II("dataset.max_valid_steps")
+    disable_validation: bool = II("dataset.disable_validation")
 
 
 @dataclass

@@ -22,7 +22,7 @@ from roberta_plugin.experiments.sweeps.run import RunFolder, run_folders
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmark import MAX_LENGTH, PaperRecipe
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, kind_of, selectable
-from roberta_plugin.finetuning.inspection import is_constant, labels_without_examples, remarks
+from roberta_plugin.finetuning.inspection import check_measurable, is_constant, labels_without_examples, remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
@@ -248,13 +248,7 @@ def selected_metric(settings: FinetuneSettings, prepared: Prepared, by_set: str 
     if name not in (*known, *of_labels):
         named = [*known, *([f"the F1 of a label ({', '.join(list(of_labels)[:_MOST_SHOWN])})"] if of_labels else [])]
         raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(named)}.")
-    lacking = labels_without_examples(prepared, prepared.split("valid"))
-    needed = lacking if name in OF_SCORES else [label for label in lacking if name == f"f1_{label}"]
-    if needed:
-        raise ValueError(
-            f"{option} {name}: no example of the development set has the label {needed[0]!r}, so it cannot be "
-            "measured. Add some, or choose by another metric."
-        )
+    check_measurable(prepared, "valid", name, option=option)
     return name, "min" if name in SMALLER_IS_BETTER else "max"
 
 

@@ -40,6 +40,7 @@ from roberta_plugin.finetuning.examples_dataset import (
     WindowsDataset,
 )
 from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.finetuning.inspection import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.kinds.embedding import Embedding
 from roberta_plugin.models.adapters import TARGETS, add_adapters, check_layers, freeze_layers
@@ -124,6 +125,15 @@ class FineTuningTask(BlockTask):
                 f"{cfg.data} has sequences of up to {longest} tokens, and --max-positions is {cfg.max_positions}: "
                 f"prepare it again with --max-length {cfg.max_positions}, or start from a model with more positions."
             )
+
+        if hasattr(cfg, "best_checkpoint_metric"):
+            check_selection(prepared, cfg.best_checkpoint_metric, cfg)
+
+    @classmethod
+    def check_start(cls, cfg: Any) -> None:
+        """See `BlockTask`; also the metric that chooses checkpoints."""
+        super().check_start(cfg)
+        check_selection(Prepared.open(cfg.task.data), cfg.checkpoint.best_checkpoint_metric, cfg.dataset)
 
     @property
     def head_arguments(self) -> dict[str, Any]:
@@ -238,6 +248,12 @@ class FineTuningTask(BlockTask):
     def max_positions(self) -> int:
         """Positions of the model; it takes their number from here where it has no option of its own."""
         return int(self.cfg.max_positions)
+
+
+def check_selection(prepared: Prepared, metric: str, cfg: Any) -> None:
+    """Refuse a metric that the first validation split of `cfg`, which chooses checkpoints, cannot measure."""
+    if not cfg.disable_validation:
+        check_measurable(prepared, cfg.valid_subset.split(",")[0], metric, option="--best-checkpoint-metric")
 
 
 def need_ours(model: Any, lacks: str) -> None:

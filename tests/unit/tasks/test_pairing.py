@@ -80,12 +80,14 @@ def test_a_fine_tuning_criterion_refuses_fairseq_s_own_tasks(criterion):
         ("squad2", ("accuracy",), "--best-checkpoint-metric accuracy is not logged .* loss, span_loss, .* tuned_f1,"),
         ("race", ("micro_f1",), "--best-checkpoint-metric micro_f1 is not logged .* choose by loss, accuracy, "),
         ("squad2", ("f1", 0), "f1 is measured on a whole split, but --max-valid-steps 0 .* by the loss"),
+        ("squad2", ("f1", 0, "--disable-validation"), ""),
     ],
 )
 def test_checkpoints_are_chosen_by_what_every_validation_logs(tasks, task, options, sentence):
     args = ["data", "--task", task, "--criterion", task, "--arch", "fast_roberta_tiny", "--optimizer", "roberta_adamw"]
     for option, value in zip(("--best-checkpoint-metric", "--max-valid-steps"), options, strict=False):
         args += [option, str(value)]
+    args += options[2:]
     cfg = convert_namespace_to_omegaconf(parse_args_and_arch(get_training_parser(), args)).criterion
     with pytest.raises(ValueError, match=sentence) if sentence else nullcontext():
         tasks[task].build_criterion(cfg)
