@@ -7,7 +7,12 @@ import pytest
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.options import get_training_parser, parse_args_and_arch
 
-from roberta_plugin.criterions.finetuning import RaceCriterion, RobertaSentencePredictionCriterion, Squad2Criterion
+from roberta_plugin.criterions.finetuning import (
+    RaceCriterion,
+    RobertaSentencePredictionCriterion,
+    Squad2Criterion,
+    SummarizationCriterion,
+)
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.tasks.finetuning import (
     FineTuningConfig,
@@ -25,6 +30,7 @@ CRITERIONS = {
     "roberta_sentence_prediction": RobertaSentencePredictionCriterion,
     "race": RaceCriterion,
     "squad2": Squad2Criterion,
+    "roberta_summarization": SummarizationCriterion,
     "masked_lm": None,
     "cross_entropy": None,
 }
@@ -62,7 +68,7 @@ def test_a_task_takes_its_own_criterion_and_refuses_others_by_name(tasks, task, 
         tasks[task].build_criterion(cfg)
 
 
-@pytest.mark.parametrize("criterion", ["roberta_sentence_prediction", "race", "squad2"])
+@pytest.mark.parametrize("criterion", [name for name, of_ours in CRITERIONS.items() if hasattr(of_ours, "config")])
 def test_a_fine_tuning_criterion_refuses_fairseq_s_own_tasks(criterion):
     task = SimpleNamespace(target_dictionary=None, cfg=SimpleNamespace(_name="sentence_prediction"))
     with pytest.raises(
