@@ -44,7 +44,6 @@ def test_a_batch_goes_through_model_and_criterion(prepared, layers, pack):
     head = model.heads["summary_head"]
     assert len(head.layers) == layers
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in head.parameters())
-    assert head.out_proj.weight.optim_overrides == {"layers_above": 0}
 
 
 @pytest.mark.parametrize("layers", [0, 2])
@@ -110,11 +109,6 @@ def test_alternating_segments_change_the_scores_and_need_a_model_that_has_them(p
         before = task.outputs(model, batch)
         model.encoder.sentence_encoder.segment_embeddings.weight[1] += torch.arange(8.0)
         assert not torch.allclose(before, task.outputs(model, batch))
-
-
-def test_fairseqs_own_model_has_no_such_head(prepared):
-    with pytest.raises(ValueError, match="RobertaModel has no sentence heads: use --arch fast_roberta_b"):
-        make_task(prepared).build_model(Namespace(arch="roberta_base", **SIZES))
 
 
 def test_what_cannot_be_trained_is_refused(prepared, tmp_path, monkeypatch):
