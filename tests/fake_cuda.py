@@ -56,7 +56,7 @@ def fake_cuda(
         "get_device_properties": lambda device=None: properties,
         "current_device": lambda: 0,
     }
-    caches = (attention_kernels.is_exact, linear_cross_entropy.memory_of)
+    caches = (attention_kernels.is_exact, linear_cross_entropy.device_memory)
     with ExitStack() as stack:
         for function, answer in answers.items():
             stack.enter_context(patch.object(torch.cuda, function, answer))

@@ -68,10 +68,10 @@ def examine() -> Iterator[Finding]:
     yield from check_dependencies(requirements())
     for what, check in (("fairseq", check_fairseq), ("device", check_device), ("with fairseq", check_plugin)):
         yield guarded(what, check)
-    for name in filter(version_of, BESIDE_TORCH):
+    for name in filter(installed_version, BESIDE_TORCH):
         remedy = f"Nothing here needs it, but transformers imports it wherever it is: pip uninstall -y {name}"
         yield check_import(name, remedy=remedy, is_needed=False)
-    if version_of("transformers"):  # which opens exported models
+    if installed_version("transformers"):  # which opens exported models
         remedy = f"If one of {', '.join(BESIDE_TORCH)} cannot be imported, remove it. Otherwise: pip install -c "
         remedy += ".constraints.txt --force-reinstall --no-deps transformers"
         yield check_import("transformers.pipelines", remedy=remedy, is_needed=True)
@@ -87,11 +87,11 @@ def guarded(what: str, check: Callable[[], Finding]) -> Finding:
 
 def requirements() -> list[str]:
     """The requirements of the installed plugin, without its extras."""
-    lines = (metadata.requires(PROJECT) or []) if version_of(PROJECT) else []
+    lines = (metadata.requires(PROJECT) or []) if installed_version(PROJECT) else []
     return [line for line in lines if "extra ==" not in line]
 
 
-def version_of(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
     """The installed version of a package; None if it is missing."""
     try:
         return metadata.version(name)
@@ -114,7 +114,7 @@ def check_dependencies(lines: list[str]) -> Iterator[Finding]:
 
 def check_package(name: str, versions: str) -> Finding:
     """Whether one package is installed in a suitable version, such as `>=2.6`; without `packaging`, any is."""
-    found, remedy = version_of(name), f'pip install "{name}{versions}"'
+    found, remedy = installed_version(name), f'pip install "{name}{versions}"'
     if found is None:
         return Finding(name, "missing", remedy)
     try:
@@ -128,7 +128,7 @@ def check_package(name: str, versions: str) -> Finding:
 
 def check_fairseq() -> Finding:
     """Which fairseq is installed, and whether it can be imported."""
-    installed = [name for name in FAIRSEQ_FLAVOURS if version_of(name)]
+    installed = [name for name in FAIRSEQ_FLAVOURS if installed_version(name)]
     if not installed:
         return Finding("fairseq", "missing", REINSTALL)
     found = ", ".join(f"{name} {metadata.version(name)}" for name in installed)

@@ -73,15 +73,15 @@ def plan(settings: PlanSettings) -> int:
     """
     from roberta_plugin.launch.recipe import load_recipe
     from roberta_plugin.planner.plan import as_json, as_markdown, plan_table
-    from roberta_plugin.planner.training import machine_of, training_of
+    from roberta_plugin.planner.training import read_machine, read_training
 
-    machine = machine_of(settings.machine)
+    machine = read_machine(settings.machine)
     if settings.price is not None:
         machine = dataclasses.replace(machine, price_per_gpu_hour=settings.price)
     if settings.write_gb_s is not None:
         machine = dataclasses.replace(machine, write_gb_s=settings.write_gb_s)
     recipe = load_recipe(settings.config, flags={})
-    training = training_of(
+    training = read_training(
         recipe,
         machine=machine,
         tokens_per_second=settings.tokens_per_second,

@@ -157,10 +157,10 @@ def binarize(inputs: Splits, new: DictionarySettings, rules: LineRules, settings
     end the disk briefly holds the tokens twice.
     """
     settings = replace(settings, rules=rules)
-    corpora = corpora_of(inputs)
+    corpora = files_by_corpus(inputs)
     training = {"train": [file for splits in corpora.values() for file in splits.get("train", ())]}
     tokenizer = load_tokenizer(inputs.tokenizer)
-    vocabulary = vocabulary_of(inputs, training if training["train"] else {}, tokenizer, new, settings)
+    vocabulary = choose_vocabulary(inputs, training if training["train"] else {}, tokenizer, new, settings)
     for name, splits in corpora.items():
         for split, files in splits.items():
             started, shown = time.monotonic(), f"{name}/{split}" if name else split
@@ -181,10 +181,10 @@ def binarize(inputs: Splits, new: DictionarySettings, rules: LineRules, settings
     return 0
 
 
-def corpora_of(inputs: Splits) -> dict[str, dict[str, list[str]]]:
+def files_by_corpus(inputs: Splits) -> dict[str, dict[str, list[str]]]:
     """Files by corpus and split; the name of a single corpus is empty."""
     if inputs.corpora is None:
-        return {"": splits_of(inputs)}
+        return {"": files_by_split(inputs)}
     if inputs.output_dir.resolve().is_relative_to(inputs.corpora.resolve()):
         raise ValueError(
             f"--output-dir {inputs.output_dir} lies in --corpora {inputs.corpora}, where each folder is a corpus of "
@@ -201,7 +201,7 @@ def how_to_train(folder: Path, corpora: dict[str, dict[str, list[str]]]) -> str:
     return f"To train on all of them: fairseq-train {data} --corpus-alpha {DEFAULT_ALPHA}{validation} ..."
 
 
-def vocabulary_of(
+def choose_vocabulary(
     inputs: Splits,
     splits: dict[str, list[str]],
     tokenizer: Tokenizer,
@@ -232,7 +232,7 @@ def vocabulary_of(
     )
 
 
-def splits_of(inputs: Splits) -> dict[str, list[str]]:
+def files_by_split(inputs: Splits) -> dict[str, list[str]]:
     """Names of the splits and their files."""
     splits = {split: list(files) for split in SPLITS if (files := getattr(inputs, split))}
     for name, *files in inputs.split:

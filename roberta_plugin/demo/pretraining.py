@@ -54,7 +54,7 @@ def documents() -> Iterator[tuple[str, list[str]]]:
             yield name.as_posix(), [docstring for docstring in found if docstring]
 
 
-def paragraphs_of(docstring: str) -> Iterator[str]:
+def prose_paragraphs(docstring: str) -> Iterator[str]:
     """The paragraphs that read as prose, each on one line, without the examples of code."""
     for block in re.split(r"\n\s*\n", docstring):
         words = block.replace("::", ":").split()
@@ -63,13 +63,13 @@ def paragraphs_of(docstring: str) -> Iterator[str]:
             yield " ".join(words)
 
 
-def split_of(name: str) -> str:
+def choose_split(name: str) -> str:
     """The split of a document, which depends only on its name."""
     share = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
     return next((split for split, end in _HELD_OUT.items() if share < end), "train")
 
 
-def sentences_of(paragraph: str) -> set[str]:
+def plain_sentences(paragraph: str) -> set[str]:
     """The letters of its sentences of at least `_MIN_WORDS` words, and of the whole paragraph, in lower case."""
     sentences = (" ".join(re.findall("[a-z]+", part)) for part in re.split(r"(?<=[.!?:;])\s+", paragraph.lower()))
     return {text for text in sentences if text.count(" ") + 1 >= _MIN_WORDS} | {paragraph.lower()}
@@ -79,15 +79,15 @@ def write_corpus(folder: Path, found: Iterable[tuple[str, list[str]]]) -> None:
     """Write the three files; a sentence that training has is in no other split."""
     splits: dict[str, list[str]] = {split: [] for split in SPLITS}
     seen: set[str] = set()
-    for name, docstrings in sorted(found, key=lambda document: SPLITS.index(split_of(document[0]))):
-        kept = [text for docstring in docstrings for text in paragraphs_of(docstring)]
-        split = split_of(name)
+    for name, docstrings in sorted(found, key=lambda document: SPLITS.index(choose_split(document[0]))):
+        kept = [text for docstring in docstrings for text in prose_paragraphs(docstring)]
+        split = choose_split(name)
         kept = [
             text
             for text in dict.fromkeys(kept)
-            if seen.isdisjoint({text.lower()} if split == "train" else sentences_of(text))
+            if seen.isdisjoint({text.lower()} if split == "train" else plain_sentences(text))
         ]
-        seen.update(*map(sentences_of, kept))
+        seen.update(*map(plain_sentences, kept))
         if kept:
             splits[split].append("\n".join(kept))
     for split in reversed(SPLITS):  # train.txt last: where it stands, all do

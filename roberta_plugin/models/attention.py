@@ -180,7 +180,7 @@ def _fastest(
     return "torch_flash" if has_kernel else "sdpa"
 
 
-def kernel_of(
+def chosen_kernel(
     backend: AttentionBackend,
     *,
     device: torch.device,
@@ -220,7 +220,7 @@ def describe_choice(
     options = {"device": device, "dtype": dtype, "dropout_prob": dropout_prob, "head_dim": head_dim}
     backend = choose_backend(name, max_seqlen=max_seqlen, is_packed=is_packed, **options)  # type: ignore[arg-type]
     options |= {"num_heads": num_heads, "length": max_seqlen}
-    kernels = [kernel_of(backend, has_padding=padded, **options) for padded in (True, False)]  # type: ignore[arg-type]
+    kernels = [chosen_kernel(backend, has_padding=padded, **options) for padded in (True, False)]  # type: ignore[arg-type]
     return (
         f"attention backend: {backend.name} (--attention-backend {name}) for "
         f"{'packed rows' if is_packed else 'padded batches'} on {device.type} in "

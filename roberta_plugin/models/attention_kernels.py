@@ -280,7 +280,7 @@ class TorchFlashAttention(AttentionBackend):
                 f"attention backend 'torch_flash' has heads of at most {MAX_DIM} dimensions, found {dim}: raise "
                 "--encoder-attention-heads, or use --attention-backend auto."
             )
-        rows = [F.pad(rows_of(x), (0, -dim % DIM_MULTIPLE)) if dim % DIM_MULTIPLE else rows_of(x) for x in (q, k, v)]
+        rows = [F.pad(as_rows(x), (0, -dim % DIM_MULTIPLE)) if dim % DIM_MULTIPLE else as_rows(x) for x in (q, k, v)]
         output: Tensor = torch.ops.aten._flash_attention_forward(
             *rows,
             sequences.cu_seqlens_q,
@@ -295,7 +295,7 @@ class TorchFlashAttention(AttentionBackend):
         return output[..., :dim].transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
 
 
-def rows_of(x: Tensor) -> Tensor:
+def as_rows(x: Tensor) -> Tensor:
     """(1, H, N, K) -> (N, H, K), the kernel's layout."""
     return x[0].transpose(0, 1)
 

@@ -96,7 +96,7 @@ def _rename(state: dict[str, Any], old: str, new: str) -> None:
         state[new + name.removeprefix(old)] = state.pop(name)
 
 
-def sizes_of(state: Mapping[str, Tensor]) -> dict[str, int]:
+def read_sizes(state: Mapping[str, Tensor]) -> dict[str, int]:
     """Options of the model that its parameters determine, in any layout. A dimension may be missing.
 
     Example: roberta.base -> {"encoder_layers": 12, "encoder_embed_dim": 768, "encoder_ffn_embed_dim": 3072}
@@ -222,7 +222,7 @@ def _register_heads(model: HasHeads, state: dict[str, Any]) -> None:
             if name not in model.heads:
                 prefix = f"{kind}_heads.{name}."
                 parameters = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-                model.register_head(name, kind, **head_class.sizes_of(parameters))
+                model.register_head(name, kind, **head_class.read_sizes(parameters))
 
 
 OUR_MODELS = ("fast_roberta", *ARCHITECTURES)
@@ -326,7 +326,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
         for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING)
         if saved.get(option) is not None and (known is None or option in known)
     }
-    sizes = sizes_of(state["model"])
+    sizes = read_sizes(state["model"])
     for option, size in sizes.items():  # before a model of a billion layers is built
         if options.get(option, size) != size:
             raise ValueError(
@@ -352,7 +352,7 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     try:
         parameters = from_older_fairseq(state["model"])
         sizes = {
-            "encoder_layers": sizes_of(parameters)["encoder_layers"],
+            "encoder_layers": read_sizes(parameters)["encoder_layers"],
             "encoder_embed_dim": parameters[TOKENS].size(1),
             "encoder_ffn_embed_dim": len(parameters["encoder.sentence_encoder.layers.0.fc1.weight"]),
             "max_positions": len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS,

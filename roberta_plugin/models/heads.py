@@ -64,7 +64,7 @@ class Head(nn.Module):
         super().__init__()
 
     @staticmethod
-    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+    def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
         """The sizes that the class was built with, from its parameters by name."""
         return {}
 
@@ -84,7 +84,7 @@ class ClassificationHead(Head):
         self.out_proj = Linear(inner_dim or dim, num_classes)
 
     @staticmethod
-    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+    def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
         """See `Head`."""
         return {"num_classes": len(parameters["out_proj.weight"]), "inner_dim": len(parameters["dense.weight"])}
 
@@ -121,7 +121,7 @@ class TokenHead(Head):
         self.out_proj = Linear(encoder.cfg.encoder_embed_dim, num_classes)
 
     @staticmethod
-    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+    def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
         """See `Head`."""
         return {"num_classes": len(parameters["out_proj.weight"])}
 
@@ -177,7 +177,7 @@ class SentenceHead(Head):
         self.out_proj = Linear(encoder.cfg.encoder_embed_dim, 1)
 
     @staticmethod
-    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+    def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
         """See `Head`."""
         return {"num_layers": len({name.split(".")[1] for name in parameters if name.startswith("layers.")})}
 

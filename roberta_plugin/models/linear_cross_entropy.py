@@ -49,12 +49,12 @@ def choose_path(device: torch.device, dtype: torch.dtype, *, num_logits: int) ->
     """The best of the functions below for the device; `num_logits` is M V."""
     if device.type == "cpu":
         return chunked if dtype == torch.float32 and not torch.is_autocast_enabled("cpu") else plain
-    fits = num_logits * PLAIN_BYTES <= PLAIN_SHARE * memory_of(device)
+    fits = num_logits * PLAIN_BYTES <= PLAIN_SHARE * device_memory(device)
     return plain if fits else chunked_on_device
 
 
 @cache
-def memory_of(device: torch.device) -> float:
+def device_memory(device: torch.device) -> float:
     """Memory of a GPU in bytes; of other devices, infinite."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else float("inf")
 

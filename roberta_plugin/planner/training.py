@@ -20,7 +20,7 @@ from pathlib import Path
 
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.models.encoder import num_groups
-from roberta_plugin.models.flops import peak_of, training_flops
+from roberta_plugin.models.flops import half_precision_peak, training_flops
 from roberta_plugin.settings import REQUIRED, Checked, convert, setting
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.arguments import check_options
@@ -109,7 +109,7 @@ class Machine(Checked):
     price_per_gpu_hour: float | None = setting(None, "in any currency", smallest=0)
 
 
-def machine_of(text: str) -> Machine:
+def read_machine(text: str) -> Machine:
     """The machine in this file.
 
     Raises:
@@ -124,7 +124,7 @@ def machine_of(text: str) -> Machine:
     values = {"name": path.stem, **read_yaml(path)}
     gpu = values.pop("gpu", None)
     if gpu is not None and "peak_tflops" not in values:
-        peak = peak_of(str(gpu))
+        peak = half_precision_peak(str(gpu))
         if not peak:
             raise ValueError(f"{path}: the peak of the gpu {gpu!r} is not known: give peak_tflops, dense and in bf16.")
         values["peak_tflops"] = peak / 1e12
@@ -220,7 +220,7 @@ class Training:
         return flops_per_token(self.shape) * self.tokens_per_update * self.num_updates
 
 
-def training_of(
+def read_training(
     recipe: LaunchSettings,
     *,
     machine: Machine,
@@ -241,7 +241,7 @@ def training_of(
             "roberta_masked_lm, and no fine-tuning."
         )
     check_options(parsed, is_to_start=False)
-    shape = shape_of(parsed)
+    shape = model_shape(parsed)
     if sum(value is not None for value in (tokens_per_second, log, utilization)) != 1:
         raise ValueError(
             "Give the speed of one GPU by exactly one of --tokens-per-second, --log (of a run on one GPU) and "
@@ -279,7 +279,7 @@ def training_of(
     )
 
 
-def shape_of(parsed: Namespace) -> Shape:
+def model_shape(parsed: Namespace) -> Shape:
     """Model sizes from fairseq's options."""
     has_pairs = str(getattr(parsed, "input_format", "")).endswith("-pair")
     groups = num_groups(getattr(parsed, "share_layers", "none"), parsed.encoder_layers)
@@ -356,7 +356,7 @@ class Memory:
         return self.states + self.buckets + self.activations + CUDA_CONTEXT
 
 
-def memory_of(training: Training, *, batch_size: int, num_gpus: int) -> Memory:
+def estimate_memory(training: Training, *, batch_size: int, num_gpus: int) -> Memory:
     """Peak memory, reached at the end of the forward pass; the allocator's fragmentation is not included.
 
     On several GPUs torch's DDP keeps a second copy of the gradients in its buckets (Li et al. 2020, "PyTorch
@@ -376,7 +376,7 @@ def largest_batch(training: Training, *, num_gpus: int, gpu_bytes: float) -> int
 
     Example: 10 GB fixed, 0.5 GB per block, a GPU of 80 GB  ->  (0.9 x 80 - 10) / 0.5 = 124 blocks.
     """
-    one, two = (memory_of(training, batch_size=size, num_gpus=num_gpus).total for size in (1, 2))
+    one, two = (estimate_memory(training, batch_size=size, num_gpus=num_gpus).total for size in (1, 2))
     per_block = two - one
     return max(0, math.floor((SHARE_TO_FILL * gpu_bytes - (one - per_block)) / per_block))
 

@@ -25,7 +25,7 @@ from roberta_plugin.experiments.studies.settings import Budget, Study, Variant, 
 from roberta_plugin.experiments.sweeps.grid import VARIANT
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
-from roberta_plugin.planner.training import Shape, shape_of
+from roberta_plugin.planner.training import Shape, model_shape
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.arguments import check_options
 from roberta_plugin.training.batch_size import UpdateSize, measured_size, nominal_size
@@ -156,7 +156,7 @@ def plan_variants(study: Study, *, num_ranks: int) -> list[VariantPlan]:
     for variant in study.variants:
         options = {**variant.options, **_learning_rate(variant, study, sized)}
         parsed, size, is_measured = sized[variant.name]
-        shape = shape_of(parsed)
+        shape = model_shape(parsed)
         if study.budget.amount is not None:
             options |= _schedule(study.budget, shape, size)
         parsed = _parse(options, variant, study)

@@ -1,14 +1,14 @@
 import pytest
 
 from roberta_plugin.cli import build_parser, main
-from roberta_plugin.cli.text import Splits, splits_of, summary
+from roberta_plugin.cli.text import Splits, files_by_split, summary
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.settings import from_arguments
 
 
 def splits(*words):
     args = build_parser("binarize").parse_args(["binarize", "--tokenizer", "t", "--output-dir", "d", *words])
-    return splits_of(from_arguments(Splits, vars(args)))
+    return files_by_split(from_arguments(Splits, vars(args)))
 
 
 def test_splits_come_from_their_options():

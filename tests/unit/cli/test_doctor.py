@@ -39,7 +39,7 @@ def test_a_plugin_that_is_not_installed_is_a_finding():
     ("installed", "words"), [(set(), "missing"), ({"fairseq", "ve-fairseq"}, "several are installed")]
 )
 def test_no_fairseq_and_two_of_them_are_to_be_mended(monkeypatch, installed, words):
-    monkeypatch.setattr(doctor, "version_of", lambda name: "1.0" if name in installed else None)
+    monkeypatch.setattr(doctor, "installed_version", lambda name: "1.0" if name in installed else None)
     monkeypatch.setattr(doctor.metadata, "version", lambda name: "1.0")
     finding = doctor.check_fairseq()
     assert words in finding.found

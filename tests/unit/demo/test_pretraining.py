@@ -8,10 +8,10 @@ import roberta_plugin
 from roberta_plugin.demo import pretraining
 from roberta_plugin.demo.pretraining import (
     SPLITS,
+    choose_split,
     documents,
-    paragraphs_of,
     pretrain,
-    split_of,
+    prose_paragraphs,
     train_command,
     write_corpus,
 )
@@ -31,20 +31,20 @@ DOCSTRING = """Return a list of the values
 
 
 def test_paragraphs_of_prose_are_kept_each_on_a_line():
-    assert list(paragraphs_of(DOCSTRING)) == [
+    assert list(prose_paragraphs(DOCSTRING)) == [
         "Return a list of the values of this mapping.",
         "The following code returns the keys of it:",
     ]
 
 
 def test_the_split_depends_on_the_name_alone_and_a_few_percent_are_held_out():
-    splits = [split_of(f"module{number}.py") for number in range(5000)]
-    assert splits == [split_of(f"module{number}.py") for number in range(5000)]
+    splits = [choose_split(f"module{number}.py") for number in range(5000)]
+    assert splits == [choose_split(f"module{number}.py") for number in range(5000)]
     assert [splits.count(split) / 5000 for split in SPLITS] == pytest.approx([0.88, 0.04, 0.08], abs=0.02)
 
 
 def test_a_sentence_of_the_training_text_is_not_held_out(tmp_path):
-    names = {split: next(f"{n}.py" for n in range(1000) if split_of(f"{n}.py") == split) for split in SPLITS}
+    names = {split: next(f"{n}.py" for n in range(1000) if choose_split(f"{n}.py") == split) for split in SPLITS}
     same = "This one is in all of the 3 documents."
     longer = "THIS one is in all of the 4 documents. It has another sentence here, too."
     found = [

@@ -213,7 +213,7 @@ def test_the_path_follows_device_type_and_memory(monkeypatch):
     assert choose_path(cpu, torch.bfloat16, num_logits=1) is plain
     with torch.autocast("cpu", torch.bfloat16):
         assert choose_path(cpu, torch.float32, num_logits=1) is plain
-    monkeypatch.setattr(linear_cross_entropy, "memory_of", lambda device: 140e9)
+    monkeypatch.setattr(linear_cross_entropy, "device_memory", lambda device: 140e9)
     assert choose_path(cuda, torch.bfloat16, num_logits=4928 * 50265) is plain
     assert choose_path(cuda, torch.bfloat16, num_logits=4 * 4928 * 50265) is chunked_on_device
     limit = int(140e9 / 16 / PLAIN_BYTES)

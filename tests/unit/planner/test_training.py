@@ -23,13 +23,13 @@ from roberta_plugin.planner.training import (
     Training,
     activation_bytes_per_token,
     all_reduce_seconds,
+    estimate_memory,
     flops_per_token,
     joined_projection_bytes,
     largest_batch,
-    machine_of,
-    memory_of,
+    read_machine,
+    read_training,
     speed_in_log,
-    training_of,
     vocabulary_size,
 )
 from tests.conftest import REPOSITORY
@@ -41,7 +41,7 @@ BASE = Shape()
 LARGE = Shape(num_layers=24, dim=1024, ffn_dim=4096, num_heads=16)
 
 
-def shape_of(model, **changes):
+def model_shape(model, **changes):
     cfg = model.cfg
     return Shape(
         num_layers=cfg.encoder_layers,
@@ -65,13 +65,13 @@ def shape_of(model, **changes):
 )
 def test_parameters_are_those_of_the_model(norms, num_outer_norms):
     model = FastRobertaModel.build_model(options(**norms), TinyTask())
-    shape = shape_of(model, num_outer_norms=num_outer_norms)
+    shape = model_shape(model, num_outer_norms=num_outer_norms)
     assert shape.num_parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_parameters_of_pairs_are_those_of_the_model():
     model = pair_model()
-    shape = shape_of(model, predicts_next_sentence=True, num_segments=2)
+    shape = model_shape(model, predicts_next_sentence=True, num_segments=2)
     assert shape.num_parameters == sum(parameter.numel() for parameter in model.parameters())
     shorter = dataclasses.replace(shape, predicts_next_sentence=False)
     head = 6 * (24**2 + 2 * 24) / shape.tokens_per_sample
@@ -95,7 +95,7 @@ def test_flops_are_those_of_the_products(share):
         scores, _ = model(tokens, masked_tokens=masked)
         scores.sum().backward()
     assert scores.shape[0] == masked.sum() == share * tokens.numel()
-    shape = shape_of(model, tokens_per_sample=length, predicted_share=share)
+    shape = model_shape(model, tokens_per_sample=length, predicted_share=share)
     assert counter.get_total_flops() == pytest.approx(flops_per_token(shape) * tokens.numel(), rel=1e-9)
 
 
@@ -134,7 +134,7 @@ def recipe(*extra, nodes=2, batch_sequences=512, without=(), data="no-such-data"
 
 
 def test_the_recipe_says_what_is_trained():
-    training = training_of(recipe("--bf16"), machine=V100, tokens_per_second=5000)
+    training = read_training(recipe("--bf16"), machine=V100, tokens_per_second=5000)
     shape = training.shape
     assert (shape.num_layers, shape.dim, shape.ffn_dim, shape.num_heads) == (4, 512, 1000, 8)
     assert (shape.tokens_per_sample, shape.max_positions, shape.predicted_share) == (256, 256, 0.2)
@@ -148,29 +148,29 @@ def test_the_recipe_says_what_is_trained():
 
 
 def test_the_batch_is_the_same_for_any_number_of_gpus_in_the_recipe():
-    one, two = (training_of(recipe(nodes=nodes), machine=V100, tokens_per_second=1) for nodes in (1, 4))
+    one, two = (read_training(recipe(nodes=nodes), machine=V100, tokens_per_second=1) for nodes in (1, 4))
     assert one == two
-    by_hand = training_of(recipe("--update-freq", "3", batch_sequences=None), machine=V100, tokens_per_second=1)
+    by_hand = read_training(recipe("--update-freq", "3", batch_sequences=None), machine=V100, tokens_per_second=1)
     assert by_hand.batch_sequences == 16 * 3 * 16
 
 
 def test_options_that_cost_memory_or_save_it():
     extra = ("--memory-efficient-fp16", "--dropout", "0", "--checkpoint-activations", "--attention-backend", "eager")
-    training = training_of(recipe(*extra), machine=V100, tokens_per_second=1)
+    training = read_training(recipe(*extra), machine=V100, tokens_per_second=1)
     assert training.precision.is_memory_efficient
     assert training.precision.state_size == 16
     by_fairseq = recipe(*extra, "--optimizer", "adam")
-    assert training_of(by_fairseq, machine=V100, tokens_per_second=1).precision.state_size == 12
+    assert read_training(by_fairseq, machine=V100, tokens_per_second=1).precision.state_size == 12
     assert not training.has_dropout
     assert training.recompute
     assert training.has_eager_attention
-    assert not training_of(recipe(), machine=V100, tokens_per_second=1).precision.is_half
+    assert not read_training(recipe(), machine=V100, tokens_per_second=1).precision.is_half
     assert training.overlaps
-    assert not training_of(recipe("--ddp-backend", "legacy_ddp"), machine=V100, tokens_per_second=1).overlaps
+    assert not read_training(recipe("--ddp-backend", "legacy_ddp"), machine=V100, tokens_per_second=1).overlaps
 
 
 def test_a_utilization_is_a_share_of_the_peak():
-    training = training_of(recipe(), machine=V100, utilization=0.5)
+    training = read_training(recipe(), machine=V100, utilization=0.5)
     assert training.tokens_per_second * flops_per_token(training.shape) == pytest.approx(62.5e12)
 
 
@@ -188,14 +188,14 @@ def test_a_utilization_is_a_share_of_the_peak():
 def test_what_is_refused_and_how(changes, speed, message):
     options = {name: value for name, value in changes.items() if name != "extra"}
     with pytest.raises(ValueError, match=message):
-        training_of(recipe(*changes.get("extra", ()), **options), machine=V100, **speed)
+        read_training(recipe(*changes.get("extra", ()), **options), machine=V100, **speed)
 
 
 def test_a_fine_tuning_is_refused_by_name():
     names = ("--task", "roberta_sentence_prediction", "--criterion", "roberta_sentence_prediction", "--lora-rank", "8")
     pretraining = ("--task", "--criterion", "--tokens-per-sample", "--mask-prob")
     with pytest.raises(ValueError, match="The task roberta_sentence_prediction has no --tokens-per-sample"):
-        training_of(recipe(*names, without=pretraining), machine=V100, tokens_per_second=1)
+        read_training(recipe(*names, without=pretraining), machine=V100, tokens_per_second=1)
 
 
 def test_the_vocabulary_is_the_datas_own(tiny_data_bin, tmp_path):
@@ -220,7 +220,7 @@ def log_of(path, speeds, devices):
 def test_the_speed_is_the_logs_median_for_one_device(tmp_path):
     assert speed_in_log(log_of(tmp_path / "a", [10, 4000, 5000, 5100, 5200], 1)) == 5000
     assert speed_in_log(log_of(tmp_path / "b", [10, 4000, 5000, 5100, 5200], 4)) == 1250
-    training = training_of(recipe(), machine=V100, log=tmp_path / "a")
+    training = read_training(recipe(), machine=V100, log=tmp_path / "a")
     assert training.tokens_per_second == 5000
 
 
@@ -236,7 +236,7 @@ OWN = "memory_gb: 80\ninside_gb_s: 64\nbetween_gb_s: 50\n"
 
 
 def test_files(tmp_path):
-    assert machine_of(str(REPOSITORY / "slurm" / "machine.yaml")) == replace(DGX_H100, name="machine")
+    assert read_machine(str(REPOSITORY / "slurm" / "machine.yaml")) == replace(DGX_H100, name="machine")
     path = tmp_path / "ours.yaml"
     path.write_text(f"gpu: H100 PCIe\ngpus_per_node: 4\nprice_per_gpu_hour: 2.5\n{OWN}")
     expected = Machine(
@@ -248,7 +248,7 @@ def test_files(tmp_path):
         gpus_per_node=4,
         price_per_gpu_hour=2.5,
     )
-    assert machine_of(str(path)) == expected
+    assert read_machine(str(path)) == expected
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_file_that_is_wrong_is_named(tmp_path, text, message):
     path = tmp_path / "ours.yaml"
     path.write_text(text)
     with pytest.raises(ValueError, match=f"ours.yaml.*{message}"):
-        machine_of(str(path))
+        read_machine(str(path))
 
 
 def test_one_gpu_waits_for_no_other():
@@ -324,7 +324,7 @@ def test_activations_are_what_autograd_keeps(dtype, size, backend):
     model = FastRobertaModel.build_model(options(**SIZES, attention_backend=backend), TinyTask()).to(dtype)
     tokens = torch.randint(4, 70, (BLOCKS, LENGTH))
     kept = kept_bytes(model, lambda: model(tokens, features_only=True, has_padding=False)[0])
-    shape = shape_of(model, tokens_per_sample=LENGTH, predicted_share=0.0)
+    shape = model_shape(model, tokens_per_sample=LENGTH, predicted_share=0.0)
     training = trained(
         shape, precision=Precision(is_half=size == 2), has_dropout=False, has_eager_attention=backend == "eager"
     )
@@ -336,7 +336,7 @@ def test_recomputation_keeps_a_vector_a_layer():
     model = FastRobertaModel.build_model(options(**SIZES, checkpoint_activations=True), TinyTask()).train()
     tokens = torch.randint(4, 70, (BLOCKS, LENGTH))
     kept = kept_bytes(model, lambda: model(tokens, features_only=True, has_padding=False)[0])
-    shape = shape_of(model, tokens_per_sample=LENGTH, predicted_share=0.0)
+    shape = model_shape(model, tokens_per_sample=LENGTH, predicted_share=0.0)
     vectors = shape.num_layers + 1  # and the embeddings
     assert kept == pytest.approx(vectors * 4 * shape.dim * BLOCKS * LENGTH, rel=0.05)
 
@@ -349,18 +349,18 @@ def test_fp32_states_are_those_of_the_optimizer():
     tensors = [*model.parameters(), *(parameter.grad for parameter in model.parameters())]
     moments = [value for state in optimizer.optimizer.state.values() for value in state.values()]
     held = sum(tensor.numel() * tensor.element_size() for tensor in tensors + moments if tensor.numel() > 1)
-    shape = shape_of(model)
+    shape = model_shape(model)
     assert Precision(is_half=False).state_size * shape.num_parameters == held
 
 
 def test_half_precision_by_hand():
     """Weights and gradients in 2 bytes, fp32 copies of both, two moments; 2 more for DDP's buckets."""
-    memory = memory_of(trained(LARGE), batch_size=8, num_gpus=8)
+    memory = estimate_memory(trained(LARGE), batch_size=8, num_gpus=8)
     assert memory.states == (2 + 2 + 4 + 4 + 4 + 4) * LARGE.num_parameters
     assert memory.buckets == 2 * LARGE.num_parameters
     assert memory.total == memory.states + memory.buckets + memory.activations + CUDA_CONTEXT
     in_half = Precision(is_memory_efficient=True)
-    efficient = memory_of(trained(LARGE, precision=in_half), batch_size=8, num_gpus=1)
+    efficient = estimate_memory(trained(LARGE, precision=in_half), batch_size=8, num_gpus=1)
     assert (efficient.states, efficient.buckets) == ((2 + 2 + 4 + 4) * LARGE.num_parameters, 0)
 
 
@@ -376,7 +376,7 @@ def test_memory_efficient_states_are_those_of_the_optimizer():
     tensors += [value for state in optimizer.optimizer.state.values() for value in state.values()]
     held = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.numel() > 1)
     precision = Precision(is_memory_efficient=True, has_own_masters=True)
-    assert precision.state_size * shape_of(model).num_parameters == held
+    assert precision.state_size * model_shape(model).num_parameters == held
 
 
 def test_a_layer_is_korthikantis_34_s_b_h():
@@ -391,7 +391,7 @@ def test_a_layer_is_korthikantis_34_s_b_h():
 @pytest.mark.parametrize("gpu_bytes", [16e9, 32e9, 80e9])
 def test_one_block_more_than_the_largest_batch_does_not_fit(gpu_bytes):
     def memory(batch_size):
-        return memory_of(trained(LARGE), batch_size=batch_size, num_gpus=8)
+        return estimate_memory(trained(LARGE), batch_size=batch_size, num_gpus=8)
 
     most = largest_batch(trained(LARGE), num_gpus=8, gpu_bytes=gpu_bytes)
     assert most > 0
