@@ -50,20 +50,6 @@ class PlanSettings(Checked):
     )
     json: Path | None = setting(None, "also write the plan to this file")
 
-    @property
-    def failures(self) -> Failures | None:
-        """The failures to include, if any.
-
-        Raises:
-            ValueError: for a time to restart without a rate.
-        """
-        if self.failures_per_day is None:
-            if self.restart_minutes is not None:
-                raise ValueError("--restart-minutes is for --failures-per-day: give the rate as well.")
-            return None
-        minutes = {} if self.restart_minutes is None else {"restart_s": 60 * self.restart_minutes}
-        return Failures(per_day=self.failures_per_day, **minutes)
-
 
 @command(PlanSettings)
 def plan(settings: PlanSettings) -> int:
@@ -88,7 +74,8 @@ def plan(settings: PlanSettings) -> int:
         log=settings.log,
         utilization=settings.utilization,
     )
-    failures = settings.failures
+    minutes = {} if settings.restart_minutes is None else {"restart_s": 60 * settings.restart_minutes}
+    failures = Failures(per_day=settings.failures_per_day, **minutes) if settings.failures_per_day is not None else None
     rows = plan_table(training, counts=settings.gpus, machine=machine, failures=failures)
     print(as_markdown(training, rows, machine), end="")
     if settings.json is not None:

@@ -488,12 +488,5 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         reconcile_heads(self, state_dict)
 
 
-def _register_architecture(name: str, size: str) -> None:
-    def set_defaults(args: Any) -> None:
-        set_size(args, size)
-
-    register_model_architecture("fast_roberta", name)(set_defaults)
-
-
 for _name, _size in ARCHITECTURES.items():
-    _register_architecture(_name, _size)
+    register_model_architecture("fast_roberta", _name)(partial(set_size, size=_size))

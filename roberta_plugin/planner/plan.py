@@ -113,12 +113,8 @@ def saving_share(training: Training, *, step: float, machine: Machine) -> float:
 
     Example: 5.7 GB twice at 1 GB/s every 15 minutes  ->  11.4 / 900 = 1.3 %.
     """
-    return sum(write_seconds(training, machine=machine) / period for period in _periods(training, step=step))
-
-
-def write_seconds(training: Training, *, machine: Machine) -> float:
-    """Seconds to write a checkpoint."""
-    return FILES_PER_SAVE * checkpoint_bytes(training.shape, training.precision) / 1e9 / machine.write_gb_s
+    seconds = FILES_PER_SAVE * checkpoint_bytes(training.shape, training.precision) / 1e9 / machine.write_gb_s
+    return sum(seconds / period for period in _periods(training, step=step))
 
 
 def _periods(training: Training, *, step: float) -> list[float]:

@@ -362,7 +362,7 @@ BREAKS = (
         "data/binarize/dictionary.py",
         "key=lambda symbol: (-listed[symbol], symbol)",
         "key=lambda symbol: -listed[symbol]",
-        ("unit/cli/test_binarize.py", "unit/data/binarize", "parity/test_binarize_vs_fairseq.py"),
+        ("unit/cli/test_text.py", "unit/data/binarize", "parity/test_binarize_vs_fairseq.py"),
     ),
     Break(
         "documents of two files run together",
