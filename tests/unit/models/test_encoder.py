@@ -142,7 +142,7 @@ def test_compiled_layers_give_the_same_loss_and_count_their_graphs():
 def test_a_training_step_never_waits_for_the_gpu(gpu):
     """torch raises at every operation of the step that waits, once the loader has told what it knows."""
     if not gpu.startswith("cuda"):
-        pytest.skip("torch watches CUDA devices alone; test_host_syncs has the same for any machine")
+        pytest.skip("torch watches CUDA devices alone; test_gpu_steps has the same for any machine")
     tokens, masked, targets = make_batch((17, 17))
     model = our_model(attention_backend="auto").to(gpu)
     batch = {
