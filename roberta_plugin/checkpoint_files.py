@@ -3,7 +3,7 @@
 Two places read checkpoints and share these checks and messages: fairseq's own loading
 (`fairseq_workarounds/checkpoints.py`), and `load_state` for files from unknown sources. Both read with
 `weights_only=True`: tensors, plain values and argparse.Namespace, nothing that can run. What may be built from the
-values is decided in `models/checkpoints/building.py`.
+values is decided in `models/checkpoints.py`.
 
 Since torch 1.6 a checkpoint is a zip archive with a CRC-32 of every tensor, which `torch.load` does not compare.
 Checking them all costs 0.3 s of CPU time per GB (measured with zlib of CPython 3.11), and no extra reading, as loading

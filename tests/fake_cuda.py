@@ -25,8 +25,7 @@ from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from roberta_plugin.models import linear_cross_entropy
-from roberta_plugin.models.attention import torch_flash
+from roberta_plugin.models import attention_kernels, linear_cross_entropy
 
 TRIED = ((2, 11), (2, 13))  # releases of torch
 NUMBER_OF_CUDA = 1  # in c10::DeviceType
@@ -57,7 +56,7 @@ def fake_cuda(
         "get_device_properties": lambda device=None: properties,
         "current_device": lambda: 0,
     }
-    caches = (torch_flash.is_exact, linear_cross_entropy.memory_of)
+    caches = (attention_kernels.is_exact, linear_cross_entropy.device_memory)
     with ExitStack() as stack:
         for function, answer in answers.items():
             stack.enter_context(patch.object(torch.cuda, function, answer))

@@ -83,7 +83,7 @@ def random_hub(folder: Any, *, size: str, heads: dict[str, int], **changes: int)
     from roberta_plugin.conversion.pretrained import fairseq_dictionary
     from roberta_plugin.data.tokenizers import load_tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
-    from roberta_plugin.models.checkpoints.building import ModelOnlyTask
+    from roberta_plugin.models.checkpoints import ModelOnlyTask
     from roberta_plugin.models.config import set_size
     from roberta_plugin.models.roberta import FastRobertaModel
     from tests.tiny_models import Namespace

@@ -1,6 +1,6 @@
 """Nodes for tests of the planner: NVIDIA's DGX-1, DGX-2H and DGX H100."""
 
-from roberta_plugin.planner.machines import Machine
+from roberta_plugin.planner.training import Machine
 
 _V100 = {"peak_tflops": 125, "memory_gb": 32, "inside_gb_s": 150}
 DGX_1 = Machine(name="v100", between_gb_s=50, gpus_per_node=8, **_V100)

@@ -14,7 +14,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture
 
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.models.checkpoints.building import ModelOnlyTask
+from roberta_plugin.models.checkpoints import ModelOnlyTask
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.tiny_models import options, spread
 

@@ -1,4 +1,4 @@
-"""A validation by a criterion, as fairseq's trainer runs it, on one rank."""
+"""What a validation by a criterion logs, as fairseq's trainer runs it on one rank, and what a training does."""
 
 import math
 
@@ -20,3 +20,11 @@ def validated(criterion, model, batches):
                 assert all(math.isnan(logged[name]) for name in criterion.task.kind.metrics() if name in logged)
     assert not any(name.startswith("_") for name in logged)
     return logged
+
+
+def reduced(criterion, batches):
+    """What a training logs of its batches, each with the logging outputs of all ranks."""
+    with metrics.aggregate(new_root=True) as meters:
+        for outputs in batches:
+            criterion.reduce_metrics(outputs)
+    return meters.get_smoothed_values()

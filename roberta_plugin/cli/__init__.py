@@ -1,19 +1,20 @@
-"""The `roberta` command: one module of this folder per verb, imported only when the verb is called.
+"""The `roberta` command: a table of verbs, of which only the called one is imported.
 
-A verb's module has `define(parser)`, which adds a description and options, and `run(arguments)`, which returns the exit
-code. Options are the fields of a settings dataclass (`roberta_plugin/settings.py`). An error that the user can fix (a
-wrong option, a missing or broken file) is printed as one line on stderr, with exit code 2; `--debug` shows the
-traceback.
+A verb is a `Command` (`command.py`) of a module of this folder: its options are the fields of its settings, its
+function gets these, prints and returns the exit code. A module that is named alone has `define(parser)` and
+`run(arguments)` instead. An error that the user can fix (a wrong option, a missing or broken file) is printed as one
+line on stderr, with exit code 2; `--debug` shows the traceback.
 
     doctor  demo                      check the installation; a first pretraining
-    tokenizer  binarize  inspect      text -> data-bin, and what is in it
-    prepare  finetune  evaluate       official files -> prepared data -> tuned models -> metrics
+    text  inspect                     text -> tokenizer -> data-bin, and what is in it
+    finetuning  evaluate              official files -> prepared data -> tuned models -> metrics
     predict                           a model and new text -> its answers
     plan  launch  jobs  sweep         before, during and across trainings
     train                             a rank of a training without SLURM, started by torchrun
     study                             variants of pretraining beside the paper's tables
-    export  import_model              models for and from other programs
+    models                            models for and from other programs
     profile                           where a training step spends its time
+    command                           settings, function and help of a verb; options of verbs with a TASK
     interrupts                        Ctrl-C and SIGTERM in commands that clean up
     __main__                          `python -m roberta_plugin.cli`
 """
@@ -23,38 +24,71 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import itertools
 import os
 import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from roberta_plugin import __version__
 from roberta_plugin.cli import interrupts
 from roberta_plugin.files import NO_ROOM
 
+
+class Verb(NamedTuple):
+    """A row of the table: what `roberta --help` says, and `module:name` of the command."""
+
+    summary: str
+    command: str
+
+
 VERBS = {
-    "doctor": "check the installation, and say how to fix what is wrong",
-    "demo": "pretrain a small RoBERTa on the documentation inside your own Python, in minutes",
-    "tokenizer": "train a tokenizer, give a model another one, or show how it splits a text",
-    "binarize": "convert text files into the binary files that fairseq-train reads",
-    "inspect": "show and check the contents of a folder of binary files",
-    "prepare": "turn official files of a task, or your own tables, into data for fine-tuning",
-    "finetune": "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions",
-    "evaluate": "evaluate fine-tuned models by the official metrics, beside the paper's numbers",
-    "predict": "a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
-    "export": "write a model for transformers, ONNX Runtime or fairseq",
-    "import": "read a model of Hugging Face or of fairseq",
-    "profile": "show what a training step spends its time on",
-    "plan": "what a training costs: FLOPs, memory, hours, for any number of GPUs",
-    "launch": "train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
-    "train": "train a recipe without SLURM: one rank, started by torchrun",
-    "jobs": "show the progress of launched trainings",
-    "sweep": "run a grid of trainings, and compare them",
-    "study": "compare variants of pretraining, with seeds and tests, beside the paper's tables",
+    "doctor": Verb("check the installation, and say how to fix what is wrong", "doctor:doctor"),
+    "demo": Verb("pretrain a small RoBERTa on the documentation inside your own Python, in minutes", "demo:demo"),
+    "tokenizer": Verb("train a tokenizer, give a model another one, or show how it splits a text", "text:tokenizer"),
+    "binarize": Verb("convert text files into the binary files that fairseq-train reads", "text:binarize"),
+    "inspect": Verb("show and check the contents of a folder of binary files", "inspect:inspect"),
+    "prepare": Verb(
+        "turn official files of a task, or your own tables, into data for fine-tuning", "finetuning:prepare"
+    ),
+    "finetune": Verb(
+        "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions", "finetuning:finetune"
+    ),
+    "evaluate": Verb("evaluate fine-tuned models by the official metrics, beside the paper's numbers", "evaluate"),
+    "predict": Verb(
+        "a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
+        "predict",
+    ),
+    "export": Verb("write a model for transformers, ONNX Runtime or fairseq", "models:export"),
+    "import": Verb("read a model of Hugging Face or of fairseq", "models:import_model"),
+    "profile": Verb("show what a training step spends its time on", "profile:profile"),
+    "plan": Verb("what a training costs: FLOPs, memory, hours, for any number of GPUs", "plan:plan"),
+    "launch": Verb("train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits", "launch"),
+    "train": Verb("train a recipe without SLURM: one rank, started by torchrun", "train"),
+    "jobs": Verb("show the progress of launched trainings", "jobs"),
+    "sweep": Verb("run a grid of trainings, and compare them", "sweep"),
+    "study": Verb("compare variants of pretraining, with seeds and tests, beside the paper's tables", "study"),
 }
-MODULES = {"import": "import_model"}  # where the verb is a word of Python
+_PAIRS = "minimal pairs are scored by examples/score_minimal_pairs.py"
+REMOVED = {
+    "demo": {
+        "--minutes": "--updates is the length of the pretraining",
+        "--vocab-size": "its tokenizer has 4,000 tokens",
+        "--max-megabytes": "its text is the docstrings of the standard library, 1.4 MB",
+    },
+    "evaluate": dict.fromkeys(("--all-checkpoints", "--limit", "--method", "--tokenizer"), _PAIRS),
+    "inspect": {
+        "--histogram": "`roberta prepare` and `roberta inspect` say which texts are too long",
+        "--samples": "`roberta tokenizer show` splits a text",
+        "--tokenizer": "the tokenizer in the folder is checked",
+        "--tokens-per-sample": "fairseq-train logs the number of blocks at its start, and what it has split",
+    },
+    "study": {"--tflops": "--dry-run shows FLOPs, and the report the hours"},
+}
+"""Options of earlier versions, by verb -> where to find what they did. Those of recipes are in `launch/recipe.py`."""
 REMEDIES = {
     **dict.fromkeys(NO_ROOM, "Free some space there, and run the same command again."),
     errno.EROFS: "Its file system is read-only: name a folder elsewhere.",
@@ -80,7 +114,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("roberta: standard output is closed: redirect it to a file, or to /dev/null.", file=sys.stderr)
         return USER_ERROR
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    args = build_parser(called_verb(argv)).parse_args(argv)
+    verb = called_verb(argv)
+    if removed := removed_option(verb, argv):
+        print(f"roberta {verb}: {removed}", file=sys.stderr)
+        return USER_ERROR
+    args = build_parser(verb).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = args.run
     interrupts.received.clear()
     try:
@@ -143,6 +181,13 @@ def called_verb(argv: Sequence[str]) -> str | None:
     return next((argument for argument in argv if argument in VERBS), None)
 
 
+def removed_option(verb: str | None, argv: Sequence[str]) -> str | None:
+    """What to tell the user of the first option that the verb had in an earlier version, if there is one."""
+    of_verb = REMOVED.get(verb or "", {})
+    words = (word.partition("=")[0] for word in itertools.takewhile(lambda word: word != "--", argv))
+    return next((f"{word} was removed: {of_verb[word]}." for word in words if word in of_verb), None)
+
+
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
     """The parser with all verbs; only `verb` gets its options, so only its module is imported."""
     parser = argparse.ArgumentParser(
@@ -151,13 +196,13 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"roberta_plugin {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error (before the verb)")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name, summary in VERBS.items():
+    for name, (summary, where) in VERBS.items():
+        # "resolve": verbs with a TASK have a --help of their own
+        of_verb = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
         if name == verb:
-            module = importlib.import_module(f"{__name__}.{MODULES.get(name, name)}")
-            # "resolve": verbs with a TASK have a --help of their own
-            of_verb = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
-            of_verb.set_defaults(run=module.run)
-            module.define(of_verb)
-        else:
-            subparsers.add_parser(name, help=summary)
+            module_name, _, command = where.partition(":")
+            module = importlib.import_module(f"{__name__}.{module_name}")
+            if not command:
+                of_verb.set_defaults(run=module.run)
+            (getattr(module, command) if command else module).define(of_verb)
     return parser

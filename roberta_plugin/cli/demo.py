@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import time
@@ -11,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.demo.training import SPIN_COUNT
+from roberta_plugin.cli.command import command
+from roberta_plugin.demo.pretraining import SPIN_COUNT
 from roberta_plugin.locks import try_lock
-from roberta_plugin.settings import Checked, add_options, from_arguments, setting
+from roberta_plugin.settings import Checked, setting
 
 _LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 
@@ -28,29 +27,21 @@ class DemoSettings(Checked):
     seed: int = setting(1, "seed of weights, masks and order")
 
 
-def define(parser: argparse.ArgumentParser) -> None:
-    """Describe `roberta demo`; its options are the fields of `DemoSettings`."""
-    parser.description = (
-        "Takes text from the docstrings of the installed Python, trains a tokenizer on it, binarizes it, pretrains a "
-        "small RoBERTa with fairseq-train, and reports what it learned. Nothing is downloaded. After an interruption, "
-        "the same command resumes where it stopped."
-    )
-    add_options(parser, DemoSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the verbs, each of which resumes or has nothing to do, then show the results."""
+@command(DemoSettings)
+def demo(settings: DemoSettings) -> int:
+    """Takes text from the docstrings of the installed Python, trains a tokenizer on it, binarizes it, pretrains a small
+    RoBERTa with fairseq-train, and reports what it learned. Nothing is downloaded. After an interruption, the same
+    command resumes where it stopped.
+    """
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read when torch is imported
-    settings = from_arguments(DemoSettings, vars(args))
-    with terminated_like_interrupted(), locked(settings.output_dir) as lock:
+    with locked(settings.output_dir) as lock:
         return run_steps(settings, lock)
 
 
 def run_steps(settings: DemoSettings, lock: int) -> int:
     """Text, tokenizer, binary files, training, report; the exit code is that of the first verb that fails."""
     from roberta_plugin.cli import main
-    from roberta_plugin.demo.corpus import documents, write_corpus
-    from roberta_plugin.demo.training import pretrain, train_command
+    from roberta_plugin.demo.pretraining import documents, pretrain, train_command, write_corpus
 
     folder = settings.output_dir.absolute()
     corpus, tokenizer, data_bin, log = (folder / name for name in ("corpus", "tokenizer", "data-bin", "train.log"))

@@ -5,7 +5,6 @@ Every check runs by itself, so a broken package becomes a finding instead of an 
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
@@ -13,14 +12,16 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import metadata
 from typing import NamedTuple
 
+from roberta_plugin.cli.command import command
 from roberta_plugin.machine import num_cores
+from roberta_plugin.settings import setting
 
 PROJECT = "roberta_plugin"
 FAIRSEQ_FLAVOURS = ("ve-fairseq", "fairseq-fixed", "fairseq")
-SUPPORTED_PYTHON = ((3, 11), (3, 12))
 BESIDE_TORCH = ("torchaudio", "torchvision")  # ve-fairseq installs the first and uses it for speech only
 REINSTALL = "pip install -c .constraints.txt -e . && pip uninstall -y torchaudio"  # in a clone, as in README.md
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?$")
@@ -35,20 +36,21 @@ class Finding(NamedTuple):
     is_needed: bool = True  # by the plugin itself; otherwise the finding is a note
 
 
-def define(parser: argparse.ArgumentParser) -> None:
-    """Describe `roberta doctor` and add its option."""
-    parser.description = (
-        "Checks Python, packages, fairseq, device and the plugin in fairseq, and prints a remedy for each fault. "
-        "Exit code 1 if something that the plugin needs is missing or broken."
-    )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+@dataclass(frozen=True, kw_only=True)
+class DoctorSettings:
+    """The fields are options of `roberta doctor`."""
+
+    json: bool = setting(False, "print the findings as JSON")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the findings; return 0 if nothing is wrong, else 1."""
+@command(DoctorSettings)
+def doctor(settings: DoctorSettings) -> int:
+    """Checks Python, packages, fairseq, device and the plugin in fairseq, and prints a remedy for each fault. Exit code
+    1 if something that the plugin needs is missing or broken.
+    """
     findings = list(examine())
     faults = [finding for finding in findings if finding.remedy and finding.is_needed]
-    if args.json:
+    if settings.json:
         print(json.dumps({"ok": not faults, "findings": [finding._asdict() for finding in findings]}, indent=2))
         return int(bool(faults))
     for finding in findings:
@@ -62,14 +64,14 @@ def run(args: argparse.Namespace) -> int:
 
 def examine() -> Iterator[Finding]:
     """All findings, in the order of the report."""
-    yield check_python(sys.version_info[:2])
+    yield Finding("python", platform.python_version())
     yield from check_dependencies(requirements())
     for what, check in (("fairseq", check_fairseq), ("device", check_device), ("with fairseq", check_plugin)):
         yield guarded(what, check)
-    for name in filter(_is_installed, BESIDE_TORCH):
+    for name in filter(installed_version, BESIDE_TORCH):
         remedy = f"Nothing here needs it, but transformers imports it wherever it is: pip uninstall -y {name}"
         yield check_import(name, remedy=remedy, is_needed=False)
-    if _is_installed("transformers"):  # which opens exported models
+    if installed_version("transformers"):  # which opens exported models
         remedy = f"If one of {', '.join(BESIDE_TORCH)} cannot be imported, remove it. Otherwise: pip install -c "
         remedy += ".constraints.txt --force-reinstall --no-deps transformers"
         yield check_import("transformers.pipelines", remedy=remedy, is_needed=True)
@@ -83,25 +85,18 @@ def guarded(what: str, check: Callable[[], Finding]) -> Finding:
         return Finding(what, f"{type(error).__name__}: {error}".splitlines()[0], f"Reinstall: {REINSTALL}")
 
 
-def check_python(version: tuple[int, int]) -> Finding:
-    """Whether fairseq has a build for this interpreter."""
-    found = platform.python_version()
-    if version in SUPPORTED_PYTHON:
-        return Finding("python", found)
-    return Finding(
-        "python",
-        f"{found}, but only 3.11 and 3.12 are supported: ve-fairseq has no build for other versions",
-        f"Make a new environment: python3.12 -m venv .venv && . .venv/bin/activate && {REINSTALL}",
-    )
-
-
 def requirements() -> list[str]:
     """The requirements of the installed plugin, without its extras."""
-    try:
-        lines = metadata.requires(PROJECT) or []
-    except metadata.PackageNotFoundError:
-        return []
+    lines = (metadata.requires(PROJECT) or []) if installed_version(PROJECT) else []
     return [line for line in lines if "extra ==" not in line]
+
+
+def installed_version(name: str) -> str | None:
+    """The installed version of a package; None if it is missing."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def check_dependencies(lines: list[str]) -> Iterator[Finding]:
@@ -113,34 +108,27 @@ def check_dependencies(lines: list[str]) -> Iterator[Finding]:
     for line in lines:
         match = _REQUIREMENT.match(line)
         assert match is not None, line
-        name, versions = match.group(1), match.group(2).strip()
-        if name not in FAIRSEQ_FLAVOURS:  # check_fairseq accepts any of them
-            yield check_package(name, versions)
+        if match[1] not in FAIRSEQ_FLAVOURS:  # check_fairseq accepts any of them
+            yield check_package(match[1], match[2].strip())
 
 
 def check_package(name: str, versions: str) -> Finding:
-    """Whether one package is installed in a suitable version."""
-    try:
-        found = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return Finding(name, "missing", f'pip install "{name}{versions}"')
-    if fits(found, versions):
-        return Finding(name, found)
-    return Finding(name, f"{found}, but {versions} is needed", f'pip install "{name}{versions}"')
-
-
-def fits(version: str, versions: str) -> bool:
-    """Whether a version is in a range such as `>=2.6`; True if the package `packaging`, which decides, is missing."""
+    """Whether one package is installed in a suitable version, such as `>=2.6`; without `packaging`, any is."""
+    found, remedy = installed_version(name), f'pip install "{name}{versions}"'
+    if found is None:
+        return Finding(name, "missing", remedy)
     try:
         specifiers = importlib.import_module("packaging.specifiers")
     except ImportError:
-        return True
-    return bool(specifiers.SpecifierSet(versions).contains(version, prereleases=True))
+        return Finding(name, found)
+    if specifiers.SpecifierSet(versions).contains(found, prereleases=True):
+        return Finding(name, found)
+    return Finding(name, f"{found}, but {versions} is needed", remedy)
 
 
 def check_fairseq() -> Finding:
     """Which fairseq is installed, and whether it can be imported."""
-    installed = [name for name in FAIRSEQ_FLAVOURS if _is_installed(name)]
+    installed = [name for name in FAIRSEQ_FLAVOURS if installed_version(name)]
     if not installed:
         return Finding("fairseq", "missing", REINSTALL)
     found = ", ".join(f"{name} {metadata.version(name)}" for name in installed)
@@ -162,14 +150,6 @@ def check_import(name: str, *, remedy: str, is_needed: bool) -> Finding:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         return Finding(package, f"{installed} cannot be imported: {why}", remedy, is_needed)
     return Finding(package, installed)
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def check_device() -> Finding:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from roberta_plugin.cli.prepare import add_task_options, given_task_options, task_options
+from roberta_plugin.cli.command import add_task_options, given_task_options, task_options
 from roberta_plugin.settings import Checked, add_options, from_arguments, setting
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
@@ -10,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.cli.command import command
 from roberta_plugin.files import NO_ROOM, atomic_write
 from roberta_plugin.planner.goodput import Failures
-from roberta_plugin.settings import REQUIRED, Checked, add_options, from_arguments, setting
+from roberta_plugin.settings import REQUIRED, Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,53 +50,32 @@ class PlanSettings(Checked):
     )
     json: Path | None = setting(None, "also write the plan to this file")
 
-    @property
-    def failures(self) -> Failures | None:
-        """The failures to include, if any.
 
-        Raises:
-            ValueError: for a time to restart without a rate.
-        """
-        if self.failures_per_day is None:
-            if self.restart_minutes is not None:
-                raise ValueError("--restart-minutes is for --failures-per-day: give the rate as well.")
-            return None
-        minutes = {} if self.restart_minutes is None else {"restart_s": 60 * self.restart_minutes}
-        return Failures(per_day=self.failures_per_day, **minutes)
-
-
-def define(parser: argparse.ArgumentParser) -> None:
-    """Describe `roberta plan` and add its options."""
-    parser.description = (
-        "Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, time of a "
-        "step, of the all-reduce and of checkpoints, days, GPU-hours, memory, for several numbers of GPUs. The "
-        "formulas and their sources are in roberta_plugin/planner/{flops,memory,machines,goodput,plan}.py."
-    )
-    add_options(parser, PlanSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Print the plan."""
+@command(PlanSettings)
+def plan(settings: PlanSettings) -> int:
+    """Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, time of a step,
+    of the all-reduce and of checkpoints, days, GPU-hours, memory, for several numbers of GPUs. The formulas and their
+    sources are in roberta_plugin/planner/{training,goodput,plan}.py.
+    """
     from roberta_plugin.launch.recipe import load_recipe
-    from roberta_plugin.planner.inputs import training_of
-    from roberta_plugin.planner.machines import machine_of
     from roberta_plugin.planner.plan import as_json, as_markdown, plan_table
+    from roberta_plugin.planner.training import read_machine, read_training
 
-    settings = from_arguments(PlanSettings, vars(args))
-    machine = machine_of(settings.machine)
+    machine = read_machine(settings.machine)
     if settings.price is not None:
         machine = dataclasses.replace(machine, price_per_gpu_hour=settings.price)
     if settings.write_gb_s is not None:
         machine = dataclasses.replace(machine, write_gb_s=settings.write_gb_s)
     recipe = load_recipe(settings.config, flags={})
-    training = training_of(
+    training = read_training(
         recipe,
         machine=machine,
         tokens_per_second=settings.tokens_per_second,
         log=settings.log,
         utilization=settings.utilization,
     )
-    failures = settings.failures
+    minutes = {} if settings.restart_minutes is None else {"restart_s": 60 * settings.restart_minutes}
+    failures = Failures(per_day=settings.failures_per_day, **minutes) if settings.failures_per_day is not None else None
     rows = plan_table(training, counts=settings.gpus, machine=machine, failures=failures)
     print(as_markdown(training, rows, machine), end="")
     if settings.json is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.settings import REQUIRED, Checked, add_options, from_arguments, setting
+from roberta_plugin.cli.command import command
+from roberta_plugin.settings import REQUIRED, Checked, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,20 +26,14 @@ class ProfileSettings(Checked):
     )
 
 
-def define(parser: argparse.ArgumentParser) -> None:
-    """Describe `roberta profile` and add its options."""
-    parser.description = (
-        "Runs some updates of a fairseq-train command in this process, on one device, and writes a trace (trace.json, "
-        "for chrome://tracing or ui.perfetto.dev) and a table of the costliest operations (table.txt). Nothing is "
-        "saved."
-    )
-    parser.usage = "roberta profile [--output-dir FOLDER] [--steps N] [--warm-up N] -- DATA-BIN [fairseq-train options]"
-    add_options(parser, ProfileSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Profile, write both files and print the table."""
-    settings = from_arguments(ProfileSettings, vars(args))
+@command(
+    ProfileSettings,
+    usage="roberta profile [--output-dir FOLDER] [--steps N] [--warm-up N] -- DATA-BIN [fairseq-train options]",
+)
+def profile(settings: ProfileSettings) -> int:
+    """Runs some updates of a fairseq-train command in this process, on one device, and writes a trace (trace.json, for
+    chrome://tracing or ui.perfetto.dev) and a table of the costliest operations (table.txt). Nothing is saved.
+    """
     folder = settings.output_dir
     folder.mkdir(parents=True, exist_ok=True)
     trainer, updates = prepare(settings.training)
@@ -88,13 +82,14 @@ def profile_updates(
         ValueError: if the data have fewer updates in an epoch.
     """
     import torch
-    from torch.profiler import ProfilerActivity, profile, schedule
+    from torch.profiler import ProfilerActivity, schedule
+    from torch.profiler import profile as profiled
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if trainer.cuda else [])]
     phases = schedule(wait=0, warmup=warm_up, active=steps, repeat=1)
     num_tokens = done = 0
     start = end = time.perf_counter()
-    with profile(activities=activities, schedule=phases, on_trace_ready=write) as profiler:
+    with profiled(activities=activities, schedule=phases, on_trace_ready=write) as profiler:
         for samples in itertools.islice(updates, warm_up + steps):
             if done == warm_up:
                 start = time.perf_counter()

@@ -52,15 +52,16 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.adapters import merge
-from roberta_plugin.models.checkpoints.building import architecture, model_arguments
-from roberta_plugin.models.checkpoints.names import (
+from roberta_plugin.models.checkpoints import (
     CLASSIFICATION,
     SENTENCE,
     SPAN,
     TOKEN,
     TOKENS,
     VERSION,
+    architecture,
     from_older_fairseq,
+    model_arguments,
     saved_options,
 )
 

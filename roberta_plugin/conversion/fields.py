@@ -14,7 +14,7 @@ from typing import Any
 
 from roberta_plugin.foreign_fields import USED, Table, check_fields, noted, only, without_effect
 from roberta_plugin.json_files import read_json
-from roberta_plugin.models.checkpoints.names import saved_options
+from roberta_plugin.models.checkpoints import saved_options
 
 _OF_TEXT = without_effect("only for ids back to text, which the pieces themselves are")
 _OF_LENGTHS = without_effect("lengths are options here, and transformers sets them anew in each call")

@@ -16,7 +16,7 @@ from roberta_plugin.data.vocabulary import SPECIALS
 from roberta_plugin.finetuning import identity
 from roberta_plugin.kinds import KINDS, kind_class
 from roberta_plugin.kinds.base import HuggingFace, Kind
-from roberta_plugin.models.checkpoints.names import CLASSIFICATION, SENTENCE, saved_options
+from roberta_plugin.models.checkpoints import CLASSIFICATION, SENTENCE, saved_options
 
 MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head
 _ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq

@@ -57,7 +57,7 @@ from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, 
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.kinds.records import WhiteSpace
-from roberta_plugin.models.checkpoints.names import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, sizes_of
+from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, read_sizes
 from roberta_plugin.models.encoder import STANDARD_DEVIATION
 
 _ADVICE = "Copy the file again."
@@ -219,7 +219,7 @@ def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path)
 
 def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: Path) -> None:
     """Refuse a config.json of another model than the weights, before allocating memory for it."""
-    found = {**sizes_of(parameters), "max_positions": len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS}
+    found = {**read_sizes(parameters), "max_positions": len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS}
     for option, size in found.items():
         if options[option] != size:
             raise ValueError(

@@ -30,18 +30,18 @@ from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
 from roberta_plugin.kinds.decisions import is_number
 from roberta_plugin.kinds.texts import TextLayout
-from roberta_plugin.models.checkpoints.building import architecture
-from roberta_plugin.models.checkpoints.names import (
+from roberta_plugin.models.checkpoints import (
     ALL_HEADS,
     FINAL_NORM,
     POSITIONS,
     ROWS_BEFORE_POSITIONS,
     TOKENS,
     VERSION,
+    architecture,
     saved_options,
 )
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
-from roberta_plugin.models.pooling import Pooling
+from roberta_plugin.models.heads import Pooling
 
 # model_type -> begin of the names of its classes
 PRE_NORM = "roberta-prelayernorm"  # model_type of encoders that normalize before their sublayers

@@ -20,7 +20,7 @@ from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.json_files import read_json
 from roberta_plugin.kinds.decisions import NUMBERS
-from roberta_plugin.models.checkpoints.names import saved_options
+from roberta_plugin.models.checkpoints import saved_options
 from roberta_plugin.models.flops import training_flops
 
 CARD = "README.md"

@@ -25,7 +25,7 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json
 from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS, is_number
-from roberta_plugin.models.checkpoints.names import saved_options
+from roberta_plugin.models.checkpoints import saved_options
 
 SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
 CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")

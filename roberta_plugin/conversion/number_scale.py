@@ -10,7 +10,7 @@ from typing import Any
 
 from roberta_plugin.finetuning import identity
 from roberta_plugin.kinds import KINDS, kind_class
-from roberta_plugin.models.checkpoints.names import CLASSIFICATION, saved_options
+from roberta_plugin.models.checkpoints import CLASSIFICATION, saved_options
 
 
 def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:

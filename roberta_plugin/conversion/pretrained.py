@@ -18,7 +18,7 @@ from roberta_plugin.conversion.huggingface import read_huggingface
 from roberta_plugin.conversion.model_files import SourceKind, format_of
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.building import build_model
+from roberta_plugin.models.checkpoints import build_model
 
 if TYPE_CHECKING:
     from roberta_plugin.data.tokenizers.base import Tokenizer

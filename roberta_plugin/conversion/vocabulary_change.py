@@ -104,7 +104,7 @@ def with_vocabulary(model: PortableModel, tokenizer: Tokenizer, vocabulary: Voca
     import torch
 
     from roberta_plugin.finetuning import identity
-    from roberta_plugin.models.checkpoints.names import TOKENS
+    from roberta_plugin.models.checkpoints import TOKENS
 
     sources = row_sources(model, tokenizer, vocabulary)
     text = [row for row, never in enumerate(model.vocabulary.never_masked()) if not never]

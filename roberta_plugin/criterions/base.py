@@ -1,36 +1,34 @@
-"""What criterions share; and fine-tuning: the loss of the task's kind, and in a validation the kind's metrics."""
+"""What all criterions share: sums of all ranks -> the figures of the log, and outputs of a validation -> its metrics.
+
+Every criterion logs sums only, so fairseq may add the logs of all ranks before it reduces them. In a validation, every
+rank gets the outputs of all ranks, of batches in any order, and judges them at the end (`Kind.validated`), as `roberta
+evaluate` does.
+
+Shapes: B examples of a batch.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from itertools import chain
+from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
+from fairseq import utils
 from fairseq.criterions import FairseqCriterion
+from fairseq.distributed import utils as distributed
+from fairseq.distributed.utils import get_data_parallel_world_size
+from fairseq.logging import metrics
 from torch import Tensor
 
-from roberta_plugin.criterions import losses, metrics
-from roberta_plugin.criterions.embedding import embedding
-from roberta_plugin.criterions.losses import Loss, LossOfKind
-from roberta_plugin.criterions.validation import Validation
 from roberta_plugin.fairseq_import import OwnGroup
+from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.kinds.base import Kind
+from roberta_plugin.kinds.outputs import Collected
 
-LOSSES: Mapping[str, LossOfKind] = {
-    "classification": losses.classification,
-    "multi_label": losses.multi_label,
-    "regression": losses.regression,
-    "pair_ranking": losses.pair_ranking,
-    "phrase_ranking": losses.phrase_ranking,
-    "multiple_choice": losses.multiple_choice,
-    "tagging": losses.tagging,
-    "question_answering": losses.question_answering,
-    "summary": losses.summary,
-    "embedding": embedding,
-}
-"""By the name of the kind."""
-_MOST_SHOWN = 8  # labels in a message
+SUM, NUMBER = "sum_of_", "number_of_"  # beginnings of names: a sum, and what it is divided by
 
 
 class SummedCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
@@ -50,127 +48,171 @@ class SummedCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
         return True
 
 
-class FineTuningCriterion(SummedCriterion):
-    """The criterion of a fine-tuning task: a loss, and in a validation the metrics of the task's kind."""
+def log_masked_lm(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+    """Log `loss` (bits per predicted token), `ppl` = 2^loss, `padding` and, where it was counted, `accuracy` (percent).
 
-    config: ClassVar[Any]
-    """The dataclass of its options."""
+    `padding` is the share of positions that are padding, in percent. fairseq's `wps` does not count them.
 
-    def __init__(self, task: Any, **options: Any) -> None:
-        """Make the criterion of a task.
+    `accuracy` is the share of predicted positions whose most probable token is correct. It needs the logits, which the
+    training loss never forms, so only validation has it.
+    """
+    outputs = list(logging_outputs)
+    _log_loss(outputs, unit=math.log(2), digits=3)
+    metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
+    if sum(output.get("sample_size", 0) for output in outputs) == 0:  # no position of these batches is predicted
+        return
+    num_positions = sum(output.get("npositions", 0) for output in outputs)
+    if num_positions > 0:
+        num_tokens = sum(output.get("ntokens", 0) for output in outputs)
+        metrics.log_scalar("padding", 100.0 * (1 - num_tokens / num_positions), num_positions, round=2)
+    if sum(output.get("flops", 0) for output in outputs) > 0:
+        _log_speed(outputs)
+    num_counted = sum(output.get("num_counted", 0) for output in outputs)
+    if num_counted > 0:
+        num_correct = sum(output.get("num_correct", 0) for output in outputs)
+        metrics.log_scalar("accuracy", 100.0 * num_correct / num_counted, num_counted, round=2)
+    _log_next_sentence(outputs)
 
-        Raises:
-            ValueError: if the task's kind has no labels to smooth.
+
+def _log_next_sentence(outputs: list[Mapping[str, Any]]) -> None:
+    """Log `nsp_loss` (bits per pair) and `nsp_accuracy` (percent), in training too."""
+    num_pairs = sum(output.get("nsp_counted", 0) for output in outputs)
+    if num_pairs > 0:
+        loss = sum(output.get("nsp_loss", 0) for output in outputs) / num_pairs / math.log(2)
+        metrics.log_scalar("nsp_loss", loss, num_pairs, round=3)
+        correct = sum(output.get("nsp_correct", 0) for output in outputs)
+        metrics.log_scalar("nsp_accuracy", 100.0 * correct / num_pairs, num_pairs, round=2)
+
+
+def _log_speed(outputs: list[Mapping[str, Any]]) -> None:
+    """Log `tflops` (10^12 FLOP/s of all devices), `mfu` (percent of their peak, where it is known), `stall` (percent).
+
+    `hfu` is `mfu` with the FLOPs that were executed: the last layer computes the predicted positions only, and with
+    --checkpoint-activations layers are computed again.
+
+    `stall` is the share of the time that passed outside of training steps: waiting for data, logging, saving. `graphs`,
+    with compiled layers, is how many graphs a rank has compiled so far.
+    """
+    flops = sum(output.get("flops", 0) for output in outputs)
+    metrics.log_speed("tflops", flops / 1e12, priority=910, round=3)
+    num_outputs = sum(output.get("noutputs", 0) for output in outputs)
+    peak = sum(output.get("peak_flops", 0) for output in outputs) / num_outputs
+    if peak > 0:
+        all_devices = peak / 1e12 * get_data_parallel_world_size()
+        metrics.log_derived("mfu", lambda meters: round(100.0 * meters["tflops"].avg / all_devices, 1), priority=911)
+        share = sum(output.get("executed_flops", 0) for output in outputs) / flops
+        metrics.log_scalar("_executed", share, weight=1)
+        metrics.log_derived(
+            "hfu",
+            lambda meters: round(100.0 * meters["_executed"].avg * meters["tflops"].avg / all_devices, 1),
+            priority=911,
+        )
+    metrics.log_derived("stall", _stall, priority=912)
+    graphs = sum(output.get("graphs", 0) for output in outputs) / num_outputs
+    if graphs:
+        metrics.log_scalar("graphs", graphs, weight=0, priority=913, round=0)
+
+
+def _stall(meters: Mapping[str, Any]) -> float:
+    if "train_wall" not in meters:
+        return 0.0
+    elapsed = meters["tflops"].elapsed_time
+    return round(100.0 * max(0.0, 1.0 - meters["train_wall"].sum / elapsed), 1) if elapsed > 0 else 0.0
+
+
+def log_finetuning_loss(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
+    """Log `loss` (nats per example), `padding` (percent of the positions), and the means of sums under `SUM` names."""
+    outputs = list(logging_outputs)
+    _log_loss(outputs, unit=1.0, digits=4)
+    if num_positions := sum(output.get("npositions", 0) for output in outputs):
+        num_tokens = sum(output["ntokens"] for output in outputs)
+        metrics.log_scalar("padding", 100.0 * (1 - num_tokens / num_positions), num_positions, round=2)
+    for key in outputs[0] if outputs else ():
+        if key.startswith(SUM):
+            name = key.removeprefix(SUM)
+            number = sum(output[f"{NUMBER}{name}"] for output in outputs)
+            if number > 0:
+                mean = sum(output[key] for output in outputs) / number
+                metrics.log_scalar(name, mean, number, round=4 if name.endswith("_loss") else None)
+
+
+def _log_loss(outputs: list[Mapping[str, Any]], *, unit: float, digits: int) -> None:
+    """Log `loss`, the mean over the samples divided by `unit` nats; empty batches are ignored.
+
+    They are logged with the weight 0: where the name is missing, fairseq's trainer enters a loss of -1.
+    """
+    sample_size = sum(output.get("sample_size", 0) for output in outputs)
+    total = sum(output.get("loss", 0) for output in outputs)
+    mean = total / sample_size / unit if sample_size else 0.0
+    metrics.log_scalar("loss", mean, sample_size, round=digits)
+
+
+class Validation:
+    """A validation on one split."""
+
+    def __init__(self, kind: Kind, split: PreparedSplit, options: Mapping[str, Any]) -> None:
+        """`options` are those of the criterion, by which some kinds decide."""
+        self._kind, self._split, self._options = kind, split, options
+        pools_windows = kind.window_pooling is not None
+        self._collected = Collected(split, kind.validated_outputs or kind.outputs, pools_windows=pools_windows)
+        self._found: Mapping[str, float] = {}
+        self._is_over = False
+
+    def add(self, batch: Mapping[str, Any], outputs: Any) -> None:
+        """Keep the outputs of a batch, and of the batches that the other ranks have at the same time.
+
+        Some come twice: where one rank has fewer batches than another, it repeats one. With the last example all ranks
+        have the metrics, and forget the outputs: fairseq keeps meters until the training ends.
         """
-        super().__init__(task)
-        defaults = {item.name: item.default for item in fields(self.config) if item.name != "_name"}
-        assert options.keys() <= defaults.keys(), f"{self.name} has no such options: {options}"
-        self.task, self.options = task, {**defaults, **options}
-        self.label_smoothing = self.options.get("label_smoothing", 0.0)
-        self.chosen = self.options.get("best_checkpoint_metric", "loss")
-        self._validations: dict[str, Validation] = {}
-        self._validation: Validation | None = None
-        self._weights: Tensor | None = None
-        if self.label_smoothing:
-            task.kind.check_smoothing()
+        if self._is_over:
+            return
+        part = self._collected.part(batch, self._kind.reduced(outputs))
+        for each in [part] if ranks()[0] == 1 else _of_all_ranks(part, batch["id"].device):
+            self._collected.put(each)
+        if self._collected.is_complete:
+            self._is_over = True
+            if not self._collected.has_nan:  # the model has not diverged
+                self._found = self._kind.validated(self._split, self._collected.outputs(), self._options)
+            del self._collected
 
-    def label_weights(self, logits: Tensor) -> Tensor | None:
-        """How much each label counts (C,), if not all the same; copied to the device once: a copy waits for it."""
-        weights = self.task.kind.settings.get("weights")
-        if weights is None:
-            return None
-        if self._weights is None or self._weights.device != logits.device:
-            self._weights = logits.new_tensor(weights)
-        return self._weights
+    def log(self, chosen: str) -> None:
+        """Log the metrics of the kind; the F1 of a single label only if checkpoints are `chosen` by it.
 
-    @property
-    def smoothing(self) -> float:
-        """The share of the target that is spread over all labels: in training alone."""
-        return self.label_smoothing if self.training else 0.0
-
-    @property
-    def judging(self) -> Mapping[str, Any]:
-        """Options by which a validation is judged; see `Kind.validated`."""
-        return self.options
-
-    @classmethod
-    def check_options(cls, cfg: Any) -> None:
-        """See `OwnGroup.check_options`: a metric of a whole split is NaN, and keeps none, if validations see a part."""
-        super().check_options(cfg)
-        chosen, steps = getattr(cfg, "best_checkpoint_metric", "loss"), getattr(cfg, "max_valid_steps", None)
-        if isinstance(steps, int) and chosen not in ("loss", *chain(*losses.MEANS.values())):
-            raise ValueError(
-                f"--best-checkpoint-metric {chosen} is measured on a whole split, but --max-valid-steps {steps} stops "
-                "validations before: leave it out, or choose by the loss."
-            )
-
-    @classmethod
-    def build_criterion(cls, cfg: Any, task: Any) -> Any:
-        """Build it for the task of its name, and refuse others; its options are checked."""
-        name = getattr(task, "name", None) or getattr(task.cfg, "_name", None) or type(task).__name__
-        if name != cls.name:
-            raise ValueError(
-                f"--criterion {cls.name} goes with --task {cls.name} and a folder of `roberta prepare`, not with "
-                f"--task {name}."
-            )
-        cls.check_options(cfg)
-        check_metric(task.kind, getattr(cfg, "best_checkpoint_metric", "loss"))
-        given = [item.name for item in fields(cls.config) if item.name != "_name" and hasattr(cfg, item.name)]
-        return cls(task, **{name: getattr(cfg, name) for name in given})
-
-    def train(self, mode: bool = True) -> FineTuningCriterion:
-        """To train is to begin another validation afterwards, also where the last one saw only a part of its split."""
-        if mode:
-            self._validations, self._validation = {}, None
-        super().train(mode)
-        return self
-
-    def loss(self, outputs: Any, sample: Mapping[str, Any]) -> Loss:
-        """The loss of a batch of the task from the outputs of its head (`FineTuningTask.outputs`)."""
-        return LOSSES[self.task.kind.name](self, outputs, sample)
-
-    def forward(
-        self, model: Any, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[Tensor, int | Tensor, dict[str, Any]]:
-        """Return (summed loss, sample size, sums to log); in a validation, keep the outputs for `log_validation`.
-
-        The model, ours or fairseq's, has the task's head, and may be wrapped for data-parallel training.
+        They are derived meters, because fairseq leaves these out of checkpoints.
         """
-        self.check_reduction(reduce)
-        outputs = self.task.outputs(model, sample)
-        found = self.loss(outputs, sample)
-        log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
-        log |= {"loss": found.total.detach(), "sample_size": found.sample_size}
-        means = dict(found.means)
-        if not model.training:
-            self._validate(sample, outputs)
-            means = {name: value for name, value in means.items() if name not in self.task.kind.metrics()}
-        for name, (total, number) in means.items():
-            log |= {f"{metrics.SUM}{name}": total.detach(), f"{metrics.NUMBER}{name}": number}
-        return found.total, found.sample_size, log
+        of_label = [chosen] if chosen in self._kind.label_metrics() else []
+        for name in (*self._kind.metrics(), *self._kind.also_logged, *of_label):
+            metrics.log_derived(name, partial(self._metric, name))
 
-    def _validate(self, sample: dict[str, Any], outputs: Any) -> None:
-        split = sample["split"]
-        if split not in self._validations:
-            self._validations[split] = Validation(self.task.kind, self.task.prepared.split(split), self.judging)
-        self._validation = self._validations[split]
-        self._validation.add(sample, outputs)
-
-    @staticmethod
-    def reduce_metrics(logging_outputs: Iterable[Mapping[str, Any]]) -> None:
-        """Log loss, padding and the further figures of `Loss.means`."""
-        metrics.log_finetuning_loss(logging_outputs)
-
-    def log_validation(self) -> None:
-        """Log the metrics of the validation that is under way; in training there is none."""
-        if self._validation is not None:
-            self._validation.log(self.chosen)
+    def _metric(self, name: str, _meters: Any) -> float:
+        """A metric; NaN until all examples are there."""
+        return self._found.get(name, math.nan)
 
 
-def check_metric(kind: Kind, chosen: str) -> None:
-    """Refuse to choose checkpoints by what no validation of the kind logs; fairseq would fail after an epoch."""
-    of_labels = list(kind.label_metrics())
-    logged = ["loss", *losses.MEANS.get(kind.name, ()), *kind.metrics(), *kind.also_logged]
-    if chosen not in (*logged, *of_labels) and not chosen.startswith("${"):  # the mark of an option that is not read
-        named = ", ".join([*logged, *of_labels[:_MOST_SHOWN]])
-        raise ValueError(f"--best-checkpoint-metric {chosen} is not logged by validations: choose by {named}.")
+def ranks() -> tuple[int, int]:
+    """The number of data-parallel ranks, and which one this is."""
+    size = distributed.get_data_parallel_world_size()
+    return (size, distributed.get_data_parallel_rank()) if size > 1 else (1, 0)
+
+
+def gathered(values: Tensor) -> list[Tensor]:
+    """The values (B, ...) of each rank, whose B may differ, without gradients."""
+    group = distributed.get_data_parallel_group()
+    own = torch.tensor([len(values)], device=values.device)
+    sizes = [torch.empty_like(own) for _ in range(ranks()[0])]
+    torch.distributed.all_gather(sizes, own, group=group)
+    counts = [int(size) for size in torch.cat(sizes).tolist()]
+    padded = values.new_zeros(max(counts), *values.shape[1:])
+    padded[: len(values)] = values
+    found = [torch.empty_like(padded) for _ in counts]
+    torch.distributed.all_gather(found, padded, group=group)
+    return [each[:count] for each, count in zip(found, counts, strict=True)]
+
+
+def _of_all_ranks(part: Mapping[str, Any], device: torch.device) -> list[dict[str, Any]]:
+    """The arrays of each rank, by name."""
+    of_ranks = [
+        [each.cpu().numpy() for each in gathered(torch.from_numpy(np.ascontiguousarray(values)).to(device))]
+        for values in part.values()
+    ]
+    return [dict(zip(part, arrays, strict=True)) for arrays in zip(*of_ranks, strict=True)]

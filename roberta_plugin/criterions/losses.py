@@ -9,13 +9,19 @@ multiple_choice        cross-entropy over the options of a question (paper secti
 tagging                cross-entropy of each token that has a label
 question_answering     start, end and answerability (paper section 5.2)
 summary                binary cross-entropy of each sentence (Liu and Lapata 2019, section 3.2)
-embedding              `criterions/embedding.py`
+embedding              in-batch negatives, triplets or scores
 
 fairseq divides by the sum of the sample sizes, so in a gradient each example, token or sentence of an update weighs the
 same, in whichever batch and on whichever rank it is.
 
+Losses of vectors have the names and values of sentence-transformers. In-batch negatives: each text is compared with the
+right and wrong texts of all examples of the batch, on all ranks, and the right one should be the nearest; equal texts
+are never wrong for each other. A text that is paired with itself under dropout is SimCSE (Gao et al. 2021, arXiv
+2104.08821), whose temperature 0.05 is the scale 20.
+
 Shapes: B examples in the batch, S sequences of all of them, T positions (or P of one packed row), C classes, V
-sentences of documents, O = S - B + 1.
+sentences of documents, O = S - B + 1. Of vectors: K texts of an example (the text, the right one, wrong ones), A
+examples of all ranks, C = A * (K - 1) candidates, D dimensions, S = B * K sequences.
 """
 
 from __future__ import annotations
@@ -28,6 +34,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from roberta_plugin.criterions.base import gathered, ranks
+from roberta_plugin.kinds.embedding import COSINE, TRIPLET
 from roberta_plugin.kinds.words import IGNORED
 
 MEANS: Mapping[str, tuple[str, ...]] = {"question_answering": ("span_loss", "answerable_loss")}
@@ -200,3 +208,70 @@ def span_part(log_probs: Tensor, position: Tensor, has_answer: Tensor) -> Tensor
 
 
 LossOfKind = Callable[[Criterion, Any, Mapping[str, Any]], Loss]
+
+
+def embedding(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
+    """The loss of the vectors (S, D) of a batch of `EmbeddingDataset`, by the loss that the settings name."""
+    num_examples, options = sample["nsentences"], criterion.options
+    vectors = outputs if outputs.dtype == torch.float64 else outputs.float()
+    vectors = vectors.view(num_examples, -1, vectors.size(-1))  # (S, D) -> (B, K, D)
+    loss_name = criterion.task.kind.settings["embedding_loss"]
+    if loss_name == COSINE:
+        near = F.cosine_similarity(vectors[:, 0], vectors[:, 1])
+        return Loss(F.mse_loss(near, sample["columns"]["label"].to(near.dtype), reduction="sum"), num_examples)
+    if loss_name == TRIPLET and vectors.size(1) > 2:
+        metric = str(options["distance_metric"])
+        far = distance(vectors[:, 0], vectors[:, 2], metric) - distance(vectors[:, 0], vectors[:, 1], metric)
+        return Loss((options["triplet_margin"] - far).relu().sum(), num_examples)
+    return _ranking(criterion, vectors, sample["columns"]["texts"])
+
+
+def distance(a: Tensor, b: Tensor, metric: str) -> Tensor:
+    """Distances (B,) of vectors (B, D)."""
+    if metric == "cosine":
+        return 1 - F.cosine_similarity(a, b)
+    distances: Tensor = torch.linalg.vector_norm(a - b, ord=1 if metric == "manhattan" else 2, dim=-1)
+    return distances
+
+
+def _ranking(criterion: Criterion, vectors: Tensor, texts: Tensor) -> Loss:
+    """Cross-entropy of the right text; the sample size is how many examples have a wrong one.
+
+    With several ranks, in training, each computes the losses of all, whose gradient with respect to its own vectors is
+    theirs in the whole loss: the ranks' gradients, added up by fairseq, are those of one rank with all examples. The
+    value is that of the rank's own examples.
+    """
+    size, rank = ranks() if criterion.training else (1, 0)
+    all_vectors, all_texts, own = vectors, texts, slice(0, len(vectors))
+    if size > 1:
+        is_dummy = criterion.task.is_dummy  # a batch that only keeps a rank busy
+        vectors_of, texts_of = (gathered(each[:0] if is_dummy else each) for each in (vectors.detach(), texts))
+        first = sum(map(len, vectors_of[:rank]))
+        own = slice(first, first + len(vectors_of[rank]))
+        vectors_of[rank] = vectors[: len(vectors_of[rank])]
+        all_vectors, all_texts = torch.cat(vectors_of), torch.cat(texts_of)
+    losses, has_wrong = ranking_losses(all_vectors, all_texts, scale=criterion.options["scale"])
+    total, mine = losses.sum() + 0 * vectors.sum(), losses[own].sum()
+    return Loss(total + (mine - total).detach(), has_wrong[own].sum())
+
+
+def ranking_losses(vectors: Tensor, texts: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
+    """The cross-entropy of each example's right text among all candidates (A,), and whether there is a wrong one (A,).
+
+    Args:
+        vectors: of all examples (A, K, D).
+        texts: the numbers of their texts (A, K), the same for equal texts. A candidate does not count for an example
+            if it is the example's own text or its right text once more, or right for an example with the same text.
+        scale: factor of the cosines.
+    """
+    directions = F.normalize(vectors, dim=-1)
+    candidates = directions[:, 1:].transpose(0, 1).flatten(0, 1)  # (A, K, D) -> (C, D): the right ones come first
+    scores = scale * directions[:, 0] @ candidates.T  # (A, C)
+    numbers = texts[:, 1:].T.flatten()  # (C,)
+    is_equal = (numbers == texts[:, :1]) | (numbers == texts[:, 1:2])  # (A, C)
+    num_examples = len(vectors)
+    is_equal[:, :num_examples] |= texts[:, 0] == texts[:, :1]
+    is_equal.fill_diagonal_(False)
+    right = torch.arange(num_examples, device=scores.device)
+    losses = F.cross_entropy(scores.masked_fill(is_equal, -torch.inf), right, reduction="none")
+    return losses, is_equal.sum(dim=1) < len(candidates) - 1

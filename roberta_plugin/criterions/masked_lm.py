@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 
-from roberta_plugin.criterions import metrics
-from roberta_plugin.criterions.base import SummedCriterion
+from roberta_plugin.criterions.base import SummedCriterion, log_masked_lm
 
 
 @register_criterion("roberta_masked_lm", dataclass=FairseqDataclass)  # no options: the task chooses what is predicted
@@ -72,7 +71,7 @@ class RobertaMaskedLMCriterion(SummedCriterion):
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Log loss, perplexity and accuracy from the sums of all ranks."""
-        metrics.log_masked_lm(logging_outputs)
+        log_masked_lm(logging_outputs)
 
 
 def next_sentence_loss(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:

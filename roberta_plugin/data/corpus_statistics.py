@@ -1,4 +1,4 @@
-"""Statistics of a split of a data-bin, the cost of each break mode, and checks of the files.
+"""Statistics of a split of a data-bin, and checks of its files.
 
 Used by `roberta inspect`. All functions read the files in windows, so memory does not grow with the corpus.
 """
@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.blocks import BreakMode, count_items, cut_items
 from roberta_plugin.data.count_baselines import count_tokens
 from roberta_plugin.data.manifest import NAME, file_record, sha256_of_file
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ids
-from roberta_plugin.data.rounding import ceil_div
 from roberta_plugin.data.vocabulary import Vocabulary
 
-BREAK_MODES: tuple[BreakMode, ...] = get_args(BreakMode)
 _ITEMS_IN_WINDOW = 2**20
 _TOKENS_IN_WINDOW = 2**22
 
@@ -51,25 +48,6 @@ class SplitStatistics:
         return self.num_unknown / max(1, self.num_tokens - self.num_items)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockUse:
-    """The blocks that one break mode makes of a split at one block length.
-
-    Attributes:
-        break_mode: --sample-break-mode.
-        tokens_per_sample: --tokens-per-sample, the <s> of each block included.
-        num_blocks: training sequences.
-        num_cut: items longer than a block, which are cut into several.
-        lost_by_fairseq: share of tokens in such items, which fairseq's own task drops from training.
-    """
-
-    break_mode: BreakMode
-    tokens_per_sample: int
-    num_blocks: int
-    num_cut: int
-    lost_by_fairseq: float
-
-
 def count_split(tokens: MmapTokens, vocabulary: Vocabulary) -> SplitStatistics:
     """Count items, documents and tokens of a split; all its ids must be in the vocabulary."""
     id_counts = count_tokens(tokens, vocabulary)
@@ -87,29 +65,6 @@ def count_split(tokens: MmapTokens, vocabulary: Vocabulary) -> SplitStatistics:
         num_tokens=tokens.num_tokens,
         num_unknown=int(id_counts[vocabulary.unk_id]),
         num_symbols_used=int(np.count_nonzero(id_counts)),
-    )
-
-
-def block_use(tokens: MmapTokens, *, tokens_per_sample: int, break_mode: BreakMode) -> BlockUse | None:
-    """The blocks that a break mode makes of a split; None for complete_doc if there are no blank lines."""
-    block_length = tokens_per_sample - 1  # <s> comes before each block
-    sizes = tokens.sizes_on_disk
-    num_blocks = in_long_items = num_cut = 0
-    if break_mode == "none":
-        num_blocks = ceil_div(tokens.num_tokens, block_length)
-    else:
-        if break_mode == "complete_doc" and not any((window == 1).any() for window in _windows(tokens)):
-            return None
-        num_cut = count_items(sizes, block_length=block_length, break_mode=break_mode).num_split
-        parts = cut_items(sizes, block_length=block_length, break_mode=break_mode)
-        num_blocks = sum(len(part.lengths) for part in parts)
-        in_long_items = sum(int(window[window > block_length].sum(dtype=np.int64)) for window in _windows(tokens))
-    return BlockUse(
-        break_mode=break_mode,
-        tokens_per_sample=tokens_per_sample,
-        num_blocks=num_blocks,
-        num_cut=num_cut,
-        lost_by_fairseq=in_long_items / max(1, tokens.num_tokens),
     )
 
 

@@ -23,7 +23,7 @@ from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.demo.training import BREAK_MODE, TOKENS_PER_SAMPLE
+from roberta_plugin.demo.pretraining import BREAK_MODE, TOKENS_PER_SAMPLE
 from roberta_plugin.files import write_text
 from roberta_plugin.hub import MASK, Filling, RobertaHub
 from roberta_plugin.hub.scoring import MaskedScore, score_masked

@@ -22,7 +22,7 @@ from roberta_plugin.experiments.sweeps.run import RunFolder, run_folders
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmark import MAX_LENGTH, PaperRecipe
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, kind_of, selectable
-from roberta_plugin.finetuning.inspection import is_constant, labels_without_examples, remarks
+from roberta_plugin.finetuning.inspection import check_measurable, is_constant, labels_without_examples, remarks
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
@@ -178,7 +178,7 @@ def _grid_content(
     settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_gpus: int, report: Report
 ) -> dict[str, Any]:
     """The content of the grid file of the paper's recipe, with what the settings change; `num_gpus` 0: on the CPU."""
-    from roberta_plugin.models.checkpoints.building import initial_options
+    from roberta_plugin.models.checkpoints import initial_options
 
     check_model(start, prepared)
     for split, what in (("train", "to train on"), ("valid", "to choose checkpoints by")):
@@ -248,13 +248,7 @@ def selected_metric(settings: FinetuneSettings, prepared: Prepared, by_set: str 
     if name not in (*known, *of_labels):
         named = [*known, *([f"the F1 of a label ({', '.join(list(of_labels)[:_MOST_SHOWN])})"] if of_labels else [])]
         raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(named)}.")
-    lacking = labels_without_examples(prepared, prepared.split("valid"))
-    needed = lacking if name in OF_SCORES else [label for label in lacking if name == f"f1_{label}"]
-    if needed:
-        raise ValueError(
-            f"{option} {name}: no example of the development set has the label {needed[0]!r}, so it cannot be "
-            "measured. Add some, or choose by another metric."
-        )
+    check_measurable(prepared, "valid", name, option=option)
     return name, "min" if name in SMALLER_IS_BETTER else "max"
 
 
@@ -299,7 +293,7 @@ def starting_model(path: Path) -> Start:
     """Read the checkpoint that --model names, or the best one of the fine-tuning in a folder."""
     from roberta_plugin.experiments.inference import load_state
     from roberta_plugin.models.adapters import merge
-    from roberta_plugin.models.checkpoints.building import model_arguments, model_options
+    from roberta_plugin.models.checkpoints import model_arguments, model_options
 
     checkpoint = checkpoint_of(path)
     state = load_state(checkpoint)
@@ -383,7 +377,7 @@ def check_positions(start: Start, task: str, *, max_length: int, options: TaskOp
 def check_model(start: Start, prepared: Prepared) -> None:
     """Refuse data with another vocabulary than the model's, or with longer sequences."""
     from roberta_plugin.finetuning.identity import check_words
-    from roberta_plugin.models.checkpoints.building import num_symbols
+    from roberta_plugin.models.checkpoints import num_symbols
 
     if num_symbols(start.state) != len(prepared.vocabulary):
         raise ValueError(

@@ -22,8 +22,7 @@ from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.hub.running import run_batches
 from roberta_plugin.kinds.outputs import Collected, RawOutputs
-from roberta_plugin.models.checkpoints.building import load_parameters, model_arguments
-from roberta_plugin.models.checkpoints.names import ALL_HEADS, saved_options
+from roberta_plugin.models.checkpoints import ALL_HEADS, load_parameters, model_arguments, saved_options
 from roberta_plugin.models.precision import set_precision
 from roberta_plugin.progress import terminal_bar
 

@@ -30,7 +30,7 @@ Each fault has a number and the file that works around it:
 9. **Ctrl-C, SIGTERM and a closed terminal lose all work since the last checkpoint** (`stopping`). fairseq does not
    handle signals. Now the first one finishes the current update on all ranks, writes checkpoint_last.pt and exits with
    130, 143 or 129; a second Ctrl-C stops at once. This works with our tasks, and with any task on one rank.
-10. **Two trainings at once use one save folder** (`save_dir_lock`) and overwrite each other's checkpoints. Rank 0 locks
+10. **Two trainings at once use one save folder** (`checkpoints`) and overwrite each other's checkpoints. Rank 0 locks
    a file in --save-dir until it ends; a second training is refused.
 11. **A briefly full disk ruins checkpoints** (`checkpoints`). `checkpoint_utils` repeats a failed `torch.save`
    up to three times into the same open file, after the bytes already in it; the unreadable result is copied over the
@@ -66,7 +66,7 @@ Each fault has a number and the file that works around it:
 21. **Logging waits for the GPU number by number** (`log_output`). After each update, fairseq reads the loss, the
    perplexity and the norm of the gradient from the GPU, and with several ranks every sum that is logged: 4 waits, or
    25. All of them are read at once here.
-22. **An option of an earlier version is "unrecognized"** (`removed_options`), after the usage of all others. One line
+22. **An option of an earlier version is "unrecognized"** (`command_line`), after the usage of all others. One line
    says what to do instead; a checkpoint with such an option loads.
 23. **Importing fairseq imports scikit-learn and `scipy.stats`** (`fairseq_import`) for a few metrics of its own: 800
    modules of 3,000, 30 % of the time, 70 MB per process. In programs of ours (jobs of `roberta launch`, `roberta`,
@@ -81,8 +81,9 @@ Each fault has a number and the file that works around it:
    or task the nearest ones are listed. ROBERTA_DEBUG=1 shows the traceback, which errors of other code, such as a
    subclass of a task, and faults of programs keep.
 
-`LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. In a job of `roberta launch`,
-`launch/update_hook.py` handles signals instead of 9, as one more listener.
+`LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. fairseq's epoch iterator keeps
+its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta
+launch`, `launch/update_hook.py` handles signals instead of 9, as one more listener.
 """
 
 from roberta_plugin.fairseq_workarounds import log_output  # isort: skip  -- before anything else of fairseq is imported
@@ -102,9 +103,7 @@ from roberta_plugin.fairseq_workarounds import (
     half_precision,
     hooks,
     lost_ranks,
-    removed_options,
     resuming,
-    save_dir_lock,
     stopping,
 )
 
@@ -112,7 +111,7 @@ from roberta_plugin.fairseq_workarounds import (
 # begins first and ends last; the last one calls fairseq's function, or replaces it.
 LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     # The options of a command.
-    (options, "parse_args_and_arch"): [removed_options.parse_args_and_arch, command_line.parse_args_and_arch],
+    (options, "parse_args_and_arch"): [command_line.parse_args_and_arch],
     (hooks.PROGRAM, "convert_namespace_to_omegaconf"): [command_line.convert_namespace_to_omegaconf],
     (data_utils, "raise_if_valid_subsets_unintentionally_ignored"): [command_line.check_valid_subsets],
     # A training, epoch by epoch.
@@ -135,12 +134,12 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
         lost_ranks.load_checkpoint,  # starts the watch: ranks wait for each other in all that follows
         resuming.load_checkpoint,  # looks at what was loaded
         command_line.load_checkpoint,  # refuses options that call_main has not seen
-        save_dir_lock.load_checkpoint,  # before anything in the folder is touched
+        checkpoints.lock_and_load,  # before anything in the folder is touched
         stopping.load_checkpoint,  # takes over the signals, in a spawned rank too
         checkpoints.load_checkpoint,  # removes unfinished files, under the lock
     ],
     (Trainer, "load_checkpoint"): [resuming.load_trainer],
-    (checkpoint_utils, "load_checkpoint_to_cpu"): [removed_options.load_checkpoint_to_cpu, checkpoints.load_checked],
+    (checkpoint_utils, "load_checkpoint_to_cpu"): [command_line.load_checkpoint_to_cpu, checkpoints.load_checked],
     (distributed_utils, "_broadcast_object_slow"): [checkpoints.broadcast_object],
     # A checkpoint is saved.
     (checkpoint_utils, "save_checkpoint"): [

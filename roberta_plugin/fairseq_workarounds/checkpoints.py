@@ -1,4 +1,6 @@
-"""Faults 1, 2, 3, 11 and 12: checkpoint files that fairseq cuts off, ruins, cannot load, or loads although damaged."""
+"""Faults 1, 2, 3, 10, 11 and 12: checkpoints that fairseq cuts off, ruins, cannot load, loads although damaged, or
+overwrites from two trainings at once.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import logging
 import os
 import pickle
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,14 +32,20 @@ from roberta_plugin.checkpoint_files import (
     unlisted_class,
 )
 from roberta_plugin.files import atomic_write
-from roberta_plugin.models.checkpoints.names import saved_options
-from roberta_plugin.models.sharing import joined
+from roberta_plugin.locks import TRAINING_LOCK, try_lock
+from roberta_plugin.models.checkpoints import saved_options
+from roberta_plugin.models.encoder import joined
 
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER = (1, 2, 4, 8, 15, 30)  # seconds; a minute in all, half of the grace period that jobs request from SLURM
 # Temporary errors of a disk or file server. Others (no permission, no such folder, a limit) are final.
 _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN}
+
+POLL_SECONDS = 2.0
+OTHER_HOST_SECONDS = 120.0  # a file server may keep a dead node's lock for a grace period
+
+_held: dict[Path, int] = {}  # folder -> descriptor of its lock file, open until this process ends
 
 
 def torch_persistent_save(fairseqs: Callable[..., None], obj: Any, filename: str, async_write: bool = False) -> None:
@@ -200,3 +209,65 @@ def _explain(path: Path, cause: OSError) -> str:
         f"The checkpoint {path} cannot be written{tried}: {_in_words(cause)}{free}. Earlier checkpoints are untouched. "
         "Free some space or fix the cause, and run the same command again: it resumes from the last checkpoint."
     )
+
+
+def lock_save_dir(folder: Path) -> None:
+    """Lock a save folder until this process ends; repeated calls change nothing.
+
+    If the file system does not support locks, log a warning and continue.
+    """
+    folder = folder.absolute()
+    if folder in _held:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / TRAINING_LOCK
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        is_locked = _wait_for(descriptor, path)
+    except OSError as error:
+        logger.warning(f"{path} cannot be locked ({error}): make sure that no second training uses this folder")
+        return
+    if not is_locked:
+        holder = _holder(path)
+        os.close(descriptor)
+        raise ValueError(
+            f"Another training ({holder}) is saving to {folder}: wait for it, stop it, or use another --save-dir."
+        )
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    _held[folder] = descriptor
+
+
+def _wait_for(descriptor: int, path: Path) -> bool:
+    """Lock the file; wait if the holder is on another host, which may be the dead node that this job left."""
+    deadline = time.monotonic() + OTHER_HOST_SECONDS
+    while True:
+        if try_lock(descriptor):
+            return True
+        holder = _holder(path)
+        if holder.endswith(f" on {socket.gethostname()}") or time.monotonic() > deadline:
+            return False
+        logger.info(f"{path} is locked by {holder}: waiting")
+        time.sleep(POLL_SECONDS)
+
+
+def _holder(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace").strip() or "of an unknown process"
+
+
+def _let_go_in_child() -> None:
+    """Release the lock in data-loader workers, which may outlive the training."""
+    for descriptor in _held.values():
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+def lock_and_load(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
+    """Lock the save folder on rank 0, which saves; then call fairseq's `load_checkpoint`."""
+    is_local = not PathManager.path_requires_pathmanager(cfg.save_dir)
+    if trainer.data_parallel_rank == 0 and is_local and not cfg.no_save:
+        lock_save_dir(Path(cfg.save_dir))
+    return fairseqs(cfg, trainer, **options)

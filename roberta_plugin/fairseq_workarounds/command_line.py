@@ -1,4 +1,4 @@
-"""Faults 4, 5, 6 and 25: what fairseq's commands make of their options, and of what is wrong with them.
+"""Faults 4, 5, 6, 22 and 25: what fairseq's commands make of their options, and of what is wrong with them.
 
 A refusal is one sentence and exit code 2. The variable ROBERTA_DEBUG=1 keeps the traceback.
 """
@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from types import NoneType
 from typing import Any, NoReturn, get_args
@@ -28,11 +29,23 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
-from omegaconf import MISSING
+from omegaconf import MISSING, DictConfig, open_dict
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.fairseq_workarounds.hooks import NAMES
+
+REMOVED = {
+    "--background-checkpoints": "save less often where checkpoints take long, by --save-interval-updates",
+    "--bert-pairs": "leave it out, and pairs are drawn anew in every epoch; --num-static-masks N draws N times",
+    "--degenerate-patience": "see accuracy in the log; reports name a run that is no better than a constant answer",
+    "--degenerate-action": "see accuracy in the log; reports name a run that is no better than a constant answer",
+    "--attention-backend nested": "leave it out, and auto chooses",
+    "--attention-backend varlen": "leave it out, and auto chooses torch_flash where the GPU has it",
+    "--attention-backend flash": "leave it out, and auto chooses torch_flash where the GPU has it",
+}
+"""An option, or one value of it -> what to do instead."""
+
 
 DEBUG = "ROBERTA_DEBUG"  # variable of the environment
 USER_ERROR = 2  # exit code
@@ -51,13 +64,17 @@ def parse_args_and_arch(
     suppress_defaults: bool = False,
     modify_parser: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> Any:
-    """fairseq's parse, with all options in the help text (fault 6), without a TPU (fault 4), with short errors (25).
+    """fairseq's parse, with all options in the help text (fault 6), without a TPU (fault 4), with short errors (25)
+    and removed options named (22).
 
     Without --arch the text has the options of our own model.
     """
+    arguments = sys.argv[1:] if input_args is None else list(input_args)
+    if removed := _removed(arguments):
+        parser.usage = argparse.SUPPRESS  # one line, without the usage of all others
+        parser.error(f"{removed[0]} was removed: {REMOVED[removed[0]]}.")
     refuse = parser.error if "error" in vars(parser) else _refuse_words(parser)
     parser.error = lambda message: refuse(in_short(message, parser))  # type: ignore[assignment, method-assign]
-    arguments = sys.argv[1:] if input_args is None else list(input_args)
     if not any(argument in _HELP for argument in arguments):
         try:
             parsed = fairseqs(parser, input_args, parse_known, suppress_defaults, modify_parser)
@@ -334,3 +351,39 @@ def _package(module: str) -> str:
 
 def _name(section: Any) -> Any:
     return getattr(section, "_name", None)
+
+
+def without_removed(arguments: Sequence[str]) -> list[str]:
+    """The arguments of an earlier version that are still options."""
+    if not _removed(arguments):
+        return list(arguments)
+    kept: list[str] = []
+    is_removed = False
+    for word, following in zip_longest(words := _words(arguments), words[1:]):
+        if word.startswith("--"):  # its values follow
+            is_removed = word in REMOVED or f"{word} {following}" in REMOVED
+        if not is_removed:
+            kept.append(word)
+    return kept
+
+
+def load_checkpoint_to_cpu(fairseqs: Callable[..., dict[str, Any]], *args: Any, **options: Any) -> dict[str, Any]:
+    """fairseq's function; a removed value of the saved model is as if not given, which fairseq does for options."""
+    state = fairseqs(*args, **options)
+    model: Any = (state.get("cfg") or {}).get("model")
+    for option in REMOVED if isinstance(model, DictConfig) else ():
+        name, _, value = option.removeprefix("--").replace("-", "_").partition(" ")
+        if value and name in model and str(model[name]) == value:
+            with open_dict(model):
+                del model[name]
+    return state
+
+
+def _removed(arguments: Sequence[str]) -> list[str]:
+    words = _words(arguments)
+    return [word for word in (*words, *map(" ".join, pairwise(words))) if word in REMOVED]
+
+
+def _words(arguments: Sequence[str]) -> list[str]:
+    """The arguments, `--name=value` in two words."""
+    return [part for text in arguments for part in (text.split("=", 1) if text.startswith("--") else [text])]

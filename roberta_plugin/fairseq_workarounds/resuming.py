@@ -12,7 +12,7 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 
 from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints.names import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, saved_options
+from roberta_plugin.models.checkpoints import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, saved_options
 from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.record import Difference, differences, listed, option_name, refuse
 

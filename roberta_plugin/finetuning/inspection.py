@@ -14,6 +14,7 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of, option_fields, op
 from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit
 from roberta_plugin.kinds import KINDS, kind_class
 from roberta_plugin.kinds.entities import types_of
+from roberta_plugin.kinds.metrics import OF_SCORES
 
 _MOST_VALUES = 8  # a column with more different values is shown as a range
 _MOST_LABELS = 10  # that are named
@@ -120,6 +121,19 @@ def labels_without_examples(prepared: Prepared, split: PreparedSplit) -> list[st
     if prepared.settings["kind"] != "tagging" or types_of(labels) is None:
         return lacking
     return [label.removeprefix("B-") for label in lacking if label.startswith("B-")]
+
+
+def check_measurable(prepared: Prepared, split: str, metric: str, *, option: str) -> None:
+    """Refuse to choose checkpoints by a metric that is not defined on a split, for want of examples of a label."""
+    if metric not in OF_SCORES and not metric.startswith("f1_"):
+        return
+    lacking = labels_without_examples(prepared, prepared.split(split))
+    needed = lacking if metric in OF_SCORES else [label for label in lacking if metric == f"f1_{label}"]
+    if needed:
+        raise ValueError(
+            f"{option} {metric}: no example of the split {split!r} has the label {needed[0]!r}, so it cannot be "
+            "measured. Add some, or choose by another metric."
+        )
 
 
 def describe(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:

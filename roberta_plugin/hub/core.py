@@ -27,8 +27,7 @@ from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import TextCodec
 from roberta_plugin.kinds import ScoreMethod
 from roberta_plugin.kinds.sentences import Windows, by_document, padded_layout, segments_of
-from roberta_plugin.models.heads import SpanLogits, pool_windows
-from roberta_plugin.models.pooling import Pooling, check_pooling, pool
+from roberta_plugin.models.heads import Pooling, SpanLogits, check_pooling, pool, pool_windows
 
 
 class HubCore(nn.Module):

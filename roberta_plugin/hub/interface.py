@@ -41,9 +41,8 @@ from roberta_plugin.kinds.records import WhiteSpace, as_read
 from roberta_plugin.kinds.texts import TextLayout, inputs_of
 from roberta_plugin.kinds.words import word_spans
 from roberta_plugin.machine import Precision
-from roberta_plugin.models.checkpoints.building import ModelOnlyTask, build_model
-from roberta_plugin.models.heads import SpanLogits
-from roberta_plugin.models.pooling import Pooling
+from roberta_plugin.models.checkpoints import ModelOnlyTask, build_model
+from roberta_plugin.models.heads import Pooling, SpanLogits
 from roberta_plugin.models.precision import check_precision, set_precision
 
 Path_ = str | os.PathLike[str]
@@ -73,7 +72,7 @@ class RobertaHub(HubCore):
     ) -> RobertaHub:
         """Load a checkpoint for use, in evaluation mode, with all of its heads.
 
-        No code of the file runs: see `models/checkpoints/building.py`.
+        No code of the file runs: see `models/checkpoints.py`.
 
         Args:
             folder: the folder of the checkpoint, the output folder of `roberta finetune`, or the checkpoint itself; a

@@ -141,7 +141,7 @@ def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[s
     before = status.read_launch(recipe.output_dir)
     if before is None:
         return ()
-    from roberta_plugin.fairseq_workarounds.removed_options import without_removed
+    from roberta_plugin.fairseq_workarounds.command_line import without_removed
 
     old, new = ({name: getattr(run, name) for name in ("batch_sequences", "batch_tokens")} for run in (before, recipe))
     is_batch_set = any(new.values())

@@ -153,9 +153,9 @@ class TrainingJob:
 
     def _prepare_checkpoints(self) -> str:
         """Check the checkpoints on rank 0, once no other training can touch them; return messages for the user."""
-        from roberta_plugin.fairseq_workarounds import save_dir_lock
+        from roberta_plugin.fairseq_workarounds import checkpoints
 
-        save_dir_lock.acquire(self.recipe.save_dir)
+        checkpoints.lock_save_dir(self.recipe.save_dir)
         return prepare_checkpoints(self.recipe.save_dir)
 
 
@@ -213,11 +213,11 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
 
 def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
     """On rank 0, while the others wait: check settings and checkpoints, write launch.json."""
-    from roberta_plugin.fairseq_workarounds import save_dir_lock
+    from roberta_plugin.fairseq_workarounds import checkpoints
 
     changes = checks.check_changes(recipe, arguments)
     recipe.save_dir.mkdir(parents=True, exist_ok=True)
-    save_dir_lock.acquire(recipe.save_dir)
+    checkpoints.lock_save_dir(recipe.save_dir)
     logger.info(f"checkpoints in {recipe.save_dir}: {prepare_checkpoints(recipe.save_dir)}")
     about = status.Launch.of(recipe, job_id=None, snapshot="none: torchrun", arguments=arguments, changes=changes)
     status.write_launch(recipe.output_dir, about)

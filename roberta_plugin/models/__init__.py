@@ -1,22 +1,16 @@
-"""The model: config -> encoder -> heads. Architecture only; fairseq appears in config, roberta
-and roberta_encoder.
+"""The model: config -> encoder -> heads. Architecture only; fairseq appears in config, roberta and checkpoints.
 
 config                 options of the architecture, and the sizes tiny, small, base and large
-roberta                the registered model `fast_roberta`, in fairseq's words
-roberta_encoder        its encoder with the pretraining heads
-encoder                ids (B, T)                 -> features (B, T, D); BERT's initial weights
-attention/             self-attention and its interchangeable backends
-initial_attention      heads that begin by attending to the tokens beside
-pretraining_heads      features                   -> logits of the vocabulary, and of next sentences
-heads                  features                   -> logits of classes, tags, spans or sentences: fine-tuning
-pooling                features                   -> a vector for each text
+roberta                the registered model `fast_roberta` and its encoder, in fairseq's words
+encoder                ids (B, T)                 -> features (B, T, D); shared layers, initial weights, torch.compile
+attention              self-attention and the choice among its backends
+attention_kernels      their signature; attention on a CPU, and of packed rows on a GPU
+heads                  features                   -> logits of the vocabulary, next sentences, classes, tags, spans
 linear_cross_entropy   features, labels           -> loss, without holding all logits
-compiling              torch.compile of the layers, with enough graphs
-sharing                layers with the same parameters
 adapters               light fine-tuning: frozen layers, low-rank adapters
-checkpoints/           state dicts of other layouts, heads and options
-precision              a trained model for answers alone, in fp32, bf16 or int8
-cpu/                   faster training steps, and faster answers, on a CPU
+checkpoints            state dicts of other layouts, heads and options
+precision              a trained model for predictions alone, in fp32, bf16 or int8
+cpu                    faster training steps, and faster predictions, on a CPU
 flops                  FLOPs of a training step, peak FLOP/s of GPUs
 """
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from roberta_plugin.models.cpu.linear import Linear, linear
+from roberta_plugin.models.cpu import Linear, linear
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
-from roberta_plugin.models.attention.registry import BACKEND_NAMES
-from roberta_plugin.models.sharing import PARTS, num_groups
+from roberta_plugin.models.attention import BACKEND_NAMES
+from roberta_plugin.models.encoder import PARTS, num_groups
 from roberta_plugin.settings import check_values, setting
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -154,10 +154,10 @@ PEAKS = {
 OTHERS = {"LAPTOP", "MIG", "MAX", "D", "VGPU"}
 
 
-def peaks_of(device_name: str) -> Peaks:
+def device_peaks(device_name: str) -> Peaks:
     """Peaks of the device with this name, 10^12 FLOP/s; zeros if it is unknown.
 
-    Example: peaks_of("NVIDIA H100 PCIe").bf16 is 756.5.
+    Example: device_peaks("NVIDIA H100 PCIe").bf16 is 756.5.
     """
     words = set(re.split(r"[\s\-_/]+", device_name.upper()))
     fitting = [key for key in PEAKS if set(key.split()) <= words]
@@ -166,9 +166,9 @@ def peaks_of(device_name: str) -> Peaks:
     return PEAKS[max(fitting, key=lambda key: len(key.split()))]
 
 
-def peak_of(device_name: str) -> float:
+def half_precision_peak(device_name: str) -> float:
     """Peak FLOP/s in half precision of the device with this name; 0 if unknown."""
-    return 1e12 * peaks_of(device_name).fp16
+    return 1e12 * device_peaks(device_name).fp16
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
@@ -178,7 +178,7 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     """
     if device.type != "cuda":
         return 0.0
-    peaks = peaks_of(torch.cuda.get_device_name(device))
+    peaks = device_peaks(torch.cuda.get_device_name(device))
     if torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
     if dtype == torch.float32:

@@ -1,25 +1,56 @@
-"""The heads of fine-tuning, one class per kind, and `HEADS` by the kind's name.
+"""Features -> predictions: the heads of fine-tuning, one class per kind, those of pretraining, and a vector per text.
 
 A new kind is a class here and an entry of `HEADS`; `FastRobertaModel.register_head` builds it, `forward` gives it what
-it `reads`, and checkpoints call its parameters KIND_heads.NAME.* (see `checkpoints/names.py`).
+it `reads`, and checkpoints call its parameters KIND_heads.NAME.* (see `checkpoints.py`).
 
-Shapes: B blocks, T positions, D model dimension, C classes; V sentences of a batch, B documents, M most sentences of a
-document.
+Shapes: B blocks or texts, T positions, D model dimension, C classes; V sentences of a batch, B documents, M most
+sentences of a document. In the heads of pretraining: M predicted positions in the batch, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
 
-from roberta_plugin.models.config import ACTIVATIONS
-from roberta_plugin.models.cpu.dropout import Dropout
-from roberta_plugin.models.cpu.linear import Linear
-from roberta_plugin.models.roberta_encoder import RobertaEncoder
+from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
+from roberta_plugin.models.cpu import Dropout, Linear, Product, linear
+from roberta_plugin.models.linear_cross_entropy import summed_cross_entropy
+
+Pooling = Literal["mean", "first", "max"]
+POOLINGS: tuple[str, ...] = get_args(Pooling)
+
+
+def pool(features: Tensor, is_token: Tensor, pooling: str) -> Tensor:
+    """Features (B, T, D) -> vectors (B, D): their mean or largest values over all tokens, or those of <s>.
+
+    <s> and </s> are tokens, too; `is_token` (B, T) is False at padding.
+    """
+    check_pooling(pooling)
+    if pooling == "first":
+        return features[:, 0]
+    if pooling == "max":
+        return features.masked_fill(~is_token[..., None], -torch.inf).amax(dim=1)
+    sums = features.masked_fill(~is_token[..., None], 0.0).sum(dim=1)
+    return sums / is_token.sum(dim=1, keepdim=True)
+
+
+def check_pooling(pooling: str) -> None:
+    """Refuse an unknown way of pooling."""
+    if pooling not in POOLINGS:
+        raise ValueError(f"pooling must be {', '.join(map(repr, POOLINGS[:-1]))} or {POOLINGS[-1]!r}, got {pooling!r}.")
+
+
+class Encoder(Protocol):
+    """What a head needs of the encoder below it."""
+
+    cfg: FastRobertaConfig
+
+    def new_layer(self) -> nn.Module:
+        """A layer as those of the encoder, with fresh weights."""
 
 
 class Head(nn.Module):
@@ -29,11 +60,11 @@ class Head(nn.Module):
     reads: ClassVar[Literal["first", "all", "sentences"]]
     """Its input: features of each <s> (B, 1, D), of all tokens (B, T, D), or of the <s> of each sentence (V, D)."""
 
-    def __init__(self, encoder: RobertaEncoder, **sizes: Any) -> None:
+    def __init__(self, encoder: Encoder, **sizes: Any) -> None:
         super().__init__()
 
     @staticmethod
-    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+    def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
         """The sizes that the class was built with, from its parameters by name."""
         return {}
 
@@ -44,7 +75,7 @@ class ClassificationHead(Head):
     kind = "classification"
     reads = "first"
 
-    def __init__(self, encoder: RobertaEncoder, *, num_classes: int, inner_dim: int | None = None) -> None:
+    def __init__(self, encoder: Encoder, *, num_classes: int, inner_dim: int | None = None) -> None:
         super().__init__(encoder)
         dim = encoder.cfg.encoder_embed_dim
         self.dense = Linear(dim, inner_dim or dim)
@@ -53,7 +84,7 @@ class ClassificationHead(Head):
         self.out_proj = Linear(inner_dim or dim, num_classes)
 
     @staticmethod
-    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+    def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
         """See `Head`."""
         return {"num_classes": len(parameters["out_proj.weight"]), "inner_dim": len(parameters["dense.weight"])}
 
@@ -84,13 +115,13 @@ class TokenHead(Head):
     kind = "token"
     reads = "all"
 
-    def __init__(self, encoder: RobertaEncoder, *, num_classes: int) -> None:
+    def __init__(self, encoder: Encoder, *, num_classes: int) -> None:
         super().__init__(encoder)
         self.dropout = Dropout(encoder.cfg.pooler_dropout)
         self.out_proj = Linear(encoder.cfg.encoder_embed_dim, num_classes)
 
     @staticmethod
-    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+    def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
         """See `Head`."""
         return {"num_classes": len(parameters["out_proj.weight"])}
 
@@ -117,7 +148,7 @@ class SpanHead(Head):
     kind = "span"
     reads = "all"
 
-    def __init__(self, encoder: RobertaEncoder) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         super().__init__(encoder)
         self.span = Linear(encoder.cfg.encoder_embed_dim, 2)
         self.answerable = ClassificationHead(encoder, num_classes=1)
@@ -139,14 +170,14 @@ class SentenceHead(Head):
     kind = "sentence"
     reads = "sentences"
 
-    def __init__(self, encoder: RobertaEncoder, *, num_layers: int) -> None:
+    def __init__(self, encoder: Encoder, *, num_layers: int) -> None:
         super().__init__(encoder)
         self.layers = nn.ModuleList([encoder.new_layer() for _ in range(num_layers)])
         self.dropout = Dropout(encoder.cfg.dropout)
         self.out_proj = Linear(encoder.cfg.encoder_embed_dim, 1)
 
     @staticmethod
-    def sizes_of(parameters: Mapping[str, Tensor]) -> dict[str, int]:
+    def read_sizes(parameters: Mapping[str, Tensor]) -> dict[str, int]:
         """See `Head`."""
         return {"num_layers": len({name.split(".")[1] for name in parameters if name.startswith("layers.")})}
 
@@ -184,3 +215,70 @@ def sinusoids(length: int, dim: int, *, device: torch.device | None = None) -> T
 
 
 HEADS: dict[str, type[Head]] = {head.kind: head for head in (ClassificationHead, SpanHead, TokenHead, SentenceHead)}
+
+
+class MaskedLMHead(nn.Module):
+    """Features -> logits over the vocabulary, or the loss directly."""
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        activation: Callable[[Tensor], Tensor],
+        vocab_size: int,
+        weight: nn.Parameter | None,
+        layer_norm_eps: float = 1e-5,
+        init_std: float = 0.02,
+    ) -> None:
+        """The output matrix is `weight` (V, D), the token embeddings, or without it a separate matrix."""
+        super().__init__()
+        self.dense = Linear(dim, dim)
+        self.activation = activation
+        self.layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
+        self.weight = nn.Parameter(torch.empty(vocab_size, dim).normal_(0.0, init_std)) if weight is None else weight
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.products: tuple[Product, Product] | None = None
+        """What multiplies by `dense` and by the output matrix, where answers have another precision than fp32."""
+
+    def forward(self, features: Tensor, *, masked_tokens: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> logits (B, T, V), or (M, V) for the positions where `masked_tokens` (B, T) is set."""
+        if masked_tokens is not None:
+            features = features[masked_tokens]  # (B, T, D) -> (M, D)
+        if self.products is not None:
+            dense, vocabulary = self.products
+            hidden = self.layer_norm(self.activation(dense(dense.read(features))).float())
+            logits: Tensor = vocabulary(vocabulary.read(hidden)).float()
+            return logits.view(*features.shape[:-1], len(self.bias))
+        return linear(self._transform(features), self.weight, self.bias)
+
+    def loss(self, features: Tensor, labels: Tensor, *, pad_id: int) -> Tensor:
+        """Features (..., D) of the predicted positions and their `labels` (...) -> summed cross-entropy (), fp32, nats.
+
+        Positions whose label is pad do not count.
+        """
+        features, labels = features.flatten(0, -2), labels.flatten()
+        if features.device.type == "cpu":  # on a GPU, indexing by a mask is a device-to-host sync
+            is_predicted = labels.ne(pad_id)
+            features, labels = features[is_predicted], labels[is_predicted]
+        return summed_cross_entropy(self._transform(features), self.weight, self.bias, labels, ignored=pad_id)
+
+    def _transform(self, features: Tensor) -> Tensor:
+        transformed: Tensor = self.layer_norm(self.activation(self.dense(features)))
+        return transformed
+
+
+class NextSentenceHead(nn.Module):
+    """Features of <s> -> logits of "B follows A" (class 0) and "B is random" (class 1).
+
+    BERT's pooler, a dense layer with tanh, and a linear layer (Devlin et al. 2019, section 3.1, task 2).
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dense = Linear(dim, dim)
+        self.out_proj = Linear(dim, 2)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, D) -> (B, 2)."""
+        logits: Tensor = self.out_proj(torch.tanh(self.dense(features)))
+        return logits

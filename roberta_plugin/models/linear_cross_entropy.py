@@ -10,7 +10,7 @@ gradient of W.) All paths pass one parity test.
 
 Gradients of W and b are summed over chunks in fp32. Relative error of the gradient of W for 4,928 rows in bf16, against
 float64: 0.22 % by the plain path and in chunks of 2,048 rows; of all three gradients together 0.18 and 0.28 %
-(tests/unit/models/test_linear_cross_entropy.py).
+(tests/unit/models/test_heads.py).
 
 Shapes: M rows, D dimension, V vocabulary.
 """
@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from roberta_plugin.models.cpu.linear import factors, linear
+from roberta_plugin.models.cpu import factors, linear
 
 ROWS_IN_CHUNK = 256  # on a CPU
 ROWS_IN_LARGE_CHUNK = 2048
@@ -49,12 +49,12 @@ def choose_path(device: torch.device, dtype: torch.dtype, *, num_logits: int) ->
     """The best of the functions below for the device; `num_logits` is M V."""
     if device.type == "cpu":
         return chunked if dtype == torch.float32 and not torch.is_autocast_enabled("cpu") else plain
-    fits = num_logits * PLAIN_BYTES <= PLAIN_SHARE * memory_of(device)
+    fits = num_logits * PLAIN_BYTES <= PLAIN_SHARE * device_memory(device)
     return plain if fits else chunked_on_device
 
 
 @cache
-def memory_of(device: torch.device) -> float:
+def device_memory(device: torch.device) -> float:
     """Memory of a GPU in bytes; of other devices, infinite."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else float("inf")
 

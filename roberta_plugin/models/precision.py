@@ -1,7 +1,7 @@
 """A trained model for answers alone in fp32, bf16 or int8: which of them a machine has, and the change of a model.
 
     fp32   as it was trained
-    bf16   on a CPU: products of the layers and of the vocabulary by `cpu/products.py`, attention in bf16; embeddings,
+    bf16   on a CPU: products of the layers and of the vocabulary by `cpu.py`, attention in bf16; embeddings,
            residuals, norms and the heads of fine-tuning in fp32. On a GPU: the whole model
     int8   on a CPU, the same with int8 products; embeddings, residuals, GELU and norms in fp32, attention in bf16
 
@@ -19,10 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from roberta_plugin.machine import Precision, processor_words
-from roberta_plugin.models.attention.base import Sequences
-from roberta_plugin.models.attention.registry import BACKENDS
-from roberta_plugin.models.cpu.linear import has_fast_bf16, has_onednn
-from roberta_plugin.models.cpu.products import Bf16Product, Int8Product, MakeProduct, Product, joined
+from roberta_plugin.models.attention import BACKENDS
+from roberta_plugin.models.attention_kernels import Sequences
+from roberta_plugin.models.cpu import Bf16Product, Int8Product, MakeProduct, Product, has_fast_bf16, has_onednn, joined
 from roberta_plugin.models.encoder import Layer
 
 BF16_FLAGS = ("avx512_bf16", "amx_bf16")

@@ -137,7 +137,7 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
         self.check_options(cfg)
         params = list(params)
         self._halves = params if any(parameter.dtype in master_weights.HALF for parameter in params) else []
-        self._masters = [_master_of(half) for half in self._halves]
+        self._masters = [_fp32_copy(half) for half in self._halves]
         groups = layer_groups(self._masters or params, cfg.layer_lr_decay)
         groups = without_decay(groups) if cfg.no_decay_norms_and_biases else groups
         optimizer_class = _MasterAdamW if self._masters else _ScalingAdamW
@@ -271,7 +271,7 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
         return True
 
 
-def _master_of(half: torch.nn.Parameter) -> torch.nn.Parameter:
+def _fp32_copy(half: torch.nn.Parameter) -> torch.nn.Parameter:
     master = torch.nn.Parameter(half.detach().float())
     if hasattr(half, "optim_overrides"):
         master.optim_overrides = half.optim_overrides  # type: ignore[attr-defined]

@@ -17,11 +17,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from roberta_plugin.data.rounding import ceil_div
-from roberta_plugin.planner.flops import flops_per_token
 from roberta_plugin.planner.goodput import Failures, goodput
-from roberta_plugin.planner.inputs import Training
-from roberta_plugin.planner.machines import Machine, all_reduce_seconds
-from roberta_plugin.planner.memory import SHARE_TO_FILL, Memory, checkpoint_bytes, largest_batch, memory_of
+from roberta_plugin.planner.training import (
+    SHARE_TO_FILL,
+    Machine,
+    Memory,
+    Training,
+    all_reduce_seconds,
+    checkpoint_bytes,
+    estimate_memory,
+    flops_per_token,
+    largest_batch,
+)
 from roberta_plugin.reports import markdown_table
 from roberta_plugin.training.batch_size import BatchPlan, plan_batch
 
@@ -60,7 +67,7 @@ def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failu
     Raises:
         ValueError: if the batch cannot be divided among the GPUs, or with `failures` no checkpoint is saved.
     """
-    batch = batch_of(training, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
+    batch = split_batch(training, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
     of_sequence = training.shape.tokens_per_sample / training.tokens_per_second
     one_batch = batch.per_gpu * of_sequence
     compute = ceil_div(training.batch_sequences, num_gpus) * of_sequence  # of the GPU with the largest share
@@ -84,16 +91,16 @@ def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failu
         gpu_hours=24 * days * num_gpus,
         tokens_per_second=training.tokens_per_update / step,
         efficiency=compute / step,
-        memory=memory_of(training, batch_size=batch.per_gpu, num_gpus=num_gpus),
+        memory=estimate_memory(training, batch_size=batch.per_gpu, num_gpus=num_gpus),
     )
     if failures is None:
         return row
-    kept = goodput_of(training, row, machine=machine, failures=failures)
+    kept = expected_goodput(training, row, machine=machine, failures=failures)
     days /= kept * (1 + saving)  # its share is in goodput
     return replace(row, goodput=kept, days=days, gpu_hours=24 * days * num_gpus)
 
 
-def batch_of(training: Training, *, num_gpus: int, most_per_gpu: int) -> BatchPlan:
+def split_batch(training: Training, *, num_gpus: int, most_per_gpu: int) -> BatchPlan:
     """Split the batch of an update, with at most `most_per_gpu` blocks in a forward pass."""
     return plan_batch(
         training.batch_sequences, num_gpus=num_gpus, most_per_gpu=most_per_gpu, may_differ=training.may_differ
@@ -107,19 +114,15 @@ def saving_share(training: Training, *, step: float, machine: Machine) -> float:
 
     Example: 5.7 GB twice at 1 GB/s every 15 minutes  ->  11.4 / 900 = 1.3 %.
     """
-    return sum(write_seconds(training, machine=machine) / period for period in _periods(training, step=step))
-
-
-def write_seconds(training: Training, *, machine: Machine) -> float:
-    """Seconds to write a checkpoint."""
-    return FILES_PER_SAVE * checkpoint_bytes(training.shape, training.precision) / 1e9 / machine.write_gb_s
+    seconds = FILES_PER_SAVE * checkpoint_bytes(training.shape, training.precision) / 1e9 / machine.write_gb_s
+    return sum(seconds / period for period in _periods(training, step=step))
 
 
 def _periods(training: Training, *, step: float) -> list[float]:
     return [period for period in (60 * training.save_minutes, training.save_updates * step) if period]
 
 
-def goodput_of(training: Training, row: Row, *, machine: Machine, failures: Failures) -> float:
+def expected_goodput(training: Training, row: Row, *, machine: Machine, failures: Failures) -> float:
     """The fraction of updates that are kept, by `goodput.py`.
 
     Raises:
@@ -166,7 +169,7 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
     shape = training.shape
     peak = training.tokens_per_second * flops_per_token(shape) / (machine.peak_tflops * 1e12)
     per_token = flops_per_token(shape) / 1e9
-    table = [cells_of(row, machine) for row in rows]
+    table = [table_cells(row, machine) for row in rows]
     lines = [
         f"{shape.num_parameters / 1e6:,.1f} M parameters, {per_token:.2f} GFLOPs per token, "
         f"{training.tokens_per_update:,} tokens per update, {training.num_updates:,} updates: {training.flops:.3g} "
@@ -187,7 +190,7 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
     return "\n".join(lines) + "\n"
 
 
-def cells_of(row: Row, machine: Machine) -> dict[str, str]:
+def table_cells(row: Row, machine: Machine) -> dict[str, str]:
     """The cells of a row by their columns."""
     fits = "" if row.memory.total <= machine.memory_gb * 1e9 else f" (of {machine.memory_gb:g}: too much)"
     cells = {
@@ -218,7 +221,7 @@ def batch_advice(training: Training, row: Row, *, machine: Machine) -> str:
             f"Not even one block fits into {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB: try "
             "checkpoint_activations, or memory_efficient_bf16 with roberta_adamw."
         )
-    best = batch_of(training, num_gpus=row.num_gpus, most_per_gpu=most)
+    best = split_batch(training, num_gpus=row.num_gpus, most_per_gpu=most)
     fits = f"By this estimate, {most:,} blocks in one forward pass fill {SHARE_TO_FILL:.0%} of {machine.memory_gb:g} GB"
     if best.per_gpu == row.per_gpu:
         return f"{fits}; of the sizes that divide the batch, {row.per_gpu:,} is the largest."

@@ -33,8 +33,7 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
-from roberta_plugin.tasks.fairseq_options import token_limit_name, whole_config
+from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary, token_limit_name, whole_config
 from roberta_plugin.tasks.masked_lm_options import (
     RobertaMaskedLMConfig,
     break_mode,
@@ -108,7 +107,9 @@ class RobertaMaskedLMTask(BlockTask):
         cls.check_options(cfg)
         folders = data_folders(cfg.data)
         check_folders(folders)
-        if cfg.corpus_alpha != 1.0 and not any(is_mixed_by_size(turn) for turn in parse_turns(cfg.data)):
+        if cfg.corpus_alpha != 1.0 and not any(
+            len(turn) > 1 and turn[0].weight is None for turn in parse_turns(cfg.data)
+        ):
             logger.warning(
                 f"--corpus-alpha {cfg.corpus_alpha} has no effect on {cfg.data!r}: it applies to several corpora "
                 "without weights, FOLDER,FOLDER"
@@ -355,11 +356,6 @@ def tokenizer_of_bpe(cfg: Any) -> Tokenizer | None:
     if name == "gpt2":
         return byte_level_bpe.read_files(*paths)
     return SentencePiece(paths[0].read_bytes()) if paths else None
-
-
-def is_mixed_by_size(turn: Sequence[Corpus]) -> bool:
-    """Whether the shares follow from sizes: there are several corpora, without weights."""
-    return len(turn) > 1 and turn[0].weight is None
 
 
 def corpora_with(split: str, turns: Sequence[Sequence[Corpus]]) -> list[Corpus]:

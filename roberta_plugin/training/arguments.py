@@ -1,6 +1,6 @@
 """fairseq-train's arguments, read with fairseq's own parser, and checked before it starts.
 
-The rules stand where they act: in the classes that the options name (`check_options`), in `tasks/fairseq_options.py`
+The rules stand where they act: in the classes that the options name (`check_options`), in `tasks/block_task.py`
 and in `tasks/masked_lm_options.py`. Nothing is built here, and no data is read but a prepared folder's settings.
 """
 
@@ -123,7 +123,7 @@ def check_options(parsed: argparse.Namespace, *, is_to_start: bool = True) -> No
     A training that is only planned (`is_to_start`) needs neither a learning rate nor a batch.
     """
     from roberta_plugin.fairseq_workarounds.command_line import check_needed, chosen_classes, with_defaults
-    from roberta_plugin.tasks.fairseq_options import check_start_options, check_training_options
+    from roberta_plugin.tasks.block_task import check_start_options, check_training_options
     from roberta_plugin.tasks.masked_lm_options import check_positions
 
     for chosen in chosen_classes(parsed).values():

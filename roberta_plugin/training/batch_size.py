@@ -1,9 +1,9 @@
 """The batch of an update: how it is shared out among GPUs, and its average size in sequences, tokens and predictions.
 
 The paper's batches (8K sequences) are the same experiment on 1, 8 or 1,024 GPUs: only how they are shared out differs.
-Batches are cut from one order of blocks (`tasks/epoch_iterator.py`), so an update sees the same blocks on any number
-of GPUs, and 8 GPUs x 32 blocks x 32 accumulated = 8,192 blocks per update. Where the number of GPUs does not divide the
-batch, the sizes of the batches differ by one (`data/block_batches.py`).
+Batches are cut from one order of blocks (`fairseq_workarounds/epoch_iterator.py`), so an update sees the same blocks on
+any number of GPUs, and 8 GPUs x 32 blocks x 32 accumulated = 8,192 blocks per update. Where the number of GPUs does not
+divide the batch, the sizes of the batches differ by one (`data/block_batches.py`).
 
 An update of 32 blocks holds 32 x 512 tokens only where every block is full. Blocks that end with their document, and
 pairs of sentences, are shorter: the lengths of the first epoch's blocks are added up. The last update of an epoch takes

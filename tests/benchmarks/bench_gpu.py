@@ -148,8 +148,8 @@ def milliseconds(function: Callable[[], Any], *, device: str, repetitions: int =
 def run_kernels(report: GrowingReport, *, device: str) -> None:
     """Times of attention by backend, and of the loss by path."""
     from roberta_plugin.models import linear_cross_entropy as loss
-    from roberta_plugin.models.attention.base import Sequences
-    from roberta_plugin.models.attention.registry import BACKENDS
+    from roberta_plugin.models.attention import BACKENDS
+    from roberta_plugin.models.attention_kernels import Sequences
 
     blocks, length, heads, dim = (64, 512, 12, 64) if device == "cuda" else (2, 32, 2, 16)
     rows, width, vocab_size = (4928, 768, 50265) if device == "cuda" else (64, 16, 100)

@@ -31,8 +31,7 @@ import numpy as np
 import torch
 
 from roberta_plugin.machine import processor_words
-from roberta_plugin.models.cpu.linear import plain_linear
-from roberta_plugin.models.cpu.products import Bf16Product, Int8Product
+from roberta_plugin.models.cpu import Bf16Product, Int8Product, plain_linear
 from roberta_plugin.models.precision import BF16_FLAGS, INT8_FLAGS, available
 from tests.benchmarks.report import Report, machine
 from tests.conftest import REPOSITORY, SHARED_DATA

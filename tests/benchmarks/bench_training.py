@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from roberta_plugin.models.config import SIZES
-from roberta_plugin.models.flops import peak_of, training_flops
+from roberta_plugin.models.flops import half_precision_peak, training_flops
 from tests.benchmarks.bench_loader import write_data
 from tests.benchmarks.report import Report, machine
 from tests.conftest import REPOSITORY
@@ -138,7 +138,7 @@ def main() -> None:
             records = run()
             seconds[side] = [1.0 / float(record["wps"]) for record in records if float(record["wps"]) > 0]
             speed = 1.0 / statistics.median(seconds[side])
-            peak = 0.0 if arguments.cpu else peak_of(device)
+            peak = 0.0 if arguments.cpu else half_precision_peak(device)
             used = (
                 f"{100 * speed * flops_of_a_token(arguments.arch, arguments.tokens_per_sample) / peak:.1f} %"
                 if peak

@@ -33,7 +33,7 @@ from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.data.batches import PREDICTED_MULTIPLE, pack
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.models.config import SIZES
-from roberta_plugin.models.flops import executed_flops, peak_of, training_flops
+from roberta_plugin.models.flops import executed_flops, half_precision_peak, training_flops
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.optim.adamw import RobertaAdamWConfig
 from tests.hugging_face import import_transformers
@@ -233,7 +233,7 @@ def measure(
     sizes = {"num_layers": layers, "dim": dim, "ffn_dim": ffn_dim, "vocab_size": step.vocab_size}
     counts = {"num_tokens": mean["ntokens"], "num_pairs": mean["npairs"]}
     counts["num_predicted"] = sum(batch["predicted"]["number"] for batch in batches) / len(batches)
-    peak = peak_of(torch.cuda.get_device_name()) if is_gpu else 0.0
+    peak = half_precision_peak(torch.cuda.get_device_name()) if is_gpu else 0.0
 
     def share(flops: Callable[..., float]) -> float | None:
         return 100 * flops(**sizes, **counts) / second / peak if peak else None

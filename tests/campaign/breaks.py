@@ -55,7 +55,7 @@ BREAKS = (
     Break("no fsync", "files.py", "os.fsync(file.fileno())", "pass", (*FP32, "6")),
     Break(
         "resumed one block early",
-        "tasks/epoch_iterator.py",
+        "fairseq_workarounds/epoch_iterator.py",
         "self._begin_after(int(seen))",
         "self._begin_after(int(seen) - 1)",
         (*FP32, "3"),
@@ -99,8 +99,8 @@ BREAKS = (
     ),
     Break(
         "no lock of the save folder",
-        "fairseq_workarounds/save_dir_lock.py",
-        "        acquire(Path(cfg.save_dir))",
+        "fairseq_workarounds/checkpoints.py",
+        "        lock_save_dir(Path(cfg.save_dir))",
         "        pass",
         ("environment", "--only", "two trainings"),
     ),
@@ -134,7 +134,7 @@ BREAKS = (
     ),
     Break(
         "any model of fairseq is built",
-        "models/checkpoints/building.py",
+        "models/checkpoints.py",
         "if name not in (*OUR_MODELS, *FAIRSEQ_MODELS):",
         # The list of options is a second guard, which alone suffices.
         "if name not in (*OUR_MODELS, *FAIRSEQ_MODELS):\n"

@@ -20,7 +20,7 @@ LOSS = (
 VECTORS = ("unit/criterions/test_embedding.py", "parity/test_embeddings_vs_sentence_transformers.py")
 MASKS = ("unit/data/test_dynamic_masking.py", "unit/data/test_masked_lm_dataset.py")
 PAIRS = ("unit/data/test_pairs.py", "unit/data/test_pair_dataset.py", "parity/test_next_sentence_vs_hugging_face.py")
-RESUME = ("unit/tasks/test_epoch_iterator.py", "unit/fairseq_workarounds/test_resuming.py")
+RESUME = ("unit/fairseq_workarounds/test_epoch_iterator.py", "unit/fairseq_workarounds/test_resuming.py")
 ADAMW = ("unit/optim/test_adamw.py", "unit/fairseq_workarounds/test_half_precision.py")
 EXPORT = (
     "unit/conversion",
@@ -219,14 +219,14 @@ BREAKS = (
     ),
     Break(
         "equal texts are wrong answers",
-        "criterions/embedding.py",
+        "criterions/losses.py",
         "is_equal[:, :num_examples] |= texts[:, 0] == texts[:, :1]",
         "pass",
         VECTORS,
     ),
     Break(
         "triplets pushed together",
-        "criterions/embedding.py",
+        "criterions/losses.py",
         '(options["triplet_margin"] - far)',
         '(options["triplet_margin"] + far)',
         VECTORS,
@@ -337,7 +337,7 @@ BREAKS = (
     ),
     Break(
         "a second resume forgets the first",
-        "tasks/epoch_iterator.py",
+        "fairseq_workarounds/epoch_iterator.py",
         "state[BLOCKS_SEEN] = self._first_block + num_blocks_before(",
         "state[BLOCKS_SEEN] = num_blocks_before(",
         RESUME,
@@ -362,7 +362,7 @@ BREAKS = (
         "data/binarize/dictionary.py",
         "key=lambda symbol: (-listed[symbol], symbol)",
         "key=lambda symbol: -listed[symbol]",
-        ("unit/cli/test_binarize.py", "unit/data/binarize", "parity/test_binarize_vs_fairseq.py"),
+        ("unit/cli/test_text.py", "unit/data/binarize", "parity/test_binarize_vs_fairseq.py"),
     ),
     Break(
         "documents of two files run together",

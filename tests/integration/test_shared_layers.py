@@ -7,7 +7,7 @@ from fairseq.models.roberta import RobertaModel
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints.building import build_model, model_options
+from roberta_plugin.models.checkpoints import build_model, model_options
 from tests.hugging_face import import_transformers
 from tests.tiny_conversions import batch, write_checkpoint
 from tests.tiny_corpus import run_ranks, train_command

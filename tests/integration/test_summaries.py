@@ -12,7 +12,7 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.kinds.documents import Documents, lead, mean_rouge
-from roberta_plugin.tasks.finetuning_tasks import SummarizationConfig, SummarizationTask
+from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.tasks.finetuning_tasks import RobertaTaggingConfig, RobertaTaggingTask
+from roberta_plugin.tasks.finetuning import RobertaTaggingConfig, RobertaTaggingTask
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
 from tests.tiny_models import options as options_of_model

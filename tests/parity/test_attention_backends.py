@@ -7,10 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from roberta_plugin.models.attention import registry as attention_backends
-from roberta_plugin.models.attention.base import Sequences
-from roberta_plugin.models.attention.registry import BACKENDS, choose_backend, exact_dropout, kernel_of
-from roberta_plugin.models.cpu.linear import has_fast_bf16
+from roberta_plugin.models import attention as attention_backends
+from roberta_plugin.models.attention import BACKENDS, choose_backend, chosen_kernel, exact_dropout
+from roberta_plugin.models.attention_kernels import Sequences
+from roberta_plugin.models.cpu import has_fast_bf16
 
 PADDED = [name for name, backend in BACKENDS.items() if backend.serves_padded]
 PACKED = list(BACKENDS)
@@ -301,9 +301,9 @@ def test_the_kernel_that_torch_takes_is_known():
     """A mask excludes flash on a GPU, and dropout on a CPU."""
     sizes = {"device": CPU, "dtype": torch.float32, "num_heads": 2, "head_dim": 16, "length": 32}
     for dropout_prob, expected in ((0.0, "flash"), (0.1, "math")):
-        found = kernel_of(BACKENDS["sdpa"], dropout_prob=dropout_prob, has_padding=False, **sizes)
+        found = chosen_kernel(BACKENDS["sdpa"], dropout_prob=dropout_prob, has_padding=False, **sizes)
         assert found == expected
-    assert kernel_of(BACKENDS["eager"], dropout_prob=0.1, has_padding=True, **sizes) == "eager"
+    assert chosen_kernel(BACKENDS["eager"], dropout_prob=0.1, has_padding=True, **sizes) == "eager"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture
 
-from roberta_plugin.models.attention.registry import BACKENDS
+from roberta_plugin.models.attention import BACKENDS
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.tiny_models import TinyTask, fairseq_model, gathered, make_batch, options, our_model
 

@@ -12,10 +12,10 @@ from fairseq.criterions.sentence_prediction import SentencePredictionConfig, Sen
 from fairseq.examples.roberta.wsc.wsc_criterion import WSCCriterion
 
 from roberta_plugin.kinds import metrics
-from roberta_plugin.tasks.finetuning_tasks import phrase_scores
+from roberta_plugin.tasks.finetuning import phrase_scores
 from tests.tiny_models import fairseq_model
 from tests.unit.criterions.test_sentence_prediction import Scores, make_criterion, make_sample
-from tests.unit.tasks import test_phrase_scores
+from tests.unit.tasks import test_sentence_prediction
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -97,12 +97,12 @@ def test_the_loss_of_phrases_is_that_of_fairseq_s_wsc(is_cross_entropy):
 
 def test_scores_of_phrases_are_those_of_fairseq_s_wsc():
     model = fairseq_model().eval()
-    rows, sample = test_phrase_scores.make_sample()
-    criterion = SimpleNamespace(task=SimpleNamespace(mask=test_phrase_scores.MASK))
+    rows, sample = test_sentence_prediction.make_sample()
+    criterion = SimpleNamespace(task=SimpleNamespace(mask=test_sentence_prediction.MASK))
     criterion.get_masked_input = lambda tokens, mask: WSCCriterion.get_masked_input(criterion, tokens, mask)
     with torch.no_grad():
-        ours = phrase_scores(model, sample, mask_id=test_phrase_scores.MASK)[:, 0]
-        for row, size, score, start in zip(rows, test_phrase_scores.SIZES, ours, [2, 2, 4, 4, 4], strict=True):
+        ours = phrase_scores(model, sample, mask_id=test_sentence_prediction.MASK)[:, 0]
+        for row, size, score, start in zip(rows, test_sentence_prediction.SIZES, ours, [2, 2, 4, 4, 4], strict=True):
             mask = torch.zeros(1, len(row), dtype=torch.bool)
             mask[0, start : start + size] = True
             theirs = WSCCriterion.get_lprobs(criterion, model, row[None], mask)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
-from roberta_plugin.models.attention.registry import BACKENDS
+from roberta_plugin.models.attention import BACKENDS
 from tests.hugging_face import import_transformers
 from tests.tiny_models import MAX_POSITIONS
 from tests.tiny_pairs import PAD, VOCAB, pair_dataset, pair_model, some_addresses

@@ -17,8 +17,7 @@ from fairseq.tasks.sentence_ranking import SentenceRankingTask
 
 from roberta_plugin.criterions.finetuning import RaceCriterion
 from roberta_plugin.finetuning.race.reader import find_splits, read_split
-from roberta_plugin.tasks.finetuning import FineTuningConfig
-from roberta_plugin.tasks.finetuning_tasks import RaceTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig, RaceTask
 from tests.tiny_models import spread
 from tests.tiny_race import write_race
 from tests.unit.finetuning.race.test_prepare import prepared_of

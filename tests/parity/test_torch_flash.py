@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from roberta_plugin.models.attention import registry, torch_flash
-from roberta_plugin.models.attention.base import Sequences
-from roberta_plugin.models.attention.registry import BACKENDS, choose_backend
-from roberta_plugin.models.attention.torch_flash import TorchFlashAttention, agrees_with_definition
+from roberta_plugin.models import attention, attention_kernels
+from roberta_plugin.models.attention import BACKENDS, choose_backend
+from roberta_plugin.models.attention_kernels import Sequences, TorchFlashAttention, agrees_with_definition
 from tests.flash_stand_in import flash_on_cpu
 from tests.parity.test_attention_backends import assert_same_with_gradients, definition, make_sequences
 from tests.tiny_models import our_model
@@ -97,17 +96,17 @@ def test_fp32_and_old_gpus_are_refused_by_name(monkeypatch):
     q = torch.zeros(1, 2, 4, 8)
     with pytest.raises(RuntimeError, match=r"'torch_flash' needs --bf16, --fp16 or --amp, found torch.float32"):
         TorchFlashAttention()(q, q, q, dropout_prob=0.1, sequences=Sequences(bounds, bounds, 4, 4))
-    monkeypatch.setattr(torch_flash, "has_kernel", lambda: True)
-    monkeypatch.setattr(torch_flash, "capability", lambda device: (7, 5))
+    monkeypatch.setattr(attention_kernels, "has_kernel", lambda: True)
+    monkeypatch.setattr(attention_kernels, "capability", lambda device: (7, 5))
     with pytest.raises(RuntimeError, match=r"a GPU of compute capability 8.0 \(A100\) or more, found 7.5"):
         TorchFlashAttention().assert_supported(torch.device("cuda"), dropout_prob=0.1)
     options = {"device": torch.device("cuda"), "dropout_prob": 0.1, "max_seqlen": 512, "is_packed": True}
     assert choose_backend("auto", dtype=torch.bfloat16, **options).name == "sdpa"
-    monkeypatch.setattr(torch_flash, "capability", lambda device: (9, 0))
+    monkeypatch.setattr(attention_kernels, "capability", lambda device: (9, 0))
     assert choose_backend("auto", dtype=torch.bfloat16, **options).name == "torch_flash"
     assert choose_backend("auto", dtype=torch.float32, **options).name == "sdpa"
     assert choose_backend("auto", dtype=torch.bfloat16, head_dim=384, **options).name == "sdpa"
-    assert registry.BACKENDS["torch_flash"].serves_padded is False
+    assert attention.BACKENDS["torch_flash"].serves_padded is False
 
 
 def test_heads_that_the_kernel_does_not_have_are_refused_and_not_packed_by_default(monkeypatch):

@@ -13,8 +13,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.launch.recipe import load_recipe
-from roberta_plugin.tasks.finetuning import FineTuningConfig
-from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionTask
+from roberta_plugin.tasks.finetuning import FineTuningConfig, RobertaSentencePredictionTask
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.conftest import REPOSITORY

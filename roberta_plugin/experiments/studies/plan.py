@@ -21,8 +21,7 @@ from roberta_plugin.experiments.studies.settings import Budget, Study, Variant
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
-from roberta_plugin.planner.flops import Shape
-from roberta_plugin.planner.inputs import shape_of
+from roberta_plugin.planner.training import Shape, model_shape
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.arguments import check_options
 from roberta_plugin.training.batch_size import UpdateSize, measured_size, nominal_size
@@ -268,7 +267,7 @@ def _draft(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
         variant=variant,
         options=options,
         parsed=parsed,
-        shape=shape_of(parsed),
+        shape=model_shape(parsed),
         size=size,
         is_measured=is_here,
         num_ranks=num_ranks,

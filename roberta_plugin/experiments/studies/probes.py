@@ -44,7 +44,7 @@ from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub.scoring import score_masked
-from roberta_plugin.models.checkpoints.building import build_model
+from roberta_plugin.models.checkpoints import build_model
 from roberta_plugin.tasks.block_task import load_vocabulary
 
 MASK_SEED = 20190726

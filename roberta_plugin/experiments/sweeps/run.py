@@ -64,7 +64,7 @@ class RunFolder:
         known = self._read("run.json", "cell")
         if known is None:
             return
-        from roberta_plugin.fairseq_workarounds.removed_options import without_removed
+        from roberta_plugin.fairseq_workarounds.command_line import without_removed
 
         now = self.run.arguments
         before = [

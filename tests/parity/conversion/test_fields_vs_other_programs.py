@@ -15,7 +15,7 @@ from roberta_plugin.conversion.huggingface import read_huggingface, read_weights
 from roberta_plugin.conversion.huggingface_model import TOKEN_TYPES
 from roberta_plugin.conversion.pretrained import open_pretrained, read_any
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints.building import FAIRSEQ, FAIRSEQ_MODELS, model_arguments
+from roberta_plugin.models.checkpoints import FAIRSEQ, FAIRSEQ_MODELS, model_arguments
 from tests.hugging_face import import_transformers
 from tests.tiny_conversions import write_checkpoint
 

@@ -16,7 +16,7 @@ from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, ex
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints.building import model_options
+from roberta_plugin.models.checkpoints import model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
 from tests.tiny_conversions import HEAD, TASKS, batch, write_checkpoint

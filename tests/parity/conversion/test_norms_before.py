@@ -9,7 +9,7 @@ from fairseq.models.roberta import RobertaModel
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.pretrained import open_pretrained
-from roberta_plugin.models.checkpoints.building import model_options
+from roberta_plugin.models.checkpoints import model_options
 from tests.hugging_face import import_transformers
 from tests.tiny_checkpoints import state_of
 from tests.tiny_conversions import HEAD, batch, write_checkpoint

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.cli import build_parser, finetune, main
+from roberta_plugin.cli import build_parser, main
+from roberta_plugin.cli.finetuning import finetune
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.experiments import finetune as procedure
 from roberta_plugin.experiments import finetuning_plan, inference
@@ -66,7 +67,7 @@ def words(tmp_path, monkeypatch, model_state):
 
 
 def write_grid(args):
-    return finetuning_plan.plan_finetuning(finetune.settings_of(args))
+    return finetuning_plan.plan_finetuning(*finetune.settings_of(args))
 
 
 def grid_of(args):
@@ -274,7 +275,7 @@ def test_options_of_other_tasks_are_refused_also_where_the_data_exist(words):
     ):
         args.run(args)
     args = parse("squad2", *words[1:], "--n-best", "5", "--doc-stride", "9", "--strict")
-    assert finetune.settings_of(args).options == SquadOptions(n_best=5, doc_stride=9, strict=True)
+    assert finetune.settings_of(args)[0].options == SquadOptions(n_best=5, doc_stride=9, strict=True)
 
 
 def test_options_of_fairseq_train_may_be_spelled_with_underscores_and_come_once(words):

@@ -6,27 +6,34 @@ import signal
 import subprocess
 import sys
 import types
+from dataclasses import dataclass
 
 import pytest
 
 from roberta_plugin import __version__, cli
+from roberta_plugin.cli.command import command
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.settings import setting
 from tests.conftest import REPOSITORY
 
 
 @pytest.fixture
 def verb(monkeypatch):
-    """Replace the module of `roberta inspect` by one whose run function the test sets."""
+    """Replace the command of `roberta inspect` by one whose function the test sets."""
     module = types.ModuleType("roberta_plugin.cli.inspect")
 
-    module.define = lambda parser: parser.add_argument("--number", type=int, default=0)
-    module.run = lambda args: module.act(args)
+    @dataclass(frozen=True)
+    class Settings:
+        number: int = setting(0, "a number")
+        output_dir: str | None = setting(None, "a folder")
+
+    module.inspect = command(Settings)(lambda settings: module.act(settings))
     monkeypatch.setitem(sys.modules, "roberta_plugin.cli.inspect", module)
     return module
 
 
 def test_the_verb_gets_its_options_and_gives_the_exit_code(verb):
-    verb.act = lambda args: args.number
+    verb.act = lambda settings: settings.number
     assert cli.main(["inspect", "--number", "7"]) == 7
 
 
@@ -48,11 +55,10 @@ def test_a_user_error_is_one_line_without_traceback(verb, capsys, error):
 @pytest.mark.parametrize(("file", "named"), [("/data/train.bin", "/data/train.bin"), (None, "runs/mine")])
 def test_an_error_of_the_disk_has_its_file_and_a_remedy(verb, capsys, number, remedy, file, named):
     def act(args):
-        args.output_dir = "runs/mine"
         raise OSError(number, os.strerror(number), file)
 
     verb.act = act
-    assert cli.main(["inspect"]) == cli.USER_ERROR
+    assert cli.main(["inspect", "--output-dir", "runs/mine"]) == cli.USER_ERROR
     said = capsys.readouterr().err
     assert said.startswith(f"roberta inspect: {named}: {os.strerror(number)}. ")
     assert remedy in said and "Errno" not in said
@@ -165,6 +171,15 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"roberta_plugin {__version__}\n"
 
 
+def test_a_removed_option_names_what_takes_its_place(capsys):
+    """All of the table; and one behind -- is not the verb's."""
+    for verb, options in cli.REMOVED.items():
+        for option, instead in options.items():
+            assert cli.main([verb, f"{option}=3"]) == 2
+            assert capsys.readouterr().err == f"roberta {verb}: {option} was removed: {instead}.\n"
+    assert cli.removed_option("demo", ["demo", "--", "--minutes"]) is None
+
+
 @pytest.mark.parametrize("words", [[], ["no-such-verb"], ["inspect", "--no-such-option"]])
 def test_a_wrong_command_line_exits_with_2(verb, words, capsys):
     with pytest.raises(SystemExit) as stop:
@@ -195,9 +210,9 @@ assert len(VERBS) >= 5
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    for name, summary in cli.VERBS.items():
+    for name, verb in cli.VERBS.items():
         assert name in done.stdout
-        assert summary.split()[0] in done.stdout
+        assert verb.summary.split()[0] in done.stdout
 
 
 def test_the_help_of_a_verb_imports_neither_torch_nor_fairseq():

@@ -9,7 +9,7 @@ from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_v
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.extending import extended
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.models.checkpoints.names import TOKENS
+from roberta_plugin.models.checkpoints import TOKENS
 from tests.tiny_checkpoints import state_of
 from tests.tiny_tokenizers import train_tokenizer
 

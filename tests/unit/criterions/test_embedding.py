@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.criterions.embedding import ranking_losses
 from roberta_plugin.criterions.finetuning import RobertaEmbeddingCriterion, RobertaEmbeddingCriterionConfig
+from roberta_plugin.criterions.losses import ranking_losses
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import CustomOptions
-from roberta_plugin.models import roberta_encoder
-from roberta_plugin.tasks.finetuning_tasks import RobertaEmbeddingConfig, RobertaEmbeddingTask
+from roberta_plugin.models import roberta
+from roberta_plugin.tasks.finetuning import RobertaEmbeddingConfig, RobertaEmbeddingTask
 from tests.tiny_tables import rows_of, write_csv
 from tests.tiny_validation import validated
 from tests.unit.finetuning.custom.conftest import prepare_table, tokenizer  # noqa: F401  # fixtures
@@ -102,9 +102,7 @@ def test_a_cached_gradient_repeats_the_dropout_of_its_loss_to_the_last_bit(prepa
     options = {"mini_batch_size": 7, "dropouts": {"dropout": 0.3, "attention_dropout": 0.2}}
     loss, _, _, cached = gradients(prepared, **options)
     calls = []
-    monkeypatch.setattr(
-        roberta_encoder, "checkpoint", lambda function, *inputs, **how: calls.append(how) or function(*inputs)
-    )
+    monkeypatch.setattr(roberta, "checkpoint", lambda function, *inputs, **how: calls.append(how) or function(*inputs))
     kept_loss, _, num_parts, kept = gradients(prepared, **options)
     assert len(calls) == num_parts > 5
     assert loss == kept_loss

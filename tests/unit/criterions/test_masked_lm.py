@@ -1,4 +1,4 @@
-"""The criterion sums, counts and logs the same for models that compute the loss themselves and for those that do not."""
+"""The criterion of pretraining, and what all criterions log."""
 
 import math
 from types import SimpleNamespace
@@ -7,7 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
+from fairseq.logging import metrics as fairseq_metrics
 
+from roberta_plugin.criterions import base
+from roberta_plugin.criterions.losses import by_example
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 
 VOCAB, PAD = 11, 1
@@ -139,7 +142,7 @@ def test_speed_is_logged_for_training_with_the_share_of_the_peak_and_of_waiting(
     clock = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     two_ranks = {**log, "flops": 8e12, "executed_flops": 6e12, "peak_flops": 2 * 100e12, "noutputs": 2, "graphs": 6}
-    monkeypatch.setattr("roberta_plugin.criterions.metrics.get_data_parallel_world_size", lambda: 2)
+    monkeypatch.setattr("roberta_plugin.criterions.base.get_data_parallel_world_size", lambda: 2)
     with metrics.aggregate(new_root=True) as meters:
         for _ in range(4):
             metrics.log_start_time("train_wall")
@@ -155,3 +158,37 @@ def test_speed_is_logged_for_training_with_the_share_of_the_peak_and_of_waiting(
     assert 0 <= values["stall"] <= 30
     assert values["graphs"] == 3
     assert values["padding"] == pytest.approx(10.0)
+
+
+def test_options_are_laid_out_by_example():
+    found = by_example(torch.arange(1.0, 8.0), torch.tensor([0, 2, 5, 7]))
+    assert found[:, :3].tolist() == [[1, 2, -math.inf], [3, 4, 5], [6, 7, -math.inf]]
+    assert found.shape == (3, 5)
+    assert (found[:, 3:] == -math.inf).all()
+
+
+def test_loss_is_a_mean_over_examples_and_padding_a_share_of_positions():
+    outputs = [
+        {"loss": torch.tensor(6.0), "sample_size": 4, "ntokens": 30, "npositions": 40},
+        {"loss": torch.tensor(2.0), "sample_size": 4, "ntokens": 60, "npositions": 60},
+    ]
+    with fairseq_metrics.aggregate(new_root=True) as whole:
+        base.log_finetuning_loss(outputs)
+        base.log_finetuning_loss([])
+    assert whole.get_smoothed_values() == {"loss": 1.0, "padding": 10.0}
+
+
+@pytest.mark.parametrize("log", [base.log_finetuning_loss, base.log_masked_lm])
+def test_a_batch_without_anything_to_learn_leaves_the_loss_of_the_others(log):
+    """fairseq's trainer enters a loss of -1 after a batch that logs none: as with rows of WSC whose phrase is wrong."""
+    batches = [
+        {"loss": torch.tensor(value), "sample_size": size, "ntokens": 8, "npositions": 10}
+        for value, size in ((6.0, 2), (0.0, 0), (2.0, 1))
+    ]
+    with fairseq_metrics.aggregate(new_root=True) as whole:
+        for batch in batches:
+            with fairseq_metrics.aggregate() as one:
+                log([batch])
+            assert "loss" in one
+    unit = math.log(2) if log is base.log_masked_lm else 1.0
+    assert whole.get_smoothed_values()["loss"] == pytest.approx(8 / 3 / unit, abs=1e-3)

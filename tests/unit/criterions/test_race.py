@@ -7,12 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.logging import metrics
 
 from roberta_plugin.criterions.finetuning import RaceCriterion
 from roberta_plugin.kinds.multiple_choice import MultipleChoice
 from roberta_plugin.tasks.finetuning import FineTuningTask
-from tests.tiny_validation import validated
+from tests.tiny_validation import reduced, validated
 from tests.unit.criterions.test_sentence_prediction import Split
 
 HEAD = "choice"
@@ -148,16 +147,3 @@ def test_the_accuracy_of_training_is_that_of_all_batches_and_ranks(criterion):
         values = reduced(criterion, batches)
         assert values["accuracy"] == pytest.approx(100 * sum(right) / 9, rel=1e-6)
     assert "accuracy" not in reduced(criterion, [[nothing]])
-    assert criterion.logging_outputs_can_be_summed()
-
-
-def reduced(criterion, batches):
-    with metrics.aggregate(new_root=True) as meters:
-        for outputs in batches:
-            criterion.reduce_metrics(outputs)
-    return meters.get_smoothed_values()
-
-
-def test_only_the_summed_loss_exists(criterion):
-    with pytest.raises(ValueError, match="reduce=True"):
-        criterion(TableModel(), make_sample([2]), reduce=False)

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.logging import metrics
 
 from roberta_plugin.criterions.finetuning import Squad2Criterion
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -14,7 +13,7 @@ from roberta_plugin.kinds.questions import Questions, decode
 from roberta_plugin.kinds.span_metrics import evaluate
 from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_squad import write_prepared
-from tests.tiny_validation import validated
+from tests.tiny_validation import reduced, validated
 
 
 class TableModel(torch.nn.Module):
@@ -94,13 +93,6 @@ def test_loss_and_gradients_are_those_of_each_window_alone(criterion, split):
     assert 0 < split.columns["has_answer"].sum() < len(split)
 
 
-def reduced(outputs):
-    with metrics.aggregate(new_root=True) as meters:
-        for output in outputs:
-            Squad2Criterion.reduce_metrics(output)
-    return meters.get_smoothed_values()
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_validation_gives_the_official_metrics_of_the_decoded_answers(criterion, split, prepared, seed):
     model = TableModel(len(split), seed=seed)
@@ -130,16 +122,10 @@ def test_validation_gives_the_official_metrics_of_the_decoded_answers(criterion,
 def test_losses_are_means_over_windows(criterion, split):
     model = TableModel(len(split)).train()
     logs = [criterion(model, sample)[2] for sample in batches(split, 5)]
-    values = reduced([logs])
+    values = reduced(criterion, [logs])
     with_answer = int(split.columns["has_answer"].sum())
     assert values["loss"] == pytest.approx(plain_loss(model, split).item() / len(split), abs=1e-4)
     assert values["loss"] == pytest.approx(
         values["span_loss"] * with_answer / len(split) + values["answerable_loss"], abs=1e-3
     )
     assert "f1" not in values
-    assert Squad2Criterion.logging_outputs_can_be_summed()
-
-
-def test_only_the_summed_loss_exists(criterion, split):
-    with pytest.raises(ValueError, match="reduce=True"):
-        criterion(TableModel(len(split)), batches(split, 2)[0], reduce=False)

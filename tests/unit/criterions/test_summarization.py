@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from fairseq.logging import metrics
 
 from roberta_plugin.criterions.finetuning import SummarizationCriterion
 from roberta_plugin.finetuning.benchmarks import benchmark_of
@@ -14,7 +13,7 @@ from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.summary import Summary
 from tests.tiny_summaries import write_prepared
-from tests.tiny_validation import validated
+from tests.tiny_validation import reduced, validated
 
 pytest.importorskip("rouge_score")
 
@@ -71,13 +70,6 @@ def test_loss_and_gradient_are_the_sum_over_sentences_in_float64(criterion, data
     assert 0 < labels.sum() < len(labels)
 
 
-def reduced(outputs):
-    with metrics.aggregate(new_root=True) as meters:
-        for output in outputs:
-            SummarizationCriterion.reduce_metrics(output)
-    return meters.get_smoothed_values()
-
-
 def test_validation_gives_the_metrics_of_the_evaluation_whatever_the_batches(criterion, dataset, prepared):
     model = TableModel(len(dataset.documents.labels))
     found = validated(criterion, model, batches(dataset, 5))
@@ -92,15 +84,6 @@ def test_validation_gives_the_metrics_of_the_evaluation_whatever_the_batches(cri
 
 def test_training_logs_no_rouge(criterion, dataset):
     model = TableModel(len(dataset.documents.labels)).train()
-    found = reduced([[criterion(model, sample)[2]] for sample in batches(dataset, 5)])
+    found = reduced(criterion, [[criterion(model, sample)[2]] for sample in batches(dataset, 5)])
     assert found["accuracy"] > 0
     assert "rouge" not in found
-    assert SummarizationCriterion.logging_outputs_can_be_summed()
-
-
-def test_what_cannot_be_is_refused(criterion, dataset):
-    with pytest.raises(ValueError, match="reduce=True"):
-        criterion(TableModel(1), {}, reduce=False)
-    task = SimpleNamespace(target_dictionary=None, cfg=SimpleNamespace(_name="sentence_prediction"))
-    with pytest.raises(ValueError, match="--criterion roberta_summarization goes with --task roberta_summarization"):
-        SummarizationCriterion.build_criterion(SimpleNamespace(num_sentences=3, length_share=0.0), task)

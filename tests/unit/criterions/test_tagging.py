@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from fairseq.logging import metrics
 
 from roberta_plugin.criterions.finetuning import RobertaTaggingCriterion
 from roberta_plugin.finetuning.benchmarks import benchmark_of
@@ -15,7 +14,7 @@ from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tagging import Tagging
 from roberta_plugin.kinds.tags import Sentences
 from tests.tiny_tagging import write_prepared, write_raw
-from tests.tiny_validation import validated
+from tests.tiny_validation import reduced, validated
 
 
 class TableModel(torch.nn.Module):
@@ -115,13 +114,6 @@ def test_loss_and_gradients_are_those_of_each_token_alone(criterion, prepared, s
     assert gradient.abs().sum() > 1
 
 
-def reduced(criterion, outputs):
-    with metrics.aggregate(new_root=True) as meters:
-        for output in outputs:
-            criterion.reduce_metrics(output)
-    return meters.get_smoothed_values()
-
-
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_validation_has_the_metrics_of_the_whole_split(criterion, prepared, split, seed, pack):
@@ -149,9 +141,3 @@ def test_the_loss_is_a_mean_over_labelled_tokens(criterion, prepared, split):
     total, number = plain_loss(model, split)
     assert values["loss"] == pytest.approx(total.item() / number, abs=1e-4)
     assert "f1" not in values and "accuracy" not in values
-    assert RobertaTaggingCriterion.logging_outputs_can_be_summed()
-
-
-def test_only_the_summed_loss_exists(criterion, prepared, split):
-    with pytest.raises(ValueError, match="reduce=True"):
-        criterion(model_of(prepared, split), batches(split, 2)[0], reduce=False)

@@ -5,8 +5,6 @@ import pytest
 
 from roberta_plugin.data import corpus_statistics
 from roberta_plugin.data.corpus_statistics import (
-    BREAK_MODES,
-    block_use,
     count_split,
     find_faults,
 )
@@ -42,49 +40,10 @@ def test_counts(tmp_path):
 
 
 def test_no_items(tmp_path):
-    tokens = write(tmp_path, [])
-    counts = count_split(tokens, VOCABULARY)
+    counts = count_split(write(tmp_path, []), VOCABULARY)
     assert (counts.num_items, counts.num_blank, counts.unknown_rate) == (0, 0, 0)
     assert counts.num_documents == 0
     assert find_faults(tmp_path, "train", VOCABULARY, None) == []
-    assert block_use(tokens, tokens_per_sample=4, break_mode="complete").num_blocks == 0
-
-
-@pytest.mark.usefixtures("_windows")
-def test_what_each_break_mode_costs(tmp_path):
-    tokens = write(tmp_path, ITEMS)
-    uses = {mode: block_use(tokens, tokens_per_sample=5, break_mode=mode) for mode in BREAK_MODES}
-
-    assert uses["none"].num_blocks == 4  # 4 + 4 + 4 + 3 tokens, and <s> before each
-    assert (uses["none"].num_cut, uses["none"].lost_by_fairseq) == (0, 0)
-    for mode in ("complete", "complete_doc", "eos"):
-        assert uses[mode].num_cut == 1  # the item of 5 tokens
-        assert uses[mode].lost_by_fairseq == 5 / 15
-    num_blocks = sum(len(item) > 1 for item in ITEMS)  # the item of 5 tokens is one, without its </s>
-    assert uses["eos"].num_blocks == num_blocks < len(ITEMS)
-
-
-def test_lost_by_fairseq_is_what_fairseq_leaves_out(tmp_path):
-    token_block = pytest.importorskip("fairseq.data.token_block_dataset")
-    rng = np.random.default_rng(3)
-    items = [[*rng.integers(4, 11, size=rng.integers(1, 12)), 2] for _ in range(300)]
-    tokens = write(tmp_path, items)
-    blocks = token_block.TokenBlockDataset(
-        [np.array(item) for item in items],
-        np.array([len(item) for item in items]),
-        8,
-        pad=1,
-        eos=2,
-        break_mode="complete",
-    )
-    kept = sum(int(size) for size in blocks.sizes if size <= 8)
-    use = block_use(tokens, tokens_per_sample=9, break_mode="complete")
-    assert use.lost_by_fairseq == pytest.approx(1 - kept / tokens.num_tokens)
-    assert 0.1 < use.lost_by_fairseq < 0.9
-
-
-def test_complete_doc_needs_blank_lines(tmp_path):
-    assert block_use(write(tmp_path, [[5, 2]]), tokens_per_sample=5, break_mode="complete_doc") is None
 
 
 @pytest.mark.usefixtures("_windows")

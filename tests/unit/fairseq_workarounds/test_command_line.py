@@ -1,20 +1,30 @@
-"""What a user got wrong is said in a sentence; a fault of a program keeps its traceback."""
+"""What fairseq's commands make of wrong and of removed options: one sentence."""
 
 import traceback
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fairseq import options
+import torch
+from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from torch._utils import ExceptionWrapper
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 import roberta_plugin
 from roberta_plugin.fairseq_workarounds import command_line
-from roberta_plugin.fairseq_workarounds.command_line import DEBUG, call_main, check_devices, refusal_in
+from roberta_plugin.fairseq_workarounds.command_line import (
+    DEBUG,
+    REMOVED,
+    call_main,
+    check_devices,
+    refusal_in,
+    without_removed,
+)
 from roberta_plugin.tasks.block_task import load_vocabulary
 from roberta_plugin.tasks.masked_lm_options import check_folders
+from roberta_plugin.training import arguments
+from tests.tiny_checkpoints import change_options, state_of
 
 roberta_plugin.register()
 NAMED = "does not exist: give one that `roberta binarize` or fairseq-preprocess has written."
@@ -169,3 +179,34 @@ def test_a_missing_arch_is_said(capsys):
     with pytest.raises(SystemExit):
         options.parse_args_and_arch(options.get_training_parser(), input_args=["data", "--task", "roberta_masked_lm"])
     assert "--arch is missing" in capsys.readouterr().err
+
+
+BASE = ["data-bin", "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny"]
+
+
+@pytest.mark.parametrize("option", REMOVED)
+def test_it_is_refused_by_name_in_one_line(option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        options.parse_args_and_arch(options.get_training_parser(), input_args=[*BASE, *option.split()])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert f"error: {option} was removed: {REMOVED[option]}." in said and said.count("\n") == 1
+    with pytest.raises(ValueError, match=f"{option} was removed: "):
+        arguments.parse([*BASE, option.replace(" ", "=")])
+
+
+def test_what_else_an_earlier_command_line_has_stays():
+    removed = ["--bert-pairs", "10", "--background-checkpoints", "--attention-backend=nested"]
+    kept = ["--adam-betas", "(0.9, 0.98)", "--attention-backend", "sdpa"]
+    assert without_removed([*BASE, *removed[:2], *kept, *removed[2:], "--seed", "3"]) == [*BASE, *kept, "--seed", "3"]
+    assert without_removed([*BASE, "--seed=3"]) == [*BASE, "--seed=3"]
+
+
+@pytest.mark.parametrize("backend", ["nested", "varlen", "flash"])
+def test_a_checkpoint_that_was_saved_with_removed_options_loads(backend, tiny_data_bin, tmp_path):
+    state = state_of(tiny_data_bin)
+    change_options(state, "task", background_checkpoints=True, bert_pairs=10)
+    change_options(state, "model", attention_backend=backend)
+    torch.save(state, tmp_path / "old.pt")
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "old.pt")])  # fairseq-validate
+    assert str(model.cfg.attention_backend) == "auto"

@@ -20,7 +20,7 @@ from roberta_plugin.fairseq_workarounds.resuming import (
     train,
     why_finished,
 )
-from roberta_plugin.tasks.finetuning_tasks import SummarizationConfig, SummarizationTask
+from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.tiny_corpus import write_data_bin

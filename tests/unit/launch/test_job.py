@@ -11,7 +11,7 @@ import pytest
 import submitit
 import torch
 
-from roberta_plugin.fairseq_workarounds import save_dir_lock
+from roberta_plugin.fairseq_workarounds import checkpoints
 from roberta_plugin.launch import job, restart, status
 from roberta_plugin.launch.job import (
     PREEMPTION,
@@ -178,7 +178,7 @@ def trained(monkeypatch):
         begun.append(" ".join(arguments))
 
     monkeypatch.setattr(job, "_run_fairseq", run)
-    monkeypatch.setattr(save_dir_lock, "acquire", lambda folder: None)
+    monkeypatch.setattr(checkpoints, "lock_save_dir", lambda folder: None)
     return begun
 
 
@@ -206,7 +206,7 @@ def test_an_error_is_in_the_status_that_roberta_jobs_reads(tiny_data_bin, tmp_pa
         raise RuntimeError("no GPU")
 
     monkeypatch.setattr(job, "_run_fairseq", fail)
-    monkeypatch.setattr(save_dir_lock, "acquire", lambda folder: None)
+    monkeypatch.setattr(checkpoints, "lock_save_dir", lambda folder: None)
     recipe = good_recipe(tiny_data_bin, tmp_path / "run")
     with pytest.raises(RuntimeError, match="no GPU"):
         train_rank(recipe, RankInfo(rank=0, world_size=1, local_rank=0))

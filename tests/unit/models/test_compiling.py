@@ -5,9 +5,8 @@ import logging
 import pytest
 import torch
 
-from roberta_plugin.models import compiling
-from roberta_plugin.models.attention import registry
-from roberta_plugin.models.attention.registry import BACKENDS
+from roberta_plugin.models import attention, encoder
+from roberta_plugin.models.attention import BACKENDS
 from tests.tiny_models import gathered, make_batch, our_model
 
 KINDS = [(17, 17, 17), (17, 9, 13), (12, 12), (30, 7, 7), (21, 14, 3), (5, 5, 5, 5, 5)]
@@ -16,7 +15,7 @@ KINDS = [(17, 17, 17), (17, 9, 13), (12, 12), (30, 7, 7), (21, 14, 3), (5, 5, 5,
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    compiling._has_reported.clear()
+    encoder._has_reported.clear()
     torch._dynamo.utils.counters.clear()
     before = torch._dynamo.config.recompile_limit
     yield
@@ -27,7 +26,7 @@ def fresh():
 def compiled_model():
     """Compiled by a backend that runs the graphs as they are, which takes seconds."""
     model = our_model(attention_backend="sdpa", encoder_layers=2)
-    compiling.compile_layers(model.encoder.sentence_encoder.layers, backend="eager")
+    encoder.compile_layers(model.encoder.sentence_encoder.layers, backend="eager")
     return model
 
 
@@ -55,8 +54,8 @@ def test_every_kind_of_batch_runs_in_a_graph(caplog):
         found = run(compiled_model())
     assert found == pytest.approx(run(our_model(attention_backend="sdpa", encoder_layers=2)), rel=1e-4, abs=1e-4)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    first = compiling.num_graphs()
-    assert 8 < first < compiling.GRAPHS, "torch's own limit would have done: the test shows nothing"
+    first = encoder.num_graphs()
+    assert 8 < first < encoder.GRAPHS, "torch's own limit would have done: the test shows nothing"
 
 
 def test_a_layer_that_torch_no_longer_compiles_is_logged_once(caplog):
@@ -69,16 +68,16 @@ def test_a_layer_that_torch_no_longer_compiles_is_logged_once(caplog):
 
 
 def test_a_higher_limit_of_the_user_stays():
-    for before, after in ((8, compiling.GRAPHS), (500, 500)):
+    for before, after in ((8, encoder.GRAPHS), (500, 500)):
         torch._dynamo.config.recompile_limit = before
-        compiling.raise_limit()
+        encoder.raise_limit()
         assert torch._dynamo.config.recompile_limit == after
 
 
 @pytest.mark.parametrize("dropout_prob", [0.0, 0.1])
 def test_the_choice_of_kernels_breaks_no_graph(dropout_prob, monkeypatch):
     """Also where it excludes cuDNN, as on a GPU."""
-    monkeypatch.setattr(registry, "GPU", "cpu")
+    monkeypatch.setattr(attention, "GPU", "cpu")
     q = torch.randn(1, 2, 8, 16)
     attend = torch.compile(
         lambda q: BACKENDS["sdpa"](q, q, q, dropout_prob=dropout_prob), backend="eager", fullgraph=True

@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from roberta_plugin.models import flops
-from roberta_plugin.models.flops import PEAKS, peak_flops, peak_of, peaks_of, training_flops
+from roberta_plugin.models.flops import PEAKS, device_peaks, half_precision_peak, peak_flops, training_flops
 from tests.tiny_models import make_batch, our_model
 from tests.tiny_pairs import pair_model
 
@@ -108,12 +108,12 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
     ],
 )
 def test_peaks_are_found_by_the_name_of_the_device(name, bf16):
-    assert peaks_of(name).bf16 == bf16
+    assert device_peaks(name).bf16 == bf16
 
 
 def test_half_precision_of_a_v100_is_fp16():
-    assert peak_of("Tesla V100-SXM2-32GB") == 125e12
-    assert peak_of("Tesla V100-PCIE-16GB") == 112e12
+    assert half_precision_peak("Tesla V100-SXM2-32GB") == 125e12
+    assert half_precision_peak("Tesla V100-PCIE-16GB") == 112e12
 
 
 @pytest.mark.parametrize("name", PEAKS)

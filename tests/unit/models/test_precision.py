@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from roberta_plugin.models import precision
-from roberta_plugin.models.attention.self_attention import side_by_side
-from roberta_plugin.models.cpu.products import Bf16Product, Int8Product
+from roberta_plugin.models.attention import side_by_side
+from roberta_plugin.models.cpu import Bf16Product, Int8Product
 from roberta_plugin.models.precision import available, check_precision, set_precision
 from tests.tiny_models import fairseq_model, our_model
 

@@ -1,13 +1,14 @@
-"""The planner: its arithmetic, and its answers beside runs that others have published."""
+"""Plans: hours, failures and equal budgets for any number of GPUs."""
 
+import math
+import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.planner.flops import Shape
-from roberta_plugin.planner.goodput import Failures, goodput
-from roberta_plugin.planner.inputs import Precision, Training
-from roberta_plugin.planner.machines import all_reduce_seconds
+from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
+from roberta_plugin.planner.goodput import DAY_S, Failures, goodput
 from roberta_plugin.planner.plan import (
     as_json,
     as_markdown,
@@ -15,6 +16,7 @@ from roberta_plugin.planner.plan import (
     plan,
     plan_table,
 )
+from roberta_plugin.planner.training import Precision, Shape, Training, all_reduce_seconds
 from tests.nodes import DGX_1, DGX_2, DGX_H100
 
 LARGE = Shape(num_layers=24, dim=1024, ffn_dim=4096, num_heads=16)
@@ -187,3 +189,71 @@ def test_a_model_of_which_no_block_fits_is_told_from_one_that_does():
     small = replace(DGX_1, memory_gb=8.0)
     advice = batch_advice(PAPER, plan(PAPER, num_gpus=8, machine=small), machine=small)
     assert advice.startswith("Not even one block fits into 90% of 8 GB: try checkpoint_activations")
+
+
+def simulate(work, *, interval, stall, restart, between_failures, seed=0):
+    """Draw failures until `work` seconds of training are kept; where the time went."""
+    rng = random.Random(seed)
+    kept = lost = stalled = restarting = 0.0
+    failures = 0
+    left = rng.expovariate(1 / between_failures)  # until the next failure
+    while kept < work:
+        if left >= interval + stall:
+            left -= interval + stall
+            kept, stalled = kept + interval, stalled + stall
+            continue
+        lost += left
+        failures += 1
+        while (left := rng.expovariate(1 / between_failures)) < restart:
+            restarting += left
+            failures += 1
+        restarting += restart
+        left -= restart
+    share = kept / (kept + lost + stalled + restarting)
+    return SimpleNamespace(kept=kept, stalled=stalled, restarting=restarting, failures=failures, goodput=share)
+
+
+@pytest.mark.parametrize("between_failures", [3_600.0, 6 * 3_600.0, DAY_S])
+@pytest.mark.parametrize(
+    ("interval", "stall", "restart"), [(900.0, 11.0, 360.0), (300.0, 60.0, 30.0), (3600.0, 1.0, 900.0)]
+)
+def test_the_formula_is_the_mean_of_drawn_failures(interval, stall, restart, between_failures):
+    times = {"interval": interval, "stall": stall, "restart": restart, "between_failures": between_failures}
+    found = simulate(4_000 * between_failures, seed=1, **times)
+    assert found.failures > 3_000
+    assert found.goodput == pytest.approx(goodput(**times), rel=0.02)
+    assert found.restarting >= found.failures * restart * goodput(**times) * 0.5
+    assert found.stalled == pytest.approx(found.kept / interval * stall)
+
+
+def test_the_goal_of_97_percent_at_a_failure_a_day_is_met_by_the_recipes_of_1024_gpus():
+    assert goodput(900, stall=11, restart=360, between_failures=DAY_S) == pytest.approx(0.9786, abs=1e-4)
+    assert goodput(900, stall=0.5, restart=360, between_failures=DAY_S) > 0.99
+    assert goodput(900, stall=11, restart=360, between_failures=math.inf) == 900 / 911
+    assert goodput(24, stall=8.6, restart=360, between_failures=math.inf) == pytest.approx(1 / 1.36, abs=0.01)
+
+
+PAPER_TABLE_3 = ((256, 1_000_000, 1e-4), (2048, 125_000, 7e-4), (8192, 31_250, 1e-3))  # the paper writes 1M, 125K, 31K
+
+
+def test_table_3_has_equal_sequences():
+    for batch_size, num_updates, _ in PAPER_TABLE_3:
+        assert equal_updates(256 * 1_000_000, of_update=batch_size) == num_updates
+
+
+def test_shorter_sequences_get_more_updates_and_at_least_one():
+    assert equal_updates(256 * 512 * 1_000_000, of_update=256 * 55) == 9_309_091
+    assert equal_updates(6e18, of_update=3e12) == 2_000_000
+    assert equal_updates(10, of_update=1000) == 1
+
+
+def test_learning_rates_follow_their_rule():
+    assert scaled_rate(1e-4, 256, 1024, rule="sqrt") == pytest.approx(2e-4)
+    assert scaled_rate(1e-4, 256, 1024, rule="linear") == pytest.approx(4e-4)
+    with pytest.raises(ValueError, match="sqrt or linear, got 'cube'"):
+        scaled_rate(1e-4, 256, 1024, rule="cube")
+
+
+def test_the_paper_s_learning_rate_for_2k_lies_between_the_rules():
+    (small, _, rate), (large, _, chosen), _ = PAPER_TABLE_3
+    assert scaled_rate(rate, small, large, rule="sqrt") < chosen < scaled_rate(rate, small, large, rule="linear")

@@ -1,11 +1,42 @@
-"""What all fine-tuning tasks refuse before any work is done."""
+"""What all fine-tuning tasks refuse before any work is done: data, options, and criterions of other tasks."""
+
+from argparse import Namespace
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.options import get_training_parser, parse_args_and_arch
 from omegaconf import MISSING
 
-from roberta_plugin.tasks.finetuning import FineTuningConfig
-from roberta_plugin.tasks.finetuning_tasks import RaceTask
-from tests.tiny_benchmarks import write_prepared
+from roberta_plugin.cli import main
+from roberta_plugin.criterions.finetuning import (
+    RaceCriterion,
+    RobertaSentencePredictionCriterion,
+    Squad2Criterion,
+    SummarizationCriterion,
+)
+from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
+from roberta_plugin.tasks.finetuning import (
+    FineTuningConfig,
+    RaceTask,
+    RobertaSentencePredictionTask,
+    RobertaTaggingConfig,
+    RobertaTaggingTask,
+    Squad2Config,
+    Squad2Task,
+    SummarizationConfig,
+    SummarizationTask,
+)
+from roberta_plugin.tasks.masked_lm import RobertaMaskedLMConfig, RobertaMaskedLMTask
+from roberta_plugin.training import arguments as train_arguments
+from tests.tiny_benchmarks import write_prepared, write_tokenizer
+from tests.tiny_corpus import write_data_bin
+from tests.tiny_squad import write_prepared as write_squad
+from tests.tiny_summaries import write_prepared as write_summaries
+from tests.tiny_tagging import write_prepared as write_tagging
+
+SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +75,6 @@ def test_folders_for_another_task_or_none_are_refused(folder, tmp_path):
 
 
 def test_packed_rows_need_a_model_that_can(folder):
-    from argparse import Namespace
-
     from fairseq.models.roberta.model import base_architecture
 
     args = Namespace(arch="roberta_base", encoder_layers=1, encoder_embed_dim=8, encoder_attention_heads=2)
@@ -54,3 +83,122 @@ def test_packed_rows_need_a_model_that_can(folder):
     setup(folder).build_model(args)
     with pytest.raises(ValueError, match="--pack-sequences needs a model that keeps the sequences of a row apart"):
         setup(folder, pack_sequences=True).build_model(args)
+
+
+def test_checkpoints_are_not_chosen_by_the_f1_of_a_label_that_the_split_lacks(tmp_path):
+    """Neither where a training is planned, nor in fairseq-train, whose validations would log no such metric."""
+    for name, labels in (("train", "abc"), ("valid", "ab")):
+        rows = [f"text {number},{labels[number % len(labels)]}" for number in range(12)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    words = ["prepare", "custom", "--kind", "classification", "--output-dir", tmp_path / "set"]
+    words += ["--tokenizer", write_tokenizer(tmp_path / "tokenizer")]
+    words += ["--train", tmp_path / "train.csv", "--valid", tmp_path / "valid.csv"]
+    assert main([str(word) for word in words]) == 0
+    name = "roberta_sentence_prediction"
+    options = ["--task", name, "--criterion", name, "--arch", "fast_roberta_tiny", "--optimizer", "roberta_adamw"]
+    options += ["--lr", "0.001", "--batch-size", "4", "--best-checkpoint-metric"]
+    said = r"--best-checkpoint-metric f1_c: no example of the split 'valid' has the label 'c', so it cannot be measured"
+    for metric, more, refusal in (
+        ("f1_c", (), pytest.raises(ValueError, match=said)),
+        ("f1_b", (), nullcontext()),
+        ("f1_c", ("--disable-validation",), nullcontext()),
+        ("f1_c", ("--valid-subset", "train"), nullcontext()),
+    ):
+        parsed = train_arguments.parse([str(tmp_path / "set"), *options, metric, *more])
+        with refusal:
+            train_arguments.check_options(parsed)
+        with refusal:
+            RobertaSentencePredictionTask.check_start(train_arguments.to_config(parsed))
+
+
+@pytest.mark.parametrize(
+    ("write", "task", "config", "head", "kind"),
+    [
+        (write_squad, Squad2Task, Squad2Config, "span_head.span", "span"),
+        (write_tagging, RobertaTaggingTask, RobertaTaggingConfig, "token_head.out_proj", "token"),
+        (write_summaries, SummarizationTask, SummarizationConfig, "summary_head.out_proj", "sentence"),
+    ],
+    ids=["squad2", "tagging", "summaries"],
+)
+def test_a_head_of_ours_is_above_all_layers_and_fairseqs_own_model_has_none(tmp_path, write, task, config, head, kind):
+    made = task.setup_task(config(data=str(write(tmp_path).folder), seed=3))
+    model = made.build_model(Namespace(arch="fast_roberta_tiny", **SIZES))
+    above = {name: parameter.optim_overrides["layers_above"] for name, parameter in model.named_parameters()}
+    assert above[f"heads.{head}.weight"] == 0
+    assert above["encoder.sentence_encoder.embed_tokens.weight"] == 2
+    with pytest.raises(ValueError, match=f"RobertaModel has no {kind} heads: use --arch fast_roberta_base"):
+        made.build_model(Namespace(arch="roberta_base", **SIZES))
+
+
+CRITERIONS = {
+    "roberta_masked_lm": RobertaMaskedLMCriterion,
+    "roberta_sentence_prediction": RobertaSentencePredictionCriterion,
+    "race": RaceCriterion,
+    "squad2": Squad2Criterion,
+    "roberta_summarization": SummarizationCriterion,
+    "masked_lm": None,
+    "cross_entropy": None,
+}
+TASKS = ("roberta_masked_lm", "roberta_sentence_prediction", "race", "squad2")
+
+
+@pytest.fixture(scope="module")
+def all_tasks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    data_bin = write_data_bin(folder / "text", num_documents=3, valid_documents=2)
+    kinds = {
+        "roberta_sentence_prediction": (RobertaSentencePredictionTask, FineTuningConfig, "RTE"),
+        "race": (RaceTask, FineTuningConfig, "race"),
+        "squad2": (Squad2Task, Squad2Config, "squad2"),
+    }
+    found = {"roberta_masked_lm": RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(data_bin), seed=1))}
+    for name, (task, config, prepared_for) in kinds.items():
+        data = write_prepared(folder / name, task=prepared_for).folder
+        found[name] = task.setup_task(config(data=str(data), seed=1))
+    return found
+
+
+@pytest.mark.parametrize("criterion", CRITERIONS)
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_takes_its_own_criterion_and_refuses_others_by_name(all_tasks, task, criterion):
+    options = {"max_answer_length": 30} if criterion == "squad2" else {}
+    cfg = SimpleNamespace(criterion=criterion, **options)
+    if criterion == task or (task, criterion) == ("roberta_masked_lm", "masked_lm"):
+        if criterion == task:
+            assert isinstance(all_tasks[task].build_criterion(cfg), CRITERIONS[criterion])
+        return
+    with pytest.raises(
+        ValueError, match=rf"--task .*--criterion .*{criterion}|--criterion {criterion} .*--task {task}"
+    ):
+        all_tasks[task].build_criterion(cfg)
+
+
+@pytest.mark.parametrize("criterion", [name for name, of_ours in CRITERIONS.items() if hasattr(of_ours, "config")])
+def test_a_fine_tuning_criterion_refuses_fairseq_s_own_tasks(criterion):
+    task = SimpleNamespace(target_dictionary=None, cfg=SimpleNamespace(_name="sentence_prediction"))
+    with pytest.raises(
+        ValueError, match=f"--criterion {criterion} goes with --task {criterion} .* sentence_prediction"
+    ):
+        CRITERIONS[criterion].build_criterion(SimpleNamespace(max_answer_length=30), task)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "sentence"),
+    [
+        ("race", ("accuracy_middle",), ""),
+        ("race", ("loss", 0), ""),
+        ("squad2", ("span_loss", 3), ""),
+        ("squad2", ("accuracy",), "--best-checkpoint-metric accuracy is not logged .* loss, span_loss, .* tuned_f1,"),
+        ("race", ("micro_f1",), "--best-checkpoint-metric micro_f1 is not logged .* choose by loss, accuracy, "),
+        ("squad2", ("f1", 0), "f1 is measured on a whole split, but --max-valid-steps 0 .* by the loss"),
+        ("squad2", ("f1", 0, "--disable-validation"), ""),
+    ],
+)
+def test_checkpoints_are_chosen_by_what_every_validation_logs(all_tasks, task, options, sentence):
+    args = ["data", "--task", task, "--criterion", task, "--arch", "fast_roberta_tiny", "--optimizer", "roberta_adamw"]
+    for option, value in zip(("--best-checkpoint-metric", "--max-valid-steps"), options, strict=False):
+        args += [option, str(value)]
+    args += options[2:]
+    cfg = convert_namespace_to_omegaconf(parse_args_and_arch(get_training_parser(), args)).criterion
+    with pytest.raises(ValueError, match=sentence) if sentence else nullcontext():
+        all_tasks[task].build_criterion(cfg)

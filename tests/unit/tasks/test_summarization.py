@@ -10,8 +10,8 @@ import torch
 
 from roberta_plugin.criterions.finetuning import SummarizationCriterion, SummarizationCriterionConfig
 from roberta_plugin.experiments.inference import run_model
-from roberta_plugin.models import roberta_encoder
-from roberta_plugin.tasks.finetuning_tasks import SummarizationConfig, SummarizationTask
+from roberta_plugin.models import roberta
+from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
 from tests.tiny_checkpoints import state_of
 from tests.tiny_summaries import write_prepared, write_raw
 
@@ -44,7 +44,6 @@ def test_a_batch_goes_through_model_and_criterion(prepared, layers, pack):
     head = model.heads["summary_head"]
     assert len(head.layers) == layers
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in head.parameters())
-    assert head.out_proj.weight.optim_overrides == {"layers_above": 0}
 
 
 @pytest.mark.parametrize("layers", [0, 2])
@@ -112,11 +111,6 @@ def test_alternating_segments_change_the_scores_and_need_a_model_that_has_them(p
         assert not torch.allclose(before, task.outputs(model, batch))
 
 
-def test_fairseqs_own_model_has_no_such_head(prepared):
-    with pytest.raises(ValueError, match="RobertaModel has no sentence heads: use --arch fast_roberta_b"):
-        make_task(prepared).build_model(Namespace(arch="roberta_base", **SIZES))
-
-
 def test_what_cannot_be_trained_is_refused(prepared, tmp_path, monkeypatch):
     raw = write_raw(tmp_path / "raw")
     (raw / "test.jsonl").write_text(json.dumps({"text": "One. Two."}) + "\n")
@@ -138,6 +132,6 @@ def test_windows_that_are_scored_in_parts_have_the_logits_of_all_at_once(prepare
     expected = task.outputs(model, batch)
     rows = []
     model.encoder.sentence_encoder.register_forward_hook(lambda _, given, __: rows.append(len(given[0])))
-    monkeypatch.setattr(roberta_encoder, "POSITIONS_AT_ONCE", 5 * 64)
+    monkeypatch.setattr(roberta, "POSITIONS_AT_ONCE", 5 * 64)
     torch.testing.assert_close(task.outputs(model, batch), expected, atol=1e-12, rtol=0)
     assert len(rows) > 1 and sum(rows) == len(batch["net_input"]["src_tokens"]) > 5

@@ -1,0 +1,124 @@
+"""A verb as its settings, its function and its help; and the options of verbs with a TASK."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.settings import add_option, add_options, flag, from_arguments
+
+if TYPE_CHECKING:
+    from roberta_plugin.finetuning.options import Stage, TaskOptions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """A verb, or an action of one: its options are the fields of its settings, its description is the docstring."""
+
+    function: Callable[..., int]
+    """Takes the settings, prints, and returns the exit code."""
+    settings: tuple[type[Any], ...]
+    usage: str | None = None
+    skip: Collection[str] = ()
+    """Fields that are no options here."""
+    stages: Sequence[Stage] = ()
+    """Of the options that each TASK has besides; the settings get them as `options`."""
+
+    def define(self, parser: argparse.ArgumentParser) -> None:
+        """Add the help and the options to the parser of the verb."""
+        parser.usage, parser.description = self.usage, inspect.getdoc(self.function)
+        for kind in self.settings:
+            add_options(parser, kind, skip=self.skip)
+        if self.stages:
+            add_task_options(parser, stages=self.stages)
+        parser.set_defaults(run=self.run)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Make the settings and call the function, which SIGTERM stops as Ctrl-C does."""
+        with terminated_like_interrupted():
+            return self.function(*self.settings_of(args))
+
+    def settings_of(self, args: argparse.Namespace) -> list[Any]:
+        """The settings that the arguments describe."""
+        known = {"options": task_options(args, args.task)} if self.stages else {}
+        return [from_arguments(kind, vars(args), **known) for kind in self.settings]
+
+
+def command(*settings: type[Any], **more: Any) -> Callable[[Callable[..., int]], Command]:
+    """Make a function the command of its settings; `more` as in `Command`."""
+    return lambda function: Command(function=function, settings=settings, **more)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Actions:
+    """A verb with actions: the word for each -> what the help of the verb says of it, and its command."""
+
+    text: str
+    commands: Mapping[str, tuple[str, Command]]
+
+    def define(self, parser: argparse.ArgumentParser) -> None:
+        """Add the help and the actions to the parser of the verb."""
+        parser.description = self.text
+        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+        for name, (text, chosen) in self.commands.items():
+            chosen.define(actions.add_parser(name, help=text))
+
+
+class HelpOfTask(argparse.Action):
+    """--help of a verb with a TASK: the general options, and those of the task in front of it."""
+
+    texts: Mapping[argparse.Action, Mapping[str, str]]  # option -> the tasks that have it, and what it does there
+    group: Any
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Print the help, and exit."""
+        task = getattr(namespace, "task", None)
+        self.group.title = f"options of {task}"
+        parser.epilog = None if task else f"Each task has options of its own, which `{parser.prog} TASK --help` shows."
+        for action, texts in self.texts.items():
+            action.help = texts.get(str(task), argparse.SUPPRESS)
+        parser.print_help()
+        parser.exit()
+
+
+def add_task_options(parser: argparse.ArgumentParser, *, stages: Sequence[Stage]) -> None:
+    """Add --help and the options of all tasks, of which it shows those of one.
+
+    The options of the other tasks are known too, so that `task_options` can say which ones the task has.
+    """
+    from roberta_plugin.finetuning.benchmarks import TASKS, option_fields, options_for
+
+    shown = parser.add_argument(
+        "-h", "--help", action=HelpOfTask, nargs=0, help="show this help, with TASK also its own"
+    )
+    assert isinstance(shown, HelpOfTask)
+    shown.group = parser.add_argument_group("options of the task")
+    actions: dict[str, argparse.Action] = {}
+    texts: dict[argparse.Action, dict[str, str]] = {}
+    for task in TASKS:
+        hints = typing.get_type_hints(type(options_for(task)))
+        for item in option_fields(task, stages=stages):
+            if item.name not in actions:
+                actions[item.name] = add_option(shown.group, item, hints[item.name], help=argparse.SUPPRESS)
+            texts.setdefault(actions[item.name], {})[task] = item.metadata["help"]
+    shown.texts = texts
+
+
+def task_options(args: argparse.Namespace, task: str) -> TaskOptions:
+    """The options of a task that were given."""
+    from roberta_plugin.finetuning.benchmarks import options_for
+
+    return options_for(task, {name: getattr(args, name) for name in given_task_options(args)})
+
+
+def given_task_options(args: argparse.Namespace) -> dict[str, str]:
+    """The options of tasks that were given, and how the command line spells them."""
+    from roberta_plugin.finetuning.benchmarks import BENCHMARKS
+
+    known = {item.name: flag(item) for folder in BENCHMARKS.values() for item in dataclasses.fields(folder.options)}
+    return {name: option for name, option in known.items() if getattr(args, name, None) is not None}

@@ -1,0 +1,398 @@
+"""What a training needs: FLOPs and memory against built models, recipes and machines as files."""
+
+import dataclasses
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from roberta_plugin.launch.recipe import LaunchSettings
+from roberta_plugin.models.roberta import FastRobertaModel
+from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
+from roberta_plugin.planner.training import (
+    ACHIEVED,
+    CUDA_CONTEXT,
+    LATENCY_S,
+    PAPER_VOCABULARY,
+    Machine,
+    Precision,
+    Shape,
+    Training,
+    activation_bytes_per_token,
+    all_reduce_seconds,
+    estimate_memory,
+    flops_per_token,
+    joined_projection_bytes,
+    largest_batch,
+    read_machine,
+    read_training,
+    speed_in_log,
+    vocabulary_size,
+)
+from tests.conftest import REPOSITORY
+from tests.nodes import DGX_1, DGX_H100, NODES
+from tests.tiny_models import TinyTask, options
+from tests.tiny_pairs import pair_model
+
+BASE = Shape()
+LARGE = Shape(num_layers=24, dim=1024, ffn_dim=4096, num_heads=16)
+
+
+def model_shape(model, **changes):
+    cfg = model.cfg
+    return Shape(
+        num_layers=cfg.encoder_layers,
+        dim=cfg.encoder_embed_dim,
+        ffn_dim=cfg.encoder_ffn_embed_dim,
+        num_heads=cfg.encoder_attention_heads,
+        vocab_size=model.encoder.sentence_encoder.embed_tokens.num_embeddings,
+        max_positions=cfg.max_positions,
+        **changes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("norms", "num_outer_norms"),
+    [
+        ({}, 1),
+        ({"encoder_normalize_before": True}, 2),
+        ({"encoder_normalize_before": True, "no_layernorm_embedding": True}, 1),
+    ],
+    ids=["after", "before", "roberta_prenorm"],
+)
+def test_parameters_are_those_of_the_model(norms, num_outer_norms):
+    model = FastRobertaModel.build_model(options(**norms), TinyTask())
+    shape = model_shape(model, num_outer_norms=num_outer_norms)
+    assert shape.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_parameters_of_pairs_are_those_of_the_model():
+    model = pair_model()
+    shape = model_shape(model, predicts_next_sentence=True, num_segments=2)
+    assert shape.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+    shorter = dataclasses.replace(shape, predicts_next_sentence=False)
+    head = 6 * (24**2 + 2 * 24) / shape.tokens_per_sample
+    assert flops_per_token(shape) - flops_per_token(shorter) == pytest.approx(head)
+
+
+def test_parameters_of_the_released_models():
+    """125 M and 355 M in the table of fairseq's examples/roberta/README.md."""
+    assert round(BASE.num_parameters / 1e6) == 125
+    assert round(LARGE.num_parameters / 1e6) == 355
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_flops_are_those_of_the_products(share):
+    """Counted in a forward and backward pass of the model itself, the head on a share of the positions."""
+    blocks, length = 2, 16
+    model = FastRobertaModel.build_model(options(attention_backend="eager"), TinyTask()).double()
+    tokens = torch.randint(4, 70, (blocks, length))
+    masked = torch.arange(length).remainder(round(1 / share)).eq(0).expand(blocks, -1)
+    with FlopCounterMode(display=False) as counter:
+        scores, _ = model(tokens, masked_tokens=masked)
+        scores.sum().backward()
+    assert scores.shape[0] == masked.sum() == share * tokens.numel()
+    shape = model_shape(model, tokens_per_sample=length, predicted_share=share)
+    assert counter.get_total_flops() == pytest.approx(flops_per_token(shape) * tokens.numel(), rel=1e-9)
+
+
+def test_base_and_large():
+    """0.60 and 2.01 GFLOPs, worked out by hand from the formula's terms."""
+    by_hand = 6 * 12 * (4 * 768**2 + 2 * 768 * 3072) + 12 * 12 * 768 * 512 + 0.9 * (768**2 + 768 * 50_265)
+    assert flops_per_token(BASE) == pytest.approx(by_hand)
+    assert flops_per_token(LARGE) / 1e9 == pytest.approx(2.01, abs=0.005)
+
+
+V100 = DGX_1
+OPTIONS = {
+    "--task": "roberta_masked_lm",
+    "--criterion": "roberta_masked_lm",
+    "--arch": "fast_roberta_small",
+    "--encoder-ffn-embed-dim": "1000",
+    "--tokens-per-sample": "256",
+    "--mask-prob": "0.2",
+    "--batch-size": "16",
+    "--optimizer": "roberta_adamw",
+    "--lr-scheduler": "polynomial_decay",
+    "--total-num-update": "1000",
+    "--max-update": "1000",
+}
+
+
+def recipe(*extra, nodes=2, batch_sequences=512, without=(), data="no-such-data"):
+    words = [word for pair in OPTIONS.items() if pair[0] not in without for word in pair]
+    return LaunchSettings(
+        output_dir=Path("runs/x"),
+        train=(data, *words, *extra),
+        nodes=nodes,
+        gpus_per_node=8,
+        batch_sequences=batch_sequences,
+    )
+
+
+def test_the_recipe_says_what_is_trained():
+    training = read_training(recipe("--bf16"), machine=V100, tokens_per_second=5000)
+    shape = training.shape
+    assert (shape.num_layers, shape.dim, shape.ffn_dim, shape.num_heads) == (4, 512, 1000, 8)
+    assert (shape.tokens_per_sample, shape.max_positions, shape.predicted_share) == (256, 256, 0.2)
+    assert shape.vocab_size == PAPER_VOCABULARY
+    assert (training.batch_sequences, training.most_per_gpu, training.num_updates) == (512, 16, 1000)
+    assert training.tokens_per_second == 5000
+    assert (training.precision.is_half, training.precision.is_memory_efficient) == (True, False)
+    assert training.has_dropout
+    assert not training.recompute
+    assert not training.has_eager_attention
+
+
+def test_the_batch_is_the_same_for_any_number_of_gpus_in_the_recipe():
+    one, two = (read_training(recipe(nodes=nodes), machine=V100, tokens_per_second=1) for nodes in (1, 4))
+    assert one == two
+    by_hand = read_training(recipe("--update-freq", "3", batch_sequences=None), machine=V100, tokens_per_second=1)
+    assert by_hand.batch_sequences == 16 * 3 * 16
+
+
+def test_options_that_cost_memory_or_save_it():
+    extra = ("--memory-efficient-fp16", "--dropout", "0", "--checkpoint-activations", "--attention-backend", "eager")
+    training = read_training(recipe(*extra), machine=V100, tokens_per_second=1)
+    assert training.precision.is_memory_efficient
+    assert training.precision.state_size == 16
+    by_fairseq = recipe(*extra, "--optimizer", "adam")
+    assert read_training(by_fairseq, machine=V100, tokens_per_second=1).precision.state_size == 12
+    assert not training.has_dropout
+    assert training.recompute
+    assert training.has_eager_attention
+    assert not read_training(recipe(), machine=V100, tokens_per_second=1).precision.is_half
+    assert training.overlaps
+    assert not read_training(recipe("--ddp-backend", "legacy_ddp"), machine=V100, tokens_per_second=1).overlaps
+
+
+def test_a_utilization_is_a_share_of_the_peak():
+    training = read_training(recipe(), machine=V100, utilization=0.5)
+    assert training.tokens_per_second * flops_per_token(training.shape) == pytest.approx(62.5e12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "speed", "message"),
+    [
+        ({}, {}, "one of --tokens-per-second, --log"),
+        ({}, {"tokens_per_second": 1, "utilization": 0.5}, "one of --tokens-per-second"),
+        ({"extra": ("--tokens-per-sample", "0")}, {"utilization": 0.5}, "--tokens-per-sample must be 3 or more"),
+        ({"extra": ("--max-update", "-1")}, {"utilization": 0.5}, "--max-update must be 0 or more, got -1"),
+        ({"without": ("--max-update",)}, {"tokens_per_second": 1}, "no --max-update"),
+        ({"without": ("--batch-size",), "batch_sequences": None}, {"tokens_per_second": 1}, "no --batch-size"),
+    ],
+)
+def test_what_is_refused_and_how(changes, speed, message):
+    options = {name: value for name, value in changes.items() if name != "extra"}
+    with pytest.raises(ValueError, match=message):
+        read_training(recipe(*changes.get("extra", ()), **options), machine=V100, **speed)
+
+
+def test_a_fine_tuning_is_refused_by_name():
+    names = ("--task", "roberta_sentence_prediction", "--criterion", "roberta_sentence_prediction", "--lora-rank", "8")
+    pretraining = ("--task", "--criterion", "--tokens-per-sample", "--mask-prob")
+    with pytest.raises(ValueError, match="The task roberta_sentence_prediction has no --tokens-per-sample"):
+        read_training(recipe(*names, without=pretraining), machine=V100, tokens_per_second=1)
+
+
+def test_the_vocabulary_is_the_datas_own(tiny_data_bin, tmp_path):
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary.load(str(tiny_data_bin / "dict.txt"))
+    dictionary.add_symbol("<mask>")
+    assert vocabulary_size([tiny_data_bin]) == len(dictionary)
+    (tmp_path / "dict.txt").write_text((tiny_data_bin / "dict.txt").read_text() + "<mask> 1\n")
+    assert vocabulary_size([tmp_path]) == len(dictionary)
+
+
+def log_of(path, speeds, devices):
+    lines = [f"INFO | fairseq_cli.train | training on {devices} devices (GPUs/TPUs)"]
+    for update, speed in enumerate(speeds):
+        record = {"num_updates": str(update), "wps": str(speed)}
+        lines.append(f"INFO | train_inner | {json.dumps(record)}")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_the_speed_is_the_logs_median_for_one_device(tmp_path):
+    assert speed_in_log(log_of(tmp_path / "a", [10, 4000, 5000, 5100, 5200], 1)) == 5000
+    assert speed_in_log(log_of(tmp_path / "b", [10, 4000, 5000, 5100, 5200], 4)) == 1250
+    training = read_training(recipe(), machine=V100, log=tmp_path / "a")
+    assert training.tokens_per_second == 5000
+
+
+def test_a_log_without_a_speed_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"empty contains no speed: it needs `train_inner` lines"):
+        speed_in_log(log_of(tmp_path / "empty", [], 1))
+    with pytest.raises(FileNotFoundError, match="none does not exist"):
+        speed_in_log(tmp_path / "none")
+
+
+TWO = Machine(name="two", peak_tflops=1, memory_gb=1, inside_gb_s=10, between_gb_s=1, gpus_per_node=2)
+OWN = "memory_gb: 80\ninside_gb_s: 64\nbetween_gb_s: 50\n"
+
+
+def test_files(tmp_path):
+    assert read_machine(str(REPOSITORY / "slurm" / "machine.yaml")) == replace(DGX_H100, name="machine")
+    path = tmp_path / "ours.yaml"
+    path.write_text(f"gpu: H100 PCIe\ngpus_per_node: 4\nprice_per_gpu_hour: 2.5\n{OWN}")
+    expected = Machine(
+        name="ours",
+        peak_tflops=756.5,
+        memory_gb=80,
+        inside_gb_s=64,
+        between_gb_s=50,
+        gpus_per_node=4,
+        price_per_gpu_hour=2.5,
+    )
+    assert read_machine(str(path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gpu: abacus\n" + OWN, "the peak of the gpu 'abacus' is not known: give peak_tflops"),
+        (OWN, "peak-tflops is missing"),
+        (f"peak_tflops: 100\n{OWN}gpus: 8\n", "unknown key 'gpus'"),
+        (f"peak_tflops: much\n{OWN}", "--peak-tflops is 'much', which is not a number"),
+        (f"peak_tflops: 0\n{OWN}", "--peak-tflops must be greater than 0, got 0"),
+        (f"peak_tflops: 1\nprice_per_gpu_hour: -1\n{OWN}", "--price-per-gpu-hour must be 0 or more, got -1"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(tmp_path, text, message):
+    path = tmp_path / "ours.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"ours.yaml.*{message}"):
+        read_machine(str(path))
+
+
+def test_one_gpu_waits_for_no_other():
+    assert all_reduce_seconds(1e9, num_gpus=1, machine=TWO) == 0
+
+
+def test_by_hand():
+    """2 GPUs pass the data once; 4 nodes of them pass 2 x 3/4 of it between the nodes as well."""
+    inside = 1e9 / (10e9 * ACHIEVED)
+    assert all_reduce_seconds(1e9, num_gpus=2, machine=TWO) == pytest.approx(inside)
+    between = 1.5 * 1e9 / (1e9 * ACHIEVED) + 6 * LATENCY_S
+    assert all_reduce_seconds(1e9, num_gpus=8, machine=TWO) == pytest.approx(inside + between)
+
+
+def test_time_grows_with_gpus_and_bytes_and_stays_bounded():
+    for machine in NODES:
+        times = [all_reduce_seconds(7e8, num_gpus=2**k, machine=machine) for k in range(11)]
+        assert times == sorted(times)
+        limit = 2 * 7e8 * (1 / machine.inside_gb_s + 1 / machine.between_gb_s) / (1e9 * ACHIEVED)
+        assert limit / 2 < times[-1] < limit + 256 * LATENCY_S
+        assert all_reduce_seconds(14e8, num_gpus=1024, machine=machine) > 1.5 * times[-1]
+
+
+BLOCKS, LENGTH = 4, 32
+SIZES = {"encoder_layers": 3, "encoder_embed_dim": 128, "encoder_ffn_embed_dim": 512, "max_positions": LENGTH}
+
+
+def trained(shape, **changes):
+    """A training of the model; only its memory matters here."""
+    sizes = {"batch_sequences": 1, "most_per_gpu": 1, "num_updates": 1, "tokens_per_second": 1.0}
+    return Training(**{"shape": shape, "precision": Precision(), **sizes, **changes})
+
+
+def kept_bytes(model, run):
+    """Bytes that autograd keeps for the backward pass, every piece of memory once, weights left out."""
+    weights = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    pieces = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            pieces[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = run()
+    assert output.requires_grad
+    return sum(pieces.values())
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 4), (torch.bfloat16, 2)])
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_activations_are_what_autograd_keeps(dtype, size, backend):
+    """Without dropout, whose masks on a CPU are not those of a GPU; features only."""
+    model = FastRobertaModel.build_model(options(**SIZES, attention_backend=backend), TinyTask()).to(dtype)
+    tokens = torch.randint(4, 70, (BLOCKS, LENGTH))
+    kept = kept_bytes(model, lambda: model(tokens, features_only=True, has_padding=False)[0])
+    shape = model_shape(model, tokens_per_sample=LENGTH, predicted_share=0.0)
+    training = trained(
+        shape, precision=Precision(is_half=size == 2), has_dropout=False, has_eager_attention=backend == "eager"
+    )
+    expected = BLOCKS * LENGTH * activation_bytes_per_token(training) + joined_projection_bytes(training)
+    assert expected == pytest.approx(kept, rel=0.05)
+
+
+def test_recomputation_keeps_a_vector_a_layer():
+    model = FastRobertaModel.build_model(options(**SIZES, checkpoint_activations=True), TinyTask()).train()
+    tokens = torch.randint(4, 70, (BLOCKS, LENGTH))
+    kept = kept_bytes(model, lambda: model(tokens, features_only=True, has_padding=False)[0])
+    shape = model_shape(model, tokens_per_sample=LENGTH, predicted_share=0.0)
+    vectors = shape.num_layers + 1  # and the embeddings
+    assert kept == pytest.approx(vectors * 4 * shape.dim * BLOCKS * LENGTH, rel=0.05)
+
+
+def test_fp32_states_are_those_of_the_optimizer():
+    model = FastRobertaModel.build_model(options(**SIZES), TinyTask())
+    optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[1e-3]), list(model.parameters()))
+    model(torch.randint(4, 70, (1, LENGTH)))[0].sum().backward()
+    optimizer.step()
+    tensors = [*model.parameters(), *(parameter.grad for parameter in model.parameters())]
+    moments = [value for state in optimizer.optimizer.state.values() for value in state.values()]
+    held = sum(tensor.numel() * tensor.element_size() for tensor in tensors + moments if tensor.numel() > 1)
+    shape = model_shape(model)
+    assert Precision(is_half=False).state_size * shape.num_parameters == held
+
+
+def test_half_precision_by_hand():
+    """Weights and gradients in 2 bytes, fp32 copies of both, two moments; 2 more for DDP's buckets."""
+    memory = estimate_memory(trained(LARGE), batch_size=8, num_gpus=8)
+    assert memory.states == (2 + 2 + 4 + 4 + 4 + 4) * LARGE.num_parameters
+    assert memory.buckets == 2 * LARGE.num_parameters
+    assert memory.total == memory.states + memory.buckets + memory.activations + CUDA_CONTEXT
+    in_half = Precision(is_memory_efficient=True)
+    efficient = estimate_memory(trained(LARGE, precision=in_half), batch_size=8, num_gpus=1)
+    assert (efficient.states, efficient.buckets) == ((2 + 2 + 4 + 4) * LARGE.num_parameters, 0)
+
+
+def test_memory_efficient_states_are_those_of_the_optimizer():
+    """Weights and gradients in 2 bytes, the optimizer's own fp32 masters and moments, and nothing after a step."""
+    model = FastRobertaModel.build_model(options(**SIZES), TinyTask()).bfloat16()
+    optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[1e-3]), list(model.parameters()))
+    model(torch.randint(4, 70, (1, LENGTH)))[0].sum().backward()
+    optimizer.step()
+    masters = optimizer.param_groups[0]["params"]
+    tensors = [*model.parameters(), *(parameter.grad for parameter in model.parameters()), *masters]
+    tensors += [master.grad for master in masters if master.grad is not None]
+    tensors += [value for state in optimizer.optimizer.state.values() for value in state.values()]
+    held = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.numel() > 1)
+    precision = Precision(is_memory_efficient=True, has_own_masters=True)
+    assert precision.state_size * model_shape(model).num_parameters == held
+
+
+def test_a_layer_is_korthikantis_34_s_b_h():
+    """Section 4.1 of Korthikanti et al. 2022, for f = 4 h, 2 bytes and dropout."""
+    two, one = (
+        activation_bytes_per_token(trained(Shape(num_layers=layers, dim=1024, ffn_dim=4096, num_heads=16)))
+        for layers in (2, 1)
+    )
+    assert two - one == 34 * 1024 + 4 * 16
+
+
+@pytest.mark.parametrize("gpu_bytes", [16e9, 32e9, 80e9])
+def test_one_block_more_than_the_largest_batch_does_not_fit(gpu_bytes):
+    def memory(batch_size):
+        return estimate_memory(trained(LARGE), batch_size=batch_size, num_gpus=8)
+
+    most = largest_batch(trained(LARGE), num_gpus=8, gpu_bytes=gpu_bytes)
+    assert most > 0
+    assert memory(most).total <= 0.9 * gpu_bytes < memory(most + 1).total
