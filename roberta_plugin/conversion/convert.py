@@ -8,6 +8,7 @@ added later are noticed.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from roberta_plugin import __version__
 from roberta_plugin.files import hidden_folder, replace_folder
 from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.locks import wait_for_lock
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
 if TYPE_CHECKING:
     from roberta_plugin.conversion.portable import PortableModel
+
+logger = logging.getLogger(__name__)
 
 Format = Literal["huggingface", "fairseq", "onnx", "peft", "sentence-transformers"]
 Layout = Literal["today", "2019"]
@@ -34,7 +38,8 @@ class ExportSettings(Checked):
 
     checkpoint: Path = setting(
         REQUIRED,
-        "a checkpoint (.pt), the folder of one, or the --output-dir of `roberta finetune`, whose best run is used",
+        "a checkpoint (.pt), the folder of one, the --output-dir of `roberta finetune`, whose best run is used, or a "
+        "model's name (org/name)",
         flag="checkpoint",
     )
     to: Format = setting(REQUIRED, "the format to write")
@@ -64,14 +69,17 @@ class ImportSettings:
 
     source: Path = setting(
         REQUIRED,
-        "a folder of Hugging Face (RoBERTa, XLM-R or CamemBERT; safetensors or bin), an archive of fairseq (.tar.gz) "
-        "or a checkpoint",
+        "a folder of Hugging Face (RoBERTa, XLM-R or CamemBERT; safetensors or bin), an archive of fairseq (.tar.gz), "
+        "a checkpoint; or a name: org/name of the Hugging Face hub, or roberta.base and its like",
         flag="source",
     )
     output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier import")
     data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the source has none")
     adapter: Path | None = setting(
-        None, "folder of a low-rank adapter in peft's format, to add to the source's weights"
+        None, "low-rank adapter in peft's format, to add to the source's weights: a folder, or org/name"
+    )
+    allow_pickle: bool = setting(
+        False, "org/name: take pytorch_model.bin where there is no safetensors file; no code of it runs"
     )
     labels: tuple[str, ...] | None = setting(
         None, "names of the classes, if the source has none", nargs="+", metavar="NAME"
@@ -97,11 +105,14 @@ def export_model(settings: ExportSettings) -> Converted:
     from roberta_plugin.conversion.fairseq_format import write_fairseq
     from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
     from roberta_plugin.conversion.model_card import write_card
+    from roberta_plugin.conversion.named_models import local_path
     from roberta_plugin.conversion.pretrained import read_any
     from roberta_plugin.finetuning import identity
 
-    check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
-    model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
+    check_output(settings.output_dir)  # before anything is downloaded
+    source = local_path(settings.checkpoint)
+    check_output(settings.output_dir, sources=(source, settings.data))
+    model = _labelled(read_any(source, data=settings.data, head=settings.head), settings.labels)
     notes = [
         *model.notes,
         *_notes_on_long_texts(model, settings.to),
@@ -184,19 +195,53 @@ def import_model(settings: ImportSettings) -> Converted:
         ValueError: if it is not a RoBERTa, is damaged, or the folder holds something else.
     """
     from roberta_plugin.conversion.fairseq_format import write_ours
+    from roberta_plugin.conversion.named_models import local_path
     from roberta_plugin.conversion.pretrained import read_any
 
-    check_output(settings.output_dir, sources=(settings.source, settings.data, settings.adapter))
-    model = read_any(settings.source, data=settings.data)
-    if settings.adapter is not None:
+    check_output(settings.output_dir)  # before anything is downloaded
+    source = local_path(settings.source, allow_pickle=settings.allow_pickle)
+    adapter = None if settings.adapter is None else local_path(settings.adapter)
+    check_output(settings.output_dir, sources=(source, settings.data, adapter))
+    model = read_any(source, data=settings.data)
+    if adapter is not None:
         from roberta_plugin.conversion.peft_adapter import with_adapter
 
-        model = with_adapter(model, settings.adapter)
+        model = with_adapter(model, adapter)
     model = _labelled(model, settings.labels)
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:
         write_ours(model, folder)
     return Converted(folder=settings.output_dir, model=model, notes=model.notes)
+
+
+def imported(path: Path) -> Path:
+    """The path itself, or for a model by name the folder of ours that `import_model` makes of it once.
+
+    It is in $HF_HOME/assets/roberta_plugin, by commit and by the version of this package.
+    """
+    from huggingface_hub import cached_assets_path, constants
+
+    from roberta_plugin.conversion.named_models import local_path
+
+    source = local_path(path)
+    if source == path:
+        return path
+
+    made_of = source.name if source.is_file() else f"{source.parent.parent.name}--{source.name}"
+    folder = cached_assets_path(
+        "roberta_plugin", "models", f"{made_of}--{__version__}", assets_dir=constants.HF_ASSETS_CACHE
+    )
+    lock = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: each process makes it, and one stays
+            wait_for_lock(lock)
+        if not (folder / RECORD).is_file():
+            logger.warning("%s is imported into %s, where the next start finds it.", path, folder)
+            for note in import_model(ImportSettings(source=source, output_dir=folder)).notes:
+                logger.warning(note)
+    finally:
+        os.close(lock)
+    return folder
 
 
 def _labelled(model: PortableModel, labels: tuple[str, ...] | None) -> PortableModel:

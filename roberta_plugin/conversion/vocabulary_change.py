@@ -30,7 +30,9 @@ _REPLACEMENT = "\ufffd"  # what is no text, such as a part of a character
 class ExtendSettings:
     """Settings of `extend_vocabulary`."""
 
-    checkpoint: Path = setting(REQUIRED, "the model: a checkpoint, its folder, or one of `roberta import`")
+    checkpoint: Path = setting(
+        REQUIRED, "the model: a checkpoint, its folder, one of `roberta import`, or its name (org/name)"
+    )
     output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier result")
     add: tuple[str, ...] = setting((), "new words, each of which becomes one token", nargs="+", metavar="WORD")
     words: Path | None = setting(None, "a text file with a new word a line", metavar="FILE")
@@ -61,6 +63,7 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
     """
     from roberta_plugin.conversion.convert import check_output, output_folder
     from roberta_plugin.conversion.fairseq_format import write_ours
+    from roberta_plugin.conversion.named_models import local_path
     from roberta_plugin.conversion.pretrained import read_any
     from roberta_plugin.data.tokenizers import load_tokenizer
     from roberta_plugin.data.tokenizers.additions import additions_of, base_of
@@ -71,8 +74,10 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
     words = [*settings.add, *(_lines(settings.words) if settings.words else ())]
     if bool(words) == (settings.tokenizer is not None):
         raise ValueError("Give either new words (--add WORD ... or --words FILE) or a new --tokenizer FOLDER.")
-    check_output(settings.output_dir, sources=(settings.checkpoint, settings.data, settings.tokenizer))
-    model = read_any(settings.checkpoint, data=settings.data)
+    check_output(settings.output_dir)  # before anything is downloaded
+    source = local_path(settings.checkpoint)
+    check_output(settings.output_dir, sources=(source, settings.data, settings.tokenizer))
+    model = read_any(source, data=settings.data)
     if settings.tokenizer is not None:
         tokenizer, vocabulary = load_tokenizer(settings.tokenizer), Vocabulary.load(settings.tokenizer / "dict.txt")
     else:

@@ -1,0 +1,89 @@
+"""Models by name through the real commands: from a hub on the loopback, and back to it."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.conversion.convert import ExportSettings, export_model
+from tests.hub_server import Hub, running_hub
+from tests.tiny_conversions import write_checkpoint
+from tests.tiny_corpus import command, environment
+from tests.tiny_glue import write_task
+
+pytestmark = pytest.mark.integration
+
+NAME = "org/tiny"
+
+
+@pytest.fixture(scope="module")
+def hub():
+    with running_hub() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def work(hub, tmp_path_factory) -> Path:
+    """A folder to start commands in; the hub has a masked LM and a classifier, with code and a pickle beside them."""
+    folder = tmp_path_factory.mktemp("named")
+    for name, kind in ((NAME, "masked_lm"), ("org/classifier", "classification")):
+        ours = write_checkpoint(folder / kind, kind, max_positions=64)
+        theirs = export_model(
+            ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder / f"to-{kind}")
+        ).folder
+        (theirs / "modeling_tiny.py").write_text("raise SystemExit('code of a model has run')\n")
+        (theirs / "pytorch_model.bin").write_bytes(b"a pickle")
+        hub.add(name, theirs, "main", "v1")
+    (folder / "texts.txt").write_text("good <mask> bad\n")
+    return folder
+
+
+def roberta(hub: Hub, work: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    env = {**environment(), **hub.environment(work, **more)}
+    words = [*command("roberta"), *arguments]
+    return subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_model_by_name_answers_is_imported_and_is_found_again_without_a_network(hub, work):
+    done = roberta(hub, work, "predict", NAME, "--input", "texts.txt", "--top-k", "2")
+    assert done.returncode == 0, done.stderr
+    assert "Fetching" in done.stderr, "the library's progress bar"
+    asked = len(hub.requests)
+    assert not [each for each in hub.requests if each.endswith((".py", ".bin"))]
+    offline = roberta(hub, work, "predict", NAME, "--input", "texts.txt", "--top-k", "2", HF_HUB_OFFLINE="1")
+    assert (offline.returncode, offline.stdout) == (0, done.stdout)
+    assert len(hub.requests) == asked
+    unreachable = roberta(
+        hub, work, "import", f"{NAME}@v1", "--output-dir", "imported", HF_ENDPOINT="http://127.0.0.1:9"
+    )
+    assert unreachable.returncode == 2
+    assert "no whole model of that name in the cache" in unreachable.stderr, "v1 was not asked for before"
+    done = roberta(hub, work, "import", f"{NAME}@v1", "--output-dir", "imported")
+    assert done.returncode == 0, done.stderr
+    assert {"model.pt", "dict.txt"} <= {path.name for path in (work / "imported").iterdir()}
+
+
+def test_a_model_by_name_is_fine_tuned_and_evaluated(hub, work):
+    write_task(work / "raw", "SST-2", train=16, dev=8, test=4)
+    words = ["--model", NAME, "--raw", "raw", "--output-dir", "tuned", "--quick", "--epochs", "1", "--max-length", "40"]
+    done = roberta(hub, work, "finetune", "SST-2", *words)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "HTTP Request" not in done.stderr
+    start = json.loads((work / "tuned" / "finetune.yaml").read_text())["train"]["finetune-from-model"]
+    assert Path(start).parent.is_relative_to(work / "hf" / "assets" / "roberta_plugin")
+    assert Path(start).name == "model.pt"
+    made = Path(start).stat().st_mtime_ns
+    again = roberta(hub, work, "finetune", "SST-2", *words, HF_HUB_OFFLINE="1")
+    assert (again.returncode, Path(start).stat().st_mtime_ns) == (0, made), again.stderr
+
+    hub.add(
+        "org/tuned",
+        export_model(ExportSettings(checkpoint=work / "tuned", to="huggingface", output_dir=work / "to-tuned")).folder,
+    )
+    words = ["--data", "tuned/data", "--output-dir", "evaluated", "--split", "valid"]
+    done = roberta(hub, work, "evaluate", *words, "--checkpoint", "org/tuned")
+    assert done.returncode == 0, done.stderr
+    by_name = json.loads((work / "evaluated" / "evaluation_valid.json").read_text())["members"][0]["metrics"]
+    trained = json.loads((work / "tuned" / "results" / "evaluation_valid.json").read_text())["members"][0]["metrics"]
+    assert by_name == pytest.approx(trained, abs=1e-3)
