@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.conversion.convert import ExportSettings
+from roberta_plugin.conversion.settings import ExportSettings
 from roberta_plugin.settings import add_options, from_arguments
 
 
@@ -13,7 +13,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta export`; its options are the fields of `ExportSettings`."""
     parser.description = (
         "Writes a pretrained or fine-tuned model, with its tokenizer and a model card, into a folder that other "
-        "programs open without this plugin."
+        "programs open without this plugin; with --push, also to the Hugging Face hub."
     )
     add_options(parser, ExportSettings)
 
@@ -27,4 +27,6 @@ def run(args: argparse.Namespace) -> int:
     for note in done.notes:
         print(f"note: {note}")
     print(f"{done.model.path}, head {done.model.head.name} ({done.model.head.kind}) -> {done.folder} ({args.to})")
+    if done.pushed:
+        print(f"uploaded: {done.pushed}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.conversion.convert import ImportSettings
+from roberta_plugin.conversion.settings import ImportSettings
 from roberta_plugin.settings import add_options, from_arguments
 
 

@@ -1,4 +1,4 @@
-"""Models by name -> files in the caches of the libraries that fetch them (`local_path`).
+"""Models by name -> files in the caches of the libraries that fetch them (`local_path`), and back (`push`).
 
     org/name, org/name@revision    of the Hugging Face hub: a snapshot in huggingface_hub's cache ($HF_HOME/hub)
     roberta.base, ...              fairseq's released archives: in torch's cache ($TORCH_HOME/hub/checkpoints)
@@ -13,6 +13,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import torch
+from huggingface_hub import HfApi, constants, errors, snapshot_download
+
 from roberta_plugin import __version__
 from roberta_plugin.conversion.model_files import (
     CONFIG,
@@ -23,6 +26,7 @@ from roberta_plugin.conversion.model_files import (
     WEIGHTS,
     download,
 )
+from roberta_plugin.conversion.settings import RECORD, ExportSettings
 from roberta_plugin.data.tokenizers import FILES
 
 # name -> that of the same model at the hub; fairseq publishes no checksums of them, so their sizes are compared
@@ -84,8 +88,6 @@ def hub_name(path: Path) -> str:
 
 
 def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> Path:
-    from huggingface_hub import HfApi, snapshot_download
-
     name = f"{repository}@{revision}" if revision else repository
 
     def fetch(*patterns: str) -> Path:
@@ -124,8 +126,6 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
 
 def _in_words(error: Exception, name: str, repository: str, revision: str | None) -> Exception:
     """Why a model cannot be had from the hub, and what to do; a name may also be a path with a mistake in it."""
-    from huggingface_hub import constants, errors
-
     hub = constants.ENDPOINT
     if isinstance(error, errors.RevisionNotFoundError):
         return FileNotFoundError(
@@ -155,16 +155,18 @@ def _in_words(error: Exception, name: str, repository: str, revision: str | None
         )
     if status in (401, 403):
         return FileNotFoundError(f"{hub} refuses the token with which {name} was asked for: {_TOKEN} anew.")
-    why = next(iter(str(error).splitlines()), "") or type(error).__name__
     return FileNotFoundError(
-        f"{nothing_here}, and the model of that name could not be fetched from {hub} ({why}). Run the same command "
-        "again, which continues, or give a folder."
+        f"{nothing_here}, and the model of that name could not be fetched from {hub} ({_why(error)}). Run the same "
+        "command again, which continues, or give a folder."
     )
 
 
-def _archive(name: str) -> Path:
-    import torch
+def _why(error: Exception) -> str:
+    """The first sentence of an error of the library, which has several paragraphs, or its class."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
 
+
+def _archive(name: str) -> Path:
     path = Path(torch.hub.get_dir(), "checkpoints", f"{name}.tar.gz")
     url = f"{ARCHIVE_URL}/{path.name}"
     if not path.is_file():
@@ -176,3 +178,62 @@ def _archive(name: str) -> Path:
                 f"({error}). Run the same command again, or download {url} on a machine that can, and give its path."
             ) from error
     return path
+
+
+def check_push(name: str) -> None:
+    """Refuse an upload that would fail for want of a token, before there is anything to upload.
+
+    Raises:
+        ValueError: saying what is missing.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"--push {name!r} must be ORG/NAME or ORG/NAME@BRANCH of the Hugging Face hub.")
+    hub = constants.ENDPOINT
+    if constants.HF_HUB_OFFLINE:
+        raise ValueError(f"--push {name}: HF_HUB_OFFLINE is set: unset it, or leave --push out.")
+    try:
+        user = HfApi().whoami()
+    except errors.LocalTokenNotFoundError as error:
+        raise ValueError(f"--push {name} needs a token of {hub}: {_TOKEN}.") from error
+    except Exception as error:  # of httpx, requests or the operating system, by the library's version
+        is_refused = getattr(getattr(error, "response", None), "status_code", None) in (401, 403)
+        why = f"{hub} refuses the token: {_TOKEN} anew" if is_refused else f"{hub} cannot be asked ({_why(error)})"
+        raise ValueError(f"--push {name}: {why}, or leave --push out.") from error
+    if ((user.get("auth") or {}).get("accessToken") or {}).get("role") == "read":
+        raise ValueError(
+            f"--push {name} needs a token that may write, and that of {user['name']} may only read: {_TOKEN}."
+        )
+
+
+def push(folder: Path, settings: ExportSettings) -> str:
+    """Upload an exported folder without its record, which names paths of this machine; returns the address.
+
+    Raises:
+        ValueError: if that fails; the folder is complete and can be uploaded again.
+    """
+    found = _NAME.fullmatch(settings.push or "")
+    assert found is not None, "checked before"
+    repository, branch = found["repository"], found["revision"]
+    is_theirs = settings.to in ("huggingface", "sentence-transformers")
+    api = HfApi(library_name="roberta_plugin", library_version=__version__)
+    try:
+        api.create_repo(repository, private=settings.private or None, exist_ok=True)
+        if settings.private and not api.model_info(repository).private:
+            raise ValueError("it is a public model already, and --private was asked for")
+        if branch is not None:
+            api.create_branch(repository, branch=branch, exist_ok=True)
+        done = api.upload_folder(
+            repo_id=repository,
+            folder_path=folder,
+            revision=branch,
+            commit_message=f"Export to {settings.to} by roberta_plugin {__version__}",
+            ignore_patterns=[RECORD],
+            # else shards of an earlier upload would stay beside a single file, or it beside them
+            delete_patterns=["model*.safetensors*"] if is_theirs else None,
+        )
+    except Exception as error:  # of httpx, requests or the operating system, by the library's version
+        raise ValueError(
+            f"{folder} is exported, but not uploaded to {constants.ENDPOINT}/{repository}: {_why(error)}. Run the same "
+            "command again when that is mended."
+        ) from error
+    return str(done.commit_url)
