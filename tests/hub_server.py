@@ -171,7 +171,8 @@ class _Handler(BaseHTTPRequestHandler):
         if found := self._commit_of(name, revision):
             commit, files = found
             siblings = [{"rfilename": path} for path in files]
-            self._send(200, {"id": name, "modelId": name, "sha": commit, "tags": [], "siblings": siblings})
+            about = {"id": name, "modelId": name, "tags": [], "private": self.hub.models[name].is_private}
+            self._send(200, {**about, "sha": commit, "siblings": siblings})
 
     def _tree(self, name: str, revision: str) -> None:
         if found := self._commit_of(name, revision):
@@ -257,7 +258,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif name in self.hub.models:
             self._send(409, {"error": "You already created this model repo", "url": f"{self.hub.url}/{name}"})
         else:
-            self.hub.add(name, {".gitattributes": b""}, is_private=bool(wanted.get("private")))
+            self.hub.add(
+                name,
+                {".gitattributes": b""},
+                is_private=bool(wanted.get("private")) or wanted.get("visibility") == "private",
+            )
             self._send(200, {"url": f"{self.hub.url}/{name}", "name": name, "id": name})
 
     def _branch(self, name: str, branch: str) -> None:
@@ -282,5 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
             entry = json.loads(line)
             if entry["key"] == "file":
                 files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
+            if entry["key"] == "deletedFile":
+                del files[entry["value"]["path"]]
         commit = self.hub.add(name, files, revision)
         self._send(200, {"success": True, "commitOid": commit, "commitUrl": f"{self.hub.url}/{name}/commit/{commit}"})

@@ -5,8 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 
 from roberta_plugin.conversion.convert import ExportSettings, export_model
+from tests.forked_training import run_forked
 from tests.hub_server import Hub, running_hub
 from tests.tiny_conversions import write_checkpoint
 from tests.tiny_corpus import command, environment
@@ -39,14 +41,16 @@ def work(hub, tmp_path_factory) -> Path:
     return folder
 
 
-def roberta(hub: Hub, work: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+def roberta(hub: Hub, work: Path, *arguments: str, in_fork: bool = True, **more: str):
     env = {**environment(), **hub.environment(work, **more)}
     words = [*command("roberta"), *arguments]
+    if in_fork:
+        return run_forked(words, cwd=work, environment=env, timeout=300)
     return subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_model_by_name_answers_is_imported_and_is_found_again_without_a_network(hub, work):
-    done = roberta(hub, work, "predict", NAME, "--input", "texts.txt", "--top-k", "2")
+    done = roberta(hub, work, "predict", NAME, "--input", "texts.txt", "--top-k", "2", in_fork=False)
     assert done.returncode == 0, done.stderr
     assert "Fetching" in done.stderr, "the library's progress bar"
     asked = len(hub.requests)
@@ -81,9 +85,27 @@ def test_a_model_by_name_is_fine_tuned_and_evaluated(hub, work):
         "org/tuned",
         export_model(ExportSettings(checkpoint=work / "tuned", to="huggingface", output_dir=work / "to-tuned")).folder,
     )
+    card = ModelCard((work / "to-tuned" / "README.md").read_text()).data
+    assert (card.base_model, card.datasets) == (NAME, ["nyu-mll/glue"])
+    assert {(each.dataset_config, each.dataset_split, each.metric_type) for each in card.eval_results} == {
+        ("sst2", "validation", "accuracy")
+    }
     words = ["--data", "tuned/data", "--output-dir", "evaluated", "--split", "valid"]
     done = roberta(hub, work, "evaluate", *words, "--checkpoint", "org/tuned")
     assert done.returncode == 0, done.stderr
     by_name = json.loads((work / "evaluated" / "evaluation_valid.json").read_text())["members"][0]["metrics"]
     trained = json.loads((work / "tuned" / "results" / "evaluation_valid.json").read_text())["members"][0]["metrics"]
     assert by_name == pytest.approx(trained, abs=1e-3)
+
+
+def test_an_export_is_uploaded_by_the_command_and_a_token_is_asked_for_first(hub, work):
+    words = ["export", "org/classifier", "--to", "huggingface", "--output-dir", "export", "--push", "me/copy"]
+    refused = roberta(hub, work, *words)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("roberta export: --push me/copy needs a token of http")
+    assert not (work / "export").exists()
+    done = roberta(hub, work, *words, "--language", "en", "--license", "mit", HF_TOKEN="hf_write")
+    assert done.returncode == 0, done.stderr
+    assert f"uploaded: {hub.url}/me/copy/commit/" in done.stdout
+    card = ModelCard((work / "export" / "README.md").read_text()).data
+    assert (card.base_model, card.language, card.license) == ("org/classifier", ["en"], "mit")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import constants
+from huggingface_hub import ModelCard, constants
 
 from roberta_plugin.conversion import model_files, named_models
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model, imported
@@ -201,3 +201,67 @@ def test_a_download_of_another_hash_does_not_appear(hub, tmp_path):
     with pytest.raises(ValueError, match=r"the answer of the server for http\S+/vocab\.bpe is another file"):
         model_files.download(f"{hub.url}/files/vocab.bpe", tmp_path / "cache" / "vocab.bpe", sha256="0" * 64)
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def export_to(hub, ours, folder, name, **options):
+    settings = ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder, push=name, **options)
+    return export_model(settings)
+
+
+def test_an_upload_brings_the_card_and_leaves_what_is_of_this_machine_or_of_an_earlier_upload(
+    hub, ours, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HF_TOKEN", "hf_write")
+    done = export_to(hub, ours, tmp_path / "shards", "me/new", max_shard_bytes=20_000, private=True, license="mit")
+    files = hub.models["me/new"].commits[hub.models["me/new"].refs["main"]]
+    assert done.pushed == f"{hub.url}/me/new/commit/{hub.models['me/new'].refs['main']}"
+    assert hub.models["me/new"].is_private
+    assert any(name.startswith("model-0000") for name in files)
+    assert "conversion.json" not in files
+    card = files["README.md"].decode()
+    assert set(hub.cards) == {card}, "validated by the hub before the upload"
+    assert ModelCard(card).data.license == "mit"
+    assert "# RoBERTa me/new\n" in card
+    assert 'pipeline("text-classification", "me/new"' in card
+
+    export_to(hub, ours, tmp_path / "one", "me/new")
+    files = hub.models["me/new"].commits[hub.models["me/new"].refs["main"]]
+    assert [name for name in files if name.startswith("model")] == ["model.safetensors"]
+    before = hub.models["me/new"].refs["main"]
+    export_to(hub, ours, tmp_path / "branch", "me/new@half")
+    assert hub.models["me/new"].refs.keys() == {"main", "half"}
+    assert hub.models["me/new"].refs["main"] == before
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(FileNotFoundError, match="for a private model, log in"):
+        RobertaHub.from_pretrained("me/new")
+    monkeypatch.setenv("HF_TOKEN", "hf_read")
+    assert RobertaHub.from_pretrained("me/new@half").labels == ["no", "perhaps", "yes"]
+
+
+def test_an_upload_without_a_right_to_it_is_refused_before_anything_is_exported(hub, ours, tmp_path, monkeypatch):
+    folder = tmp_path / "exported"
+    for token, words in (
+        (None, r"--push me/new needs a token of http\S+: log in by `hf auth login`, or set HF_TOKEN\."),
+        ("hf_of_yesterday", r"--push me/new: http\S+ refuses the token: log in .* anew, or leave --push out"),
+        ("hf_read", r"--push me/new needs a token that may write, and that of me may only read"),
+    ):
+        monkeypatch.setenv("HF_TOKEN", token or "")
+        with pytest.raises(ValueError, match=words):
+            export_to(hub, ours, folder, "me/new")
+    with pytest.raises(ValueError, match=r"--push 'new' must be ORG/NAME or ORG/NAME@BRANCH"):
+        export_to(hub, ours, folder, "new")
+    with pytest.raises(ValueError, match=r"--private goes with --push"):
+        ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder, private=True)
+    monkeypatch.setenv("HF_TOKEN", "hf_write")
+    with monkeypatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set: unset it, or leave --push out"):
+            export_to(hub, ours, folder, "me/new")
+    assert not folder.exists()
+    assert not hub.models
+
+    hub.add("me/public", {"a": b""})
+    with pytest.raises(ValueError, match=r"exported is exported, but not uploaded to .*it is a public model already"):
+        export_to(hub, ours, folder, "me/public", private=True)
+    assert list(hub.models["me/public"].commits.values()) == [{"a": b""}]
+    assert RobertaHub.from_pretrained(folder).labels == ["no", "perhaps", "yes"]
