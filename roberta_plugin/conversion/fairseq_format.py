@@ -202,8 +202,8 @@ def training_facts(state: Mapping[str, Any]) -> dict[str, Any]:
     for section in sections:
         content = config.get(section) if isinstance(config, Mapping) else None
         options |= dict(content) if isinstance(content, Mapping) else {}
-    names = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
-    names += ("finetune_from_model",)
+    names = ["lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample"]
+    names += ["finetune_from_model"]
     facts = {name: options[name] for name in names if options.get(name) is not None}
     history = state.get("optimizer_history") or [{}]
     updates = history[-1].get("num_updates", 0)

@@ -10,6 +10,8 @@ from huggingface_hub import ModelCard
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from tests.forked_training import run_forked
 from tests.hub_server import Hub, running_hub
+from tests.integration.test_documents import blocks
+from tests.shell import shell
 from tests.tiny_conversions import write_checkpoint
 from tests.tiny_corpus import command, environment
 from tests.tiny_glue import write_task
@@ -109,3 +111,15 @@ def test_an_export_is_uploaded_by_the_command_and_a_token_is_asked_for_first(hub
     assert f"uploaded: {hub.url}/me/copy/commit/" in done.stdout
     card = ModelCard((work / "export" / "README.md").read_text()).data
     assert (card.base_model, card.language, card.license) == ("org/classifier", ["en"], "mit")
+
+
+def test_the_documents_names_and_upload_run_as_written(hub, work, monkeypatch):
+    hub.models["FacebookAI/roberta-base"] = hub.models[NAME]
+    for name, value in hub.environment(work, HF_TOKEN="hf_write").items():
+        monkeypatch.setenv(name, value)
+    (names,) = blocks("examples/README.python.md", "names")
+    shell(names, work)
+    assert (work / "imported" / "roberta-base" / "model.pt").is_file()
+    (upload,) = blocks("examples/README.conversion.md", "upload")
+    shell(upload.replace("runs/tour", "masked_lm").replace("ORG/NAME", "me/tour"), work)
+    assert hub.models["me/tour"].is_private
