@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from roberta_plugin.cli.interrupts import call_in_child, terminated_like_interrupted
-from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary
+from roberta_plugin.conversion.settings import ExtendSettings
 from roberta_plugin.data.text_inputs import LineRules
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import base_of
@@ -67,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
 
 def extend_model(settings: ExtendSettings) -> int:
     """Give a model another vocabulary, and say what its rows are."""
+    from roberta_plugin.conversion.vocabulary_change import extend_vocabulary
+
     change = extend_vocabulary(settings)
     print(
         f"{change.folder}: {change.num_symbols:,} symbols, {change.num_kept:,} of them with their own row as before, "

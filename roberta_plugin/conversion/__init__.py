@@ -1,7 +1,7 @@
 """Models from and for other programs: Hugging Face, fairseq without this plugin, ONNX Runtime.
 
-settings                 of `roberta export` and `roberta import`
-convert                  both as procedures
+settings                 of `roberta export`, `roberta import` and `roberta tokenizer extend`
+convert                  the first two as procedures
 pretrained               a file or folder of any format -> a model ready for use (`open_pretrained`)
 portable                 a model on its way between formats
 named_models             org/name of the Hugging Face hub, roberta.base and its like <-> files

@@ -23,7 +23,8 @@ from roberta_plugin.conversion.huggingface import write_huggingface, write_sente
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
 from roberta_plugin.conversion.model_card import write_card
 from roberta_plugin.conversion.named_models import local_path
-from roberta_plugin.conversion.peft_adapter import with_adapter
+from roberta_plugin.conversion.onnx_model import write_onnx
+from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.conversion.settings import RECORD, ExportSettings, Format, ImportSettings
@@ -54,7 +55,6 @@ def export_model(settings: ExportSettings) -> Converted:
     Raises:
         ValueError: if the model cannot be expressed in the format, or the folder holds something else.
     """
-
     check_output(settings.output_dir)  # before anything is downloaded
     if settings.push is not None:
         named_models.check_push(settings.push)
@@ -78,12 +78,8 @@ def export_model(settings: ExportSettings) -> Converted:
         elif settings.to == "fairseq":
             write_fairseq(model, folder, layout=settings.layout, half=settings.half)
         elif settings.to == "peft":
-            from roberta_plugin.conversion.peft_adapter import write_adapter
-
             write_adapter(model, folder)
         else:
-            from roberta_plugin.conversion.onnx_model import write_onnx
-
             notes += write_onnx(model, folder, int8_sample=settings.int8_sample)
         write_card(model, folder, settings)
     pushed = "" if settings.push is None else named_models.push(settings.output_dir, settings)
@@ -113,7 +109,6 @@ def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
 
 def _notes_on_decisions(model: PortableModel, to: Format) -> list[str]:
     """Who applies the numbers by which a model decides beside its weights, and who does not."""
-
     if not model.decides_by:
         return []
     was_judged = f"The model was judged by {numbers_in_words(model)}"
@@ -125,7 +120,6 @@ def _notes_on_decisions(model: PortableModel, to: Format) -> list[str]:
 
 def _notes_on_white_space(model: PortableModel, to: Format) -> list[str]:
     """What the model reads of white space, and the tokenizer of a format cannot express."""
-
     if model.white_space == "spaces":
         return ["Questions are read without white space at their ends, which other programs keep: write them so."]
     if model.white_space != "kept" and (to in ("fairseq", "peft") or not leaves_out_space(model.tokenizer)):
@@ -141,7 +135,6 @@ def import_model(settings: ImportSettings) -> Converted:
     Raises:
         ValueError: if it is not a RoBERTa, is damaged, or the folder holds something else.
     """
-
     check_output(settings.output_dir)  # before anything is downloaded
     source = local_path(settings.source, allow_pickle=settings.allow_pickle)
     adapter = None if settings.adapter is None else local_path(settings.adapter)
@@ -161,7 +154,6 @@ def imported(path: Path) -> Path:
 
     It is in $HF_HOME/assets/roberta_plugin, by commit and by the version of this package.
     """
-
     source = local_path(path)
     if source == path:
         return path

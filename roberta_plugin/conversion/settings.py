@@ -1,4 +1,4 @@
-"""Settings of `roberta export` and `roberta import`; this module imports nothing that is slow."""
+"""Settings of `roberta export`, `import` and `tokenizer extend`; this module imports nothing that is slow."""
 
 from __future__ import annotations
 
@@ -76,3 +76,19 @@ class ImportSettings:
     labels: tuple[str, ...] | None = setting(
         None, "names of the classes, if the source has none", nargs="+", metavar="NAME"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendSettings:
+    """Settings of `vocabulary_change.extend_vocabulary`."""
+
+    checkpoint: Path = setting(
+        REQUIRED, "the model: a checkpoint, its folder, one of `roberta import`, or its name (org/name)"
+    )
+    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier result")
+    add: tuple[str, ...] = setting((), "new words, each of which becomes one token", nargs="+", metavar="WORD")
+    words: Path | None = setting(None, "a text file with a new word a line", metavar="FILE")
+    tokenizer: Path | None = setting(
+        None, "instead of new words: the folder of a new tokenizer, from `roberta tokenizer train`"
+    )
+    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the model has none beside it")
