@@ -175,6 +175,18 @@ def test_the_files_of_an_export_to_onnx_come_and_graphs_of_others_do_not(hub, th
     assert not {"model.onnx", "checkpoint-5"} & {path.name for path in local_path(NAME).iterdir()}
 
 
+def test_a_folder_of_sentence_transformers_and_one_with_tokenizer_json_alone_are_whole(hub, ours, tmp_path):
+    settings = ExportSettings(checkpoint=ours, to="sentence-transformers", output_dir=tmp_path / "sentences")
+    folder = export_model(settings).folder
+    for name in ("vocab.json", "merges.txt", "special_tokens_map.json"):
+        (folder / name).unlink()
+    hub.add("org/sentences", folder)
+    by_name, by_path = RobertaHub.from_pretrained("org/sentences"), RobertaHub.from_pretrained(folder)
+    assert by_name.trained_on["settings"]["pooling"] == "mean"
+    assert by_name.trained_on == by_path.trained_on
+    assert torch.equal(by_name.embed(["good or bad"]), by_path.embed(["good or bad"]))
+
+
 def test_archives_of_fairseq_come_by_name_into_torchs_cache(hub, ours, tmp_path, monkeypatch):
     monkeypatch.setattr(named_models, "ARCHIVE_URL", f"{hub.url}/files")
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
