@@ -157,7 +157,6 @@ def imported(path: Path) -> Path:
     source = local_path(path)
     if source == path:
         return path
-
     made_of = source.name if source.is_file() else f"{source.parent.parent.name}--{source.name}"
     folder = cached_assets_path(
         "roberta_plugin", "models", f"{made_of}--{__version__}", assets_dir=constants.HF_ASSETS_CACHE

@@ -127,7 +127,7 @@ def _results(model: PortableModel) -> dict[str, tuple[dict[str, float], int]]:
     """Split -> the model's own metrics, without numbers that decide, and how many runs were evaluated with it."""
     folder = (finetuning_folder(model.path) or model.path.parent) / "results"
     found = {}
-    for path in sorted(folder.glob("evaluation_*.json")):
+    for path in sorted(folder.glob("evaluation_*.json")) if model.path.suffix == ".pt" else ():
         split = path.stem.removeprefix("evaluation_")
         metrics, num_runs, *_ = own_results(model.path, split)
         shown = {name: value for name, value in metrics.items() if not name.endswith(_DECIDES) and value is not None}

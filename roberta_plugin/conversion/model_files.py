@@ -313,7 +313,7 @@ def download(url: str, path: Path, *, sha256: str = "") -> None:
                 raise ValueError(f"the answer of the server for {url} is another file") from error
             if not sha256:
                 with urllib.request.urlopen(urllib.request.Request(url, method="HEAD")) as answer:
-                    size = int(answer.headers["Content-Length"])
+                    size = int(answer.headers.get("Content-Length", part.stat().st_size))
                 if part.stat().st_size != size:
                     raise ValueError(f"{url} ended after {part.stat().st_size:,} of {size:,} bytes")
             with open(part, "rb") as file:
