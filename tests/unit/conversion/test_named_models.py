@@ -148,11 +148,12 @@ def test_a_download_that_breaks_off_is_an_error_and_is_continued(hub, theirs, mo
     open_pretrained(NAME)
 
 
-def test_a_model_by_name_is_imported_once_by_commit_also_by_two_at_once(hub, theirs, tmp_path):
+def test_a_model_by_name_is_imported_once_by_commit_also_by_two_at_once(hub, theirs, tmp_path, caplog):
     first = hub.add("org/tiny", theirs)
     with ThreadPoolExecutor(2) as both:
         folder, other = both.map(imported, [NAME, NAME])
     assert folder == other
+    assert caplog.text.count(f"org/tiny is imported into {folder}, where the next start finds it.") == 1
     assert folder.is_relative_to(tmp_path / "assets" / "roberta_plugin")
     assert first in folder.name
     made = (folder / "model.pt").stat()
