@@ -61,6 +61,7 @@ setup(
         "sacremoses>=0.1.1",
         "submitit>=1.5.2",
         "tokenizers>=0.21",
+        "huggingface_hub>=0.34",  # models by name; tokenizers brings it along
         "safetensors>=0.4",
         "protobuf>=4",  # reads the scores in SentencePiece models
         "gigatoken>=0.10,<0.11; platform_system == 'Linux'",  # elsewhere the plain engine gives the same ids

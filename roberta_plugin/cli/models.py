@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from roberta_plugin.cli.command import command
-from roberta_plugin.conversion import convert
+from roberta_plugin.conversion.settings import ExportSettings, ImportSettings
 
 
-@command(convert.ExportSettings)
-def export(settings: convert.ExportSettings) -> int:
+@command(ExportSettings)
+def export(settings: ExportSettings) -> int:
     """Writes a pretrained or fine-tuned model, with its tokenizer and a model card, into a folder that other programs
-    open without this plugin.
+    open without this plugin; with --push, also to the Hugging Face hub.
     """
-    return show(convert.export_model(settings), f" ({settings.to})")
+    from roberta_plugin.conversion.convert import export_model
+
+    return show(export_model(settings), f" ({settings.to})")
 
 
-@command(convert.ImportSettings)
-def import_model(settings: convert.ImportSettings) -> int:
+@command(ImportSettings)
+def import_model(settings: ImportSettings) -> int:
     """Makes a folder with model.pt, dict.txt and the tokenizer, for `roberta finetune --model`, fairseq-train
     --finetune-from-model and RobertaHub. No code of the files runs.
     """
+    from roberta_plugin.conversion import convert
+
     return show(convert.import_model(settings))
 
 
-def show(done: convert.Converted, end: str = "") -> int:
-    """Print the notes of a conversion, and where the model is."""
+def show(done: Any, end: str = "") -> int:
+    """Print the notes of a `conversion.convert.Converted`, where the model is, and where it was uploaded."""
     print(*(f"note: {note}\n" for note in done.notes), sep="", end="")
     print(f"{done.model.path}, head {done.model.head.name} ({done.model.head.kind}) -> {done.folder}{end}")
+    if done.pushed:
+        print(f"uploaded: {done.pushed}")
     return 0

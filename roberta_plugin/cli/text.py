@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roberta_plugin.cli.command import Actions, command
 from roberta_plugin.cli.interrupts import call_in_child
-from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary
+from roberta_plugin.conversion.settings import ExtendSettings
 from roberta_plugin.data.binarize.dictionary import DictionarySettings, build_vocabulary
 from roberta_plugin.data.binarize.pipeline import BinarizeSettings, warnings_about
 from roberta_plugin.data.binarize.pipeline import binarize as write_split
@@ -66,6 +66,8 @@ def extend(settings: ExtendSettings) -> int:
     new ones begin with the mean of the pieces that they were before (Gee et al. 2022). The folder is then the tokenizer
     of `roberta binarize` and the model of --finetune-from-model.
     """
+    from roberta_plugin.conversion.vocabulary_change import extend_vocabulary
+
     change = extend_vocabulary(settings)
     print(
         f"{change.folder}: {change.num_symbols:,} symbols, {change.num_kept:,} of them with their own row as before, "

@@ -1,8 +1,10 @@
 """Models from and for other programs: Hugging Face, fairseq without this plugin, ONNX Runtime.
 
-convert                  `roberta export` and `roberta import` as procedures with typed settings
+settings                 of `roberta export`, `roberta import` and `roberta tokenizer extend`
+convert                  the first two as procedures
 pretrained               a file or folder of any format -> a model ready for use (`open_pretrained`)
 portable                 a model on its way between formats
+named_models             org/name of the Hugging Face hub, roberta.base and its like <-> files
 model_files              a path -> its format, checkpoint, dict.txt and tokenizer
 heads                    kinds of heads, and their counterparts
 vocabulary_change        a model, another tokenizer or new words     ->  a model for them

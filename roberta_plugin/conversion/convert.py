@@ -1,81 +1,40 @@
 """Export our models to other formats, and import models of other formats.
 
-torch and fairseq are imported when a conversion begins, so that the commands' help is quick. The folder of a conversion
-appears when it is complete, and replaces only earlier conversions. Its conversion.json lists its files, so that files
-added later are noticed.
+The folder of a conversion appears when it is complete, and replaces only earlier conversions. Its conversion.json lists
+its files, so that files added later are noticed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
+
+from huggingface_hub import cached_assets_path, constants
 
 from roberta_plugin import __version__
+from roberta_plugin.conversion import named_models
+from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
+from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
+from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
+from roberta_plugin.conversion.model_card import write_card
+from roberta_plugin.conversion.named_models import local_path
+from roberta_plugin.conversion.onnx_model import write_onnx
+from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
+from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.pretrained import read_any
+from roberta_plugin.conversion.settings import RECORD, ExportSettings, Format, ImportSettings
+from roberta_plugin.conversion.usage import numbers_in_words
 from roberta_plugin.files import hidden_folder, replace_folder
+from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.settings import REQUIRED, Checked, setting
+from roberta_plugin.locks import wait_for_lock
 
-if TYPE_CHECKING:
-    from roberta_plugin.conversion.portable import PortableModel
-
-Format = Literal["huggingface", "fairseq", "onnx", "peft", "sentence-transformers"]
-Layout = Literal["today", "2019"]
-RECORD = "conversion.json"
-_FAIRSEQ = {"to": ("fairseq",)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportSettings(Checked):
-    """Settings of `export_model`."""
-
-    checkpoint: Path = setting(
-        REQUIRED,
-        "a checkpoint (.pt), the folder of one, or the --output-dir of `roberta finetune`, whose best run is used",
-        flag="checkpoint",
-    )
-    to: Format = setting(REQUIRED, "the format to write")
-    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier export")
-    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if they are not found")
-    head: str | None = setting(None, "the head to export (default: the fine-tuned one, else masked_lm)")
-    labels: tuple[str, ...] | None = setting(
-        None, "names of the classes, if the checkpoint has none", nargs="+", metavar="NAME"
-    )
-    layout: Layout = setting("today", "fairseq: parameter names of today or of 2019", goes_with=_FAIRSEQ)
-    half: bool = setting(False, "fairseq: store 16-bit numbers, as the released models do", goes_with=_FAIRSEQ)
-    int8_sample: Path | None = setting(
-        None,
-        "onnx: also write a model with 8-bit weights, and measure the difference on the lines of this text file",
-        flag="--int8",
-        metavar="TEXT",
-        goes_with={"to": ("onnx",)},
-    )
-    license: str = setting("other", "licence for the model card, such as mit")
-    max_shard_bytes: int = 5 * 10**9  # as transformers cuts them
-    """Most bytes of one file of weights (huggingface)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportSettings:
-    """Settings of `import_model`."""
-
-    source: Path = setting(
-        REQUIRED,
-        "a folder of Hugging Face (RoBERTa, XLM-R or CamemBERT; safetensors or bin), an archive of fairseq (.tar.gz) "
-        "or a checkpoint",
-        flag="source",
-    )
-    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier import")
-    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the source has none")
-    adapter: Path | None = setting(
-        None, "folder of a low-rank adapter in peft's format, to add to the source's weights"
-    )
-    labels: tuple[str, ...] | None = setting(
-        None, "names of the classes, if the source has none", nargs="+", metavar="NAME"
-    )
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +45,8 @@ class Converted:
     model: PortableModel
     notes: tuple[str, ...]
     """Notes for the user, in sentences."""
+    pushed: str = ""
+    """The address of the upload, if there was one."""
 
 
 def export_model(settings: ExportSettings) -> Converted:
@@ -94,14 +55,12 @@ def export_model(settings: ExportSettings) -> Converted:
     Raises:
         ValueError: if the model cannot be expressed in the format, or the folder holds something else.
     """
-    from roberta_plugin.conversion.fairseq_format import write_fairseq
-    from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
-    from roberta_plugin.conversion.model_card import write_card
-    from roberta_plugin.conversion.pretrained import read_any
-    from roberta_plugin.finetuning import identity
-
-    check_output(settings.output_dir, sources=(settings.checkpoint, settings.data))
-    model = _labelled(read_any(settings.checkpoint, data=settings.data, head=settings.head), settings.labels)
+    check_output(settings.output_dir)  # before anything is downloaded
+    if settings.push is not None:
+        named_models.check_push(settings.push)
+    source = local_path(settings.checkpoint)
+    check_output(settings.output_dir, sources=(source, settings.data))
+    model = _labelled(read_any(source, data=settings.data, head=settings.head), settings.labels)
     notes = [
         *model.notes,
         *_notes_on_long_texts(model, settings.to),
@@ -119,15 +78,12 @@ def export_model(settings: ExportSettings) -> Converted:
         elif settings.to == "fairseq":
             write_fairseq(model, folder, layout=settings.layout, half=settings.half)
         elif settings.to == "peft":
-            from roberta_plugin.conversion.peft_adapter import write_adapter
-
             write_adapter(model, folder)
         else:
-            from roberta_plugin.conversion.onnx_model import write_onnx
-
             notes += write_onnx(model, folder, int8_sample=settings.int8_sample)
-        write_card(model, folder, to=settings.to, license_name=settings.license)
-    return Converted(folder=settings.output_dir, model=model, notes=tuple(notes))
+        write_card(model, folder, settings)
+    pushed = "" if settings.push is None else named_models.push(settings.output_dir, settings)
+    return Converted(folder=settings.output_dir, model=model, notes=tuple(notes), pushed=pushed)
 
 
 def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
@@ -153,8 +109,6 @@ def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
 
 def _notes_on_decisions(model: PortableModel, to: Format) -> list[str]:
     """Who applies the numbers by which a model decides beside its weights, and who does not."""
-    from roberta_plugin.conversion.usage import numbers_in_words
-
     if not model.decides_by:
         return []
     was_judged = f"The model was judged by {numbers_in_words(model)}"
@@ -166,8 +120,6 @@ def _notes_on_decisions(model: PortableModel, to: Format) -> list[str]:
 
 def _notes_on_white_space(model: PortableModel, to: Format) -> list[str]:
     """What the model reads of white space, and the tokenizer of a format cannot express."""
-    from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
-
     if model.white_space == "spaces":
         return ["Questions are read without white space at their ends, which other programs keep: write them so."]
     if model.white_space != "kept" and (to in ("fairseq", "peft") or not leaves_out_space(model.tokenizer)):
@@ -183,20 +135,43 @@ def import_model(settings: ImportSettings) -> Converted:
     Raises:
         ValueError: if it is not a RoBERTa, is damaged, or the folder holds something else.
     """
-    from roberta_plugin.conversion.fairseq_format import write_ours
-    from roberta_plugin.conversion.pretrained import read_any
-
-    check_output(settings.output_dir, sources=(settings.source, settings.data, settings.adapter))
-    model = read_any(settings.source, data=settings.data)
-    if settings.adapter is not None:
-        from roberta_plugin.conversion.peft_adapter import with_adapter
-
-        model = with_adapter(model, settings.adapter)
+    check_output(settings.output_dir)  # before anything is downloaded
+    source = local_path(settings.source, allow_pickle=settings.allow_pickle)
+    adapter = None if settings.adapter is None else local_path(settings.adapter)
+    check_output(settings.output_dir, sources=(source, settings.data, adapter))
+    model = read_any(source, data=settings.data)
+    if adapter is not None:
+        model = with_adapter(model, adapter)
     model = _labelled(model, settings.labels)
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:
         write_ours(model, folder)
     return Converted(folder=settings.output_dir, model=model, notes=model.notes)
+
+
+def imported(path: Path) -> Path:
+    """The path itself, or for a model by name the folder of ours that `import_model` makes of it once.
+
+    It is in $HF_HOME/assets/roberta_plugin, by commit and by the version of this package.
+    """
+    source = local_path(path)
+    if source == path:
+        return path
+    made_of = source.name if source.is_file() else f"{source.parent.parent.name}--{source.name}"
+    folder = cached_assets_path(
+        "roberta_plugin", "models", f"{made_of}--{__version__}", assets_dir=constants.HF_ASSETS_CACHE
+    )
+    lock = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: each process makes it, and one stays
+            wait_for_lock(lock)
+        if not (folder / RECORD).is_file():
+            logger.warning("%s is imported into %s, where the next start finds it.", path, folder)
+            for note in import_model(ImportSettings(source=source, output_dir=folder)).notes:
+                logger.warning(note)
+    finally:
+        os.close(lock)
+    return folder
 
 
 def _labelled(model: PortableModel, labels: tuple[str, ...] | None) -> PortableModel:

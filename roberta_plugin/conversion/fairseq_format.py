@@ -29,7 +29,6 @@ import torch
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import REMEDY, DivergedError, check_numbers, load_state
-from roberta_plugin.conversion.convert import Layout
 from roberta_plugin.conversion.fields import check_fairseq
 from roberta_plugin.conversion.heads import choose_head, labels_of
 from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
@@ -43,6 +42,7 @@ from roberta_plugin.conversion.model_files import (
 )
 from roberta_plugin.conversion.number_scale import on_scale_of_labels
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary
+from roberta_plugin.conversion.settings import Layout
 from roberta_plugin.data.tokenizers import FILES
 from roberta_plugin.data.tokenizers.additions import FILE as ADDITIONS
 from roberta_plugin.data.tokenizers.additions import additions_of, base_of
@@ -198,12 +198,13 @@ def training_facts(state: Mapping[str, Any]) -> dict[str, Any]:
     Example: 100 updates of 2 x 8 blocks of 512 tokens on 4 GPUs -> {"updates": 100, "tokens": 3276800, ...}.
     """
     config = state.get("cfg") or {}
-    sections = ("optimization", "dataset", "lr_scheduler", "optimizer", "task", "distributed_training")
+    sections = ("optimization", "dataset", "lr_scheduler", "optimizer", "task", "distributed_training", "checkpoint")
     options: dict[str, Any] = dict(vars(state["args"])) if isinstance(state.get("args"), argparse.Namespace) else {}
     for section in sections:
         content = config.get(section) if isinstance(config, Mapping) else None
         options |= dict(content) if isinstance(content, Mapping) else {}
-    names = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
+    names = ["lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample"]
+    names += ["finetune_from_model"]
     facts = {name: options[name] for name in names if options.get(name) is not None}
     history = state.get("optimizer_history") or [{}]
     updates = history[-1].get("num_updates", 0)

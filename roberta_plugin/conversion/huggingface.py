@@ -18,11 +18,12 @@ config_sentence_transformers.json      vectors are compared by their cosine
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
@@ -282,10 +283,13 @@ def write_weights(
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    shards = list(_shards(parameters, max_shard_bytes))
-    where: dict[str, str] = {}
-    for number, names in enumerate(shards, start=1):
-        name = name if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
+    split = split_state_dict_into_shards_factory(
+        dict(parameters),
+        get_storage_size=lambda tensor: tensor.nbytes,
+        filename_pattern=name.replace(".safetensors", "{suffix}.safetensors"),
+        max_shard_size=max_shard_bytes,
+    )
+    for file, names in split.filename_to_tensors.items():
         written: set[int] = set()  # safetensors refuses shared memory, as that of shared layers
         content = {}
         for key in names:
@@ -293,33 +297,15 @@ def write_weights(
             content[key] = tensor.clone() if tensor.data_ptr() in written else tensor
             written.add(tensor.data_ptr())
         try:
-            save_file(content, folder / name, metadata={"format": "pt"})
+            save_file(content, folder / file, metadata={"format": "pt"})
         except SafetensorError as error:  # names no file
             raise ValueError(
-                f"{folder / name} ({sum(tensor.nbytes for tensor in content.values()):,} bytes) cannot be written "
+                f"{folder / file} ({sum(tensor.nbytes for tensor in content.values()):,} bytes) cannot be written "
                 f"({error}). Free some space there, and run the same command again."
             ) from error
-        where |= dict.fromkeys(names, name)
-    if len(shards) > 1:
-        total = sum(tensor.nbytes for tensor in parameters.values())
-        index = {"metadata": {"total_size": total}, "weight_map": where}
-        write_json(folder / f"{WEIGHTS}.index.json", index)
-
-
-def _shards(parameters: Mapping[str, Tensor], max_bytes: int) -> Iterator[list[str]]:
-    """Names of the parameters of each file, in their order.
-
-    Example: parameters a, b, c of 3, 4 and 2 bytes with at most 6 bytes per file -> [a], [b, c].
-    """
-    names: list[str] = []
-    size = 0
-    for name, tensor in parameters.items():
-        if names and size + tensor.nbytes > max_bytes:
-            yield names
-            names, size = [], 0
-        names.append(name)
-        size += tensor.nbytes
-    yield names
+    if split.is_sharded:
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+        write_json(folder / f"{name}.index.json", index)
 
 
 def _weight_files(folder: Path) -> list[Path]:

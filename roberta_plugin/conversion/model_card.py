@@ -1,6 +1,7 @@
 """The model card: README.md of an exported folder, with the metadata that the Hugging Face hub reads.
 
-It states the recorded facts of the run, and marks the gaps that only its makers can fill.
+It states the recorded facts of the run, and marks the gaps that only its makers can fill. The metadata has `base_model`
+where records lead to a model of the hub, `datasets` for tasks whose data are there, and the results as `model-index`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import EvalResult, ModelCardData
+
 from roberta_plugin.conversion.model_files import finetuning_folder, own_results
+from roberta_plugin.conversion.named_models import hub_name
 from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.settings import RECORD, ExportSettings
 from roberta_plugin.conversion.usage import RULES, numbers_in_words, transformers_code
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning import identity
@@ -26,27 +31,41 @@ from roberta_plugin.models.flops import training_flops
 CARD = "README.md"
 SENTENCE_TRANSFORMERS = "sentence-transformers"  # of `convert.Format`
 TO_FILL_IN = "*To be filled in.*"
+_GLUE = {"CoLA": "cola", "SST-2": "sst2", "MRPC": "mrpc", "STS-B": "stsb", "QQP": "qqp", "MNLI": "mnli", "QNLI": "qnli"}
+_GLUE |= {"QNLI-ranking": "qnli", "RTE": "rte", "WNLI": "wnli"}
+_SUPERGLUE = {"BoolQ": "boolq", "CB": "cb", "SuperRTE": "rte", "WiC": "wic", "MultiRC": "multirc", "COPA": "copa"}
+_SUPERGLUE |= {"ReCoRD": "record", "WSC": "wsc"}
+# task -> its data set at the hub, and the part of it
+DATASETS: dict[str, tuple[str, str | None]] = {
+    **{task: ("nyu-mll/glue", config) for task, config in _GLUE.items()},
+    **{task: ("aps/super_glue", config) for task, config in _SUPERGLUE.items()},
+    "XNLI": ("facebook/xnli", None),
+    "squad1": ("rajpurkar/squad", None),
+    "squad2": ("rajpurkar/squad_v2", None),
+    "race": ("ehovy/race", None),
+    "conll2003": ("eriktks/conll2003", None),
+    "wnut17": ("leondz/wnut_17", None),
+    "cnn_dailymail": ("abisee/cnn_dailymail", None),
+    "WinoGrande": ("allenai/winogrande", None),
+    "CommonsenseQA": ("tau/commonsense_qa", None),
+}
+_SPLITS = {"valid": "validation"}
+_METRICS = {"mcc": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
+_DECIDES = ("thresh", *NUMBERS)  # ends of the names of numbers that are no results
 _RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
 
 
-def write_card(model: PortableModel, folder: Path, *, to: str, license_name: str) -> None:
+def write_card(model: PortableModel, folder: Path, settings: ExportSettings) -> None:
     """Write README.md into an exported folder."""
-    write_text(folder / CARD, card(model, to=to, license_name=license_name))
+    write_text(folder / CARD, card(model, settings))
 
 
-def card(model: PortableModel, *, to: str, license_name: str) -> str:
+def card(model: PortableModel, settings: ExportSettings) -> str:
     """The text of the card."""
-    head = model.head
-    metadata = {
-        "license": license_name,
-        "library_name": {"huggingface": "transformers"}.get(to, to),
-        "pipeline_tag": "sentence-similarity" if to == SENTENCE_TRANSFORMERS else head.hugging_face.pipeline,
-        "tags": ["roberta", head.kind.replace("_", "-")],
-    }
-    # JSON is YAML: nothing in a name can break out of its value
-    front = "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())
+    head, to = model.head, settings.to
+    name = (settings.push or _name(model.path)).partition("@")[0]
     parts = [
-        f"---\n{front}---\n\n# RoBERTa {_name(model.path)}\n",
+        f"---\n{metadata(model, settings, name=name).to_yaml()}\n---\n\n# RoBERTa {name}\n",
         f"A RoBERTa (Liu et al. 2019, arXiv 1907.11692) that {head.facts.description}. Exported by roberta_plugin.\n",
         _section("Use", _usage(model, to)),
         _section("Model", _list(_sizes(model))),
@@ -55,9 +74,65 @@ def card(model: PortableModel, *, to: str, license_name: str) -> str:
         _section("Decision", _decision(model, to)) if model.decides_by else None,
         _section("Evaluation", _evaluation(model) or TO_FILL_IN),
         _section("Limitations", f"{TO_FILL_IN} What it was not made for; what is known of its biases."),
-        _section("Licence", license_name if license_name != "other" else TO_FILL_IN),
+        _section("Licence", settings.license or TO_FILL_IN),
     ]
-    return "\n".join(part for part in parts if part is not None)
+    text = "\n".join(part for part in parts if part is not None)
+    return text if settings.push is None else text.replace('"FOLDER"', json.dumps(name))
+
+
+def metadata(model: PortableModel, settings: ExportSettings, *, name: str) -> ModelCardData:
+    """What the hub reads of the card: facts of the run's records and of the options; what is unknown is left out."""
+    pipeline = "sentence-similarity" if settings.to == SENTENCE_TRANSFORMERS else model.head.hugging_face.pipeline
+    trained_on = identity.of_checkpoint(model.state)
+    task = "" if trained_on.get(identity.IS_INFERRED) else str(trained_on.get("task") or "")
+    dataset, config = DATASETS.get(task, ("", None))
+    results = [
+        EvalResult(
+            task_type=pipeline,
+            dataset_type=dataset or task or "unknown",
+            dataset_name=task or "unknown",
+            dataset_config=config,
+            dataset_split=_SPLITS.get(split, split),
+            metric_type=_METRICS.get(metric, metric),
+            metric_name=metric,
+            metric_value=round(value, 4),
+        )
+        for split, (metrics, _) in _results(model).items()
+        for metric, value in metrics.items()
+    ]
+    return ModelCardData(
+        language=list(settings.language) or None,
+        license=settings.license,
+        library_name={"huggingface": "transformers"}.get(settings.to, settings.to),
+        pipeline_tag=pipeline,
+        tags=["roberta", model.head.kind.replace("_", "-")],
+        base_model=_base_model(model) or None,
+        datasets=[dataset] if dataset else None,
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
+
+
+def _base_model(model: PortableModel) -> str:
+    """The name at the hub of the model that this one was made from; empty if no record names it."""
+    start = model.training.get("finetune_from_model")
+    for path in (model.path, *([Path(start)] if start else [])):
+        record = read_json(path.parent / RECORD, keys=(), remedy="remove it") if path.suffix == ".pt" else None
+        if name := hub_name(path) or hub_name(Path(str((record or {}).get("source", "")))):
+            return name
+    return ""
+
+
+def _results(model: PortableModel) -> dict[str, tuple[dict[str, float], int]]:
+    """Split -> the model's own metrics, without numbers that decide, and how many runs were evaluated with it."""
+    folder = (finetuning_folder(model.path) or model.path.parent) / "results"
+    found = {}
+    for path in sorted(folder.glob("evaluation_*.json")) if model.path.suffix == ".pt" else ():
+        split = path.stem.removeprefix("evaluation_")
+        metrics, num_runs, *_ = own_results(model.path, split)
+        shown = {name: value for name, value in metrics.items() if not name.endswith(_DECIDES) and value is not None}
+        found[split] = (shown, num_runs)
+    return found
 
 
 def _name(path: Path) -> str:
@@ -71,7 +146,8 @@ def _name(path: Path) -> str:
     if path.suffix in (".pt", ".safetensors"):
         folder = path.absolute().parent
         return folder.parent.name if folder.name == "checkpoints" else folder.name
-    return re.sub(r"\.(tar\.gz|tgz|tar)$", "", path.absolute().name)
+    name = re.sub(r"\.(tar\.gz|tgz|tar)$", "", path.absolute().name)
+    return name if name != path.name else hub_name(path) or name
 
 
 def _section(title: str, body: str) -> str:
@@ -189,13 +265,12 @@ def _evaluation(model: PortableModel) -> str:
     if path is None or not path.is_file():
         return ""
     table = re.sub(r"^#", "###", path.read_text(encoding="utf-8").strip(), flags=re.MULTILINE)
-    rows = []
-    for file in sorted(path.parent.glob("evaluation_*.json")):
-        split = file.stem.removeprefix("evaluation_")
-        metrics, num_runs, *_ = own_results(model.path, split)
-        for name, value in metrics.items() if num_runs > 1 else ():
-            if not name.endswith(("thresh", *NUMBERS)):
-                rows.append(f"| {split} | {name} | {value:{'.4g' if name in SMALLER_IS_BETTER else '.1f'}} |")
+    rows = [
+        f"| {split} | {name} | {value:{'.4g' if name in SMALLER_IS_BETTER else '.1f'}} |"
+        for split, (metrics, num_runs) in _results(model).items()
+        if num_runs > 1
+        for name, value in metrics.items()
+    ]
     if not rows:
         return table
     own = "\n".join(["| split | metric | this run |", "|---|---|---:|", *rows])

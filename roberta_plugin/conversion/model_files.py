@@ -8,7 +8,8 @@ packages that fairseq's own download needs.
 from __future__ import annotations
 
 import os
-import shutil
+import socket
+import tempfile
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,6 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import FILES, ByteLevelBpe, read_files
 from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
-from roberta_plugin.files import atomic_write
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json
 from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS, is_number
@@ -83,7 +83,8 @@ def find_checkpoint(folder: Path, name: str | None) -> Path:
         return best
     if not folder.exists():
         raise FileNotFoundError(
-            f"No checkpoint in {folder}, which does not exist: give the folder of a checkpoint, or a checkpoint file."
+            f"No checkpoint in {folder}, which does not exist: give the folder of a checkpoint, a checkpoint file, "
+            "or a model's name: org/name of the Hugging Face hub, or one of fairseq's archives, such as roberta.base."
         )
     raise FileNotFoundError(
         f"No checkpoint in {folder}: looked for {', '.join(names)}. Give the folder that fairseq-train wrote to "
@@ -259,7 +260,11 @@ def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
     found: list[Path] = []
     for name in FILES:
         try:
-            found.append(gpt2_file_of_cache(name) or _download(name))
+            path = gpt2_file_of_cache(name)
+            if path is None:
+                path = _in_cache(name)
+                download(f"{GPT2_FILES}/{name}", path, sha256=SHA256[name])
+            found.append(path)
         except (OSError, ValueError) as error:  # no network, a cache that cannot be written, another file there
             raise FileNotFoundError(
                 f"{folder} has no tokenizer: fairseq's archives lack GPT-2's encoder.json and vocab.bpe, and {name} "
@@ -287,12 +292,32 @@ def _in_cache(name: str) -> Path:
     return Path(os.fspath(file_utils.PYTORCH_FAIRSEQ_CACHE), file_utils.url_to_filename(f"{GPT2_FILES}/{name}"))
 
 
-def _download(name: str) -> Path:
-    path = _in_cache(name)
+def download(url: str, path: Path, *, sha256: str = "") -> None:
+    """Download a file, with a progress bar; it appears when it is whole, by its hash or else by its size.
+
+    Raises:
+        ValueError: if the file is another than that of the hash, or not whole.
+        OSError: without a connection, or room on the disk.
+    """
+    import torch
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    with urllib.request.urlopen(f"{GPT2_FILES}/{name}", timeout=_SECONDS) as answer, atomic_write(path) as file:
-        shutil.copyfileobj(answer, file)
-    if sha256_of_file(path) != SHA256[name]:
-        path.unlink()
-        raise ValueError("the answer of the server is another file")
-    return path
+    seconds = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_SECONDS)  # torch's function waits for ever
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
+            part = Path(folder, path.name)
+            try:
+                torch.hub.download_url_to_file(url, os.fspath(part), hash_prefix=sha256 or None)
+            except RuntimeError as error:  # another hash
+                raise ValueError(f"the answer of the server for {url} is another file") from error
+            if not sha256:
+                with urllib.request.urlopen(urllib.request.Request(url, method="HEAD")) as answer:
+                    size = int(answer.headers.get("Content-Length", part.stat().st_size))
+                if part.stat().st_size != size:
+                    raise ValueError(f"{url} ended after {part.stat().st_size:,} of {size:,} bytes")
+            with open(part, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(part, path)
+    finally:
+        socket.setdefaulttimeout(seconds)

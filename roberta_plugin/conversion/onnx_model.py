@@ -32,6 +32,7 @@ from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, writ
 from roberta_plugin.conversion.model_files import INT8_MODEL, ONNX_MODEL
 from roberta_plugin.conversion.onnx_runner import write_facts
 from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.pretrained import build
 from roberta_plugin.extras import require
 
 _OPSET = 18
@@ -67,8 +68,6 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
     Raises:
         ValueError: if packages are missing, or the tokenizer cannot be written.
     """
-    from roberta_plugin.conversion.pretrained import build
-
     require("onnx", "onnxruntime", "onnxscript", extra="onnx", purpose="--to onnx")
     kind = model.head.kind
     graph = _Graph(build(model), head=None if kind == MASKED_LM else model.head.name).eval()

@@ -16,6 +16,7 @@ from roberta_plugin.conversion.fairseq_format import read_checkpoint, unpacked
 from roberta_plugin.conversion.heads import Head, choose_head, heads_of, labels_of
 from roberta_plugin.conversion.huggingface import read_huggingface
 from roberta_plugin.conversion.model_files import SourceKind, format_of
+from roberta_plugin.conversion.named_models import NAMES, local_path
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.checkpoints import build_model
@@ -83,13 +84,14 @@ def open_pretrained(path: Path, *, data: Path | None = None) -> PretrainedModel:
 
 
 def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -> PortableModel:
-    """The model in a file or folder of any known format.
+    """The model in a file or folder of any known format, or of a name (`named_models`).
 
     Raises:
         ValueError: if the format is not known, or the files do not fit each other.
     """
+    path = local_path(path)
     if not path.exists():
-        raise FileNotFoundError(f"There is no {path}: give a folder or file with a model.")
+        raise FileNotFoundError(f"There is no {path}: give a folder or file with a model, or {NAMES}.")
     form = format_of(path)
     if form == "fairseq":
         with unpacked(path) as folder:

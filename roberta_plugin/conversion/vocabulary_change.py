@@ -11,33 +11,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
 
 from roberta_plugin import __version__
-from roberta_plugin.settings import REQUIRED, setting
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from roberta_plugin.conversion.portable import PortableModel
-    from roberta_plugin.data.tokenizers.base import Tokenizer
-    from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.conversion.convert import check_output, output_folder
+from roberta_plugin.conversion.fairseq_format import write_ours
+from roberta_plugin.conversion.named_models import local_path
+from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.pretrained import read_any
+from roberta_plugin.conversion.settings import ExtendSettings
+from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.additions import additions_of, base_of, pieces_of
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.tokenizers.extending import extended, text_of
+from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
+from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
+from roberta_plugin.finetuning import identity
+from roberta_plugin.models.checkpoints import TOKENS
 
 _REPLACEMENT = "\ufffd"  # what is no text, such as a part of a character
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExtendSettings:
-    """Settings of `extend_vocabulary`."""
-
-    checkpoint: Path = setting(REQUIRED, "the model: a checkpoint, its folder, or one of `roberta import`")
-    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier result")
-    add: tuple[str, ...] = setting((), "new words, each of which becomes one token", nargs="+", metavar="WORD")
-    words: Path | None = setting(None, "a text file with a new word a line", metavar="FILE")
-    tokenizer: Path | None = setting(
-        None, "instead of new words: the folder of a new tokenizer, from `roberta tokenizer train`"
-    )
-    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the model has none beside it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +54,13 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
     Raises:
         ValueError: if not exactly one way to a new vocabulary is given, or a word cannot be added.
     """
-    from roberta_plugin.conversion.convert import check_output, output_folder
-    from roberta_plugin.conversion.fairseq_format import write_ours
-    from roberta_plugin.conversion.pretrained import read_any
-    from roberta_plugin.data.tokenizers import load_tokenizer
-    from roberta_plugin.data.tokenizers.additions import additions_of, base_of
-    from roberta_plugin.data.tokenizers.extending import extended
-    from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
-    from roberta_plugin.data.vocabulary import Vocabulary
-
     words = [*settings.add, *(_lines(settings.words) if settings.words else ())]
     if bool(words) == (settings.tokenizer is not None):
         raise ValueError("Give either new words (--add WORD ... or --words FILE) or a new --tokenizer FOLDER.")
-    check_output(settings.output_dir, sources=(settings.checkpoint, settings.data, settings.tokenizer))
-    model = read_any(settings.checkpoint, data=settings.data)
+    check_output(settings.output_dir)  # before anything is downloaded
+    source = local_path(settings.checkpoint)
+    check_output(settings.output_dir, sources=(source, settings.data, settings.tokenizer))
+    model = read_any(source, data=settings.data)
     if settings.tokenizer is not None:
         tokenizer, vocabulary = load_tokenizer(settings.tokenizer), Vocabulary.load(settings.tokenizer / "dict.txt")
     else:
@@ -101,10 +89,6 @@ def _lines(path: Path) -> list[str]:
 
 def with_vocabulary(model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabulary) -> tuple[PortableModel, Change]:
     """The model for another tokenizer and its vocabulary, and how many of its symbols came from where."""
-    import torch
-
-    from roberta_plugin.finetuning import identity
-    from roberta_plugin.models.checkpoints import TOKENS
 
     sources = row_sources(model, tokenizer, vocabulary)
     text = [row for row, never in enumerate(model.vocabulary.never_masked()) if not never]
@@ -144,10 +128,6 @@ class RowSource(NamedTuple):
 
 def row_sources(model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabulary) -> list[RowSource]:
     """Where each row (W) of the new vocabulary comes from."""
-    from roberta_plugin.data.tokenizers.additions import pieces_of
-    from roberta_plugin.data.tokenizers.extending import text_of
-    from roberta_plugin.data.vocabulary import MASK, SPECIALS
-
     old, words = model.tokenizer, model.vocabulary
     to_model, text_after, same_kind = (
         words.tokenizer_to_model(old).tolist(),

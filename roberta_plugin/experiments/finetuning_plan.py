@@ -307,13 +307,15 @@ def starting_model(path: Path) -> Start:
 
 
 def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
-    """The checkpoint itself, that of an imported model's folder, or the best one of the fine-tuning in a folder.
+    """The checkpoint itself, that of an imported model's folder or of a model by name, or the best of a fine-tuning.
 
     Raises:
         ValueError: if it is a model of another format, which must be imported first.
     """
+    from roberta_plugin.conversion.convert import imported
     from roberta_plugin.conversion.model_files import best_of_finetuning, find_checkpoint, format_of, is_checkpoint
 
+    path = imported(path)
     if format_of(path) in ("fairseq", "huggingface"):
         then = "--model FOLDER --tokenizer FOLDER" if option == "--model" else f"{option} FOLDER"
         raise ValueError(

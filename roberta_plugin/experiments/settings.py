@@ -100,7 +100,7 @@ class EvaluateSettings(Checked):
     data: Path = setting(REQUIRED, "prepared folder")
     checkpoints: Sequence[Path] = setting(
         REQUIRED,
-        "fine-tuned checkpoint, or members of an ensemble",
+        "fine-tuned checkpoint or org/name of a model, or members of an ensemble",
         flag="--checkpoint",
         nargs="+",
     )
@@ -128,8 +128,9 @@ class FinetuneSettings(RunSettings, DataSettings):
 
     model: Path = setting(
         REQUIRED,
-        "pretrained checkpoint (.pt), ours or fairseq's; or the --output-dir of a finished `roberta finetune`, whose "
-        "best run is taken, as the paper starts RTE, STS-B and MRPC from MNLI",
+        "pretrained checkpoint (.pt), ours or fairseq's; a name, org/name of the Hugging Face hub or roberta.base and "
+        "its like; or the --output-dir of a finished `roberta finetune`, whose best run is taken, as the paper starts "
+        "RTE, STS-B and MRPC from MNLI",
     )
     data: Path | None = setting(None, "prepared folder (default: OUTPUT_DIR/data, made from --raw)")
     from_scratch: bool = setting(

@@ -27,6 +27,7 @@ from torch import Tensor
 from roberta_plugin import register
 from roberta_plugin.conversion.fairseq_format import read_files, training_facts
 from roberta_plugin.conversion.model_files import check_bpe, format_of, training_data
+from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_runner import read_onnx
 from roberta_plugin.conversion.pretrained import fairseq_dictionary, open_pretrained
 from roberta_plugin.data.tokenizers.base import Tokenizer
@@ -77,7 +78,7 @@ class RobertaHub(HubCore):
         Args:
             folder: the folder of the checkpoint, the output folder of `roberta finetune`, or the checkpoint itself; a
                 folder of Hugging Face, an archive of fairseq (.tar.gz), or an export to ONNX, which answers by its own
-                head, on the CPU.
+                head, on the CPU; or a model's name (`conversion/named_models.py`), such as "FacebookAI/roberta-base".
             checkpoint_file: name of the checkpoint in `folder`; by default the first of checkpoint_best.pt,
                 checkpoint_last.pt and model.pt.
             data: folder with dict.txt, or with input0/dict.txt as in fairseq's sentence_prediction; by default that of
@@ -94,7 +95,7 @@ class RobertaHub(HubCore):
                 device lacks the precision.
         """
         register()
-        path = Path(folder)
+        path = local_path(Path(folder))
         if checkpoint_file is None and format_of(path) == "onnx":
             if data is not None or tokenizer is not None or data_name_or_path is not None:
                 raise ValueError(f"{path} brings its vocabulary and tokenizer along: leave --data and --tokenizer out.")
@@ -107,7 +108,7 @@ class RobertaHub(HubCore):
             if data is not None:
                 raise ValueError("data and data_name_or_path are two names of the same argument: give one.")
             is_relative = str(data_name_or_path).startswith(".")
-            data = Path(folder, data_name_or_path) if is_relative else data_name_or_path
+            data = path / data_name_or_path if is_relative else data_name_or_path
         if checkpoint_file is None and format_of(path) in ("fairseq", "huggingface"):
             vocabulary_folder = data if data is not None else tokenizer
             opened: Any = open_pretrained(path, data=None if vocabulary_folder is None else Path(vocabulary_folder))

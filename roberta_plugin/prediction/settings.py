@@ -21,7 +21,8 @@ class PredictSettings(Checked):
 
     model: Path = setting(
         REQUIRED,
-        "folder of a model, output folder of `roberta finetune`, or a checkpoint",
+        "folder of a model, output folder of `roberta finetune`, a checkpoint, or a name: org/name of the Hugging Face "
+        "hub, or roberta.large.mnli and its like",
         flag="model",
         metavar="model",
     )

@@ -1,12 +1,9 @@
 """Archives in the layout of fairseq's released models: in fairseq's own hub and in ours."""
 
 import hashlib
-import io
 import json
 import shutil
 import tarfile
-import urllib.error
-import urllib.request
 
 import pytest
 import torch
@@ -18,6 +15,7 @@ from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, ex
 from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.hub import RobertaHub
+from tests.hub_server import running_hub
 from tests.hugging_face import import_transformers
 from tests.tiny_checkpoints import state_of
 from tests.tiny_conversions import HEAD, batch, write_checkpoint
@@ -96,28 +94,25 @@ def test_gpt2s_files_come_from_fairseqs_cache_or_are_named(archive, tmp_path, mo
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
     monkeypatch.setattr(model_files, "SHA256", digests)
 
-    def offline(url, timeout):
-        raise urllib.error.URLError("no network")
-
-    monkeypatch.setattr(urllib.request, "urlopen", offline)
-    message = r"mnli\.tar\.gz has no tokenizer.*no network.*/encoder\.json and .*vocab\.bpe"
-    with pytest.raises(FileNotFoundError, match=message):
-        open_pretrained(path)
-
-    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: io.BytesIO(b"a page that asks to log in"))
-    with pytest.raises(FileNotFoundError, match="the answer of the server is another file"):
-        open_pretrained(path)
-    assert list((tmp_path / "cache").iterdir()) == []
-
+    with running_hub() as server:
+        monkeypatch.setattr(model_files, "GPT2_FILES", f"{server.url}/files")
+        message = r"mnli\.tar\.gz has no tokenizer.*404.*/encoder\.json and .*vocab\.bpe"
+        with pytest.raises(FileNotFoundError, match=message):
+            open_pretrained(path)
+        server.files = dict.fromkeys(content, b"a page that asks to log in")
+        with pytest.raises(FileNotFoundError, match=r"the answer of the server .* is another file"):
+            open_pretrained(path)
+        assert list((tmp_path / "cache").iterdir()) == []
+        server.files = content
+        assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")
+    assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment"), "from the cache"
+    shutil.rmtree(tmp_path / "cache")
+    (tmp_path / "cache").mkdir()
     for name, data in content.items():  # as fairseq's download leaves them
         cached = tmp_path / "cache" / file_utils.url_to_filename(f"{model_files.GPT2_FILES}/{name}", etag="made up")
         cached.write_bytes(data)
         cached.with_name(f"{cached.name}.json").write_text("{}")
     assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")
-    shutil.rmtree(tmp_path / "cache")
-    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: io.BytesIO(content[url.rpartition("/")[2]]))
-    assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")
-    monkeypatch.setattr(urllib.request, "urlopen", offline)  # now they are in the cache
     with tarfile.open(path) as members:
         members.extractall(tmp_path / "unpacked")
     assert RobertaHub.from_pretrained(tmp_path / "unpacked" / "roberta.mnli").heads == ["mnli"]

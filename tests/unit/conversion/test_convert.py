@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from huggingface_hub import ModelCard
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roberta_plugin import files
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
-from roberta_plugin.conversion import convert, model_card
+from roberta_plugin.conversion import convert
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
 from roberta_plugin.conversion.huggingface_tokenizers import changed_places
@@ -380,7 +381,7 @@ def test_a_conversion_that_fails_leaves_the_earlier_one(ours, theirs, tmp_path, 
     def fail(*args, **others):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(model_card, "write_card", fail)
+    monkeypatch.setattr(convert, "write_card", fail)
     with pytest.raises(OSError, match="No space left"):
         export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=theirs))
     assert {path.name: path.read_bytes() for path in theirs.iterdir()} == before
@@ -461,17 +462,27 @@ def test_the_card_has_the_metadata_of_the_hub_and_the_runs_figures(ours, tmp_pat
         for seed in (2, 1)
     ]
     (tmp_path / "out" / "results" / "evaluation_test.json").write_text(json.dumps({"members": members}))
-    settings = ExportSettings(checkpoint=folder, to="huggingface", output_dir=tmp_path / "card", license="mit")
+    settings = ExportSettings(
+        checkpoint=folder, to="huggingface", output_dir=tmp_path / "card", license="mit", language=("en", "de")
+    )
     card = (export_model(settings).folder / "README.md").read_text()
     metadata = yaml.safe_load(card.split("---")[1])
-    read_by_the_hub = pytest.importorskip("huggingface_hub").ModelCard(card).data
+    read_by_the_hub = ModelCard(card).data  # refuses results in another form
     assert read_by_the_hub.to_dict() == metadata
+    result = {
+        "task": {"type": "text-classification"},
+        "dataset": {"name": "made up", "type": "made up", "split": "test"},
+        "metrics": [{"type": name, "value": value, "name": name} for name, value in (("accuracy", 81), ("mae", 0.5))],
+    }
     assert metadata == {
+        "language": ["en", "de"],
         "license": "mit",
         "library_name": "transformers",
         "pipeline_tag": "text-classification",
         "tags": ["roberta", "classification"],
+        "model-index": [{"name": "out", "results": [result]}],
     }
+    assert [each.metric_value for each in read_by_the_hub.eval_results] == [81, 0.5]
     for words in ("no, perhaps, yes", "hours: 1.5", "updates: 3", "tokens (full blocks): 960", "FLOPs", "86.6", "mit"):
         assert words in card
     assert "Fine-tuned on: made up" in card

@@ -1,0 +1,239 @@
+"""Models by name -> files in the caches of the libraries that fetch them (`local_path`), and back (`push`).
+
+    org/name, org/name@revision    of the Hugging Face hub: a snapshot in huggingface_hub's cache ($HF_HOME/hub)
+    roberta.base, ...              fairseq's released archives: in torch's cache ($TORCH_HOME/hub/checkpoints)
+
+A file or folder of that name comes first. From the hub come config.json, weights in safetensors and the tokenizer's
+files: no code, and pickles (.bin, .pt) only where they are asked for. The library decides whether it asks the hub
+(HF_HUB_OFFLINE), which one (HF_ENDPOINT), and as whom (HF_TOKEN, or `hf auth login`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+from huggingface_hub import HfApi, constants, errors, snapshot_download
+
+from roberta_plugin import __version__
+from roberta_plugin.conversion.model_files import (
+    CONFIG,
+    INT8_MODEL,
+    OLD_WEIGHTS,
+    ONNX_FACTS,
+    ONNX_MODEL,
+    WEIGHTS,
+    download,
+)
+from roberta_plugin.conversion.settings import RECORD, ExportSettings
+from roberta_plugin.data.tokenizers import FILES
+
+# name -> that of the same model at the hub; fairseq publishes no checksums of them, so their sizes are compared
+ARCHIVES = {
+    "roberta.base": "FacebookAI/roberta-base",
+    "roberta.large": "FacebookAI/roberta-large",
+    "roberta.large.mnli": "FacebookAI/roberta-large-mnli",
+    "roberta.large.wsc": "",
+    "xlmr.base": "FacebookAI/xlm-roberta-base",
+    "xlmr.large": "FacebookAI/xlm-roberta-large",
+}
+ARCHIVE_URL = "https://dl.fbaipublicfiles.com/fairseq/models"
+NAMES = f"the name of a model of the Hugging Face hub (org/name), or of fairseq's archives ({', '.join(ARCHIVES)})"
+_NAME = re.compile(r"(?P<repository>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
+_FILES_OF_MODELS = (".pt", ".safetensors", ".bin", ".onnx", ".tar.gz", ".tgz", ".tar")
+_ADAPTER = "adapter_model.safetensors"
+_ALLOWED = (
+    *(CONFIG, WEIGHTS, f"{WEIGHTS}.index.json", "model-*.safetensors"),
+    *("adapter_config.json", _ADAPTER, ONNX_FACTS),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "sentencepiece.bpe.model"),
+    *("modules.json", "*_Pooling/config.json", "sentence_*_config.json", "config_sentence_transformers.json"),
+)
+_GRAPHS = (ONNX_MODEL, INT8_MODEL)
+_EXPORTED = (*_GRAPHS, f"{ONNX_MODEL}.data", "dict.txt", *FILES)  # what a folder of `--to onnx` has besides
+_PICKLES = (OLD_WEIGHTS, f"{OLD_WEIGHTS}.index.json", "pytorch_model-*.bin")
+_TOKEN = "log in by `hf auth login`, or set HF_TOKEN"
+
+
+def local_path(path: Path, *, allow_pickle: bool = False) -> Path:
+    """The path itself if it exists, or is no name of a model; else where the model of this name is, now.
+
+    Raises:
+        FileNotFoundError: if there is no such model, or it can be had neither from the network nor from the cache.
+        ValueError: if its weights are of no form that may be read.
+    """
+    if path.exists():
+        return path
+    if str(path) in ARCHIVES:
+        return _archive(str(path))
+    found = _NAME.fullmatch(str(path))
+    if found is None or path.name.endswith(_FILES_OF_MODELS):
+        return path
+    return _snapshot(found["repository"], found["revision"], allow_pickle=allow_pickle)
+
+
+def hub_name(path: Path) -> str:
+    """The name at the hub of a model in `local_path`'s form, or of its files; empty for all others.
+
+    Example: ~/.cache/huggingface/hub/models--org--name/snapshots/0123.../model.safetensors -> "org/name".
+    """
+    if path.name.endswith(".tar.gz"):
+        return ARCHIVES.get(path.name.removesuffix(".tar.gz"), "")
+    above = (path, *path.parents)
+    folders = [up.parent.parent.name for up in above if up.parent.name == "snapshots"]
+    return (
+        folders[0].removeprefix("models--").replace("--", "/") if folders and folders[0].startswith("models--") else ""
+    )
+
+
+def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> Path:
+    name = f"{repository}@{revision}" if revision else repository
+
+    def fetch(*patterns: str) -> Path:
+        return Path(
+            snapshot_download(
+                repository,
+                revision=revision,
+                allow_patterns=list(patterns),
+                library_name="roberta_plugin",
+                library_version=__version__,
+            )
+        )
+
+    try:
+        folder = fetch(*_ALLOWED, *(_PICKLES if allow_pickle else ()))
+        if (folder / ONNX_FACTS).is_file():  # an export of ours; the graphs of others have the weights once more
+            folder = fetch(*_ALLOWED, *_EXPORTED)
+        wanted = (WEIGHTS, _ADAPTER, *_GRAPHS, *((OLD_WEIGHTS,) if allow_pickle else ()))
+        if any((folder / f"{each}{end}").is_file() for each in wanted for end in ("", ".index.json")):
+            return folder
+        files = HfApi().list_repo_files(repository, revision=folder.name)
+    except Exception as error:  # of httpx, requests or the operating system, by the library's version
+        raise _in_words(error, name, repository, revision) from error
+    pickles = [file for file in files if file.endswith((".bin", ".pt"))]
+    if pickles and not allow_pickle:
+        raise ValueError(
+            f"{name} of the Hugging Face hub has its weights as a pickle only ({pickles[0]}), which is not fetched "
+            f"unasked. `roberta import {name} --allow-pickle --output-dir FOLDER` reads it, without running code of "
+            "the file; then give FOLDER."
+        )
+    raise ValueError(
+        f"{name} of the Hugging Face hub has no weights that are read here, such as {WEIGHTS}: it holds "
+        f"{', '.join(sorted(files)[:8]) or 'no files'}. Name another model or revision."
+    )
+
+
+def _in_words(error: Exception, name: str, repository: str, revision: str | None) -> Exception:
+    """Why a model cannot be had from the hub, and what to do; a name may also be a path with a mistake in it."""
+    hub = constants.ENDPOINT
+    if isinstance(error, errors.RevisionNotFoundError):
+        return FileNotFoundError(
+            f"{repository} has no branch, tag or commit {revision!r} at {hub}: correct it, or leave @{revision} out."
+        )
+    if isinstance(error, errors.GatedRepoError):
+        return FileNotFoundError(
+            f"{repository} is a gated model: accept its terms at {hub}/{repository}, then {_TOKEN} to a token of that "
+            "account."
+        )
+    nothing_here = f"There is no file or folder {name} here"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    # Who may not know whether there is a model gets 401; the library knows that of https addresses only.
+    is_hidden = status == 401 and "Invalid credentials" not in str(error)
+    if isinstance(error, errors.RepositoryNotFoundError) or is_hidden:
+        return FileNotFoundError(
+            f"{nothing_here}, and {hub} shows no model of that name: correct the path or the name; for a private "
+            f"model, {_TOKEN}."
+        )
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        is_offline = constants.HF_HUB_OFFLINE
+        why = "HF_HUB_OFFLINE is set" if is_offline else f"{hub} cannot be reached"
+        remedy = "unset it" if is_offline else "try again with a network"
+        return FileNotFoundError(
+            f"{nothing_here}, and no whole model of that name in the cache {constants.HF_HUB_CACHE}; {why}. Correct "
+            f"the path, or {remedy}."
+        )
+    if status in (401, 403):
+        return FileNotFoundError(f"{hub} refuses the token with which {name} was asked for: {_TOKEN} anew.")
+    return FileNotFoundError(
+        f"{nothing_here}, and the model of that name could not be fetched from {hub} ({_why(error)}). Run the same "
+        "command again, which continues, or give a folder."
+    )
+
+
+def _why(error: Exception) -> str:
+    """The first sentence of an error of the library, which has several paragraphs, or its class."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+
+
+def _archive(name: str) -> Path:
+    path = Path(torch.hub.get_dir(), "checkpoints", f"{name}.tar.gz")
+    url = f"{ARCHIVE_URL}/{path.name}"
+    if not path.is_file():
+        try:
+            download(url, path)
+        except (OSError, ValueError) as error:
+            raise FileNotFoundError(
+                f"There is no file or folder {name} here, and fairseq's archive of that name could not be downloaded "
+                f"({error}). Run the same command again, or download {url} on a machine that can, and give its path."
+            ) from error
+    return path
+
+
+def check_push(name: str) -> None:
+    """Refuse an upload that would fail for want of a token, before there is anything to upload.
+
+    Raises:
+        ValueError: saying what is missing.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"--push {name!r} must be ORG/NAME or ORG/NAME@BRANCH of the Hugging Face hub.")
+    hub = constants.ENDPOINT
+    if constants.HF_HUB_OFFLINE:
+        raise ValueError(f"--push {name}: HF_HUB_OFFLINE is set: unset it, or leave --push out.")
+    try:
+        user = HfApi().whoami()
+    except errors.LocalTokenNotFoundError as error:
+        raise ValueError(f"--push {name} needs a token of {hub}: {_TOKEN}.") from error
+    except Exception as error:  # of httpx, requests or the operating system, by the library's version
+        is_refused = getattr(getattr(error, "response", None), "status_code", None) in (401, 403)
+        why = f"{hub} refuses the token: {_TOKEN} anew" if is_refused else f"{hub} cannot be asked ({_why(error)})"
+        raise ValueError(f"--push {name}: {why}, or leave --push out.") from error
+    if ((user.get("auth") or {}).get("accessToken") or {}).get("role") == "read":
+        raise ValueError(
+            f"--push {name} needs a token that may write, and that of {user['name']} may only read: {_TOKEN}."
+        )
+
+
+def push(folder: Path, settings: ExportSettings) -> str:
+    """Upload an exported folder without its record, which names paths of this machine; returns the address.
+
+    Raises:
+        ValueError: if that fails; the folder is complete and can be uploaded again.
+    """
+    found = _NAME.fullmatch(settings.push or "")
+    assert found is not None, "checked before"
+    repository, branch = found["repository"], found["revision"]
+    is_theirs = settings.to in ("huggingface", "sentence-transformers")
+    api = HfApi(library_name="roberta_plugin", library_version=__version__)
+    try:
+        api.create_repo(repository, private=settings.private or None, exist_ok=True)
+        if settings.private and not api.model_info(repository).private:
+            raise ValueError("it is a public model already, and --private was asked for")
+        if branch is not None:
+            api.create_branch(repository, branch=branch, exist_ok=True)
+        done = api.upload_folder(
+            repo_id=repository,
+            folder_path=folder,
+            revision=branch,
+            commit_message=f"Export to {settings.to} by roberta_plugin {__version__}",
+            ignore_patterns=[RECORD],
+            # else shards of an earlier upload would stay beside a single file, or it beside them
+            delete_patterns=["model*.safetensors*"] if is_theirs else None,
+        )
+    except Exception as error:  # of httpx, requests or the operating system, by the library's version
+        raise ValueError(
+            f"{folder} is exported, but not uploaded to {constants.ENDPOINT}/{repository}: {_why(error)}. Run the same "
+            "command again when that is mended."
+        ) from error
+    return str(done.commit_url)

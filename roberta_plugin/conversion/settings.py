@@ -1,0 +1,94 @@
+"""Settings of `roberta export`, `import` and `tokenizer extend`; this module imports nothing that is slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from roberta_plugin.settings import REQUIRED, Checked, setting
+
+Format = Literal["huggingface", "fairseq", "onnx", "peft", "sentence-transformers"]
+Layout = Literal["today", "2019"]
+RECORD = "conversion.json"
+_FAIRSEQ = {"to": ("fairseq",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(Checked):
+    """Settings of `convert.export_model`."""
+
+    checkpoint: Path = setting(
+        REQUIRED,
+        "a checkpoint (.pt), the folder of one, the --output-dir of `roberta finetune`, whose best run is used, or a "
+        "model's name (org/name)",
+        flag="checkpoint",
+    )
+    to: Format = setting(REQUIRED, "the format to write")
+    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier export")
+    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if they are not found")
+    head: str | None = setting(None, "the head to export (default: the fine-tuned one, else masked_lm)")
+    labels: tuple[str, ...] | None = setting(
+        None, "names of the classes, if the checkpoint has none", nargs="+", metavar="NAME"
+    )
+    layout: Layout = setting("today", "fairseq: parameter names of today or of 2019", goes_with=_FAIRSEQ)
+    half: bool = setting(False, "fairseq: store 16-bit numbers, as the released models do", goes_with=_FAIRSEQ)
+    int8_sample: Path | None = setting(
+        None,
+        "onnx: also write a model with 8-bit weights, and measure the difference on the lines of this text file",
+        flag="--int8",
+        metavar="TEXT",
+        goes_with={"to": ("onnx",)},
+    )
+    license: str | None = setting(None, "licence for the model card, such as mit")
+    language: tuple[str, ...] = setting(
+        (), "languages of the texts for the model card, such as en, or multilingual", nargs="+", metavar="CODE"
+    )
+    push: str | None = setting(
+        None,
+        "also upload the folder to this model of the Hugging Face hub, which is made if there is none; the token is "
+        "that of `hf auth login` or HF_TOKEN",
+        metavar="ORG/NAME[@BRANCH]",
+    )
+    private: bool = setting(False, "push: only you and your organization may see the model", goes_with={"push": ()})
+    max_shard_bytes: int = 5 * 10**9  # as transformers cuts them
+    """Most bytes of one file of weights (huggingface)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportSettings:
+    """Settings of `convert.import_model`."""
+
+    source: Path = setting(
+        REQUIRED,
+        "a folder of Hugging Face (RoBERTa, XLM-R or CamemBERT; safetensors or bin), an archive of fairseq (.tar.gz), "
+        "a checkpoint; or a name: org/name of the Hugging Face hub, or roberta.base and its like",
+        flag="source",
+    )
+    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier import")
+    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the source has none")
+    adapter: Path | None = setting(
+        None, "low-rank adapter in peft's format, to add to the source's weights: a folder, or org/name"
+    )
+    allow_pickle: bool = setting(
+        False, "org/name: take pytorch_model.bin where there is no safetensors file; no code of it runs"
+    )
+    labels: tuple[str, ...] | None = setting(
+        None, "names of the classes, if the source has none", nargs="+", metavar="NAME"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendSettings:
+    """Settings of `vocabulary_change.extend_vocabulary`."""
+
+    checkpoint: Path = setting(
+        REQUIRED, "the model: a checkpoint, its folder, one of `roberta import`, or its name (org/name)"
+    )
+    output_dir: Path = setting(REQUIRED, "a new or empty folder, or an earlier result")
+    add: tuple[str, ...] = setting((), "new words, each of which becomes one token", nargs="+", metavar="WORD")
+    words: Path | None = setting(None, "a text file with a new word a line", metavar="FILE")
+    tokenizer: Path | None = setting(
+        None, "instead of new words: the folder of a new tokenizer, from `roberta tokenizer train`"
+    )
+    data: Path | None = setting(None, "folder with dict.txt and the tokenizer, if the model has none beside it")

@@ -1,0 +1,280 @@
+"""Models by name: a path comes first, and what is refused, by which sentence; the hub is a server on the loopback."""
+
+import json
+import shutil
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard, constants
+
+from roberta_plugin.conversion import model_files, named_models
+from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model, imported
+from roberta_plugin.conversion.named_models import hub_name, local_path
+from roberta_plugin.conversion.pretrained import open_pretrained
+from roberta_plugin.hub import RobertaHub
+from tests.hub_server import running_hub
+from tests.tiny_conversions import write_checkpoint
+
+NAME = Path("org/tiny")
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("ours"), "classification")
+
+
+@pytest.fixture(scope="module")
+def theirs(ours, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("theirs") / "exported"
+    settings = ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder, max_shard_bytes=20_000)
+    assert len(list(export_model(settings).folder.glob("model-*-of-*.safetensors"))) > 1
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """An empty hub that the library of this process asks, with empty caches, from an empty current folder."""
+    with running_hub() as found:
+        monkeypatch.setattr(constants, "ENDPOINT", found.url)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{found.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        )
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
+        monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch"))
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        yield found
+
+
+def test_a_branch_a_tag_and_a_commit_are_names_and_a_folder_of_the_name_comes_first(hub, theirs, tmp_path):
+    first = hub.add("org/tiny", theirs, "main", "v1", "refs/pr/1")
+    second = hub.add("org/tiny", {**hub.models["org/tiny"].commits[first], "x.txt": b""}, "main")
+    for revision, commit in (
+        ("", second),
+        ("@main", second),
+        ("@v1", first),
+        ("@refs/pr/1", first),
+        (f"@{first}", first),
+    ):
+        folder = local_path(Path(f"org/tiny{revision}"))
+        assert folder.name == commit
+        assert hub_name(folder) == hub_name(folder / "model.safetensors") == "org/tiny"
+        assert not (folder / "x.txt").exists()
+    found = RobertaHub.from_pretrained("org/tiny", data=None)  # shards, and a tokenizer
+    assert found.labels == ["no", "perhaps", "yes"]
+
+    asked = len(hub.requests)
+    shutil.copytree(theirs, NAME)
+    assert local_path(NAME) == NAME
+    for path in ("checkpoints/model.pt", "a/b/c", "/org/tiny", "org", "../tiny", "org/a.tar.gz", "org/two words"):
+        assert local_path(Path(path)) == Path(path)
+        assert hub_name(Path(path)) == ""
+    assert len(hub.requests) == asked, "a path is not asked for"
+
+
+def test_what_is_not_there_is_refused_by_a_sentence_that_names_both_possibilities(hub, theirs, monkeypatch):
+    hub.add("org/tiny", theirs)
+    hub.add("org/gated", theirs, is_gated=True)
+    hub.add("org/private", theirs, is_private=True)
+    typo = r"There is no file or folder checkpoints/best here, and http\S+ shows no model of that name: correct the path or"
+    for name, words in (
+        ("checkpoints/best", typo),
+        (
+            "org/private",
+            r"shows no model of that name.*for a private model, log in by `hf auth login`, or set HF_TOKEN",
+        ),
+        ("org/gated", r"org/gated is a gated model: accept its terms at http\S+/org/gated, then log in"),
+        ("org/tiny@v9", r"org/tiny has no branch, tag or commit 'v9' at http\S+: correct it, or leave @v9 out"),
+    ):
+        with pytest.raises(FileNotFoundError, match=words) as found:
+            local_path(Path(name))
+        assert "\n" not in str(found.value)
+    monkeypatch.setenv("HF_TOKEN", "hf_read")
+    assert hub_name(local_path(Path("org/private"))) == "org/private"
+    assert hub_name(local_path(Path("org/gated"))) == "org/gated"
+    monkeypatch.setenv("HF_TOKEN", "hf_of_yesterday")
+    with pytest.raises(FileNotFoundError, match=r"refuses the token with which org/other was asked for: log in"):
+        local_path(Path("org/other"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(FileNotFoundError, match=r"no file or folder runs/best.*HF_HUB_OFFLINE is set.*or unset it"):
+        local_path(Path("runs/best"))
+    assert hub_name(local_path(Path("org/private"))) == "org/private", "from the cache"
+    with pytest.raises(FileNotFoundError, match=r"There is no nothing: .*org/name.*roberta\.large\.mnli"):
+        open_pretrained(Path("nothing"))
+
+
+def test_a_pickle_comes_only_where_it_is_asked_for(hub, theirs, tmp_path):
+    files = {path.name: path.read_bytes() for path in theirs.iterdir() if "safetensors" not in path.name}
+    weights = open_pretrained(theirs)
+    state = tmp_path / "pytorch_model.bin"
+    parameters = {}
+    for shard in theirs.glob("*.safetensors"):
+        from safetensors.torch import load_file
+
+        parameters |= load_file(shard)
+    torch.save(parameters, state)
+    hub.add("org/tiny", {**files, "pytorch_model.bin": state.read_bytes()})
+    hub.add("org/empty", {"README.md": b"", "flax_model.msgpack": b""})
+    command = r"`roberta import org/tiny --allow-pickle --output-dir FOLDER` reads it"
+    with pytest.raises(ValueError, match=rf"org/tiny.* as a pickle only \(pytorch_model\.bin\).*{command}"):
+        local_path(NAME)
+    assert not [each for each in hub.requests if each.endswith(".bin")]
+    with pytest.raises(
+        ValueError, match=r"org/empty.* has no weights that are read here.* holds README\.md, flax_model"
+    ):
+        local_path(Path("org/empty"))
+    done = import_model(ImportSettings(source=NAME, output_dir=tmp_path / "done", allow_pickle=True))
+    assert done.model.labels == weights.labels["sentence_classification_head"]
+    with pytest.raises(ValueError, match="as a pickle only"):  # though it is in the cache now
+        local_path(NAME)
+
+
+def test_a_download_that_breaks_off_is_an_error_and_is_continued(hub, theirs, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    hub.add("org/tiny", theirs)
+    hub.breaks = 1000
+    with pytest.raises(
+        FileNotFoundError, match=r"could not be fetched from http\S+ \(.+\)\. Run the same command again"
+    ):
+        local_path(NAME)
+    hub.breaks = 0
+    open_pretrained(NAME)
+
+
+def test_a_model_by_name_is_imported_once_by_commit_also_by_two_at_once(hub, theirs, tmp_path, caplog):
+    first = hub.add("org/tiny", theirs)
+    with ThreadPoolExecutor(2) as both:
+        folder, other = both.map(imported, [NAME, NAME])
+    assert folder == other
+    assert caplog.text.count(f"org/tiny is imported into {folder}, where the next start finds it.") == 1
+    assert folder.is_relative_to(tmp_path / "assets" / "roberta_plugin")
+    assert first in folder.name
+    made = (folder / "model.pt").stat()
+    assert imported(Path(f"org/tiny@{first}")) == folder
+    assert (folder / "model.pt").stat() == made
+    assert json.loads((folder / "conversion.json").read_text())["source"] == str(local_path(NAME))
+    hub.add("org/tiny", {**hub.models["org/tiny"].commits[first], "vocab.json": b"{}"})
+    assert imported(NAME) != folder, "another commit"
+    assert imported(tmp_path) == tmp_path
+
+
+def test_the_files_of_an_export_to_onnx_come_and_graphs_of_others_do_not(hub, theirs):
+    files = {path.name: path.read_bytes() for path in theirs.iterdir()}
+    hub.add(
+        "org/graph", {**dict.fromkeys(("model.onnx", "dict.txt", "encoder.json", "a.py"), b"x"), "roberta.json": b"{}"}
+    )
+    hub.add("org/tiny", {**files, "model.onnx": b"x", "checkpoint-5/model.safetensors": b"x"})
+    names = {path.name for path in local_path(Path("org/graph")).iterdir()}
+    assert names == {"roberta.json", "model.onnx", "dict.txt", "encoder.json"}
+    assert not {"model.onnx", "checkpoint-5"} & {path.name for path in local_path(NAME).iterdir()}
+
+
+def test_a_folder_of_sentence_transformers_and_one_with_tokenizer_json_alone_are_whole(hub, ours, tmp_path):
+    settings = ExportSettings(checkpoint=ours, to="sentence-transformers", output_dir=tmp_path / "sentences")
+    folder = export_model(settings).folder
+    for name in ("vocab.json", "merges.txt", "special_tokens_map.json"):
+        (folder / name).unlink()
+    hub.add("org/sentences", folder)
+    by_name, by_path = RobertaHub.from_pretrained("org/sentences"), RobertaHub.from_pretrained(folder)
+    assert by_name.trained_on["settings"]["pooling"] == "mean"
+    assert by_name.trained_on == by_path.trained_on
+    assert torch.equal(by_name.embed(["good or bad"]), by_path.embed(["good or bad"]))
+
+
+def test_archives_of_fairseq_come_by_name_into_torchs_cache(hub, ours, tmp_path, monkeypatch):
+    monkeypatch.setattr(named_models, "ARCHIVE_URL", f"{hub.url}/files")
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.add(ours, "roberta.base")
+    with pytest.raises(
+        FileNotFoundError, match=r"no file or folder roberta\.base here, and .*HTTP Error 404.*download http"
+    ):
+        open_pretrained(Path("roberta.base"))
+    hub.files["roberta.base.tar.gz"] = (tmp_path / "a.tar.gz").read_bytes()
+    hub.breaks = 1
+    with pytest.raises(FileNotFoundError, match=r"roberta\.base\.tar\.gz ended after [\d,]+ of [\d,]+ bytes"):
+        open_pretrained(Path("roberta.base"))
+    cache = tmp_path / "torch" / "checkpoints"
+    assert list(cache.iterdir()) == []
+    assert open_pretrained(Path("roberta.base")).source == "fairseq"
+    hub.files.clear()
+    folder = imported(Path("roberta.base"))
+    assert (folder / "dict.txt").is_file()
+    assert hub_name(cache / "roberta.base.tar.gz") == "FacebookAI/roberta-base"
+
+
+def test_a_download_of_another_hash_does_not_appear(hub, tmp_path):
+    hub.files["vocab.bpe"] = b"a page that asks to log in"
+    with pytest.raises(ValueError, match=r"the answer of the server for http\S+/vocab\.bpe is another file"):
+        model_files.download(f"{hub.url}/files/vocab.bpe", tmp_path / "cache" / "vocab.bpe", sha256="0" * 64)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def export_to(hub, ours, folder, name, **options):
+    settings = ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder, push=name, **options)
+    return export_model(settings)
+
+
+def test_an_upload_brings_the_card_and_leaves_what_is_of_this_machine_or_of_an_earlier_upload(
+    hub, ours, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HF_TOKEN", "hf_write")
+    done = export_to(hub, ours, tmp_path / "shards", "me/new", max_shard_bytes=20_000, private=True, license="mit")
+    files = hub.models["me/new"].commits[hub.models["me/new"].refs["main"]]
+    assert done.pushed == f"{hub.url}/me/new/commit/{hub.models['me/new'].refs['main']}"
+    assert hub.models["me/new"].is_private
+    assert any(name.startswith("model-0000") for name in files)
+    assert "conversion.json" not in files
+    card = files["README.md"].decode()
+    assert set(hub.cards) == {card}, "validated by the hub before the upload"
+    assert ModelCard(card).data.license == "mit"
+    assert "# RoBERTa me/new\n" in card
+    assert 'pipeline("text-classification", "me/new"' in card
+
+    export_to(hub, ours, tmp_path / "one", "me/new")
+    files = hub.models["me/new"].commits[hub.models["me/new"].refs["main"]]
+    assert [name for name in files if name.startswith("model")] == ["model.safetensors"]
+    before = hub.models["me/new"].refs["main"]
+    export_to(hub, ours, tmp_path / "branch", "me/new@half")
+    assert hub.models["me/new"].refs.keys() == {"main", "half"}
+    assert hub.models["me/new"].refs["main"] == before
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(FileNotFoundError, match="for a private model, log in"):
+        RobertaHub.from_pretrained("me/new")
+    monkeypatch.setenv("HF_TOKEN", "hf_read")
+    assert RobertaHub.from_pretrained("me/new@half").labels == ["no", "perhaps", "yes"]
+
+
+def test_an_upload_without_a_right_to_it_is_refused_before_anything_is_exported(hub, ours, tmp_path, monkeypatch):
+    folder = tmp_path / "exported"
+    for token, words in (
+        (None, r"--push me/new needs a token of http\S+: log in by `hf auth login`, or set HF_TOKEN\."),
+        ("hf_of_yesterday", r"--push me/new: http\S+ refuses the token: log in .* anew, or leave --push out"),
+        ("hf_read", r"--push me/new needs a token that may write, and that of me may only read"),
+    ):
+        monkeypatch.setenv("HF_TOKEN", token or "")
+        with pytest.raises(ValueError, match=words):
+            export_to(hub, ours, folder, "me/new")
+    with pytest.raises(ValueError, match=r"--push 'new' must be ORG/NAME or ORG/NAME@BRANCH"):
+        export_to(hub, ours, folder, "new")
+    with pytest.raises(ValueError, match=r"--private goes with --push"):
+        ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder, private=True)
+    monkeypatch.setenv("HF_TOKEN", "hf_write")
+    with monkeypatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set: unset it, or leave --push out"):
+            export_to(hub, ours, folder, "me/new")
+    assert not folder.exists()
+    assert not hub.models
+
+    hub.add("me/public", {"a": b""})
+    with pytest.raises(ValueError, match=r"exported is exported, but not uploaded to .*it is a public model already"):
+        export_to(hub, ours, folder, "me/public", private=True)
+    assert list(hub.models["me/public"].commits.values()) == [{"a": b""}]
+    assert RobertaHub.from_pretrained(folder).labels == ["no", "perhaps", "yes"]
