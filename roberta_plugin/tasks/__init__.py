@@ -1,6 +1,7 @@
 """Tasks: the options, the vocabulary and the datasets of one kind of training.
 
 masked_lm             pretraining                  masked_lm_options   its options, and their checks
+growth                blocks and batches that grow with the number of updates
 finetuning            what the fine-tuning tasks share, with their options
 finetuning_tasks      the registered ones: texts and pairs, spans, options, tags, sentences
 block_task            what all tasks share
