@@ -6,6 +6,7 @@ wrong option, a missing or broken file) is printed as one line on stderr, with e
 traceback.
 
     doctor  demo                      check the installation; a first pretraining
+    pretrain  recipes                 text or data-bin -> a model
     tokenizer  binarize  inspect      text -> data-bin, and what is in it
     prepare  finetune  evaluate       official files -> prepared data -> tuned models -> metrics
     predict                           a model and new text -> its answers
@@ -37,6 +38,8 @@ from roberta_plugin.files import NO_ROOM
 VERBS = {
     "doctor": "check the installation, and say how to fix what is wrong",
     "demo": "pretrain a small RoBERTa on the documentation inside your own Python, in minutes",
+    "pretrain": "pretrain on your own text, by a recipe that suits machine, text and hours",
+    "recipes": "list the recipes of pretraining, or show one",
     "tokenizer": "train a tokenizer, give a model another one, or show how it splits a text",
     "binarize": "convert text files into the binary files that fairseq-train reads",
     "inspect": "show and check the contents of a folder of binary files",
@@ -80,7 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("roberta: standard output is closed: redirect it to a file, or to /dev/null.", file=sys.stderr)
         return USER_ERROR
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    args = build_parser(called_verb(argv)).parse_args(argv)
+    parser = build_parser(called_verb(argv))
+    args, further = parser.parse_known_args(argv)
+    if further and not args.takes_further:
+        parser.error(f"unrecognized arguments: {' '.join(further)}")
+    args.further = further
     run: Callable[[argparse.Namespace], int] = args.run
     interrupts.received.clear()
     try:
@@ -156,7 +163,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
             module = importlib.import_module(f"{__name__}.{MODULES.get(name, name)}")
             # "resolve": verbs with a TASK have a --help of their own
             of_verb = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
-            of_verb.set_defaults(run=module.run)
+            of_verb.set_defaults(run=module.run, takes_further=getattr(module, "TAKES_FURTHER", False))
             module.define(of_verb)
         else:
             subparsers.add_parser(name, help=summary)

@@ -1,8 +1,11 @@
-"""The trained model on held-out text: scores beside a unigram baseline, and filled masks.
+"""The trained model on held-out text: scores beside unigram and bigram baselines, and filled masks.
 
-The test split is cut into the same blocks as in training, but 15 % of the tokens are masked as in the paper, in several
-passes with different masks. The baseline only knows how often each token occurs in the training split. Sentences and
-words for filled masks are chosen by hash, independent of the result.
+A split is cut into blocks as long as the model takes, and 15 % of the tokens are masked as in the paper, in several
+passes with different masks. The unigram baseline only knows how often each token occurs in the training split, the
+bigram baseline also the token before (`data/count_baselines.py`). Sentences and words for filled masks are chosen by
+hash, independent of the result.
+
+Shapes: B blocks of a batch, T tokens of a block, M masked tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,24 +21,26 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from roberta_plugin.data.blocks import make_blocks
-from roberta_plugin.data.count_baselines import count_tokens, unigram_probs
+from roberta_plugin.data.blocks import BreakMode, make_blocks
+from roberta_plugin.data.count_baselines import baselines_of, count_tokens, unigram_probs
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.demo.training import BREAK_MODE, TOKENS_PER_SAMPLE
 from roberta_plugin.hub import MASK, Filling, RobertaHub
 
 NUM_PASSES = 4  # masks per block: more predictions from the same text
 MASK_SEED = 20191107
 TOKENS_IN_BATCH = 8192
+MOST_PREDICTIONS = 100_000  # of a large split, part of a pass
 NUM_EXAMPLES = 8  # sentences with a mask
 MIN_WORDS, MAX_WORDS = 8, 20  # of such a sentence
 MIN_LETTERS = 3  # of the masked word
+MOST_LINES = 5_000  # of a split, among which sentences are looked for
 
-_SENTENCE = re.compile(r"[A-Z][a-z]*(?: [A-Za-z',-]+)+\.")
-_WORD = re.compile(rf"(?<= )[a-z]{{{MIN_LETTERS},}}(?=[ ,.])")
+_SENTENCE = re.compile(r"[^\W\d_]+(?: [^\W\d_]+(?:['-][^\W\d_]+)?,?)+[.!?]")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_WORD = re.compile(rf"(?<= )[^\W\d_]{{{MIN_LETTERS},}}(?=[ ,.!?])")
 
 
 def unigram_log_probs(tokens: MmapTokens, vocabulary: Vocabulary) -> Tensor:
@@ -44,18 +49,20 @@ def unigram_log_probs(tokens: MmapTokens, vocabulary: Vocabulary) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(hub: RobertaHub, data_bin: Path) -> dict[str, Any]:
-    """Evaluate the model and the unigram baseline on the same masked positions of the test split.
+def evaluate(hub: RobertaHub, data_bin: Path, *, split: str, break_mode: BreakMode) -> dict[str, Any]:
+    """Evaluate the model and the unigram baseline on the same masked positions of a split.
 
     Returns:
-        `accuracy` (percent) and `perplexity` of `model` and `unigram`, and `num_predictions`.
+        `accuracy` (percent) and `perplexity` of `model` and `unigram`, `perplexity` of `bigram`, if it is known, and
+        `num_predictions`.
 
     Raises:
         ValueError: if the split is too short to mask a token.
     """
     unigram = unigram_log_probs(MmapTokens(data_bin / "train"), hub.vocabulary)
     num_predictions, num_correct, log_prob = 0, Counter[str](), {"model": 0.0, "unigram": 0.0}
-    for batch in masked_batches(data_bin / "test", hub.vocabulary):
+    length = min(hub.max_positions, TOKENS_IN_BATCH)
+    for batch in masked_batches(data_bin / split, hub.vocabulary, length=length, break_mode=break_mode):
         is_predicted = batch["target"].ne(hub.vocabulary.pad_id)  # (B, T)
         targets = batch["target"][is_predicted]  # -> (M,)
         tokens = batch["net_input"]["src_tokens"].to(hub.device)
@@ -65,8 +72,10 @@ def evaluate(hub: RobertaHub, data_bin: Path) -> dict[str, Any]:
             num_correct[name] += int(log_probs.argmax(dim=-1).eq(targets).sum())
             log_prob[name] += float(log_probs.gather(1, targets[:, None]).sum())
         num_predictions += len(targets)
+        if num_predictions >= MOST_PREDICTIONS:
+            break
     if not num_predictions:
-        raise ValueError(f"{data_bin / 'test'}.bin has too few tokens to mask one.")
+        raise ValueError(f"{data_bin / split}.bin has too few tokens to mask one.")
     scores: dict[str, Any] = {
         name: {
             "accuracy": 100.0 * num_correct[name] / num_predictions,
@@ -74,13 +83,18 @@ def evaluate(hub: RobertaHub, data_bin: Path) -> dict[str, Any]:
         }
         for name in log_prob
     }
+    counted = baselines_of([data_bin / "train"], {split: [data_bin / split]})[split]
+    if counted is not None:
+        scores["bigram"] = {"perplexity": 2 ** counted.losses()["bigram_loss"]}
     return {**scores, "num_predictions": num_predictions}
 
 
-def masked_batches(prefix: Path, vocabulary: Vocabulary) -> Iterator[dict[str, Any]]:
+def masked_batches(
+    prefix: Path, vocabulary: Vocabulary, *, length: int, break_mode: BreakMode
+) -> Iterator[dict[str, Any]]:
     """Every block of a split `NUM_PASSES` times, with the paper's masking."""
     tokens = MmapTokens(prefix)
-    blocks = make_blocks(tokens.sizes, block_length=TOKENS_PER_SAMPLE - 1, break_mode=BREAK_MODE)
+    blocks = make_blocks(tokens.sizes, block_length=length - 1, break_mode=break_mode)
     dataset = MaskedLMDataset(
         [SplitFile(tokens, blocks)],
         Masker.of(vocabulary, MaskingRecipe()),
@@ -114,10 +128,9 @@ def choose_clozes(lines: Iterable[str], is_one_token: set[str], *, count: int = 
     return clozes
 
 
-def fill(hub: RobertaHub, test_file: Path, *, count: int = NUM_EXAMPLES) -> list[dict[str, Any]]:
-    """Sentences of the held-out file with a mask, the masked word, and the model's five best `words`."""
-    lines = [line for line in test_file.read_text(encoding="utf-8").splitlines() if _is_candidate(line)]
-    lines = [line for line in lines if len(hub.encode(line)) <= hub.max_positions]
+def fill(hub: RobertaHub, prefix: Path, *, count: int = NUM_EXAMPLES) -> list[dict[str, Any]]:
+    """Sentences of a split with a mask, the masked word, and the model's five best `words`."""
+    lines = [line for line in sentences(hub, prefix) if len(hub.encode(line)) <= hub.max_positions]
     words = {match.group() for line in lines for match in _WORD.finditer(line)}
     one_token = {word for word in words if len(hub.tokenizer.encode(f" {word}")) == 1}
     answers = []
@@ -131,6 +144,16 @@ def fill(hub: RobertaHub, test_file: Path, *, count: int = NUM_EXAMPLES) -> list
             }
         )
     return answers
+
+
+def sentences(hub: RobertaHub, prefix: Path) -> list[str]:
+    """Sentences of some words in the first lines of a split."""
+    tokens = MmapTokens(prefix)
+    lines = (
+        cast(str, hub.decode(torch.from_numpy(tokens[number].astype("int64"))))
+        for number in range(min(len(tokens), MOST_LINES))
+    )
+    return [sentence for line in lines for sentence in _SENTENCE_END.split(line.strip()) if _is_candidate(sentence)]
 
 
 def _is_candidate(line: str) -> bool:

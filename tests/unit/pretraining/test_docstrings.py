@@ -2,8 +2,8 @@
 
 import pytest
 
-from roberta_plugin.demo import corpus
-from roberta_plugin.demo.corpus import SPLITS, documents, paragraphs_of, split_of, write_corpus
+from roberta_plugin.pretraining import docstrings
+from roberta_plugin.pretraining.docstrings import SPLITS, documents, paragraphs_of, split_of, write_corpus
 
 DOCSTRING = """Return a list of the values
     of this mapping.
@@ -55,5 +55,5 @@ def test_source_files_are_parsed_and_never_run(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("def f(:\n")
     (tmp_path / "test" / "test_it.py").write_text('"""Of a test."""\n')
     (tmp_path / "pydoc_data" / "topics.py").write_text("topics = {'if': 'The if statement.'}\n")
-    monkeypatch.setattr(corpus.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(docstrings.sysconfig, "get_path", lambda name: str(tmp_path))
     assert list(documents()) == [("good.py", ["Of the module.", "Of f."]), ("topics/if", ["The if statement."])]
