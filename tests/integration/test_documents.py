@@ -355,7 +355,7 @@ def test_vectors_are_trained_and_exported_as_written(after_the_tour):
     assert "| custom | valid | spearman |" in printed
     (answer,) = (json.loads(line) for line in printed.splitlines() if line.startswith('{"line"'))
     assert -1 <= answer["score"] <= 1
-    assert np.load(folder / "vectors.npy").shape == (2, 128)
+    assert np.load(folder / "vectors.npy").shape == (2, 192)
     assert (folder / "exported" / "sts" / "1_Pooling" / "config.json").is_file()
 
 
