@@ -50,7 +50,7 @@ setup(
     ],
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["roberta_plugin", "roberta_plugin.*"]),
-    package_data={"roberta_plugin": ["py.typed"]},
+    package_data={"roberta_plugin": ["py.typed", "pretraining/recipes/*.yaml"]},
     install_requires=[
         # fairseq's own 0.12.2 fails at import on Python 3.11; this is fairseq main, built for 3.11 and 3.12,
         # and it imports as `fairseq`. See "Which fairseq" in README.md.

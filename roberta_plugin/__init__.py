@@ -10,7 +10,7 @@ The layers, top to bottom; a module imports only from layers below it:
     cli/                  the command `roberta`: parse, call, print
     experiments/          many trainings: sweeps, the paper's fine-tuning procedure, studies
     planner/              estimates of a training's FLOPs, time and memory
-    demo/                 a whole pretraining in minutes, with nothing downloaded
+    pretraining/          one pretraining, from text to results, by a recipe
     launch/               one training on SLURM, from a recipe to its end, through faults
     training/             one fairseq-train: options, process, log
     prediction/           a model's answers about new text, for every kind of task

@@ -6,6 +6,7 @@ function gets these, prints and returns the exit code. A module that is named al
 line on stderr, with exit code 2; `--debug` shows the traceback.
 
     doctor  demo                      check the installation; a first pretraining
+    pretrain                          text or data-bin -> a model, by a recipe
     text  inspect                     text -> tokenizer -> data-bin, and what is in it
     finetuning  evaluate              official files -> prepared data -> tuned models -> metrics
     predict                           a model and new text -> its answers
@@ -48,6 +49,8 @@ class Verb(NamedTuple):
 VERBS = {
     "doctor": Verb("check the installation, and say how to fix what is wrong", "doctor:doctor"),
     "demo": Verb("pretrain a small RoBERTa on the documentation inside your own Python, in minutes", "demo:demo"),
+    "pretrain": Verb("pretrain on your own text, by a recipe that suits machine, text and hours", "pretrain:pretrain"),
+    "recipes": Verb("list the recipes of pretraining, or show one", "pretrain:recipes"),
     "tokenizer": Verb("train a tokenizer, give a model another one, or show how it splits a text", "text:tokenizer"),
     "binarize": Verb("convert text files into the binary files that fairseq-train reads", "text:binarize"),
     "inspect": Verb("show and check the contents of a folder of binary files", "inspect:inspect"),
@@ -118,7 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if removed := removed_option(verb, argv):
         print(f"roberta {verb}: {removed}", file=sys.stderr)
         return USER_ERROR
-    args = build_parser(verb).parse_args(argv)
+    parser = build_parser(verb)
+    args, further = parser.parse_known_args(argv)
+    if further and not args.takes_further:
+        parser.error(f"unrecognized arguments: {' '.join(further)}")
+    args.further = further
     run: Callable[[argparse.Namespace], int] = args.run
     interrupts.received.clear()
     try:
@@ -194,6 +201,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
         prog="roberta", description="RoBERTa (Liu et al. 2019) as a fairseq plugin: the commands around fairseq-train."
     )
     parser.add_argument("--version", action="version", version=f"roberta_plugin {__version__}")
+    parser.set_defaults(takes_further=False)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error (before the verb)")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, (summary, where) in VERBS.items():

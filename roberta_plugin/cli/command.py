@@ -26,6 +26,8 @@ class Command:
     usage: str | None = None
     skip: Collection[str] = ()
     """Fields that are no options here."""
+    takes_further: bool = False
+    """Whether further options are those of another program: the function gets them as `further`."""
     stages: Sequence[Stage] = ()
     """Of the options that each TASK has besides; the settings get them as `options`."""
 
@@ -36,12 +38,12 @@ class Command:
             add_options(parser, kind, skip=self.skip)
         if self.stages:
             add_task_options(parser, stages=self.stages)
-        parser.set_defaults(run=self.run)
+        parser.set_defaults(run=self.run, takes_further=self.takes_further)
 
     def run(self, args: argparse.Namespace) -> int:
         """Make the settings and call the function, which SIGTERM stops as Ctrl-C does."""
         with terminated_like_interrupted():
-            return self.function(*self.settings_of(args))
+            return self.function(*self.settings_of(args), **({"further": args.further} if self.takes_further else {}))
 
     def settings_of(self, args: argparse.Namespace) -> list[Any]:
         """The settings that the arguments describe."""

@@ -100,6 +100,12 @@ class BlockBatches(LazySequence[BlockBatch]):
     def _start(self, number: int) -> int:
         return int(self._starts[number]) if number < len(self._starts) else self._stop
 
+    def first(self, number: int) -> BlockBatches:
+        """The first `number` batches, or all if there are fewer."""
+        if number >= len(self):
+            return self
+        return BlockBatches(self._order, self._starts[:number], self._start(number))
+
     def num_blocks_before(self, number: int) -> int:
         """Number of blocks in all batches before batch `number`; after the last batch, the number of all blocks."""
         return self._start(number) - self._start(0)

@@ -128,9 +128,8 @@ class FinetuneSettings(RunSettings, DataSettings):
 
     model: Path = setting(
         REQUIRED,
-        "pretrained checkpoint (.pt), ours or fairseq's; a name, org/name of the Hugging Face hub or roberta.base and "
-        "its like; or the --output-dir of a finished `roberta finetune`, whose best run is taken, as the paper starts "
-        "RTE, STS-B and MRPC from MNLI",
+        "pretrained checkpoint (.pt), ours or fairseq's; a name, as org/name of the Hugging Face hub or roberta.base; "
+        "or the folder of a finished `roberta finetune`, for its best run (the paper: RTE from MNLI)",
     )
     data: Path | None = setting(None, "prepared folder (default: OUTPUT_DIR/data, made from --raw)")
     from_scratch: bool = setting(

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from fairseq.data import iterators
 
-from roberta_plugin.data.block_batches import LazySequence, num_blocks_before
+from roberta_plugin.data.block_batches import BlockBatches, LazySequence, num_blocks_before
 from roberta_plugin.data.block_order import ORDER_VERSION
 from roberta_plugin.data.rounding import ceil_div
 
@@ -45,6 +45,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         make_batches: (epoch, first_block) -> the batches of all ranks from that block to the end of the epoch. Each has
             a length; consecutive batches go to consecutive ranks. fairseq does not shuffle them.
         update_freq: epoch -> iterations per update.
+        most_updates: updates after which the epoch ends, though it has more batches; None: it has all.
         equal_shares: whether all ranks need equally many batches, as the collectives of fully_sharded do; fairseq's
             dummies then fill the last update.
         options: those of fairseq's iterator.
@@ -58,18 +59,20 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         make_batches: Callable[[int, int], Sequence[Sized]],
         update_freq: Callable[[int], int] = lambda epoch: 1,
         equal_shares: Callable[[], bool] = lambda: False,
+        most_updates: int | None = None,
         **options: Any,
     ) -> None:
         self._make_batches = make_batches
         self._update_freq = update_freq
         self._equal_shares = equal_shares
+        self._most_updates = most_updates
         self._first_block = 0  # blocks of the current epoch that an earlier run has seen
         self._first_iteration = 0  # the iterations of one rank that these blocks take with the present batches
         self._last_fingerprint = (0, 0)  # epoch, value
         self._is_fixed = False  # whether every epoch repeats the first, as in validation
         self._frozen_batches: Sequence[Sized] | None
         super().__init__(
-            batch_sampler=lambda dataset, epoch: make_batches(1 if self._is_fixed else epoch, self._first_block),
+            batch_sampler=lambda dataset, epoch: self._batches_of(1 if self._is_fixed else epoch),
             disable_shuffling=True,
             reuse_dataloader=True,
             **options,
@@ -82,6 +85,14 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         if batches is None:
             batches = self._frozen_batches = self.batch_sampler(self.dataset, self.epoch)
         return batches
+
+    def _batches_of(self, epoch: int) -> Sequence[Sized]:
+        """The batches of all ranks for the rest of the epoch."""
+        batches = self._make_batches(epoch, self._first_block)
+        if self._most_updates is None:
+            return batches
+        most = self._most_updates * self._update_freq(epoch) * self.num_shards
+        return batches.first(most) if isinstance(batches, BlockBatches) else batches[:most]
 
     def __len__(self) -> int:
         return int(self._first_iteration + super().__len__())

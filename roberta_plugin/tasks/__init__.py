@@ -1,6 +1,7 @@
 """Tasks: the options, the vocabulary and the datasets of one kind of training.
 
 masked_lm             pretraining                  masked_lm_options   its options, and their checks
+growth                blocks and batches that grow with the number of updates
 finetuning            what the fine-tuning tasks share, and the registered ones: texts, spans, options, tags, sentences
 block_task            what all tasks share, and fairseq's own options: refused values, and those without effect
 """

@@ -169,6 +169,8 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
         self.vocabulary = vocabulary
         self._has_warned_of_ignored_options = False
         self._iterators: weakref.WeakSet[BlockEpochIterator] = weakref.WeakSet()
+        self.count_updates: Callable[[], int] = int
+        """The number of updates of the training; 0 where no training has told the task (`resuming.load_checkpoint`)."""
 
     @classmethod
     def check_start(cls, cfg: Any) -> None:
@@ -241,6 +243,7 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
                 required_batch_size_multiple=required_batch_size_multiple,
                 batches_per_update=lambda epoch: num_shards * self.update_freq(epoch),
             ),
+            most_updates=self.updates_left(dataset),
             update_freq=self.update_freq,
             equal_shares=lambda: str(self.cfg.ddp_backend) == "fully_sharded",
             dataset=dataset,
@@ -271,6 +274,10 @@ class BlockTask(OwnGroup, FairseqTask):  # type: ignore[misc]
                 iterator.close()
                 self._iterators.discard(iterator)
                 self.dataset_to_epoch_iter.pop(iterator.dataset, None)
+
+    def updates_left(self, dataset: Any) -> int | None:
+        """The most updates of an epoch that begins or resumes now; None: all that it has."""
+        return None
 
     def update_freq(self, epoch: int) -> int:
         """Batches of one rank per update in `epoch` (1-based), as fairseq reads --update-freq."""

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from fairseq.data import Dictionary
@@ -33,8 +33,10 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
+from roberta_plugin.tasks import growth
 from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary, token_limit_name, whole_config
 from roberta_plugin.tasks.masked_lm_options import (
+    Growth,
     RobertaMaskedLMConfig,
     break_mode,
     check_config,
@@ -44,6 +46,7 @@ from roberta_plugin.tasks.masked_lm_options import (
     check_positions,
     check_same_vocabulary,
     check_splits,
+    growth_of,
     pair_format,
     split_and_corpus,
 )
@@ -66,6 +69,8 @@ class RobertaMaskedLMTask(BlockTask):
     def __init__(self, cfg: RobertaMaskedLMConfig, dictionary: Dictionary, vocabulary: Vocabulary) -> None:
         super().__init__(cfg, dictionary, vocabulary)
         self.recipe = check_config(cfg)
+        self.growth = growth_of(cfg)
+        self.tokens_per_sample = int(cfg.tokens_per_sample)  # of the split that was loaded last
         self.mask_idx = vocabulary.mask_id  # fairseq's hub interface reads it
         self.packs = bool(cfg.pack_sequences)
         self.pair_format = pair_format(cfg)
@@ -174,6 +179,7 @@ class RobertaMaskedLMTask(BlockTask):
         turns = parse_turns(self.cfg.data)
         is_training = combine and split != COMBINED_VALIDATION
         turn = (epoch - 1) % len(turns) if is_training else 0
+        self.tokens_per_sample = self.current("block") if is_training else int(self.cfg.tokens_per_sample)
         name, _ = split_and_corpus(split)
         corpora = turns[turn] if is_training else corpora_with(split, turns)
         prefixes = [split_prefixes(os.path.join(corpus.folder, name), combine=combine) for corpus in corpora]
@@ -198,7 +204,7 @@ class RobertaMaskedLMTask(BlockTask):
             "pack": self.packs,
             # by the option alone: the order of an epoch must not depend on the machine
             "sort_by_length": not self.cfg.pack_sequences,
-            "max_length": self.cfg.tokens_per_sample,
+            "max_length": self.tokens_per_sample,
         }
         dataset: BlockDataset
         if self.pair_format is None:
@@ -235,7 +241,28 @@ class RobertaMaskedLMTask(BlockTask):
     def get_batch_iterator(self, dataset: Any, *args: Any, **options: Any) -> Any:
         """See `BlockTask`; notes the split, which fairseq tells no task when it validates."""
         self._read_split = next((split for split, own in self.datasets.items() if own is dataset), "")
+        if self._read_split == self._train_split and self.growth != Growth((), ()):
+            options["max_tokens"] = self.current("batch") or None
+            limit = f", batches of {options['max_tokens']:,}" if options["max_tokens"] else ""
+            logger.info(
+                f"after {self.count_updates():,} updates: blocks of at most {self.tokens_per_sample:,} tokens{limit}"
+            )
         return super().get_batch_iterator(dataset, *args, **options)
+
+    def has_sharded_data(self, split: str) -> bool:
+        """Whether each epoch loads the split anew: with data in turns, and where blocks or batches grow."""
+        return bool(super().has_sharded_data(split) or self.growth != Growth((), ()))
+
+    def updates_left(self, dataset: Any) -> int | None:
+        """See `BlockTask`: up to the update at which blocks or batches of the training grow."""
+        is_training = dataset is self.datasets.get(self._train_split)
+        step = self.growth.next_step(self.count_updates()) if is_training else None
+        return None if step is None else step - self.count_updates()
+
+    def current(self, what: Literal["block", "batch"]) -> int:
+        """The tokens of a block, or of a batch, after the updates that the training has made."""
+        end = self.cfg.tokens_per_sample if what == "block" else self.cfg.max_tokens
+        return growth.value_at(getattr(self.growth, what), self.count_updates(), default=int(end or 0))
 
     def post_validate(self, model: Any, stats: dict[str, Any], agg: Any) -> None:
         """Add the baselines to the numbers of a validation, before fairseq logs them."""
@@ -256,11 +283,11 @@ class RobertaMaskedLMTask(BlockTask):
         """Open one .bin file, cut it into blocks or pairs, and log their number."""
         tokens = MmapTokens(prefix)
         if self.pair_format is not None:
-            targets = Targets(self.cfg.tokens_per_sample - NUM_SPECIALS, self.cfg.short_seq_prob)
+            targets = Targets(self.tokens_per_sample - NUM_SPECIALS, self.cfg.short_seq_prob)
             return open_pairs(tokens, pair_format=self.pair_format, targets=targets)
         blocks = open_blocks(
             tokens,
-            block_length=self.cfg.tokens_per_sample - 1,  # one less, for <s>
+            block_length=self.tokens_per_sample - 1,  # one less, for <s>
             break_mode=break_mode(self.cfg),  # type: ignore[arg-type]
         )
         logger.info(f"{prefix}: {len(tokens):,} lines, {tokens.num_tokens:,} tokens, {len(blocks):,} blocks")
@@ -269,7 +296,7 @@ class RobertaMaskedLMTask(BlockTask):
         if blocks.num_split:
             logger.info(
                 f"{prefix}: {blocks.num_split:,} lines were longer than --tokens-per-sample "
-                f"{self.cfg.tokens_per_sample} and were split; nothing was dropped"
+                f"{self.tokens_per_sample} and were split; nothing was dropped"
             )
         return SplitFile(tokens, blocks)
 

@@ -5,7 +5,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, get_args
+from typing import Any, NamedTuple, Optional, get_args
 
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -18,6 +18,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.pair_chunks import PairFormat
 from roberta_plugin.data.pairs import NUM_SPECIALS
 from roberta_plugin.settings import setting
+from roberta_plugin.tasks import growth
 
 BREAK_MODES = {"full-sentences": "complete", "doc-sentences": "complete_doc"}
 _PAIRS = {"input_format": get_args(PairFormat)}
@@ -65,6 +66,17 @@ class RobertaMaskedLMConfig(FairseqDataclass):
         False, "for pairs: leave out the embeddings of the first and second text that BERT has", goes_with=_PAIRS
     )
     tokens_per_sample: int = setting(512, "most tokens in a block, <s> and </s> included", smallest=3)
+    grow_tokens_per_sample: Optional[str] = setting(
+        None,
+        'shorter blocks at first, as "0:64 2500:128": UPDATE:TOKENS, the last as --tokens-per-sample, which validation '
+        "always has",
+        excludes=("input_format",),
+    )
+    grow_max_tokens: Optional[str] = setting(
+        None,
+        'smaller batches at first, as "0:1024 2500:4096": UPDATE:TOKENS, the last as --max-tokens',
+        excludes=("update_sequences",),
+    )
     mask_prob: float = setting(0.15, "share of the tokens to predict", above=0, below=1)
     leave_unmasked_prob: float = setting(
         0.1, "probability that a predicted token stays as it is in the input", smallest=0, largest=1
@@ -125,6 +137,7 @@ class RobertaMaskedLMConfig(FairseqDataclass):
     amp: bool = II("common.amp")
     update_freq: list[int] = II("optimization.update_freq")
     ddp_backend: str = II("distributed_training.ddp_backend")
+    max_tokens: Optional[int] = II("dataset.max_tokens")
 
 
 def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
@@ -133,6 +146,7 @@ def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
         raise ValueError("The data folder is missing: give the path of a data-bin folder as the first argument.")
     parse_turns(cfg.data)
     check_format(cfg)
+    growth_of(cfg)
     if getattr(cfg, "shorten_method", "none") != "none":
         raise ValueError(
             f"--shorten-method {cfg.shorten_method} would leave text out: leave the option out, and lines longer than "
@@ -156,6 +170,46 @@ def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
     )
     recipe.check()
     return recipe
+
+
+class Growth(NamedTuple):
+    """How the length of blocks and the tokens of a batch grow; empty: they do not."""
+
+    block: tuple[growth.Step, ...]
+    batch: tuple[growth.Step, ...]
+
+    def next_step(self, updates: int) -> int | None:
+        """The number of updates at which either grows next; None: never again."""
+        return growth.next_step(sorted({*self.block, *self.batch}), updates)
+
+
+def growth_of(cfg: Any) -> Growth:
+    """The growth that the options describe.
+
+    Raises:
+        ValueError: if it is not well formed, does not end at --tokens-per-sample and --max-tokens, or has a block that
+            is longer than its batch.
+    """
+    names = {"grow_tokens_per_sample": "tokens_per_sample", "grow_max_tokens": "max_tokens"}
+    found = []
+    for name, of_end in names.items():
+        option, end = f"--{name.replace('_', '-')}", getattr(cfg, of_end, None)
+        steps = growth.parse(getattr(cfg, name, None), option=option)
+        if steps and not str(end).startswith("${") and steps[-1].value != end:
+            raise ValueError(
+                f"{option} ends at {steps[-1].value}, and --{of_end.replace('_', '-')} is {end}: make them equal."
+            )
+        found.append(steps)
+    made = Growth(*found)
+    for update in sorted({step.update for step in (*made.block, *made.batch)} if made.batch else ()):
+        block = growth.value_at(made.block, update, default=cfg.tokens_per_sample)
+        batch = growth.value_at(made.batch, update, default=block)
+        if block > batch:
+            raise ValueError(
+                f"--grow-max-tokens: from update {update} on a batch has {batch} tokens, which cannot hold one block "
+                f"of {block}. Raise it, or shorten the block by --grow-tokens-per-sample."
+            )
+    return made
 
 
 def pair_format(cfg: RobertaMaskedLMConfig) -> PairFormat | None:

@@ -139,7 +139,7 @@ def check_options(parsed: argparse.Namespace, *, is_to_start: bool = True) -> No
             check_positions(
                 parsed.tokens_per_sample,
                 max_positions=getattr(parsed, "max_positions", None),
-                max_tokens=getattr(parsed, limit, None),
+                max_tokens=None if getattr(parsed, limit, None) is None else int(getattr(parsed, limit)),  # may be text
                 limit=f"--{limit.replace('_', '-')}",
             )
 

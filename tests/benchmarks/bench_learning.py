@@ -1,6 +1,6 @@
 """What does Hugging Face's Trainer learn in the time of one of our recipes?
 
-    OMP_NUM_THREADS=1 python -m tests.benchmarks.bench_learning DATA-BIN runs/half_hour/checkpoint_last.pt --minutes 28
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.bench_learning DATA-BIN runs/half-hour/checkpoints/checkpoint_last.pt --minutes 28
 
 A RobertaForMaskedLM of the checkpoint's sizes learns on the same text for so many minutes of processor time, by the
 defaults of transformers' example run_mlm.py and of its TrainingArguments: 8 blocks of 512 tokens a batch, 15 % masked,

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.bench_tasks --work FOLDER --model runs/night/checkpoint_last.pt --tokenizer TOKENIZER
 
-`roberta finetune` with three seeds on each task, once from the model (examples/pretrain/night.sh) and once with
+`roberta finetune` with three seeds on each task, once from the model (recipe night) and once with
 --from-scratch, by the same settings; beside what always giving the most frequent answer gets, and TF-IDF: for a text or
 a pair with logistic regression, for STS-B the cosine, for SQuAD the sentence most like the question. What an
 earlier call has finished is not done again; calls with different --tasks may share FOLDER. The model reads 128 tokens:

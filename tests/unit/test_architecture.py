@@ -22,7 +22,7 @@ PREPARED = (
 FLOORS = [
     {"cli"},
     {"experiments"},
-    {"planner", "demo"},
+    {"planner", "pretraining"},
     {"launch"},
     {"training"},
     {"prediction"},

@@ -82,9 +82,10 @@ def test_under_nohup_a_closed_terminal_changes_nothing():
             ["custom", "--train", "a.csv", "--output-dir", "out", "--model", "a.pt", "--folds", "2"],
             "roberta_plugin.experiments.finetune.cross_validate",
         ),
-        ("demo", ["--output-dir", "demo"], "roberta_plugin.cli.demo.run_steps"),
+        ("demo", ["--output-dir", "demo"], "roberta_plugin.cli.pretrain.run"),
+        ("pretrain", ["data-bin"], "roberta_plugin.cli.pretrain.run"),
     ],
-    ids=["study", "sweep", "finetune", "finetune in folds", "demo"],
+    ids=["study", "sweep", "finetune", "finetune in folds", "demo", "pretrain"],
 )
 def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(verb, words, procedure, tmp_path, monkeypatch, capsys):
     """Else it would end the command alone, and leave its trainings running."""

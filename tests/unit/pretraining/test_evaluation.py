@@ -9,18 +9,20 @@ import torch
 
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.demo import evaluation
-from roberta_plugin.demo.evaluation import (
+from roberta_plugin.hub import Filling
+from roberta_plugin.pretraining import evaluation
+from roberta_plugin.pretraining.evaluation import (
     MAX_WORDS,
     choose_clozes,
     evaluate,
     fill,
     masked_batches,
     unigram_log_probs,
-    write_report,
 )
-from roberta_plugin.hub import Filling
 from tests.tiny_corpus import write_data_bin
+
+OPTIONS = {"split": "test", "break_mode": "none"}
+BLOCKS = {"length": 32, "break_mode": "none"}
 
 
 @pytest.fixture
@@ -38,7 +40,9 @@ def vocabulary(data_bin):
 
 def make_hub(vocabulary, model):
     decode = lambda ids: f" {vocabulary.symbols[ids[0]]}"  # noqa: E731
-    return SimpleNamespace(model=model, vocabulary=vocabulary, device=torch.device("cpu"), decode=decode)
+    return SimpleNamespace(
+        model=model, vocabulary=vocabulary, device=torch.device("cpu"), decode=decode, max_positions=32
+    )
 
 
 class Model(torch.nn.Module):
@@ -58,19 +62,19 @@ def constant_model(logits):
 
 def test_a_model_that_knows_only_frequencies_scores_as_the_baseline(data_bin, vocabulary):
     logits = unigram_log_probs(MmapTokens(data_bin / "train"), vocabulary).float()
-    scores = evaluate(make_hub(vocabulary, constant_model(logits)), data_bin)
+    scores = evaluate(make_hub(vocabulary, constant_model(logits)), data_bin, **OPTIONS)
     assert scores["num_predictions"] > 500
     assert scores["model"]["accuracy"] == scores["unigram"]["accuracy"] > 0
     assert scores["model"]["perplexity"] == pytest.approx(scores["unigram"]["perplexity"], rel=1e-4)
 
 
 def test_a_model_that_knows_nothing_has_the_vocabulary_as_its_perplexity(data_bin, vocabulary):
-    scores = evaluate(make_hub(vocabulary, constant_model(torch.zeros(len(vocabulary)))), data_bin)
+    scores = evaluate(make_hub(vocabulary, constant_model(torch.zeros(len(vocabulary)))), data_bin, **OPTIONS)
     assert scores["model"]["perplexity"] == pytest.approx(len(vocabulary), rel=1e-4)
 
 
 def test_a_model_that_knows_the_targets_is_always_right(data_bin, vocabulary, monkeypatch):
-    batches = list(masked_batches(data_bin / "test", vocabulary))
+    batches = list(masked_batches(data_bin / "test", vocabulary, **BLOCKS))
     remaining = iter(batches)
 
     def clairvoyant(tokens, masked_tokens):
@@ -78,21 +82,21 @@ def test_a_model_that_knows_the_targets_is_always_right(data_bin, vocabulary, mo
         assert torch.equal(tokens, batch["net_input"]["src_tokens"])
         return torch.nn.functional.one_hot(batch["target"][masked_tokens], len(vocabulary)) * 50.0
 
-    scores = evaluate(make_hub(vocabulary, Model(clairvoyant)), data_bin)
+    scores = evaluate(make_hub(vocabulary, Model(clairvoyant)), data_bin, **OPTIONS)
     assert scores["model"]["accuracy"] == 100.0
     assert scores["model"]["perplexity"] == pytest.approx(1.0, abs=1e-3)
     assert scores["num_predictions"] == sum(int(batch["target"].ne(vocabulary.pad_id).sum()) for batch in batches)
 
 
 def test_the_masks_are_the_papers_and_differ_from_pass_to_pass(data_bin, vocabulary):
-    batches = list(masked_batches(data_bin / "test", vocabulary))
+    batches = list(masked_batches(data_bin / "test", vocabulary, **BLOCKS))
     num_tokens = MmapTokens(data_bin / "test").num_tokens
     seen = sum(batch["ntokens"] - batch["nsentences"] for batch in batches)
     assert seen == evaluation.NUM_PASSES * num_tokens
     predicted = sum(int(batch["target"].ne(vocabulary.pad_id).sum()) for batch in batches)
     num_maskable = evaluation.NUM_PASSES * int((MmapTokens(data_bin / "test").tokens > 3).sum())
     assert predicted / num_maskable == pytest.approx(0.15, abs=0.01)
-    again = list(masked_batches(data_bin / "test", vocabulary))
+    again = list(masked_batches(data_bin / "test", vocabulary, **BLOCKS))
     assert all(torch.equal(one["target"], other["target"]) for one, other in zip(batches, again, strict=True))
     masks = {}  # block -> targets of its passes
     for batch in batches:
@@ -113,7 +117,7 @@ def test_a_split_without_a_token_to_mask_is_refused(data_bin, vocabulary):
     with MmapTokensWriter(data_bin / "test", np.dtype("uint16")) as writer:
         writer.write(np.array([2], dtype="uint16"), np.array([1]))
     with pytest.raises(ValueError, match="too few tokens to mask one"):
-        evaluate(make_hub(vocabulary, constant_model(torch.zeros(len(vocabulary)))), data_bin)
+        evaluate(make_hub(vocabulary, constant_model(torch.zeros(len(vocabulary)))), data_bin, **OPTIONS)
 
 
 WORDS = {"method", "returns", "values", "sorted", "list"}
@@ -140,7 +144,7 @@ def test_the_choice_depends_on_the_sentences_alone():
     [
         "The method returns it.",
         "Returns x[0] of the method and some more values of it.",
-        "the method returns values and begins without a capital letter here.",
+        "The method returns 12 of the values and some more of it.",
         "The method returns " + "very " * MAX_WORDS + "many values.",
         "Nothing in this whole sentence is among those that are known.",
         "The method returns values. There is a second sentence in this line.",
@@ -156,77 +160,25 @@ class Hub:
     max_positions = 12
     tokenizer = SimpleNamespace(encode=str.split)
 
+    def __init__(self, lines):
+        self.lines = lines
+
     def encode(self, text):
         return text.split()
+
+    def decode(self, ids):
+        return self.lines[int(ids[0])]
 
     def fill_mask(self, text, topk):
         assert len(text.split()) <= self.max_positions
         return [Filling(text="", probability=0.1, token=f" {word}") for word in "abcdefgh"[:topk]]
 
 
-def test_sentences_too_long_for_the_model_are_left_out(tmp_path):
+def test_sentences_of_the_split_are_filled_but_for_those_too_long_for_the_model(tmp_path):
     long = "The method returns all of these very many sorted values of a list that is long."
-    (tmp_path / "test.txt").write_text("\n".join([*LINES, long]) + "\n")
-    answers = fill(Hub(), tmp_path / "test.txt", count=10)
+    lines = [*LINES[:2], f"{LINES[2]} {LINES[3]} {long}"]
+    with MmapTokensWriter(tmp_path / "test", np.dtype("uint16")) as writer:
+        writer.write(np.arange(len(lines), dtype="uint16"), np.ones(len(lines), dtype=np.int64))
+    answers = fill(Hub(lines), tmp_path / "test", count=10)
     assert {answer["text"].replace("<mask>", answer["word"]) for answer in answers} == set(LINES)
     assert all(answer["words"] == ["a", "b", "c", "d", "e"] for answer in answers)
-
-
-EVALUATION = {
-    "model": {"accuracy": 30.0, "perplexity": 90.0},
-    "unigram": {"accuracy": 5.0, "perplexity": 700.0},
-    "num_predictions": 12345,
-    "answers": [
-        {"text": "A <mask> of strings.", "word": "list", "words": ["list", "set"], "probabilities": [0.5, 0.25]}
-    ],
-}
-LOG = [
-    f'x | INFO | train_inner | {{"num_updates": "{update}", "loss": "{12 - update / 10}", "wps": "{1000 + update}"}}\n'
-    for update in (10, 20, 30, 40)
-] + ['x | INFO | valid | {"valid_num_updates": "40", "valid_loss": "8.5"}\n']
-
-
-REPORT = """\
-# roberta demo: results
-
-On held-out text the model finds 30.0 % of the masked tokens, the unigram baseline 5.0 %: 6.0 times as many (+25.0 \
-points). Its perplexity is 90.0 against 700.0.
-
-| on held-out documents | model | unigram baseline |
-| --- | --- | --- |
-| masked-token accuracy | 30.0 % | 5.0 % |
-| perplexity | 90.0 | 700.0 |
-
-Both predict the same 12,345 masked tokens of documents that were not used in training. 15 % of the tokens are masked \
-as in the paper, several times with different masks, and the last checkpoint predicts them \
-(`roberta_plugin/demo/evaluation.py`). The baseline knows how often each token occurs in the training text.
-
-![loss curve](loss.png)
-
-The curves use the masks of the training, which hide more than 15 % of the tokens; their losses are therefore higher \
-than the perplexity in the table implies. The lines are what unigrams and left bigrams of the training text reach.
-
-## Held-out sentences
-
-Sentences and masked words were chosen by hash, not by result.
-
-- A <mask> of strings.: list 50%, set 25% (true: list)
-
-## The training
-
-```
-fairseq-train 'two words' --x
-```
-"""
-
-
-def test_the_report_holds_scores_masks_command_and_curve(tmp_path):
-    log = tmp_path / "train.log"
-    log.write_text("".join(LOG))
-    write_report(tmp_path, evaluation=EVALUATION, command=["fairseq-train", "two words", "--x"], log=log)
-    assert (tmp_path / "report.md").read_text() == REPORT
-    content = (tmp_path / "loss.png").read_bytes()
-    assert content.startswith(b"\x89PNG")
-    log.write_text(LOG[0])
-    write_report(tmp_path, evaluation=EVALUATION, command=[], log=log)
-    assert (tmp_path / "loss.png").read_bytes() != content

@@ -1,0 +1,154 @@
+"""The trained model on held-out text: scores beside unigram and bigram baselines, and filled masks.
+
+A split is cut into blocks as long as the model takes, and 15 % of the tokens are masked as in the paper, in several
+passes with different masks. The unigram baseline only knows how often each token occurs in the training split, the
+bigram baseline also the token before (`data/count_baselines.py`). Sentences and words for filled masks are chosen by
+hash, independent of the result.
+
+Shapes: B blocks of a batch, T tokens of a block, M masked tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from roberta_plugin.data.blocks import BreakMode, make_blocks
+from roberta_plugin.data.count_baselines import baselines_of, count_tokens, unigram_probs
+from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
+from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
+from roberta_plugin.data.mmap_tokens import MmapTokens
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.hub import MASK, Filling, RobertaHub
+from roberta_plugin.hub.scoring import MaskedScore, score_masked
+
+NUM_PASSES = 4  # masks per block: more predictions from the same text
+MASK_SEED = 20191107
+TOKENS_IN_BATCH = 8192
+MOST_PREDICTIONS = 100_000  # of a large split, part of a pass
+NUM_EXAMPLES = 8  # sentences with a mask
+MIN_WORDS, MAX_WORDS = 8, 20  # of such a sentence
+MIN_LETTERS = 3  # of the masked word
+MOST_LINES = 5_000  # of a split, among which sentences are looked for
+
+_SENTENCE = re.compile(r"[^\W\d_]+(?: [^\W\d_]+(?:['-][^\W\d_]+)?,?)+[.!?]")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_WORD = re.compile(rf"(?<= )[^\W\d_]{{{MIN_LETTERS},}}(?=[ ,.!?])")
+
+
+def unigram_log_probs(tokens: MmapTokens, vocabulary: Vocabulary) -> Tensor:
+    """Natural logarithm of each token's share in a split (V,), smoothed, so that no token is impossible."""
+    return torch.from_numpy(unigram_probs(count_tokens(tokens, vocabulary), vocabulary)).log()
+
+
+def evaluate(hub: RobertaHub, data_bin: Path, *, split: str, break_mode: BreakMode) -> dict[str, Any]:
+    """Evaluate the model and the unigram baseline on the same masked positions of a split.
+
+    Returns:
+        `accuracy` (percent) and `perplexity` of `model` and `unigram`, `perplexity` of `bigram`, if it is known, and
+        `num_predictions`.
+
+    Raises:
+        ValueError: if the split is too short to mask a token.
+    """
+    prefix, vocabulary = data_bin / split, hub.vocabulary
+    length = min(hub.max_positions, TOKENS_IN_BATCH)
+    batches = masked_batches(prefix, vocabulary, length=length, break_mode=break_mode)
+    model = score_masked(hub.model, batches, pad_id=vocabulary.pad_id, device=str(hub.device), split=prefix)
+    log_probs = unigram_log_probs(MmapTokens(data_bin / "train"), vocabulary)
+    num_correct = int(model.targets.eq(log_probs.argmax()).sum())
+    unigram = MaskedScore(model.targets, num_correct, float(log_probs[model.targets].sum()))
+    scores: dict[str, Any] = {
+        name: {"accuracy": score.accuracy, "perplexity": score.perplexity}
+        for name, score in (("model", model), ("unigram", unigram))
+    }
+    counted = baselines_of([data_bin / "train"], {split: [data_bin / split]})[split]
+    if counted is not None:
+        scores["bigram"] = {"perplexity": 2 ** counted.losses()["bigram_loss"]}
+    return {**scores, "num_predictions": len(model.targets)}
+
+
+def masked_batches(
+    prefix: Path, vocabulary: Vocabulary, *, length: int, break_mode: BreakMode
+) -> Iterator[dict[str, Any]]:
+    """The blocks of a split `NUM_PASSES` times, masked as in the paper, until `MOST_PREDICTIONS` tokens are masked."""
+    tokens = MmapTokens(prefix)
+    blocks = make_blocks(tokens.sizes, block_length=length - 1, break_mode=break_mode)
+    dataset = MaskedLMDataset(
+        [SplitFile(tokens, blocks)],
+        Masker.of(vocabulary, MaskingRecipe()),
+        bos_id=vocabulary.bos_id,
+        pad_id=vocabulary.pad_id,
+        vocab_size=len(vocabulary),
+        seed=MASK_SEED,
+    )
+    num_predicted = 0
+    for number in range(1, NUM_PASSES + 1):
+        for indices in dataset.batches(number, max_tokens=TOKENS_IN_BATCH):
+            batch = dataset.__getitems__(indices)
+            yield batch
+            num_predicted += batch["predicted"]["number"]
+            if num_predicted >= MOST_PREDICTIONS:
+                return
+
+
+class Cloze(NamedTuple):
+    """A sentence with one masked word, and that word."""
+
+    text: str
+    word: str
+
+
+def choose_clozes(lines: Iterable[str], is_one_token: set[str], *, count: int = NUM_EXAMPLES) -> list[Cloze]:
+    """Mask one word that is a single token in each of `count` sentences; hashes decide which."""
+    clozes = []
+    for sentence in sorted({line.strip() for line in lines if _is_candidate(line)}, key=_hash):
+        spans = [match.span() for match in _WORD.finditer(sentence) if match.group() in is_one_token]
+        if spans:
+            start, end = min(spans, key=lambda span: _hash(f"{span[0]} {sentence}"))
+            clozes.append(Cloze(f"{sentence[:start]}{MASK}{sentence[end:]}", sentence[start:end]))
+        if len(clozes) == count:
+            break
+    return clozes
+
+
+def fill(hub: RobertaHub, prefix: Path, *, count: int = NUM_EXAMPLES) -> list[dict[str, Any]]:
+    """Sentences of a split with a mask, the masked word, and the model's five best `words`."""
+    lines = [line for line in sentences(hub, prefix) if len(hub.encode(line)) <= hub.max_positions]
+    words = {match.group() for line in lines for match in _WORD.finditer(line)}
+    one_token = {word for word in words if len(hub.tokenizer.encode(f" {word}")) == 1}
+    answers = []
+    for cloze in choose_clozes(lines, one_token, count=count):
+        fillings = cast(list[Filling], hub.fill_mask(cloze.text, topk=5))  # one mask: one list
+        answers.append(
+            cloze._asdict()
+            | {
+                "words": [filling.token.strip() for filling in fillings],
+                "probabilities": [filling.probability for filling in fillings],
+            }
+        )
+    return answers
+
+
+def sentences(hub: RobertaHub, prefix: Path) -> list[str]:
+    """Sentences of some words in the first lines of a split."""
+    tokens = MmapTokens(prefix)
+    lines = (
+        cast(str, hub.decode(torch.from_numpy(tokens[number].astype("int64"))))
+        for number in range(min(len(tokens), MOST_LINES))
+    )
+    return [sentence for line in lines for sentence in _SENTENCE_END.split(line.strip()) if _is_candidate(sentence)]
+
+
+def _is_candidate(line: str) -> bool:
+    return MIN_WORDS <= len(line.split()) <= MAX_WORDS and _SENTENCE.fullmatch(line.strip()) is not None
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

@@ -1,0 +1,125 @@
+"""Recipes of pretraining, as data: the YAML files of `recipes/`, or a user's own in the same form.
+
+    summary       one line, for `roberta recipes`
+    device        cpu or gpu
+    gpus          how many, with gpu
+    gpu_memory_gb memory of one GPU that it needs
+    hours         of the hardware that `hardware` names
+    hardware      what the hours were measured or estimated on
+    text          the text that it was made for
+    vocab_size    symbols of a tokenizer for that text
+    result        what came out
+    run_by_us     the file with the results; empty: not run by us
+    why           the reasons for these settings, with sources
+    train         options of fairseq-train, without data, machine and folders
+
+A longer or shorter training has the same shape: `scaled` multiplies every number of updates.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from roberta_plugin.settings import Checked, convert, setting
+from roberta_plugin.training.options_file import named_options, read_yaml, to_arguments
+
+FOLDER = Path(__file__).parent / "recipes"
+UPDATES = ("max-update", "total-num-update", "warmup-updates")  # options that count updates
+BY_UPDATE = ("lr-stages", "grow-tokens-per-sample", "grow-max-tokens")  # and those that name updates, UPDATE:VALUE ...
+_UPDATE = re.compile(r"(?<![\d.])(\d+)(?=:)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Checked):
+    """A recipe; the module describes its fields."""
+
+    name: str
+    summary: str
+    device: Literal["cpu", "gpu"] = "cpu"
+    gpus: int = setting(1, "GPUs", smallest=1)
+    gpu_memory_gb: float = setting(0.0, "GB of memory of one GPU", smallest=0)
+    hours: float = setting(1.0, "hours that it takes", above=0)
+    hardware: str
+    text: str
+    vocab_size: int = setting(50_000, "symbols of the tokenizer", smallest=300)
+    result: str = ""
+    run_by_us: str = ""
+    why: str = ""
+    train: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def updates(self) -> int:
+        """Updates of the whole training."""
+        return int(self.train["max-update"])
+
+    def arguments(self) -> list[str]:
+        """The options as arguments of fairseq-train."""
+        return to_arguments(self.train, where=f"recipe {self.name}")
+
+    def scaled(self, factor: float) -> Recipe:
+        """The same shape with `factor` times as many updates, at least 20."""
+        factor = max(factor, 20 / self.updates)
+
+        def times(number: str) -> str:
+            return str(round(float(number) * factor))
+
+        train = {
+            name: times(value)
+            if name in UPDATES
+            else _UPDATE.sub(lambda found: times(found[1]), value)
+            if name in BY_UPDATE
+            else value
+            for name, value in self.train.items()
+        }
+        return replace(self, train=train, hours=self.hours * factor)
+
+    def tokens(self) -> float:
+        """Tokens that the training reads, padding left out of account: the sum of its batches on one process."""
+        steps = [(0, 0), *_steps(self.train.get("grow-max-tokens", "")), (self.updates, 0)]
+        if len(steps) == 2:
+            batch = int(self.train.get("max-tokens") or 0) or int(self.train["batch-size"]) * int(
+                self.train["tokens-per-sample"]
+            )
+            steps = [(0, batch), steps[-1]]
+        total = sum(size * (min(end, self.updates) - start) for (start, size), (end, _) in pairwise(steps))
+        return float(total * int(self.train.get("update-freq", 1)) * (self.gpus if self.device == "gpu" else 1))
+
+
+def _steps(text: str) -> list[tuple[int, int]]:
+    return [(int(update), int(value)) for update, value in (word.split(":") for word in text.split())]
+
+
+def names() -> list[str]:
+    """The recipes of the package, the shortest first."""
+    found = [load(path.stem) for path in FOLDER.glob("*.yaml")]
+    return [recipe.name for recipe in sorted(found, key=lambda each: (each.device == "gpu", each.gpus, each.hours))]
+
+
+def load(name: str) -> Recipe:
+    """The recipe of a name of the package, or of a YAML file.
+
+    Raises:
+        ValueError: if there is none of that name, with the nearest ones; or for a file that is not a recipe.
+        FileNotFoundError: if there is no such file.
+    """
+    path = FOLDER / f"{name}.yaml"
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = Path(name)
+    elif not path.is_file():
+        known = sorted(each.stem for each in FOLDER.glob("*.yaml"))
+        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+        hint = f" Do you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(
+            f"--recipe {name}: there is no such recipe.{hint} There are {', '.join(known)}; or give a file."
+        )
+    content = read_yaml(path)
+    train = named_options(content.pop("train", None) or {}, where=f"{path}: train")
+    if "max-update" not in train:
+        raise ValueError(f"{path}: train: max-update is missing: give the number of updates.")
+    return convert(Recipe, {"name": path.stem, **content, "train": train}, where=str(path))

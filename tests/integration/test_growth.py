@@ -1,0 +1,75 @@
+"""The real fairseq-train with blocks, batches and rates that change in the course of the training."""
+
+import pytest
+import torch
+
+from tests.tiny_corpus import logged, run, run_ranks, train_command
+
+pytestmark = pytest.mark.integration
+
+# Blocks of 32 tokens until update 40, of 64 from then on; batches of 128, 256 and 512 tokens.
+GROWTH = ("--grow-tokens-per-sample", "0:32 40:64", "--grow-max-tokens", "0:128 20:256 40:512", "--max-tokens", "512")
+END = 60
+
+
+def grown(data, save_dir, *options):
+    given = train_command(data, save_dir, *GROWTH, "--no-epoch-checkpoints", "--max-update", str(END), *options)
+    for name in ("--batch-size", "--lr-scheduler", "--warmup-updates"):
+        place = given.index(name)
+        del given[place : place + 2]
+    return [*given, "--lr-scheduler", "linear_stages", "--lr-stages", "10:0.5 20:0.5 20:1 60:0"]
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_data_bin, tmp_path_factory):
+    """The save folder of a training that was never stopped."""
+    save_dir = tmp_path_factory.mktemp("growth") / "whole"
+    done = run(grown(tiny_data_bin, save_dir, "--save-interval-updates", "20", "--keep-interval-updates", "9"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return save_dir
+
+
+def weights(path):
+    return torch.load(path, weights_only=False)["model"]
+
+
+def test_blocks_batches_and_rates_change_at_their_updates(whole):
+    records = logged(whole, "train_inner")
+    assert [int(record["num_updates"]) for record in records] == list(range(1, END + 1))
+    words = [float(record["wpb"]) for record in records]
+    blocks = [float(record["wpb"]) / float(record["bsz"]) for record in records]
+    for first, last, most, length in ((0, 20, 128, 32), (20, 40, 256, 32), (40, 60, 512, 64)):
+        assert max(words[first:last]) <= most
+        assert max(words[first:last]) > most / 2
+        assert max(blocks[first:last]) <= length
+    assert max(blocks[40:]) > 32
+    rates = [float(record["lr"]) for record in records]  # of the next update
+    assert rates[4] == pytest.approx(0.25 * 3e-3)
+    assert rates[18:20] == pytest.approx([0.5 * 3e-3, 3e-3])
+    assert rates[-1] == 0
+    valid = logged(whole, "valid")
+    assert {record["valid_bsz"] for record in valid[:1]} == {record["valid_bsz"] for record in valid[-1:]}
+
+
+@pytest.mark.parametrize("stop", [20, 33, 40])
+def test_a_training_stopped_before_at_or_after_a_change_ends_with_the_same_weights(
+    whole, tiny_data_bin, tmp_path, stop
+):
+    save_dir = tmp_path / "stopped"
+    done = run(grown(tiny_data_bin, save_dir, "--max-update", str(stop)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    done = run(grown(tiny_data_bin, save_dir))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "another order" not in done.stdout + done.stderr
+    first, second = (weights(folder / "checkpoint_last.pt") for folder in (whole, save_dir))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_two_ranks_stopped_between_changes_end_with_the_same_weights(tiny_data_bin, tmp_path):
+    short = ("--grow-tokens-per-sample", "0:32 8:64", "--grow-max-tokens", "0:128 8:512", "--update-freq", "3")
+    ends = []
+    for name, stops in (("whole", [12]), ("stopped", [5, 8, 12])):
+        for stop in stops:
+            run_ranks(grown(tiny_data_bin, tmp_path / name, *short, "--max-update", str(stop)), 2)
+        ends.append(weights(tmp_path / name / "checkpoint_last.pt"))
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])

@@ -1,0 +1,79 @@
+"""`roberta pretrain` on text: from a file to a model that answers, and what a second start does."""
+
+import pytest
+
+from tests.tiny_corpus import command, run
+
+pytestmark = pytest.mark.integration
+
+SHORT = ("--recipe", "tour", "--hours", "1e-6", "--seed", "3")
+
+
+def pretrain(*words):
+    return run([*command("roberta"), "pretrain", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("pretrain")
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    text = folder / "my text.txt"
+    sentences = [
+        "The quick brown fox jumps over the lazy dog of my neighbour.",
+        "A small cat sleeps on the old red sofa.",
+    ]
+    text.write_text("".join(f"{sentences[number % 2]}\nLine {number}.\n\n" for number in range(200)))
+    return pretrain(text, "--output-dir", folder / "run", *SHORT)
+
+
+def test_a_text_becomes_a_tokenizer_a_data_bin_and_a_model(folder, trained):
+    assert trained.returncode == 0, trained.stderr[-3000:]
+    for said in ("recipe   tour", "because  named by --recipe", "passes over the text", "--seed 3", "Next:"):
+        assert said in trained.stdout
+    assert trained.stdout.count("--seed") == 1
+    assert "of the masked tokens correctly" in (folder / "run" / "report.md").read_text()
+    answered = run(
+        [*command("roberta"), "predict", str(folder / "run" / "checkpoints"), "--input", str(folder / "in.txt")]
+    )
+    assert answered.returncode == 2
+    (folder / "in.txt").write_text("The quick brown <mask> jumps.\n")
+    answered = run(
+        [*command("roberta"), "predict", str(folder / "run" / "checkpoints"), "--input", str(folder / "in.txt")]
+    )
+    assert answered.returncode == 0, answered.stderr[-3000:]
+
+
+def test_the_same_command_has_nothing_to_do_and_another_is_refused_by_its_options(folder, trained):
+    data, files = folder / "my text.txt", sorted(folder.rglob("*.*"))
+    other = pretrain(data, "--output-dir", folder / "run", *SHORT, "--lr", "1e-2")
+    assert other.returncode == 2
+    assert "--lr was 1.5e-3 and is 1e-2 now" in other.stderr and "Traceback" not in other.stderr
+    assert sorted(folder.rglob("*.*")) == files
+    again = pretrain(data, "--output-dir", folder / "run", *SHORT)
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert "This training is finished" in (folder / "run" / "train.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["nowhere.txt"], ["nowhere.txt"]),
+        (["tests", "--recipe", "tour"], ["tests", "dict.txt"]),
+        (["{data}", "--valid", "x.txt"], ["--valid", "data-bin"]),
+        (["{data}", "--recipe", "turo"], ["turo", "tour"]),
+        (["{data}", "--recipe", "base"], ["base", "GPU", "--recipe"]),
+        (["{data}", "--recipe", "tour", "--arhc", "x"], ["--arhc"]),
+        (["{data}", "--recipe", "tour", "--lr", "x"], ["--lr"]),
+        (["{data}", "--hours", "-1"], ["--hours", "-1"]),
+    ],
+)
+def test_what_cannot_begin_is_one_sentence_and_nothing_is_trained(words, named, tiny_data_bin, tmp_path):
+    given = [str(tiny_data_bin) if word == "{data}" else word for word in words]
+    done = pretrain(*given, "--output-dir", tmp_path / "run", "--cpu")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert all(word in done.stderr for word in named), done.stderr
+    assert not (tmp_path / "run" / "checkpoints").exists()
