@@ -80,6 +80,8 @@ Each fault has a number and the file that works around it:
    code is 2; so is a missing option, or a --restore-file that is not there, and of an unknown name of an option, model
    or task the nearest ones are listed. ROBERTA_DEBUG=1 shows the traceback, which errors of other code, such as a
    subclass of a task, and faults of programs keep.
+26. **W&B refuses a resumed run** (`log_output`). With WANDB_RESUME, its config is that of the first start, and fairseq's
+   `update_config` does not say that options may change: another port or number of GPUs ends in a ConfigError. We say so.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. In a job of `roberta launch`,
 `launch/update_hook.py` handles signals instead of 9, as one more listener.
@@ -92,7 +94,7 @@ from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
-from fairseq.logging.progress_bar import TensorboardProgressBarWrapper
+from fairseq.logging.progress_bar import TensorboardProgressBarWrapper, WandBProgressBarWrapper
 from fairseq.optim import AMPOptimizer
 from fairseq.trainer import Trainer
 
@@ -130,6 +132,7 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     (Trainer, "valid_step"): [lost_ranks.valid_step],
     (Trainer, "_reduce_and_log_stats"): [log_output.reduce_and_log_stats],
     (TensorboardProgressBarWrapper, "_writer"): [log_output.writer_of_folder],
+    (WandBProgressBarWrapper, "update_config"): [log_output.update_wandb_config],
     # A checkpoint is loaded: at the start of every training, whether there is one or not.
     (checkpoint_utils, "load_checkpoint"): [
         lost_ranks.load_checkpoint,  # starts the watch: ranks wait for each other in all that follows
