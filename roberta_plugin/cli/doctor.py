@@ -10,20 +10,18 @@ import importlib
 import json
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from roberta_plugin.extras import FAIRSEQS, installed_fairseqs, version_of
 from roberta_plugin.machine import num_cores
 
 PROJECT = "roberta_plugin"
-FAIRSEQ_FLAVOURS = ("ve-fairseq", "fairseq-fixed", "fairseq")
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
 BESIDE_TORCH = ("torchaudio", "torchvision")  # ve-fairseq installs the first and uses it for speech only
 REINSTALL = "pip install -c .constraints.txt -e . && pip uninstall -y torchaudio"  # in a clone, as in README.md
-_REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?$")
 
 
 class Finding(NamedTuple):
@@ -66,10 +64,10 @@ def examine() -> Iterator[Finding]:
     yield from check_dependencies(requirements())
     for what, check in (("fairseq", check_fairseq), ("device", check_device), ("with fairseq", check_plugin)):
         yield guarded(what, check)
-    for name in filter(_is_installed, BESIDE_TORCH):
+    for name in filter(version_of, BESIDE_TORCH):
         remedy = f"Nothing here needs it, but transformers imports it wherever it is: pip uninstall -y {name}"
         yield check_import(name, remedy=remedy, is_needed=False)
-    if _is_installed("transformers"):  # which opens exported models
+    if version_of("transformers"):  # which opens exported models
         remedy = f"If one of {', '.join(BESIDE_TORCH)} cannot be imported, remove it. Otherwise: pip install -c "
         remedy += ".constraints.txt --force-reinstall --no-deps transformers"
         yield check_import("transformers.pipelines", remedy=remedy, is_needed=True)
@@ -96,54 +94,46 @@ def check_python(version: tuple[int, int]) -> Finding:
 
 
 def requirements() -> list[str]:
-    """The requirements of the installed plugin, without its extras."""
+    """The requirements of the installed plugin, with those of its extras and of other platforms."""
     try:
-        lines = metadata.requires(PROJECT) or []
+        return metadata.requires(PROJECT) or []
     except metadata.PackageNotFoundError:
         return []
-    return [line for line in lines if "extra ==" not in line]
 
 
 def check_dependencies(lines: list[str]) -> Iterator[Finding]:
-    """Whether each requirement is installed in a suitable version."""
+    """Whether each requirement that counts here is installed in a suitable version."""
     if not lines:
         yield Finding(PROJECT, "not installed in this environment", f"In the repository: {REINSTALL}")
         return
     yield Finding(PROJECT, metadata.version(PROJECT))
-    for line in lines:
-        match = _REQUIREMENT.match(line)
-        assert match is not None, line
-        name, versions = match.group(1), match.group(2).strip()
-        if name not in FAIRSEQ_FLAVOURS:  # check_fairseq accepts any of them
-            yield check_package(name, versions)
-
-
-def check_package(name: str, versions: str) -> Finding:
-    """Whether one package is installed in a suitable version."""
     try:
-        found = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return Finding(name, "missing", f'pip install "{name}{versions}"')
-    if fits(found, versions):
-        return Finding(name, found)
-    return Finding(name, f"{found}, but {versions} is needed", f'pip install "{name}{versions}"')
-
-
-def fits(version: str, versions: str) -> bool:
-    """Whether a version is in a range such as `>=2.6`; True if the package `packaging`, which decides, is missing."""
-    try:
-        specifiers = importlib.import_module("packaging.specifiers")
+        from packaging.requirements import Requirement
     except ImportError:
-        return True
-    return bool(specifiers.SpecifierSet(versions).contains(version, prereleases=True))
+        yield Finding("packaging", "missing", "pip install packaging")
+        return
+    for needed in map(Requirement, lines):
+        counts = needed.marker is None or needed.marker.evaluate({"extra": ""})
+        if counts and needed.name not in FAIRSEQS:  # check_fairseq accepts any of them
+            yield check_package(needed)
+
+
+def check_package(needed: Any) -> Finding:
+    """Whether one package is installed in a suitable version; `needed` is a `packaging.requirements.Requirement`."""
+    found, remedy = version_of(needed.name), f'pip install "{needed.name}{needed.specifier}"'
+    if found is None:
+        return Finding(needed.name, "missing", remedy)
+    if needed.specifier.contains(found, prereleases=True):
+        return Finding(needed.name, found)
+    return Finding(needed.name, f"{found}, but {needed.specifier} is needed", remedy)
 
 
 def check_fairseq() -> Finding:
     """Which fairseq is installed, and whether it can be imported."""
-    installed = [name for name in FAIRSEQ_FLAVOURS if _is_installed(name)]
+    installed = installed_fairseqs()
     if not installed:
         return Finding("fairseq", "missing", REINSTALL)
-    found = ", ".join(f"{name} {metadata.version(name)}" for name in installed)
+    found = ", ".join(f"{name} {version}" for name, version in installed.items())
     if len(installed) > 1:
         remedy = f"Keep one: pip uninstall {' '.join(installed)}; {REINSTALL}"
         return Finding("fairseq", f"several are installed: {found}", remedy)
@@ -162,14 +152,6 @@ def check_import(name: str, *, remedy: str, is_needed: bool) -> Finding:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         return Finding(package, f"{installed} cannot be imported: {why}", remedy, is_needed)
     return Finding(package, installed)
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def check_device() -> Finding:

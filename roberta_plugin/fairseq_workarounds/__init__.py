@@ -80,8 +80,8 @@ Each fault has a number and the file that works around it:
    code is 2; so is a missing option, or a --restore-file that is not there, and of an unknown name of an option, model
    or task the nearest ones are listed. ROBERTA_DEBUG=1 shows the traceback, which errors of other code, such as a
    subclass of a task, and faults of programs keep.
-26. **W&B refuses a resumed run** (`log_output`). With WANDB_RESUME, its config is that of the first start, and fairseq's
-   `update_config` does not say that options may change: another port or number of GPUs ends in a ConfigError. We say so.
+26. **W&B refuses a resumed run** (`log_output`). With WANDB_RESUME, its config is that of the first start, and
+   fairseq's `update_config` does not allow changes: another port or number of GPUs is a ConfigError. We allow them.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. In a job of `roberta launch`,
 `launch/update_hook.py` handles signals instead of 9, as one more listener.

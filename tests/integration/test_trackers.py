@@ -1,7 +1,5 @@
 """Weights & Biases offline (`pip install wandb`): the runs of a sweep are told apart, and a killed one continues."""
 
-import os
-import signal
 import struct
 import subprocess
 
