@@ -9,6 +9,7 @@ ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5"]  # for `roberta ex
 PARQUET = ["pyarrow>=15"]  # for tables of your own in Parquet
 SUMMARIES = ["rouge-score>=0.1.2"]  # evaluates extractive summaries
 SENTENCES = ["syntok>=1.4"]  # for `roberta binarize --split-sentences`
+COMPLETION = ["shtab>=1.7"]  # for `roberta --print-completion`
 NOUN_PHRASES = ["textblob>=0.19"]  # for WNLI, WSC and WinoGrande; includes its English lexicon
 TEST = [
     "pytest>=8",
@@ -22,8 +23,19 @@ TEST = [
     *SUMMARIES,
     *SENTENCES,
     *NOUN_PHRASES,
+    *COMPLETION,
 ]
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.14", "pre-commit>=4"]
+
+
+def recipes():
+    """The files that a user copies, by folder: `roberta user-dir --recipes` finds them in an installed wheel."""
+    names = ("*.yaml", "*.sh", "*.sbatch", "*.def", "Dockerfile", "*.py")
+    found = sorted(path for top in ("slurm", "examples") for name in names for path in Path(top).rglob(name))
+    return [
+        (folder, [str(path) for path in found if path.parent == folder]) for folder in {path.parent for path in found}
+    ]
+
 
 VERSION = re.findall(r'^__version__ = "(.+)"$', Path("roberta_plugin/__init__.py").read_text(), flags=re.MULTILINE)[0]
 
@@ -47,6 +59,7 @@ setup(
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["roberta_plugin", "roberta_plugin.*"]),
     package_data={"roberta_plugin": ["py.typed"]},
+    data_files=[(f"share/roberta_plugin/{folder}", files) for folder, files in recipes()],
     install_requires=[
         # fairseq's own 0.12.2 fails at import on Python 3.11; this is fairseq main, built for 3.11 and 3.12,
         # and it imports as `fairseq`. See "Which fairseq" in README.md.
@@ -62,13 +75,13 @@ setup(
         "gigatoken>=0.10; platform_system == 'Linux'",  # elsewhere the plain engine gives the same ids
         "zstandard>=0.22",
         "pyyaml>=6",
-        "tensorboard>=2.16",
-        "tensorboardX>=2.6",  # unused, but without it fairseq prints "Please install tensorboardX" at every start
+        "tensorboardX>=2.6",  # writes --tensorboard-logdir
         "matplotlib>=3.8",
         "tqdm>=4.66",
         "regex>=2024.4",
         "scipy>=1.15",
         "scikit-learn>=1.4",  # the baseline of text classification; fairseq requires it, too
+        "packaging>=22",  # reads requirements, for `roberta doctor`
     ],
     extras_require={
         "onnx": ONNX,
@@ -76,6 +89,8 @@ setup(
         "summaries": SUMMARIES,
         "sentences": SENTENCES,
         "noun-phrases": NOUN_PHRASES,
+        "tensorboard": ["tensorboard>=2.17"],  # shows the curves
+        "completion": COMPLETION,
         "test": TEST,
         "dev": DEV,
     },

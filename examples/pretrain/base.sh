@@ -13,7 +13,7 @@ if [ $# -lt 1 ]; then
 fi
 data=$1
 shift
-plugin=$(cd "$(dirname "$0")/../../roberta_plugin" && pwd)
+plugin=$(roberta user-dir)
 
 exec fairseq-train "$data" --user-dir "$plugin" \
   --task roberta_masked_lm --criterion roberta_masked_lm --arch fast_roberta_base \

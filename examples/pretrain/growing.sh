@@ -59,7 +59,7 @@ for option in "$@"; do
   esac
 done
 
-plugin=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../roberta_plugin" >/dev/null && pwd)
+plugin=$(roberta user-dir)
 number=0
 for part in "${parts[@]}"; do
   read -r block batch lr total_updates last_update <<<"$part"

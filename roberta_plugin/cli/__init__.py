@@ -13,6 +13,7 @@ traceback.
     train                             a rank of a training without SLURM, started by torchrun
     study                             variants of pretraining beside the paper's tables
     export  import_model              models for and from other programs
+    user_dir                          the folder for --user-dir, and the recipes
     profile                           where a training step spends its time
     interrupts                        Ctrl-C and SIGTERM in commands that clean up
     __main__                          `python -m roberta_plugin.cli`
@@ -29,9 +30,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from roberta_plugin import __version__
 from roberta_plugin.cli import interrupts
+from roberta_plugin.extras import require
 from roberta_plugin.files import NO_ROOM
 
 VERBS = {
@@ -46,6 +49,7 @@ VERBS = {
     "predict": "a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
     "export": "write a model for transformers, ONNX Runtime or fairseq",
     "import": "read a model of Hugging Face or of fairseq",
+    "user-dir": "print the folder for --user-dir of fairseq-train, or that of the recipes",
     "profile": "show what a training step spends its time on",
     "plan": "what a training costs: FLOPs, memory, hours, for any number of GPUs",
     "launch": "train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits",
@@ -54,7 +58,7 @@ VERBS = {
     "sweep": "run a grid of trainings, and compare them",
     "study": "compare variants of pretraining, with seeds and tests, beside the paper's tables",
 }
-MODULES = {"import": "import_model"}  # where the verb is a word of Python
+MODULES = {"import": "import_model", "user-dir": "user_dir"}  # where the verb is no name in Python
 REMEDIES = {
     **dict.fromkeys(NO_ROOM, "Free some space there, and run the same command again."),
     errno.EROFS: "Its file system is read-only: name a folder elsewhere.",
@@ -143,16 +147,36 @@ def called_verb(argv: Sequence[str]) -> str | None:
     return next((argument for argument in argv if argument in VERBS), None)
 
 
-def build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """The parser with all verbs; only `verb` gets its options, so only its module is imported."""
+class _PrintCompletion(argparse.Action):
+    """Prints a shell's completion of all verbs and their options, and exits."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _namespace: Any, shell: Any, _option: Any = None) -> None:
+        try:
+            require("shtab", extra="completion", purpose="--print-completion")
+        except ValueError as error:
+            parser.error(str(error))
+        import shtab
+
+        print(shtab.complete(build_parser(*VERBS), shell))
+        parser.exit()
+
+
+def build_parser(*verbs: str | None) -> argparse.ArgumentParser:
+    """The parser with all verbs; only `verbs` get their options, so only their modules are imported."""
     parser = argparse.ArgumentParser(
         prog="roberta", description="RoBERTa (Liu et al. 2019) as a fairseq plugin: the commands around fairseq-train."
     )
     parser.add_argument("--version", action="version", version=f"roberta_plugin {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error (before the verb)")
+    parser.add_argument(
+        "--print-completion",
+        choices=("bash", "zsh"),
+        action=_PrintCompletion,
+        help="print a shell's completion of roberta",
+    )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in VERBS.items():
-        if name == verb:
+        if name in verbs:
             module = importlib.import_module(f"{__name__}.{MODULES.get(name, name)}")
             # "resolve": verbs with a TASK have a --help of their own
             of_verb = subparsers.add_parser(name, help=summary, conflict_handler="resolve")

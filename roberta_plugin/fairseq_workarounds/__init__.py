@@ -55,7 +55,7 @@ Each fault has a number and the file that works around it:
    fairseq-validate and other programs of fairseq, which import it before us, we take the level back.
 17. **Warnings that a user cannot act on** (`log_output`). fairseq calls deprecated functions of hydra and torch,
    and requests pinned memory on machines without a GPU: eight warnings per training. We filter exactly these. (The line
-   "Please install tensorboardX" comes before fairseq loads any plugin: setup.py therefore requires that package.)
+   "Please install tensorboardX" comes before fairseq loads any plugin: setup.py requires that package.)
 18. **A stop skips the validation of its update for good** (`stopping`), which changes `checkpoint_best.pt` and
    --patience. The checkpoint of 9 notes it, and the next start validates first.
 19. **A lost rank leaves the others waiting** (`lost_ranks`): gloo for half an hour, and for ever if rank 0 is stopped.

@@ -459,7 +459,6 @@ def test_the_recipes_for_a_cpu_go_on_with_longer_blocks_and_the_state_of_the_opt
     """Each script with a thousandth of its updates, called twice."""
     folder = tmp_path / "repository" / "examples" / "pretrain"
     folder.mkdir(parents=True)
-    (tmp_path / "repository" / "roberta_plugin").symlink_to(REPOSITORY / "roberta_plugin")
     text = (EXAMPLES / "pretrain" / f"{recipe}.sh").read_text()
     parts = re.findall(r'"(\d+) (\d+) (\S+) (\d+) (\d+)"', text)
     for block, batch, lr, *updates in parts:
