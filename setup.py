@@ -14,10 +14,10 @@ NOUN_PHRASES = ["textblob>=0.19"]  # for WNLI, WSC and WinoGrande; includes its 
 TEST = [
     "pytest>=8",
     "pytest-xdist>=3.5",
-    "hypothesis>=6",
+    "hypothesis>=6.100",
     "transformers>=4.48",
     "peft>=0.17",
-    "sentence-transformers>=5",
+    "sentence-transformers>=5.4",
     *ONNX,
     *PARQUET,
     *SUMMARIES,

@@ -2,8 +2,8 @@
 
     python examples/search.py slurm/sweep_demo.yaml --output-dir runs/search --trials 20
 
-The grid file gives the training, the seeds and the metric; its axes are replaced by `suggested`, to be changed. The same
-command continues: a trial that was stopped resumes from its checkpoints. The study is in OUTPUT-DIR/optuna.db, for
+The grid file gives the training, the seeds and the metric; `suggested` gives the axes: change it. The same command
+continues: a trial that was stopped resumes from its checkpoints. The study is in OUTPUT-DIR/optuna.db, for
 `optuna.load_study` and optuna-dashboard.
 """
 
