@@ -6,18 +6,18 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5"]  # for `roberta export --to onnx`
-PARQUET = ["pyarrow>=15"]  # for tables of your own in Parquet
+PARQUET = ["pyarrow>=16"]  # for tables of your own in Parquet
 SUMMARIES = ["rouge-score>=0.1.2"]  # evaluates extractive summaries
-SENTENCES = ["syntok>=1.4"]  # for `roberta binarize --split-sentences`
+SENTENCES = ["syntok>=1.4.4"]  # for `roberta binarize --split-sentences`
 COMPLETION = ["shtab>=1.7"]  # for `roberta --print-completion`
 NOUN_PHRASES = ["textblob>=0.19"]  # for WNLI, WSC and WinoGrande; includes its English lexicon
 TEST = [
     "pytest>=8",
     "pytest-xdist>=3.5",
     "hypothesis>=6.100",
-    "transformers>=4.48",
+    "transformers>=5",
     "peft>=0.17",
-    "sentence-transformers>=5.4",
+    "sentence-transformers>=6",
     *ONNX,
     *PARQUET,
     *SUMMARIES,
@@ -65,22 +65,22 @@ setup(
         # and it imports as `fairseq`. See "Which fairseq" in README.md.
         "ve-fairseq==0.12.3",
         "torch>=2.6",
-        "numpy>=1.26",
+        "numpy>=2",
         "sentencepiece>=0.2.2",  # gives the character offsets of tokens
         "sacremoses>=0.1.1",
-        "submitit>=1.5.2",
-        "tokenizers>=0.21",
-        "safetensors>=0.4",
-        "protobuf>=4",  # reads the scores in SentencePiece models
+        "submitit>=1.5.4",
+        "tokenizers>=0.22",
+        "safetensors>=0.4.3",
+        "protobuf>=4.21",  # reads the scores in SentencePiece models
         "gigatoken>=0.10; platform_system == 'Linux'",  # elsewhere the plain engine gives the same ids
         "zstandard>=0.22",
         "pyyaml>=6",
         "tensorboardX>=2.6",  # writes --tensorboard-logdir
-        "matplotlib>=3.8",
+        "matplotlib>=3.8.4",
         "tqdm>=4.66",
         "regex>=2024.4",
         "scipy>=1.15",
-        "scikit-learn>=1.4",  # the baseline of text classification; fairseq requires it, too
+        "scikit-learn>=1.4.2",  # the baseline of text classification; fairseq requires it, too
         "packaging>=22",  # reads requirements, for `roberta doctor`
     ],
     extras_require={
