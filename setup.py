@@ -15,7 +15,7 @@ TEST = [
     "pytest>=8",
     "pytest-xdist>=3.5",
     "hypothesis>=6.100",
-    "transformers>=5",
+    "transformers>=5.12",
     "peft>=0.17",
     "sentence-transformers>=6",
     *ONNX,
@@ -78,7 +78,7 @@ setup(
         "tensorboardX>=2.6",  # writes --tensorboard-logdir
         "matplotlib>=3.8.4",
         "tqdm>=4.66",
-        "regex>=2024.4",
+        "regex>=2025.11",
         "scipy>=1.15",
         "scikit-learn>=1.4.2",  # the baseline of text classification; fairseq requires it, too
         "packaging>=22",  # reads requirements, for `roberta doctor`
