@@ -8,58 +8,72 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, TextIO, TypeVar
+
+from tqdm import tqdm
 
 Step = TypeVar("Step")
 
 _FIRST_LINE = 30.0  # seconds; a step that is done by then writes no line
 _SHARE_OF_ELAPSED = 0.1  # later lines come after a tenth of the time so far, ...
 _LONGEST_SILENCE = 600.0  # ... but at least every ten minutes
+_LINE = "{desc}: {percentage:.0f}% of {total_fmt}, {rate_fmt}, {remaining} left"
 
 
-class Progress:
+class Progress(tqdm):
     """A context manager around one step that counts bytes."""
 
+    monitor_interval = 0  # no thread that redraws the bar: steps fork
+
     def __init__(self, label: str, total: int | None, *, is_shown: bool = True, stream: TextIO | None = None) -> None:
-        self.label, self.total = label, total
-        self._stream = stream if stream is not None else sys.stderr
-        self._is_shown = is_shown
-        self._started = time.monotonic()
-        self._next_line = _FIRST_LINE
-        self._bar: Any = None
-
-    def __enter__(self) -> Progress:
-        if self._is_shown and self._stream.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(
-                total=self.total, unit="B", unit_scale=True, desc=self.label, file=self._stream, **terminal_size()
-            )
-        return self
+        stream = stream if stream is not None else sys.stderr
+        self._is_log = not stream.isatty()
+        in_log = {"delay": _FIRST_LINE, "mininterval": _FIRST_LINE, "bar_format": _LINE if total else None}
+        super().__init__(
+            total=total,
+            unit="B",
+            unit_scale=True,
+            miniters=0,  # the clock alone decides
+            desc=label,
+            file=_Lines(stream) if self._is_log else stream,
+            disable=not is_shown,
+            **(in_log if self._is_log else {}),
+            **terminal_size(),
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            if kind is None and self.total is not None:
-                self.show(self.total)  # parts may not have reported every byte
-            self._bar.close()
+        if kind is None and self.total is not None:
+            self.show(self.total)  # parts may not have reported every byte
+        self.close()
 
     def show(self, num_bytes: int) -> None:
         """Show that `num_bytes` of the total are done; cheap enough to call often."""
-        if self.total is not None:
-            num_bytes = min(num_bytes, self.total)
-        if self._bar is not None:
-            self._bar.update(num_bytes - self._bar.n)
+        if self.disable:
             return
-        elapsed = time.monotonic() - self._started
-        if self._is_shown and elapsed >= self._next_line:
-            self._next_line = elapsed + min(max(_FIRST_LINE, elapsed * _SHARE_OF_ELAPSED), _LONGEST_SILENCE)
-            self._stream.write(f"{describe(self.label, num_bytes, self.total, elapsed)}\n")
-            self._stream.flush()
+        if self._is_log:
+            share = _SHARE_OF_ELAPSED * self.format_dict["elapsed"]
+            self.mininterval = min(max(_FIRST_LINE, share), _LONGEST_SILENCE)
+        self.update((num_bytes if self.total is None else min(num_bytes, self.total)) - self.n)
+
+
+class _Lines:
+    """A stream on which what tqdm would draw over and over becomes lines."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write a drawn bar as a line."""
+        if text := text.strip():
+            self._stream.write(f"{text}\n")
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
 
 
 def terminal_size() -> dict[str, int]:
@@ -70,30 +84,12 @@ def terminal_size() -> dict[str, int]:
 
 def progress_bar(label: str, **options: Any) -> Any:
     """A tqdm bar on stderr with tqdm's own `options`; where stderr is not a terminal, it prints a line every 20 s."""
-    from tqdm import tqdm
-
-    return tqdm(desc=f"      {label}", mininterval=0.5 if sys.stderr.isatty() else 20.0, **terminal_size(), **options)
+    if not sys.stderr.isatty():
+        options |= {"mininterval": 20.0, "file": _Lines(sys.stderr)}
+    return tqdm(desc=f"      {label}", **{"mininterval": 0.5, **options}, **terminal_size())
 
 
 def terminal_bar(steps: Iterable[Step], label: str, *, unit: str) -> Iterator[Step]:
     """Iterate over `steps`, with a bar on stderr if stderr is a terminal."""
-    from tqdm import tqdm
-
     # With `disable=None`, tqdm writes to terminals only
     yield from tqdm(steps, desc=label, unit=unit, mininterval=1.0, leave=False, disable=None, **terminal_size())
-
-
-def describe(label: str, num_bytes: int, total: int | None, elapsed: float) -> str:
-    """One line: bytes done, speed, and the time left at this speed."""
-    speed = num_bytes / elapsed if elapsed > 0 else 0.0
-    if total is None:
-        return f"{label}: {num_bytes / 1e6:,.0f} MB, {speed / 1e6:,.1f} MB/s, {_duration(elapsed)} so far"
-    left = f"{_duration((total - num_bytes) / speed)} left" if speed > 0 else "time left unknown"
-    share = num_bytes / total if total else 1.0
-    return f"{label}: {num_bytes / 1e6:,.0f} of {total / 1e6:,.0f} MB ({share:.0%}), {speed / 1e6:,.1f} MB/s, {left}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"

@@ -22,7 +22,7 @@ from pathlib import Path
 
 IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch._dynamo when it is first used
     "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
-    "packages": "import torch, torch.utils.tensorboard, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
+    "packages": "import torch, tensorboardX, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
 }
 
 # Each line is a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file.

@@ -14,6 +14,7 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
     train                             a rank of a training without SLURM, started by torchrun
     study                             variants of pretraining beside the paper's tables
     models                            models for and from other programs
+    user_dir                          the folder for --user-dir, and the recipes for a cluster
     profile                           where a training step spends its time
     command                           settings, function and help of a verb; options of verbs with a TASK
     interrupts                        Ctrl-C and SIGTERM in commands that clean up
@@ -32,10 +33,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roberta_plugin import __version__
 from roberta_plugin.cli import interrupts
+from roberta_plugin.extras import require
 from roberta_plugin.files import NO_ROOM
 
 
@@ -67,6 +69,7 @@ VERBS = {
     ),
     "export": Verb("write a model for transformers, ONNX Runtime or fairseq", "models:export"),
     "import": Verb("read a model of Hugging Face or of fairseq", "models:import_model"),
+    "user-dir": Verb("print the folder for --user-dir of fairseq-train, or that of the recipes", "user_dir:user_dir"),
     "profile": Verb("show what a training step spends its time on", "profile:profile"),
     "plan": Verb("what a training costs: FLOPs, memory, hours, for any number of GPUs", "plan:plan"),
     "launch": Verb("train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits", "launch"),
@@ -195,19 +198,39 @@ def removed_option(verb: str | None, argv: Sequence[str]) -> str | None:
     return next((f"{word} was removed: {of_verb[word]}." for word in words if word in of_verb), None)
 
 
-def build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """The parser with all verbs; only `verb` gets its options, so only its module is imported."""
+class _PrintCompletion(argparse.Action):
+    """Prints a shell's completion of all verbs and their options, and exits."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _namespace: Any, shell: Any, _option: Any = None) -> None:
+        try:
+            require("shtab", extra="completion", purpose="--print-completion")
+        except ValueError as error:
+            parser.error(str(error))
+        import shtab
+
+        print(shtab.complete(build_parser(*VERBS), shell))
+        parser.exit()
+
+
+def build_parser(*verbs: str | None) -> argparse.ArgumentParser:
+    """The parser with all verbs; only `verbs` get their options, so only their modules are imported."""
     parser = argparse.ArgumentParser(
         prog="roberta", description="RoBERTa (Liu et al. 2019) as a fairseq plugin: the commands around fairseq-train."
     )
     parser.add_argument("--version", action="version", version=f"roberta_plugin {__version__}")
     parser.set_defaults(takes_further=False)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error (before the verb)")
+    parser.add_argument(
+        "--print-completion",
+        choices=("bash", "zsh"),
+        action=_PrintCompletion,
+        help="print a shell's completion of roberta",
+    )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, (summary, where) in VERBS.items():
         # "resolve": verbs with a TASK have a --help of their own
         of_verb = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
-        if name == verb:
+        if name in verbs:
             module_name, _, command = where.partition(":")
             module = importlib.import_module(f"{__name__}.{module_name}")
             if not command:

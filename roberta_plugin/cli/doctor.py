@@ -9,22 +9,20 @@ import importlib
 import json
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roberta_plugin.cli.command import command
+from roberta_plugin.extras import FAIRSEQS, installed_fairseqs, version_of
 from roberta_plugin.machine import num_cores
 from roberta_plugin.settings import setting
 
 PROJECT = "roberta_plugin"
-FAIRSEQ_FLAVOURS = ("ve-fairseq", "fairseq-fixed", "fairseq")
 BESIDE_TORCH = ("torchaudio", "torchvision")  # ve-fairseq installs the first and uses it for speech only
 REINSTALL = "pip install -c .constraints.txt -e . && pip uninstall -y torchaudio"  # in a clone, as in README.md
-_REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?$")
 
 
 class Finding(NamedTuple):
@@ -68,10 +66,10 @@ def examine() -> Iterator[Finding]:
     yield from check_dependencies(requirements())
     for what, check in (("fairseq", check_fairseq), ("device", check_device), ("with fairseq", check_plugin)):
         yield guarded(what, check)
-    for name in filter(installed_version, BESIDE_TORCH):
+    for name in filter(version_of, BESIDE_TORCH):
         remedy = f"Nothing here needs it, but transformers imports it wherever it is: pip uninstall -y {name}"
         yield check_import(name, remedy=remedy, is_needed=False)
-    if installed_version("transformers"):  # which opens exported models
+    if version_of("transformers"):  # which opens exported models
         remedy = f"If one of {', '.join(BESIDE_TORCH)} cannot be imported, remove it. Otherwise: pip install -c "
         remedy += ".constraints.txt --force-reinstall --no-deps transformers"
         yield check_import("transformers.pipelines", remedy=remedy, is_needed=True)
@@ -86,52 +84,43 @@ def guarded(what: str, check: Callable[[], Finding]) -> Finding:
 
 
 def requirements() -> list[str]:
-    """The requirements of the installed plugin, without its extras."""
-    lines = (metadata.requires(PROJECT) or []) if installed_version(PROJECT) else []
-    return [line for line in lines if "extra ==" not in line]
-
-
-def installed_version(name: str) -> str | None:
-    """The installed version of a package; None if it is missing."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+    """The requirements of the installed plugin, with those of its extras and of other platforms."""
+    return (metadata.requires(PROJECT) or []) if version_of(PROJECT) else []
 
 
 def check_dependencies(lines: list[str]) -> Iterator[Finding]:
-    """Whether each requirement is installed in a suitable version."""
+    """Whether each requirement that counts here is installed in a suitable version."""
     if not lines:
         yield Finding(PROJECT, "not installed in this environment", f"In the repository: {REINSTALL}")
         return
     yield Finding(PROJECT, metadata.version(PROJECT))
-    for line in lines:
-        match = _REQUIREMENT.match(line)
-        assert match is not None, line
-        if match[1] not in FAIRSEQ_FLAVOURS:  # check_fairseq accepts any of them
-            yield check_package(match[1], match[2].strip())
-
-
-def check_package(name: str, versions: str) -> Finding:
-    """Whether one package is installed in a suitable version, such as `>=2.6`; without `packaging`, any is."""
-    found, remedy = installed_version(name), f'pip install "{name}{versions}"'
-    if found is None:
-        return Finding(name, "missing", remedy)
     try:
-        specifiers = importlib.import_module("packaging.specifiers")
+        from packaging.requirements import Requirement
     except ImportError:
-        return Finding(name, found)
-    if specifiers.SpecifierSet(versions).contains(found, prereleases=True):
-        return Finding(name, found)
-    return Finding(name, f"{found}, but {versions} is needed", remedy)
+        yield Finding("packaging", "missing", "pip install packaging")
+        return
+    for needed in map(Requirement, lines):
+        counts = needed.marker is None or needed.marker.evaluate({"extra": ""})
+        if counts and needed.name not in FAIRSEQS:  # check_fairseq accepts any of them
+            yield check_package(needed)
+
+
+def check_package(needed: Any) -> Finding:
+    """Whether one package is installed in a suitable version; `needed` is a `packaging.requirements.Requirement`."""
+    found, remedy = version_of(needed.name), f'pip install "{needed.name}{needed.specifier}"'
+    if found is None:
+        return Finding(needed.name, "missing", remedy)
+    if needed.specifier.contains(found, prereleases=True):
+        return Finding(needed.name, found)
+    return Finding(needed.name, f"{found}, but {needed.specifier} is needed", remedy)
 
 
 def check_fairseq() -> Finding:
     """Which fairseq is installed, and whether it can be imported."""
-    installed = [name for name in FAIRSEQ_FLAVOURS if installed_version(name)]
+    installed = installed_fairseqs()
     if not installed:
         return Finding("fairseq", "missing", REINSTALL)
-    found = ", ".join(f"{name} {metadata.version(name)}" for name in installed)
+    found = ", ".join(f"{name} {version}" for name, version in installed.items())
     if len(installed) > 1:
         remedy = f"Keep one: pip uninstall {' '.join(installed)}; {REINSTALL}"
         return Finding("fairseq", f"several are installed: {found}", remedy)

@@ -46,9 +46,13 @@ def run(args: argparse.Namespace) -> int:
 
 def show_commands(grid: Grid, root: Path) -> int:
     """Print every run's command."""
+    from roberta_plugin.experiments.sweeps.run import run_folders
     from roberta_plugin.training.process import train_program
+    from roberta_plugin.training.trackers import shown
 
-    for item in grid.runs:
-        print(f"# {item.name}\n{shlex.join([*train_program(), *item.arguments_in(root / item.name, grid.metric)])}")
+    for folder in run_folders(grid, root):
+        arguments = folder.run.arguments_in(folder.path, grid.metric)
+        variables = shown(folder.tracker_variables(), arguments)
+        print(f"# {folder.run.name}\n{variables}{shlex.join([*train_program(), *arguments])}")
     print(f"# {len(grid.runs)} runs: {len(grid.cells)} cells x {len(grid.runs) // len(grid.cells)} seeds")
     return 0

@@ -55,7 +55,7 @@ Each fault has a number and the file that works around it:
    fairseq-validate and other programs of fairseq, which import it before us, we take the level back.
 17. **Warnings that a user cannot act on** (`log_output`). fairseq calls deprecated functions of hydra and torch,
    and requests pinned memory on machines without a GPU: eight warnings per training. We filter exactly these. (The line
-   "Please install tensorboardX" comes before fairseq loads any plugin: setup.py therefore requires that package.)
+   "Please install tensorboardX" comes before fairseq loads any plugin: setup.py requires that package.)
 18. **A stop skips the validation of its update for good** (`stopping`), which changes `checkpoint_best.pt` and
    --patience. The checkpoint of 9 notes it, and the next start validates first.
 19. **A lost rank leaves the others waiting** (`lost_ranks`): gloo for half an hour, and for ever if rank 0 is stopped.
@@ -80,6 +80,8 @@ Each fault has a number and the file that works around it:
    code is 2; so is a missing option, or a --restore-file that is not there, and of an unknown name of an option, model
    or task the nearest ones are listed. ROBERTA_DEBUG=1 shows the traceback, which errors of other code, such as a
    subclass of a task, and faults of programs keep.
+26. **W&B refuses a resumed run** (`log_output`). With WANDB_RESUME, its config is that of the first start, and
+   fairseq's `update_config` does not allow changes: another port or number of GPUs is a ConfigError. We allow them.
 
 `LISTENERS` below has what is done about them, by function of fairseq, with `hooks.py`. fairseq's epoch iterator keeps
 its batches and a position counted in them, so our tasks have one of their own (`epoch_iterator`). In a job of `roberta
@@ -93,7 +95,7 @@ from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
-from fairseq.logging.progress_bar import TensorboardProgressBarWrapper
+from fairseq.logging.progress_bar import TensorboardProgressBarWrapper, WandBProgressBarWrapper
 from fairseq.optim import AMPOptimizer
 from fairseq.trainer import Trainer
 
@@ -129,6 +131,7 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     (Trainer, "valid_step"): [lost_ranks.valid_step],
     (Trainer, "_reduce_and_log_stats"): [log_output.reduce_and_log_stats],
     (TensorboardProgressBarWrapper, "_writer"): [log_output.writer_of_folder],
+    (WandBProgressBarWrapper, "update_config"): [log_output.update_wandb_config],
     # A checkpoint is loaded: at the start of every training, whether there is one or not.
     (checkpoint_utils, "load_checkpoint"): [
         lost_ranks.load_checkpoint,  # starts the watch: ranks wait for each other in all that follows

@@ -1,4 +1,4 @@
-"""Faults 7, 16, 17 and 21: what a training logs, and where."""
+"""Faults 7, 16, 17, 21 and 26: what a training logs, and where."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 import torch
+from fairseq.logging import progress_bar
 from torch import Tensor
 
 _FAIRSEQ = r"fairseq(_cli)?\."
@@ -52,6 +53,13 @@ def set_level() -> None:
 def writer_of_folder(fairseqs: Callable[..., Any], bar: Any, key: str) -> Any:
     """The TensorBoard writer of `key` ("train", "valid") in this run's folder; see fault 7."""
     return fairseqs(bar, os.path.abspath(os.path.join(bar.tensorboard_logdir, key)))
+
+
+def update_wandb_config(_fairseqs: Callable[..., Any], bar: Any, config: Mapping[str, Any]) -> None:
+    """fairseq's method, by which options of a resumed run may change; see fault 26."""
+    if progress_bar.wandb is not None:
+        progress_bar.wandb.config.update(config, allow_val_change=True)
+    bar.wrapped_bar.update_config(config)
 
 
 def reduce_and_log_stats(

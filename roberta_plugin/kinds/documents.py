@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.extras import require
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.kinds.metrics import average_precision
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.words import LETTERS, MARKS, UNSPACED
 
@@ -277,11 +278,10 @@ def of_choice(
     """`f1` of the chosen sentences against the oracle's; mean `average_precision` of the probabilities; 0 to 100."""
     oracles, labels = documents.oracles, np.split(documents.labels, documents.first[1:-1])
     both = sum(len(set(own) & set(best)) for own, best in zip(chosen, oracles, strict=True))
-    precisions = [average_precision(part, own) for part, own in zip(probabilities, labels, strict=True)]
-    known = [value for value in precisions if value is not None]
+    precisions = [average_precision(own, part) for part, own in zip(probabilities, labels, strict=True) if own.any()]
     return {
         "f1": f1_of_choice(both, sum(map(len, chosen)), sum(map(len, oracles))),
-        "average_precision": 100.0 * float(np.mean(known)) if known else 0.0,
+        "average_precision": 100.0 * float(np.mean(precisions)) if precisions else 0.0,
     }
 
 
@@ -291,22 +291,6 @@ def f1_of_choice(num_both: float, num_chosen: float, num_right: float) -> float:
     Example: 3 chosen and 2 right, of which 2 are in both -> 80.
     """
     return 200.0 * num_both / (num_chosen + num_right) if num_chosen + num_right else 0.0
-
-
-def average_precision(scores: NDArray[np.floating[Any]], labels: NDArray[Any]) -> float | None:
-    """Mean, over the sentences of the oracle, of the share of such sentences among those scored as high, 0 to 1.
-
-    None for a document without such sentences.
-
-    Example: scores [3, 2, 1], labels [1, 0, 1] -> (1/1 + 2/3) / 2.
-    """
-    if not labels.any():
-        return None
-    order = np.argsort(-scores, kind="stable")
-    last_of_equals = np.searchsorted(-scores[order], -scores[order], side="right")  # (U,), sentences scored as high
-    hits = np.cumsum(labels[order], dtype=np.int64)
-    precision = hits[last_of_equals - 1] / last_of_equals
-    return float(precision[labels[order] == 1].mean())
 
 
 def sentence_probabilities(members: Sequence[RawOutputs]) -> NDArray[np.float64]:

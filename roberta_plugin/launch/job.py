@@ -46,6 +46,7 @@ from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, po
 from roberta_plugin.stop_signals import StopSignals
 from roberta_plugin.training import arguments as train_arguments
 from roberta_plugin.training.job_environment import keep_secrets, written_variables
+from roberta_plugin.training.trackers import tracker_variables
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class TrainingJob:
 
         lost_ranks.on_lost.append(self._note_failure)
         end = functools.partial(self._end, hook, rank_info)
-        _run_fairseq(hook, rank_info, self.arguments, is_cpu=self.recipe.is_cpu, at_end=end)
+        _run_fairseq(hook, rank_info, self.arguments, recipe=self.recipe, at_end=end)
         return hook
 
     def _prepare_checkpoints(self) -> str:
@@ -201,7 +202,7 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
         hook = _update_hook(recipe, rank, stop, job_id="")
         hook.write_status("starting")
         try:
-            _run_fairseq(hook, rank, arguments, is_cpu=recipe.is_cpu)
+            _run_fairseq(hook, rank, arguments, recipe=recipe)
         except Exception:
             hook.write_status("failed")
             raise
@@ -238,12 +239,18 @@ def _update_hook(recipe: LaunchSettings, rank: RankInfo, stop: StopSignals, *, j
 
 
 def _run_fairseq(
-    hook: Any, rank: RankInfo, arguments: tuple[str, ...], *, is_cpu: bool, at_end: Callable[[], None] = lambda: None
+    hook: Any,
+    rank: RankInfo,
+    arguments: tuple[str, ...],
+    *,
+    recipe: LaunchSettings,
+    at_end: Callable[[], None] = lambda: None,
 ) -> None:
     """fairseq-train on this rank, with `hook` after every update."""
     from fairseq.distributed import utils as distributed_utils
 
-    words = [*arguments, *distributed_arguments(rank, is_cpu=is_cpu)]
+    os.environ.update(tracker_variables(recipe.output_dir, name=recipe.job_name, user=os.environ))
+    words = [*arguments, *distributed_arguments(rank, is_cpu=recipe.is_cpu)]
     logger.info(f"fairseq-train {' '.join(words)}")
     config = train_arguments.to_config(train_arguments.parse(words))
     with hook:

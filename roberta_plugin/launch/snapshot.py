@@ -16,9 +16,9 @@ import secrets
 import shlex
 import shutil
 from collections.abc import Collection, Iterable
-from importlib import metadata
 from pathlib import Path
 
+from roberta_plugin.extras import installed_fairseqs, version_of
 from roberta_plugin.files import NO_ROOM
 from roberta_plugin.launch.recipe import LaunchSettings, recipe_files
 from roberta_plugin.training.arguments import PACKAGE
@@ -38,7 +38,7 @@ def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config:
         "recipe": dataclasses.asdict(without_secrets(recipe)),
         "fairseq_train": arguments,
         "python": platform.python_version(),
-        "packages": {name: metadata.version(name) for name in ("torch", "numpy", "ve-fairseq", "submitit")},
+        "packages": {name: version_of(name) for name in ("torch", "numpy", "submitit")} | installed_fairseqs(),
     }
     write_for_owner(folder / "recipe.json", json.dumps(record, indent=1, default=str) + "\n")
     write_environment(folder, recipe.env)

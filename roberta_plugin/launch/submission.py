@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shlex
 import stat
 import subprocess
@@ -37,9 +38,10 @@ from roberta_plugin.launch.snapshot import (
     write_environment,
 )
 from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.job_environment import dropped_variables, keep_secrets
+from roberta_plugin.training.job_environment import dropped_variables, keep_secrets, written_variables
 from roberta_plugin.training.resources import Resources, submitit_parameters
 from roberta_plugin.training.slurm_commands import submission_environment
+from roberta_plugin.training.trackers import shown, tracker_variables
 
 MAX_TIMEOUTS = 100  # a run of a sweep may need many time limits
 # From the end of the first rank to that of the last, without which srun would wait forever for a rank whose step daemon
@@ -211,7 +213,10 @@ def rank_command(recipe: LaunchSettings, arguments: tuple[str, ...]) -> str:
     for option, variable in (("--distributed-rank", "$SLURM_PROCID"), ("--device-id", "$SLURM_LOCALID")):
         if option in own and not (option == "--device-id" and recipe.is_cpu):
             own[own.index(option) + 1] = variable
-    return f"fairseq-train {shlex.join(arguments)} {' '.join(own)}"
+    dropped = dropped_variables(recipe.env, recipe.inherit)
+    environment = {**os.environ, **written_variables(recipe.env)}.keys() - dropped
+    variables = shown(tracker_variables(recipe.output_dir, name=recipe.job_name, user=environment), arguments)
+    return f"{variables}fairseq-train {shlex.join(arguments)} {' '.join(own)}"
 
 
 def _host_program(resources: Resources) -> str:

@@ -6,6 +6,7 @@ job_environment  variables of the submitting shell, of --env, modules, conda; se
 arguments        fairseq-train's arguments: parsed by its own parser; refused here if it would refuse them once started
 batch_size       effective batch, number of GPUs   -> batch of one GPU, updates to accumulate; size of an average update
 process          a fairseq-train process: started, followed, stopped
+trackers         folder of a run                   -> its name, group and id in Weights & Biases, as variables
 log              fairseq's JSON log                -> records and loss curves; the end of any log
 slurm_commands   questions to SLURM
 """

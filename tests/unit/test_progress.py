@@ -3,14 +3,14 @@ import itertools
 
 import pytest
 
-from roberta_plugin.progress import Progress, describe, terminal_bar
+from roberta_plugin.progress import Progress, progress_bar, terminal_bar
 from tests.conftest import REPOSITORY
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("roberta_plugin.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
     return now
 
 
@@ -26,9 +26,13 @@ def test_a_log_gets_lines_further_and_further_apart(clock):
                 times.append(second)
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert times[0] == 30
-    assert gaps == sorted(gaps)
+    assert gaps == sorted(gaps) and gaps[-1] > 200
     assert 10 < len(times) < 60
-    assert log.getvalue().splitlines()[0] == "binarize: 3 of 1,000 MB (0%), 0.1 MB/s, 2:46:10 left"
+    lines = log.getvalue().splitlines()
+    assert lines[0] == "binarize: 0% of 1.00G, 100kB/s, 2:46:10 left"
+    assert lines[-1].startswith("binarize: 100% of 1.00G, ")
+    assert len(lines) == len(times) + 1
+    assert "\r" not in log.getvalue()
 
 
 def test_a_short_step_and_one_that_is_not_shown_write_nothing(clock):
@@ -41,9 +45,30 @@ def test_a_short_step_and_one_that_is_not_shown_write_nothing(clock):
     assert log.getvalue() == ""
 
 
-def test_without_a_total_there_is_no_time_left():
-    assert describe("read", 5 * 10**6, None, 2.0) == "read: 5 MB, 2.5 MB/s, 0:00:02 so far"
-    assert describe("read", 0, 10**6, 2.0).endswith("time left unknown")
+def test_without_a_total_there_is_no_time_left(clock):
+    log = io.StringIO()
+    with Progress("read", None, stream=log) as progress:
+        clock[0] += 40
+        progress.show(5 * 10**6)
+    assert log.getvalue().splitlines()[0] == "read: 5.00MB [00:40, 125kB/s]"
+
+
+def test_a_step_that_fails_is_not_shown_as_done(clock):
+    log = io.StringIO()
+    with pytest.raises(OSError, match="gone"), Progress("read", 100, stream=log) as progress:
+        clock[0] += 40
+        progress.show(50)
+        raise OSError("gone")
+    assert "100%" not in log.getvalue()
+
+
+def test_progress_of_any_unit_is_lines_in_a_log(monkeypatch):
+    log = io.StringIO()
+    monkeypatch.setattr("sys.stderr", log)
+    with progress_bar("training", total=2, unit="update") as bar:
+        bar.update(2)
+    assert "\r" not in log.getvalue()
+    assert log.getvalue().splitlines()[-1].lstrip().startswith("training: 100%")
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

@@ -188,11 +188,38 @@ def test_the_cpu_build_is_of_the_tested_version():
 
 
 def test_every_installation_ends_by_removing_torchaudio_which_breaks_transformers_on_a_cpu():
-    pages = [*PAGES, REPOSITORY / ".ci" / "run"]
-    found = [line for page in pages for line in re.findall(r"pip install.* -e [^`]*", page.read_text())]
-    assert len(found) >= 4
+    """uv never installs it."""
+    folders = [REPOSITORY / name for name in (".ci", "slurm")]
+    pages = {*PAGES, *(path for folder in folders for path in folder.iterdir() if path.is_file())}
+    found = [line for page in pages for line in re.findall(r"(?:uv )?pip install.* -e [^`]*", page.read_text())]
+    assert len(found) >= 7
+    assert (REPOSITORY / ".overrides.txt").read_text().splitlines()[-1] == 'torchaudio; sys_platform == "never"'
     for installed in found:
+        if installed.startswith("uv "):
+            assert "--overrides .overrides.txt" in installed
+            continue
         assert re.match(r"pip install.* -e \S+( && |\n)pip uninstall (--quiet )?-y torchaudio", installed), installed
+
+
+def test_images_install_as_the_readme_does_with_files_that_are_there():
+    (installed,) = {
+        found.removesuffix(" && roberta demo")
+        for found in re.findall(r"&& (pip install.* -e \. .*)", (REPOSITORY / "README.md").read_text())
+    }
+    docker = (REPOSITORY / "slurm" / "Dockerfile").read_text()
+    apptainer = (REPOSITORY / "slurm" / "apptainer.def").read_text()
+    assert f"RUN {installed}\n" in docker and f"    {installed}\n" in apptainer
+    copied = [words.split()[:-1] for words in re.findall(r"^COPY (.+)$", docker, re.MULTILINE)]
+    taken = re.findall(r"^    (\S+) /opt/roberta_plugin/$", apptainer, re.MULTILINE)
+    assert [name for names in copied for name in names] == taken
+    assert all((REPOSITORY / name).exists() for name in taken)
+    assert (
+        len({re.search(r"^f?rom:? (\S+)$", text, re.MULTILINE | re.IGNORECASE)[1] for text in (docker, apptainer)}) == 1
+    )
+    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "tests.yml").read_text())
+    builds = " ".join(workflow["jobs"]["image"]["strategy"]["matrix"]["build"])
+    for name in ("Dockerfile", "apptainer.def"):
+        assert f"slurm/{name}" in builds and f"({name})" in (REPOSITORY / "slurm" / "README.md").read_text()
 
 
 def test_speeds_of_the_readme_are_those_of_the_results():

@@ -38,6 +38,7 @@ from roberta_plugin.locks import holders, is_locked, try_lock
 from roberta_plugin.record import differences, moved, option_name, options_of, refuse
 from roberta_plugin.training.log import lines_of, parse_line
 from roberta_plugin.training.process import STOP_PATIENCE_S, TrainingProcess, train_program
+from roberta_plugin.training.trackers import tracker_variables
 
 OUTPUTS = "outputs"
 POLL_S = 0.2
@@ -54,6 +55,7 @@ class RunFolder:
     def __init__(self, root: Path, run: Run, metric: Metric) -> None:
         self.run, self.metric, self.root = run, metric, root
         self.path = root / run.name
+        self.group = root.name  # of trackers
         self.code: Path | None = None  # of a snapshot (`snapshot.py`); None: the code that runs now
 
     def check(self, named: Callable[[str], str] = option_name) -> None:
@@ -118,11 +120,19 @@ class RunFolder:
                 [*train_program(), *self.run.arguments_in(self.path, self.metric, code=self.code)],
                 log=self.path / "log.txt",
                 lock=lock,
-                environment={**self._code_environment(), **(environment or {})},
+                environment={
+                    **self.tracker_variables(),
+                    **self._code_environment(),
+                    **(environment or {}),
+                },
             )
         finally:
             os.close(lock)  # the training holds it now
         return Attempt(self, process)
+
+    def tracker_variables(self) -> dict[str, str]:
+        """What trackers call this run, unless the variables of this process say it."""
+        return tracker_variables(self.path, name=self.run.name, group=self.group, user=os.environ)
 
     def _code_environment(self) -> dict[str, str]:
         """Variables by which fairseq-train imports this package from the snapshot, and not from the working folder."""

@@ -88,6 +88,8 @@ def sweep(
             check_slurm(grid.slurm)
     root = settings.output_dir.resolve()
     work = _Sweep(settings, grid, root=root, folders=prepare(grid, root), say=say, share=share)
+    for folder in work.folders:
+        folder.group = work.name
     jobs: dict[str, str] = {}
     try:
         if not settings.report_only:
@@ -129,6 +131,11 @@ class _Sweep:
     folders: Sequence[RunFolder]
     say: Callable[[str], None]
     share: Callable[[], float] | None
+
+    @property
+    def name(self) -> str:
+        """What squeue and trackers call the sweep."""
+        return self.settings.job_name or self.root.name
 
     def stop_orphans(self) -> None:
         """Stop the trainings that a killed sweep has left running on this machine; they are resumed."""
@@ -190,7 +197,7 @@ class _Sweep:
         jobs = submit(
             chosen,
             root=self.root,
-            name=settings.job_name or self.root.name,
+            name=self.name,
             code=code,
             num_parallel=settings.parallel,
             resources=resources,

@@ -2,6 +2,7 @@ import json
 import os
 
 import pytest
+from packaging.requirements import Requirement
 
 from roberta_plugin.cli import doctor, main
 from roberta_plugin.cli.doctor import Finding
@@ -11,16 +12,16 @@ from tests.tiny_corpus import command, environment
 
 
 def test_a_missing_package_comes_with_the_command_that_brings_it():
-    finding = doctor.check_package("no-such-package-anywhere", ">=2")
+    finding = doctor.check_package(Requirement("no-such-package-anywhere>=2"))
     assert finding.found == "missing"
     assert finding.remedy == 'pip install "no-such-package-anywhere>=2"'
 
 
 def test_a_version_outside_the_range_is_to_be_mended():
-    finding = doctor.check_package("numpy", ">=99")
+    finding = doctor.check_package(Requirement("numpy>=99"))
     assert ">=99" in finding.found
     assert finding.remedy == 'pip install "numpy>=99"'
-    assert doctor.check_package("numpy", ">=1").remedy == ""
+    assert doctor.check_package(Requirement("numpy>=1")).remedy == ""
 
 
 def test_every_requirement_but_fairseq_is_checked():
@@ -28,6 +29,12 @@ def test_every_requirement_but_fairseq_is_checked():
     findings = {finding.what: finding for finding in doctor.check_dependencies(lines)}
     assert findings.keys() == {"roberta_plugin", "numpy", "no-such-package-anywhere", "torch"}
     assert [name for name, finding in findings.items() if finding.remedy] == ["no-such-package-anywhere"]
+
+
+def test_what_another_platform_or_an_extra_needs_is_not_needed_here():
+    lines = ["numpy>=1", "no-such-package-a; platform_system == 'Darwin'", "no-such-package-b>=1; extra == 'onnx'"]
+    assert [finding.what for finding in doctor.check_dependencies(lines)] == ["roberta_plugin", "numpy"]
+    assert any("extra ==" in line for line in doctor.requirements())
 
 
 def test_a_plugin_that_is_not_installed_is_a_finding():
@@ -39,8 +46,7 @@ def test_a_plugin_that_is_not_installed_is_a_finding():
     ("installed", "words"), [(set(), "missing"), ({"fairseq", "ve-fairseq"}, "several are installed")]
 )
 def test_no_fairseq_and_two_of_them_are_to_be_mended(monkeypatch, installed, words):
-    monkeypatch.setattr(doctor, "installed_version", lambda name: "1.0" if name in installed else None)
-    monkeypatch.setattr(doctor.metadata, "version", lambda name: "1.0")
+    monkeypatch.setattr(doctor, "installed_fairseqs", lambda: dict.fromkeys(installed, "1.0"))
     finding = doctor.check_fairseq()
     assert words in finding.found
     assert finding.remedy

@@ -229,3 +229,29 @@ for verb in VERBS:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_shell_completes_verbs_and_their_options(capsys, tmp_path):
+    pytest.importorskip("shtab")
+    for shell in ("bash", "zsh"):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["--print-completion", shell])
+        assert stop.value.code == 0
+        (tmp_path / shell).write_text(capsys.readouterr().out)
+    assert "--max-length" in (tmp_path / "zsh").read_text()
+    asked = f"""
+    . {tmp_path}/bash
+    for words in "inf" "ins" "sweep --dry"; do
+        COMP_WORDS=(roberta $words) COMP_CWORD=$(wc -w <<< "$words") COMPREPLY=() && _shtab_roberta; echo "${{COMPREPLY[@]}}"
+    done
+    """
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split("\n")[:3] == ["", "inspect", "--dry-run"], done.stderr
+
+
+def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--print-completion", "bash"])
+    assert stop.value.code == 2
+    assert "--print-completion needs shtab, not installed here: pip install shtab" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """`roberta sweep`: options and what is printed; whole sweeps are in tests/integration/test_sweep.py."""
 
+import re
+
 import pytest
 
 from roberta_plugin.cli import build_parser
@@ -33,6 +35,17 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tiny_data_bin, t
     assert f" --lr 2 --seed 5 --save-dir {tmp_path}/out/lr-2/seed-5/checkpoints --log-format json" in text
     assert "# 2 runs: 2 cells x 1 seeds" in text
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_shows_what_trackers_are_told(grid, tmp_path, capsys):
+    grid.write_text(grid.read_text().replace("{data:", "{wandb-project: mine, data:"))
+    assert run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run") == 0
+    ids = re.findall(
+        r"^WANDB_NAME=lr-[12]/seed-5 WANDB_RUN_ID=(\w+) WANDB_RESUME=allow WANDB_RUN_GROUP=out \S*fairseq-train ",
+        capsys.readouterr().out,
+        flags=re.MULTILINE,
+    )
+    assert len(set(ids)) == 2
 
 
 def test_a_dry_run_refuses_what_a_training_would_refuse(grid, tmp_path):

@@ -8,6 +8,7 @@ import torch
 from fairseq import options as fairseq_options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
+from fairseq.logging.progress_bar import SimpleProgressBar, WandBProgressBarWrapper
 from fairseq.tasks import setup_task
 from fairseq.trainer import Trainer
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -128,3 +129,17 @@ def test_a_user_who_asks_for_all_warnings_gets_them():
     command = [sys.executable, "-W", "default", "-c", SCRIPT]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200)
     assert "x:1: FutureWarning" in done.stderr
+
+
+def test_options_of_a_resumed_run_may_change_at_the_tracker(tmp_path, monkeypatch):
+    """W&B's server sends the config of the first start; offline, `config` is what it would send."""
+    wandb = pytest.importorskip("wandb", reason="needs Weights & Biases: pip install wandb")
+    for name, value in {"MODE": "offline", "DIR": str(tmp_path), "SILENT": "true", "CONSOLE": "off"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    run = wandb.init(project="tiny", config={"distributed_init_method": "tcp://node1:4000"})
+    try:
+        bar = WandBProgressBarWrapper(SimpleProgressBar([]), "tiny", run_name="base")
+        bar.update_config({"distributed_init_method": "tcp://node2:4000"})
+        assert run.config["distributed_init_method"] == "tcp://node2:4000"
+    finally:
+        run.finish()

@@ -174,7 +174,7 @@ def trained(monkeypatch):
     """Arguments of the trainings that would have been begun."""
     begun = []
 
-    def run(hook, rank, arguments, *, is_cpu):
+    def run(hook, rank, arguments, *, recipe):
         begun.append(" ".join(arguments))
 
     monkeypatch.setattr(job, "_run_fairseq", run)

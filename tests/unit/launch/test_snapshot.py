@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
+from roberta_plugin.extras import installed_fairseqs
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.snapshot import (
     arguments_with_code,
@@ -33,7 +35,23 @@ def test_code_and_config_are_copied_and_numbered(tmp_path):
     assert (first / "launch.yaml").read_text() == "nodes: '1'\n"
     record = json.loads((first / "recipe.json").read_text())
     assert record["fairseq_train"] == ["data-bin", "--cpu"]
-    assert set(record["packages"]) == {"torch", "numpy", "ve-fairseq", "submitit"}
+    assert record["packages"].keys() == {"torch", "numpy", "submitit", *installed_fairseqs()}
+
+
+@pytest.mark.parametrize("there", [("fairseq",), ()])
+def test_a_fairseq_from_source_is_as_good(tmp_path, monkeypatch, there):
+    """Or one that is no installed package at all, but on PYTHONPATH."""
+    version = metadata.version
+
+    def versions(name):
+        if "fairseq" in name and name not in there:
+            raise metadata.PackageNotFoundError(name)
+        return "0.12.2" if name in there else version(name)
+
+    monkeypatch.setattr(metadata, "version", versions)
+    snapshot = take_snapshot(LaunchSettings(output_dir=tmp_path / "run", train=("data",)), arguments=(), config=None)
+    packages = json.loads((snapshot / "recipe.json").read_text())["packages"]
+    assert {name: found for name, found in packages.items() if "fairseq" in name} == dict.fromkeys(there, "0.12.2")
 
 
 def test_a_user_directory_of_ones_own_comes_along(tmp_path):

@@ -84,6 +84,17 @@ def test_the_commands_shown_can_be_pasted(tiny_data_bin, tmp_path):
     assert shlex.split(submission.commands[0]) == ["sbatch", f"{tmp_path}/my run; it's/logs/JOB_submission.sh"]
 
 
+def test_a_dry_run_shows_what_trackers_are_told(tiny_data_bin, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_RESUME", "must")
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", "--wandb-project", "mine", env=("WANDB_RUN_ID=first",))
+    _, command = launch(recipe, dry_run=True).commands
+    assert command.startswith("WANDB_NAME=run fairseq-train ")
+    assert "WANDB_RESUME" not in command
+    recipe = dataclasses.replace(recipe, env=(), inherit="none")  # so that the job does not see this process's
+    _, command = launch(recipe, dry_run=True).commands
+    assert re.match(r"WANDB_NAME=run WANDB_RUN_ID=[0-9a-f]{16} WANDB_RESUME=allow fairseq-train ", command)
+
+
 def test_another_checkout_of_the_plugin_is_refused(tiny_data_bin, tmp_path):
     other = tmp_path / "other" / "roberta_plugin"
     other.mkdir(parents=True)
