@@ -19,7 +19,6 @@ from roberta_plugin.finetuning.options import (
     TaskOptions,
     XnliOptions,
 )
-from roberta_plugin.kinds import kind_class
 from roberta_plugin.settings import flag, from_arguments
 
 if TYPE_CHECKING:
@@ -120,9 +119,7 @@ def white_space_of(kind: type[Kind], task: str) -> WhiteSpace:
 
 def kind_of(prepared: Prepared) -> Kind:
     """The kind of a prepared folder; its file is imported by this call."""
-    benchmark_name_of(prepared.task)
-    name = kind_of_task(prepared.task) or prepared.settings.get("kind")
-    return kind_class(str(name))(prepared.settings, task_name=prepared.task)
+    return benchmark_of(prepared.task).kind_for(prepared.settings)
 
 
 def selectable(prepared: Prepared) -> tuple[str, ...]:

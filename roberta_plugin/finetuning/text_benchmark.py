@@ -28,8 +28,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmark import Benchmark, Judged
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.old_benchmark import Judged, OldBenchmark
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.text_examples import SchemaExample, TextExample, training_groups
@@ -46,7 +46,7 @@ _SEED = 1  # for drawing rival sentences, so that the folder is reproducible
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextBenchmark(Benchmark):
+class TextBenchmark(OldBenchmark):
     """A task of texts or pairs, or of phrases in a text."""
 
     kind: Kind = "classification"
@@ -62,7 +62,7 @@ class TextBenchmark(Benchmark):
     """The official ones."""
 
     def settings(self, *, max_length: int, options: Any) -> dict[str, Any]:
-        """See `Benchmark.settings`."""
+        """See `OldBenchmark.settings`."""
         found: dict[str, Any] = {"kind": self.kind, "labels": list(self.labels), "max_length": max_length}
         if self.kind == "regression":  # learned as 0 to 1, as fairseq's preprocess_GLUE_tasks.sh writes STS-B's scores
             found |= {"mean": self.limits[0], "deviation": self.limits[1] - self.limits[0]}
@@ -79,7 +79,7 @@ class TextBenchmark(Benchmark):
     def write(
         self, split: SplitWriter, content: Sequence[Any], encoder: Encoder, settings: Mapping[str, Any]
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Benchmark.write`."""
+        """See `OldBenchmark.write`."""
         writing = _Writing(split, encoder, settings["max_length"])
         is_training = split.name == "train"
         logger.info(f"{self.name}, {split.name}: {len(content):,} rows")
@@ -119,7 +119,7 @@ class TextBenchmark(Benchmark):
             )
 
     def judge(self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Judged:
-        """See `Benchmark.judge`; the diagnostic set also has `mcc`, which for three classes is GLUE's R_3."""
+        """See `OldBenchmark.judge`; the diagnostic set also has `mcc`, which for three classes is GLUE's R_3."""
         predictions = kind_class(self.kind)(prepared.settings).decide(members, part)
         if self.kind == "regression":
             predictions = metrics.as_written(predictions, self.limits)

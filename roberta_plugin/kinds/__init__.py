@@ -23,6 +23,7 @@ What the classes are made of:
     cells               a cell of a table          -> its values, its number, yes or no
     records             fields of a row or a record, by the same rules
     outputs             a model's raw outputs for a split
+    outcome             what they come to: entries, metrics, tables
     averaging           logits of several models   -> mean probabilities
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations; per class, at thresholds
     calibration         probabilities              -> temperature, expected calibration error

@@ -26,8 +26,9 @@ from roberta_plugin.kinds.cells import literal
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.labels import balanced_weights, found_labels, given_weights, number_of, with_positive
+from roberta_plugin.kinds.outcome import Outcome, Weights, ids_of
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.tables import Row, short
 
 
@@ -129,7 +130,7 @@ class Classification(TextKind, TableKind):
         return {name: found[known] for name, known in names.items()}
 
     def check_scoring(self, options: Any, split: PreparedSplit) -> None:
-        """See `TableKind.check_scoring`: thresholds go with two labels, and are found where there are both."""
+        """See `Kind.check_scoring`: thresholds go with two labels, and are found where there are both."""
         super().check_scoring(options, split)
         has_one_label = split.name == "valid" and len(np.unique(np.asarray(split.columns["label"]))) < 2
         for name in options.given("score"):
@@ -142,7 +143,7 @@ class Classification(TextKind, TableKind):
                 )
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`: the most probable label, or of two the one that a threshold decides for."""
+        """See `Kind.judged`: the most probable label, or of two the one that a threshold decides for."""
         labels, answers = self.labels, split.columns.get("label")
         right: Any = None if answers is None else np.asarray(answers)
         raw = probabilities = class_probabilities(logits_of(members))  # (N, C)

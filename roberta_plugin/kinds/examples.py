@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,8 @@ class Example(NamedTuple):
 
     path: Path
     line: int
-    id: str
+    id: Any
+    """Of tables of your own, a text; of official files, as their files of predictions name the row."""
     texts: tuple[str, ...]
     """The text, or the pair; with multiple choice the context and, if there is one, the question."""
     target: Any = None
@@ -29,6 +30,8 @@ class Example(NamedTuple):
     """The options of a multiple choice."""
     group: str = ""
     """What is the same in rows that must not be on both sides of a cut; empty: the text decides."""
+    question: Hashable = None
+    """What is the same in rows that are answered together; None: each is alone."""
 
     @property
     def where(self) -> str:

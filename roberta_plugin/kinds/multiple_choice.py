@@ -43,9 +43,10 @@ from roberta_plugin.kinds.choices import (
 )
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, label_of
+from roberta_plugin.kinds.outcome import Outcome, ids_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import column_of, one_line, text_of, texts_of, values_of
-from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.kinds.windows import question_length
 from roberta_plugin.tables import Row
 
@@ -231,7 +232,7 @@ class MultipleChoice(TableKind):
         return accuracies(given, split.columns["label"], split.columns["level"])
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`: the most probable option; probabilities of members are averaged."""
+        """See `Kind.judged`: the most probable option; probabilities of members are averaged."""
         offsets = np.asarray(split.offsets)
         probabilities = option_probabilities(members, offsets)  # (S,)
         predictions = answers(probabilities, offsets)  # (N,)
@@ -257,7 +258,7 @@ class MultipleChoice(TableKind):
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
-        """See `TableKind.baseline`: a guess."""
+        """See `Kind.baseline`: a guess."""
         return {"accuracy": 100 * float((1 / np.diff(split.offsets)).mean())}
 
 

@@ -14,7 +14,7 @@ Shapes: Q questions of a split.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from roberta_plugin.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, ro
 from roberta_plugin.kinds.cells import literal
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
+from roberta_plugin.kinds.outcome import Outcome
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.passages import (
     NO_PLACE,
@@ -43,7 +44,7 @@ from roberta_plugin.kinds.passages import (
 from roberta_plugin.kinds.questions import Decoded, Questions, decode
 from roberta_plugin.kinds.records import as_read, text_of
 from roberta_plugin.kinds.span_metrics import best_threshold, evaluate, score
-from roberta_plugin.kinds.tables import Outcome, TableKind
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.kinds.windows import DOC_STRIDE, QUESTION_LENGTH, WindowLayout, is_blank, question_length
 from roberta_plugin.tables import Row, check_list, check_text
 
@@ -196,16 +197,20 @@ class QuestionAnswering(TableKind):
         """See `TableKind.columns`: those of each window are written by `write`."""
         return {}
 
-    def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
-        """See `TableKind.write`: the files of `passages`."""
+    def write(
+        self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`: the files of `passages`."""
         passages: dict[str, int] = {}
-        content = SquadFile(examples[0].path)
-        for example in examples:
+        known = list(examples)
+        content = SquadFile(known[0].path)
+        for example in known:
             context, question = example.texts
             number = passages.setdefault(context, len(passages))
             content.questions.append(SquadQuestion(example.id, question, number, example.target))
         content.passages = list(passages)
         SplitMaker(split, content, encoder, self.layout(max_length), is_train=split.name == "train").run(split.name)
+        return ()
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """See `Kind.answer`; a question that is too long is cut as in fine-tuning."""
@@ -281,7 +286,7 @@ class QuestionAnswering(TableKind):
         return {**found, "tuned_exact": tuned["best_exact"], "tuned_f1": tuned["best_f1"]}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`: the best span, or no answer if its probability is above the threshold."""
+        """See `Kind.judged`: the best span, or no answer if its probability is above the threshold."""
         questions = Questions(split, _RULES)
         decoded = decode(questions, members, n_best=1)
         best = [found.candidates[0].text if found.candidates else "" for found in decoded]
@@ -313,7 +318,7 @@ class QuestionAnswering(TableKind):
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
-        """See `TableKind.baseline`: no answer to any question, whatever the threshold is."""
+        """See `Kind.baseline`: no answer to any question, whatever the threshold is."""
         return super().baseline(split, outputs, train, Decisions(split.name, {"threshold": 0.0}))
 
 

@@ -24,8 +24,9 @@ from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, Text
 from roberta_plugin.kinds.cells import number_in
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example
+from roberta_plugin.kinds.outcome import Outcome, ids_of
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.tables import Row, short
 
 _NUMBERS_DIFFER = 0.01  # standard deviation
@@ -124,7 +125,7 @@ class Regression(TextKind, TableKind):
         return metrics.of_numbers(right, numbers, np.ones(len(right)))
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`."""
+        """See `Kind.judged`."""
         predictions = self.decide(members, split)
         answers = split.columns.get("label")
 

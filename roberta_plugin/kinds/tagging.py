@@ -18,7 +18,7 @@ Shapes: N texts of a split, W words of all of them, C labels, K types of entitie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,9 +48,10 @@ from roberta_plugin.kinds.entities import (
 )
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.labels import found_labels, number_of
+from roberta_plugin.kinds.outcome import Outcome, Weights, ids_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import column_of, text_of, texts_of
-from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.kinds.tags import Sentences, best_valid
 from roberta_plugin.kinds.words import (
     SplitOfWindows,
@@ -260,20 +261,23 @@ class Tagging(TableKind):
         """See `TableKind.columns`: those of each window are written by `write`."""
         return {}
 
-    def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
-        """See `TableKind.write`: the files of `words`."""
-        is_labelled = examples[0].target is not None
+    def write(
+        self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`: the files of `words`."""
+        known = list(examples)
         layout = TaggingLayout(max_length=max_length, **{name: self.settings[name] for name in _LAYOUT})
         sentences = [
             Sentence(path=each.path, line=each.line, words=each.texts, tags=each.target, document=None)
-            for each in examples
+            for each in known
         ]
         SplitOfWindows(split, layout, encoder, self.labels).write(
             sentences,
-            [self._numbers(each) for each in examples] if is_labelled else None,
+            [self._numbers(each) for each in known] if known[0].target is not None else None,
             split.name,
-            records=[{"id": each.id, "line": each.line} for each in examples],
+            records=[self.record_of(each) for each in known],
         )
+        return ()
 
     def _numbers(self, example: Example) -> list[int]:
         """The numbers of the labels of an example's words."""
@@ -352,7 +356,7 @@ class Tagging(TableKind):
         return entry
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`: the most probable tag of each word; probabilities of members are averaged."""
+        """See `Kind.judged`: the most probable tag of each word; probabilities of members are averaged."""
         sentences, labels = Sentences(split), self.labels
         found = sentences.decided(members, labels)  # (W,)
         right = sentences.tags if sentences.is_labelled else None

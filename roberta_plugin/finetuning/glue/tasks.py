@@ -76,8 +76,9 @@ class GlueTask(TextBenchmark):
         """See `TextBenchmark.learned`."""
         return training_schemas(examples)
 
-    def official_records(self) -> Official:
-        """See `Benchmark.official_records`."""
+    @property
+    def rules(self) -> Official:
+        """See `OldBenchmark.rules`."""
         limits = self.limits if self.kind == "regression" else None
         return Official(columns=self.sentences, is_pair=len(self.sentences) == 2, limits=limits)
 

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training, as_json
+from roberta_plugin.finetuning.benchmark import Training, as_json
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.old_benchmark import Judged, OldBenchmark
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
@@ -46,27 +47,27 @@ _PASSAGES_PER_CHUNK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class RaceTask(Benchmark):
+class RaceTask(OldBenchmark):
     """RACE, or another set of multiple choice in JSON Lines."""
 
     training: Training = field(default_factory=lambda: Training(lrs=("1e-5",), batches=(16,), epochs=4))
 
     def files(self, raw: Path, options: RaceOptions) -> dict[str, list[Path]]:
-        """See `Benchmark.files`."""
+        """See `OldBenchmark.files`."""
         return find_splits(self.name, raw)
 
     def settings(self, *, max_length: int, options: RaceOptions) -> dict[str, Any]:
-        """See `Benchmark.settings`."""
+        """See `OldBenchmark.settings`."""
         return asdict(ChoiceLayout.of(max_length, question_length=options.question_length, order=options.order))
 
     def read_split(self, split: str, paths: list[Path], options: RaceOptions) -> Iterator[Passage]:
-        """See `Benchmark.read_split`."""
+        """See `OldBenchmark.read_split`."""
         yield from terminal_bar(read_split(self.name, split, paths), f"{self.name} {split}", unit=" passages")
 
     def write(
         self, split: SplitWriter, content: Iterator[Passage], encoder: Encoder, settings: Mapping[str, Any]
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Benchmark.write`."""
+        """See `OldBenchmark.write`."""
         layout = ChoiceLayout(**settings)
         num_bare = 0
         while chunk := list(islice(content, _PASSAGES_PER_CHUNK)):
@@ -87,7 +88,7 @@ class RaceTask(Benchmark):
     def judge(
         self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: RaceOptions
     ) -> Judged:
-        """See `Benchmark.judge`."""
+        """See `OldBenchmark.judge`."""
         offsets = np.asarray(part.offsets)
         probabilities = option_probabilities(members, offsets)  # (S,)
         given = answers(probabilities, offsets)  # (N,)

@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training
+from roberta_plugin.finetuning.benchmark import Training
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.old_benchmark import Judged, OldBenchmark
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadTask(Benchmark):
+class SquadTask(OldBenchmark):
     """One version of SQuAD."""
 
     training: Training = field(
@@ -42,24 +43,24 @@ class SquadTask(Benchmark):
     )
 
     def files(self, raw: Path, options: SquadOptions) -> dict[str, list[Path]]:
-        """See `Benchmark.files`."""
+        """See `OldBenchmark.files`."""
         return {split: [path] for split, path in find_files(self.name, raw, options.files).items()}
 
     def settings(self, *, max_length: int, options: SquadOptions) -> dict[str, Any]:
-        """See `Benchmark.settings`."""
+        """See `OldBenchmark.settings`."""
         return asdict(
             WindowLayout.of(max_length, question_length=options.question_length, doc_stride=options.doc_stride)
         )
 
     def read_split(self, split: str, paths: list[Path], options: SquadOptions) -> SquadFile:
-        """See `Benchmark.read_split`."""
+        """See `OldBenchmark.read_split`."""
         (path,) = paths
         return read_file(self.name, path, needs_answers=split != "test", strict=options.strict)
 
     def write(
         self, split: SplitWriter, content: SquadFile, encoder: Encoder, settings: Mapping[str, Any]
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Benchmark.write`.
+        """See `OldBenchmark.write`.
 
         An answer that is not at its `answer_start` is searched for; an answer that the passage does not contain is left
         out of training. These are doubtful, and so are those that start or end within a token, whose tokens hold more
@@ -80,7 +81,7 @@ class SquadTask(Benchmark):
     def judge(
         self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: SquadOptions
     ) -> Judged:
-        """See `Benchmark.judge`.
+        """See `OldBenchmark.judge`.
 
         With squad2, a question whose probability of no answer is above a threshold gets no answer. The threshold is
         `options.null_threshold`, or else the one with the best F1 on the development set. Another split needs the
@@ -118,7 +119,7 @@ class SquadTask(Benchmark):
         return Judged(metrics, {name: _as_text(content) for name, content in named})
 
     def prediction_files(self, split: str) -> tuple[str, ...]:
-        """See `Benchmark.prediction_files`."""
+        """See `OldBenchmark.prediction_files`."""
         names = ("predictions.json", "nbest_predictions.json", *(["null_odds.json"] if self.name == "squad2" else []))
         return tuple(f"{split}/{name}" for name in names)
 

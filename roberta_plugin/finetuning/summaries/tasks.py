@@ -31,8 +31,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training, as_json
+from roberta_plugin.finetuning.benchmark import Training, as_json
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.old_benchmark import Judged, OldBenchmark
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
@@ -60,18 +61,18 @@ _MANY_WINDOWS = 128  # of 512 tokens: 65,536 positions in one batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummariesTask(Benchmark):
+class SummariesTask(OldBenchmark):
     """One set of documents."""
 
     selection: str = "rouge"
     official: str = "rouge1"
 
     def files(self, raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
-        """See `Benchmark.files`."""
+        """See `OldBenchmark.files`."""
         return find_files(self.name, raw, options)
 
     def settings(self, *, max_length: int, options: SummariesOptions) -> dict[str, Any]:
-        """See `Benchmark.settings`."""
+        """See `OldBenchmark.settings`."""
         found: dict[str, Any] = asdict(
             SummaryLayout.of(max_length, sentence_length=options.sentence_length, doc_stride=options.doc_stride)
         )
@@ -79,14 +80,14 @@ class SummariesTask(Benchmark):
         return {**found, **(field_names(options) if self.name == "summaries" else {})}
 
     def read_split(self, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Document]:
-        """See `Benchmark.read_split`; documents without a sentence or with an empty summary are left out by `write`."""
+        """See `OldBenchmark.read_split`; `write` leaves out documents without text."""
         documents = read_split(self.name, split, paths, options)
         yield from terminal_bar(documents, f"{self.name} {split}", unit=" documents")
 
     def write(
         self, split: SplitWriter, content: Iterator[Document], encoder: Encoder, settings: Mapping[str, Any]
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Benchmark.write`."""
+        """See `OldBenchmark.write`."""
         writing = _Writing(split, encoder, settings)
         while chunk := list(islice(content, _DOCUMENTS_PER_CHUNK)):
             writing.add(chunk)
@@ -96,7 +97,7 @@ class SummariesTask(Benchmark):
     def judge(
         self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: SummariesOptions
     ) -> Judged:
-        """See `Benchmark.judge`.
+        """See `OldBenchmark.judge`.
 
         The metrics are rouge1, rouge2, rougeL and rougeLsum of the chosen sentences; the same of the first sentences
         (lead_) and of the oracle's (oracle_); f1 of the choice against the oracle's, and the average precision of the

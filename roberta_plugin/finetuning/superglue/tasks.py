@@ -105,8 +105,9 @@ class SuperGlueTask(TextBenchmark):
             label = row.label("label", self.answers or self.labels) if labelled else None
             yield TextExample(row.number("idx"), self.texts_of(row), label)
 
-    def official_records(self) -> Official:
-        """See `Benchmark.official_records`."""
+    @property
+    def rules(self) -> Official:
+        """See `OldBenchmark.rules`."""
         if (texts_of := self.texts_of) is None:
             return Official()
         return Official(is_pair=True, texts=lambda record: texts_of(Row(IN_MEMORY, 0, record)))

@@ -29,8 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training
+from roberta_plugin.finetuning.benchmark import Training
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.old_benchmark import Judged, OldBenchmark
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
@@ -47,17 +48,17 @@ _BERT = Training(lrs=("2e-5", "3e-5", "5e-5"), epochs=4, options={"pooler-dropou
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggingTask(Benchmark):
+class TaggingTask(OldBenchmark):
     """One set of tagged words."""
 
     training: Training = field(default_factory=lambda: _BERT)
 
     def files(self, raw: Path, options: TaggingOptions) -> dict[str, list[Path]]:
-        """See `Benchmark.files`."""
+        """See `OldBenchmark.files`."""
         return {split: [path] for split, path in find_files(self.name, raw, options.files).items()}
 
     def settings(self, *, max_length: int, options: TaggingOptions) -> dict[str, Any]:
-        """See `Benchmark.settings`; the labels depend on the files."""
+        """See `OldBenchmark.settings`; the labels depend on the files."""
         layout = TaggingLayout.of(
             max_length, doc_stride=options.doc_stride, label_pieces=options.label_pieces, context=options.context
         )
@@ -66,7 +67,7 @@ class TaggingTask(Benchmark):
     def read(
         self, files: Mapping[str, list[Path]], options: TaggingOptions, settings: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See `Benchmark.read`: sentences, and the labels of their words; the labels of the model are found."""
+        """See `OldBenchmark.read`: sentences, and the labels of their words; the labels of the model are found."""
         columns = (options.tokens_column, options.tags_column)
         splits = {name: read_file(path, columns=columns, needs_tags=name != "test") for name, (path,) in files.items()}
         labels, numbers = convert(self.name, splits, options)
@@ -79,19 +80,19 @@ class TaggingTask(Benchmark):
         encoder: Encoder,
         settings: Mapping[str, Any],
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Benchmark.write`."""
+        """See `OldBenchmark.write`."""
         layout = TaggingLayout(**{name: settings[name] for name in _LAYOUT})
         SplitOfWindows(split, layout, encoder, settings["labels"]).write(*content, split.name)
         return ()
 
     def selection_of(self, prepared: Prepared) -> str:
-        """See `Benchmark.selection_of`."""
+        """See `OldBenchmark.selection_of`."""
         return "accuracy" if types_of(prepared.settings["labels"]) is None else "f1"
 
     def judge(
         self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: TaggingOptions
     ) -> Judged:
-        """See `Benchmark.judge`; the report is written for entities whose right tags are known."""
+        """See `OldBenchmark.judge`; the report is written for entities whose right tags are known."""
         sentences, labels = Sentences(part), prepared.settings["labels"]
         types = types_of(labels)
         found = sentences.decided(members, labels, valid_sequences=options.valid_sequences and types is not None)
@@ -103,7 +104,7 @@ class TaggingTask(Benchmark):
         return Judged(evaluate(sentences.tags, found, sentences.is_first, types), files)
 
     def prediction_files(self, split: str) -> tuple[str, ...]:
-        """See `Benchmark.prediction_files`."""
+        """See `OldBenchmark.prediction_files`."""
         return (f"{split}.predictions.conll",)
 
 

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmark import Benchmark, Judged, Training, as_json
+from roberta_plugin.finetuning.benchmark import Training, as_json
 from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.old_benchmark import Judged, OldBenchmark
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.finetuning.raw_files import LABELLED, find_files, read_rows
@@ -48,7 +49,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChoiceTask(Benchmark):
+class ChoiceTask(OldBenchmark):
     """One task. The checkpoint is chosen by accuracy; for ReCoRD that of the first right answer of each query."""
 
     reader: Reader
@@ -60,15 +61,15 @@ class ChoiceTask(Benchmark):
     """</s> between the text and the option."""
 
     def files(self, raw: Path, options: Any) -> dict[str, list[Path]]:
-        """See `Benchmark.files`; `raw` is the folder of the task's files, or the one that holds it."""
+        """See `OldBenchmark.files`; `raw` is the folder of the task's files, or the one that holds it."""
         return {split: [path] for split, path in find_files(self.name, raw, self.names).items()}
 
     def settings(self, *, max_length: int, options: Any) -> dict[str, Any]:
-        """See `Benchmark.settings`."""
+        """See `OldBenchmark.settings`."""
         return {"max_length": max_length}
 
     def read_split(self, split: str, paths: list[Path], options: Any) -> Iterator[ChoiceExample]:
-        """See `Benchmark.read_split`."""
+        """See `OldBenchmark.read_split`."""
         (path,) = paths
         return self.examples(split, path)
 
@@ -91,7 +92,7 @@ class ChoiceTask(Benchmark):
     def write(
         self, split: SplitWriter, content: Iterator[ChoiceExample], encoder: Encoder, settings: Mapping[str, Any]
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Benchmark.write`."""
+        """See `OldBenchmark.write`."""
         for example, inputs in self.inputs_of(content, encoder, split, max_length=settings["max_length"]):
             split.add(inputs, label=example.label, level=NO_LEVEL)
             split.record({"id": example.id, "options": example.options, "right": example.right})
@@ -114,7 +115,7 @@ class ChoiceTask(Benchmark):
                 yield example, inputs
 
     def judge(self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Judged:
-        """See `Benchmark.judge`."""
+        """See `OldBenchmark.judge`."""
         offsets = np.asarray(part.offsets)
         given = answers(option_probabilities(members, offsets), offsets)
         files = {name: self._lines(part, given.tolist()) for name in self.prediction_files(part.name)}
@@ -125,8 +126,9 @@ class ChoiceTask(Benchmark):
             return Judged({"accuracy": 100 * float(np.mean(given == labels))}, files)
         return Judged(_scores_of_texts(part, given.tolist()), files)
 
-    def official_records(self) -> Official:
-        """See `Benchmark.official_records`."""
+    @property
+    def rules(self) -> Official:
+        """See `OldBenchmark.rules`."""
 
         def choices(record: Mapping[str, Any]) -> Choices:
             example = self.example_of(record)
@@ -135,7 +137,7 @@ class ChoiceTask(Benchmark):
         return Official(choices=choices, separators=self.separators)
 
     def prediction_files(self, split: str) -> tuple[str, ...]:
-        """See `Benchmark.prediction_files`: TASK.jsonl for the test set, TASK.SPLIT.jsonl for others."""
+        """See `OldBenchmark.prediction_files`: TASK.jsonl for the test set, TASK.SPLIT.jsonl for others."""
         return (f"{self.name}.jsonl" if split == "test" else f"{self.name}.{split}.jsonl",)
 
     def _lines(self, part: PreparedSplit, given: Sequence[int]) -> Iterator[str]:

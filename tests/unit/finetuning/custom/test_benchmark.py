@@ -16,8 +16,8 @@ from roberta_plugin.finetuning.custom import tasks
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.kinds import OWN, table_kind
 from roberta_plugin.kinds.entities import evaluate
+from roberta_plugin.kinds.outcome import Outcome
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
-from roberta_plugin.kinds.tables import Outcome
 from roberta_plugin.kinds.tags import Sentences
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
@@ -427,11 +427,11 @@ def test_what_is_predicted_of_a_test_set_does_not_depend_on_its_answers(prepare_
         valid, test = prepared.split("valid"), prepared.split("test")
         for options in (NONE, CustomOptions(**wishes)):
             try:
-                outcome = kind.outcome(test, [random_outputs(kind, test)], train=train, options=options)
+                outcome = kind.outcome(test, [random_outputs(kind, test)], train=train, options=options.given("score"))
                 found.append([{**entry, "label": None, "gold": None} for entry in outcome.entries()])
             except ValueError as error:
                 found.append(str(error))
-        outcome = kind.outcome(valid, [random_outputs(kind, valid)], train=train, options=options)
+        outcome = kind.outcome(valid, [random_outputs(kind, valid)], train=train, options=options.given("score"))
         assert kind.numbers_of(outcome.numbers).keys() == kind.decides_by.keys()
     assert found[:2] == found[2:]
     always = "" in kind.decides_by.values()
