@@ -10,7 +10,6 @@ roberta_embedding             vectors of texts that belong together
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -64,11 +63,6 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
     """Labels, numbers and ranking."""
 
     name, config = "roberta_sentence_prediction", RobertaSentencePredictionCriterionConfig
-
-    @property
-    def judging(self) -> Mapping[str, Any]:
-        """See `FineTuningCriterion.judging`: the limits of an official task's numbers."""
-        return {"limits": self.task.limits} if math.isfinite(self.task.limits[1]) else {}
 
 
 @register_criterion("race", dataclass=LabelsConfig)

@@ -29,8 +29,6 @@ For all of them:
 
     benchmark           what a row is, and what all rows share: prepare, recipe, score
     old_benchmark       the same of families that still read, write and judge by themselves
-    text_benchmark      what GLUE's and SuperGLUE's rows share: texts and pairs, labels, numbers, rankings, phrases
-    text_examples       examples of these; QNLI's pairs -> questions whose sentences compete
     benchmarks          the names of all tasks, their options and kinds
     options             the options of each task, as dataclasses with help texts
     glue  squad  race  tagging  summaries

@@ -366,10 +366,6 @@ class Kind(ABC):
         """The answers to results of `question`, in order, by the open model."""
         raise NotImplementedError(f"{self.name} is predicted as another kind")
 
-    def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[Any]:
-        """The decisions for a split (N,): ids of labels, or numbers; probabilities of the members are averaged."""
-        raise NotImplementedError(f"{self.name} has no single decision for each example")
-
     def known_labels(self, number: int, *, form: str = "{}") -> list[str]:
         """The names of a head's classes, or their numbers if the checkpoint does not name as many."""
         names = [str(label) for label in self.settings.get("labels") or ()]

@@ -5,15 +5,16 @@ Shapes: N examples of a split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds.metrics import OF_SCORES, base_name
+from roberta_plugin.kinds.metrics import OF_SCORES, base_name, of_two_classes
 
 Weights = NDArray[Any]
 Measure = Callable[[Weights], dict[str, float]]
@@ -73,6 +74,19 @@ class Outcome:
 def _is_of_all_labels(name: str) -> bool:
     is_of_positive = base_name(name) != name.removeprefix("tuned_")
     return is_of_positive or base_name(name) in OF_ALL_LABELS
+
+
+def of_two_labels(
+    split: PreparedSplit, labels: Sequence[str], predictions: NDArray[np.int64], right: NDArray[Any] | None
+) -> Outcome:
+    """That of decisions for one of two labels (N,), which have no probabilities."""
+
+    def entries() -> Iterator[dict[str, Any]]:
+        for id_, label in zip(ids_of(split), predictions.tolist(), strict=True):
+            yield {"id": id_, "prediction": labels[label]}
+
+    measure = None if right is None else partial(of_two_classes, np.asarray(right), predictions)
+    return Outcome(entries=entries, num_examples=len(predictions), measure=measure)
 
 
 def ids_of(split: PreparedSplit) -> Iterator[Any]:

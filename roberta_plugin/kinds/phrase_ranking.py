@@ -2,7 +2,8 @@
 
 The masked-LM head scores each phrase in the place of the pronoun (`phrases`); the best one wins.
 
-Columns: `before` and `after`, the tokens around the phrase; `label`, 1 if the first phrase of the example is right.
+Columns: `before` and `after`, the tokens around the phrase in all sequences of the example; `label`, 1 if its first
+phrase is right, whose rivals follow.
 
 Example: {"text": "The trophy would not fit in the suitcase because [it] was too big."} -> {"answer": "The trophy",
 "scores": {"The trophy": -1.2, ...}}; with "The _trophy_ would ...", the answer is true or false.
@@ -12,20 +13,27 @@ Shapes: N examples of a split, S their sequences, one for each phrase.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import phrases
 from roberta_plugin.kinds.averaging import mean_probabilities
 from roberta_plugin.kinds.base import Answer, Kind, logits_of
-from roberta_plugin.kinds.metrics import of_two_classes
+from roberta_plugin.kinds.decisions import Decisions
+from roberta_plugin.kinds.outcome import Outcome, of_two_labels
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import text_of, texts_of
+from roberta_plugin.kinds.texts import TextLayout, sentence_inputs
 from roberta_plugin.tables import Row
+
+logger = logging.getLogger(__name__)
 
 
 class PhraseRanking(Kind):
@@ -44,16 +52,41 @@ class PhraseRanking(Kind):
         """See `Kind.constant`: of equal scores the first one counts."""
         return RawOutputs(logits=np.zeros(logits_of([outputs])[0].shape, dtype=np.float32))
 
-    def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[np.int64]:
-        """See `Kind.decide`: 1 for the examples whose first phrase beats all its rivals, 0 for the others."""
+    def write(
+        self, split: SplitWriter, examples: Iterable[phrases.SchemaExample], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`; a text in which no pronoun was found has one sequence, with an empty phrase at its end.
+
+        The training split has no records.
+        """
+        counts = Counter[bool]()
+        for example in examples:
+            columns = {} if example.label is None else {"label": example.label}
+            counts[example.schema is None] += 1
+            if example.schema is None:
+                ((ids,),) = sentence_inputs([(example.text,)], encoder, split, TextLayout(max_length=max_length))
+                split.add([ids], before=len(ids), after=0, **columns)
+            else:
+                inputs = phrases.schema_inputs(example.schema, encoder, max_length=max_length)
+                split.measure("texts", inputs.num_tokens, limit=max_length)
+                split.add(inputs.sequences, before=inputs.before, after=inputs.after, **columns)
+            if split.name != "train":
+                split.record({"id": example.id})
+        if not counts:
+            raise ValueError(f"{self.task_name}: no row of the training file has a right phrase with rivals.")
+        if num_bare := counts[True]:
+            logger.warning(
+                f"{self.task_name}: in {num_bare} of {counts.total()} rows no pronoun was found; their answer will be 0"
+            )
+        return ()
+
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """See `Kind.judged`: the second label for examples whose first phrase beats all its rivals, else the first."""
         offsets = np.asarray(split.offsets)
         probabilities = mean_probabilities([each[:, 0] for each in logits_of(members)], offsets)  # (S,)
         wins = probabilities[offsets[:-1]] >= np.maximum.reduceat(probabilities, offsets[:-1])
-        return (wins & (np.diff(offsets) > 1)).astype(np.int64)
-
-    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
-        """See `Kind.validated`."""
-        return of_two_classes(np.asarray(split.columns["label"]), self.decide([outputs], split))
+        predictions = (wins & (np.diff(offsets) > 1)).astype(np.int64)
+        return of_two_labels(split, self.labels, predictions, split.columns.get("label"))
 
     def read_question(self, row: Row) -> phrases.PronounQuestion:
         """See `Kind.read_question`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,20 @@ class Schema:
     after: str  # and after it
     phrase: str  # the one that the row is about
     rivals: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaExample:
+    """A text with a gap, the phrase that the row is about, and its rivals."""
+
+    id: Any
+    """As prediction files name the row."""
+    schema: Schema | None
+    """None: no pronoun was found."""
+    label: int | None
+    """1 if the phrase is the right one; None if that is not public."""
+    text: str = ""
+    """What is read where no pronoun was found."""
 
 
 class SchemaInputs(NamedTuple):

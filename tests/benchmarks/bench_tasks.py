@@ -31,10 +31,10 @@ from sklearn.metrics import accuracy_score, f1_score, make_scorer, matthews_corr
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.glue.tasks import GlueTask
+from roberta_plugin.finetuning.glue.tasks import FILES
 from roberta_plugin.finetuning.squad.reader import find_files, read_file
 from roberta_plugin.finetuning.squad.tasks import SquadTask
-from roberta_plugin.finetuning.text_examples import TextExample
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.sentences import sentences_of
 from roberta_plugin.kinds.span_metrics import score
 from tests.benchmarks.report import Report, machine
@@ -151,21 +151,21 @@ def tfidf(name: str, raw: Path) -> float | None:
     benchmark, metric = benchmark_of(TASKS[name].name or name), TASKS[name].metric
     if isinstance(benchmark, SquadTask):
         return nearest_sentences(raw / TASKS[name].raw)
-    if not isinstance(benchmark, GlueTask):
+    if (official := FILES.get(benchmark.name)) is None:
         return None
-    files = benchmark.files(raw / TASKS[name].raw, None)
-    train, dev = (benchmark.read_split(split, files[split], None) for split in ("train", "valid"))
+    files = official.find(raw / TASKS[name].raw, None)
+    train, dev = (official.read(split, files[split], None) for split in ("train", "valid"))
     is_number = metric == "pearson_spearman"
     vectors = TfidfVectorizer(ngram_range=(1, 1 if is_number else 2), token_pattern=r"\w+", sublinear_tf=not is_number)
     vectors.fit([text for example in train for text in example.texts])
 
-    def features(part: list[TextExample]) -> Any:
+    def features(part: list[Example]) -> Any:
         sides = [vectors.transform(texts) for texts in zip(*(example.texts for example in part), strict=True)]
         if is_number:
             return np.asarray(sides[0].multiply(sides[1]).sum(axis=1)).ravel()
         return sides[0] if len(sides) == 1 else hstack([sides[0].multiply(sides[1]), abs(sides[0] - sides[1])]).tocsr()
 
-    labels, right = ([example.label for example in part] for part in (train, dev))
+    labels, right = ([example.target for example in part] for part in (train, dev))
     if is_number:
         cosines = features(dev)
         return 50.0 * float(pearsonr(cosines, right)[0] + spearmanr(cosines, right)[0])

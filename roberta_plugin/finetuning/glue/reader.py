@@ -4,7 +4,7 @@ The files are not CSV: a quote is an ordinary character, only a newline ends a l
 Some files begin with a byte-order mark. CoLA's train and dev files have no header line, its test file has one.
 
 Example: the line "0<TAB>No one came.<TAB>Someone came.<TAB>not_entailment" of RTE ->
-TextExample("0", ("No one came.", "Someone came."), 0).
+an `Example` with the id "0", the texts ("No one came.", "Someone came.") and the label.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roberta_plugin.finetuning.text_examples import TextExample
+from roberta_plugin.kinds.examples import Example
+from roberta_plugin.tables import where
 
 if TYPE_CHECKING:
-    from roberta_plugin.finetuning.glue.tasks import GlueTask, SplitSource
+    from roberta_plugin.finetuning.glue.tasks import GlueFiles, SplitSource
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class _BrokenRowError(ValueError):
     """A row that cannot be used in a file that is otherwise valid."""
 
 
-def read_rows(glue_task: GlueTask, source: SplitSource, path: Path) -> list[TextExample]:
+def read_rows(files: GlueFiles, source: SplitSource, path: Path) -> list[Example]:
     """Read a file.
 
     Broken rows of QQP's train and dev files are left out, with a warning: the official files have about twenty, whose
@@ -37,19 +38,19 @@ def read_rows(glue_task: GlueTask, source: SplitSource, path: Path) -> list[Text
     """
     lines = list(_lines_of(path))
     header = source.header or tuple(lines[0][1].split("\t") if lines else ())
-    columns = _Columns(glue_task, source, path, header)
-    rows: list[TextExample] = []
+    columns = _Columns(files, source, path, header)
+    rows: list[Example] = []
     seen: dict[str, int] = {}
     num_broken = broken_line = 0
     for number, line in lines[0 if source.header else 1 :]:
-        place = f"{path}, line {number}"
+        place = where(path, number)
         try:
             values = line.split("\t")
             if not columns.is_wanted(values):
                 continue
-            row = columns.row(values, place=place, index=len(rows))
+            row = columns.row(values, line=number, index=len(rows))
         except _BrokenRowError:
-            if not (glue_task.leaves_out_broken_rows and source.labelled):
+            if not (files.leaves_out_broken_rows and source.is_labelled):
                 raise
             num_broken, broken_line = num_broken + 1, number
             continue
@@ -88,15 +89,15 @@ def _lines_of(path: Path) -> Iterator[tuple[int, str]]:
 class _Columns:
     """The indices of a file's columns, and how to read a row."""
 
-    def __init__(self, glue_task: GlueTask, source: SplitSource, path: Path, header: tuple[str, ...]) -> None:
-        self.glue_task, self.source, self.num_columns = glue_task, source, len(header)
-        label = (source.label or glue_task.label,) if source.labelled else ()
-        sentences = source.sentences or glue_task.sentences
+    def __init__(self, files: GlueFiles, source: SplitSource, path: Path, header: tuple[str, ...]) -> None:
+        self.files, self.source, self.path, self.num_columns = files, source, path, len(header)
+        label = (source.label or files.label,) if source.is_labelled else ()
+        sentences = source.sentences or files.sentences
         missing = [name for name in (*sentences, *label, *source.only) if name not in header]
         if missing:
             raise ValueError(
                 f"{path}, line 1: there is no column {', '.join(map(repr, missing))}; found "
-                f"{', '.join(map(repr, header)) or 'nothing'}. {glue_task.name} needs the official file "
+                f"{', '.join(map(repr, header)) or 'nothing'}. {files.name} needs the official file "
                 "with its header."
             )
         self.sentences = [header.index(name) for name in sentences]
@@ -109,37 +110,37 @@ class _Columns:
         is_whole = len(values) == self.num_columns
         return not is_whole or all(values[column] == value for column, value in self.only)
 
-    def row(self, values: list[str], *, place: str, index: int) -> TextExample:
+    def row(self, values: list[str], *, line: int, index: int) -> Example:
         """The row of one line, the `index`-th of the file."""
+        place = where(self.path, line)
         if len(values) != self.num_columns:
             raise _BrokenRowError(
                 f"{place}: {len(values)} columns where there should be {self.num_columns}. Either the line is cut off, "
                 "or a text holds a tab or a line end; correct or remove the line."
             )
         sentences = tuple(values[column].strip() for column in self.sentences)
-        if not all(sentences) and not (self.glue_task.leaves_out_broken_rows and not self.source.labelled):
+        if not all(sentences) and not (self.files.leaves_out_broken_rows and not self.source.is_labelled):
             raise _BrokenRowError(f"{place}: a sentence is empty. Correct or remove the line.")
         row_id = str(index) if self.id is None else values[self.id]
         label = None if self.label is None else self._label(values[self.label].strip(), place)
-        group = sentences[0] if self.glue_task.kind == "pair_ranking" else None
-        return TextExample(row_id, sentences, label, group)
+        return Example(self.path, line, row_id, sentences, label)
 
-    def _label(self, text: str, place: str) -> float:
+    def _label(self, text: str, place: str) -> str | float:
         text = self.source.renamed_labels.get(text, text)
-        if self.glue_task.labels:
-            if text in self.glue_task.labels:
-                return self.glue_task.labels.index(text)
+        if self.files.labels:
+            if text in self.files.labels:
+                return text
             raise ValueError(
-                f"{place}: the label {text!r} is none of {', '.join(self.glue_task.labels)}, the labels of "
-                f"{self.glue_task.name}. Correct or remove the line."
+                f"{place}: the label {text!r} is none of {', '.join(self.files.labels)}, the labels of "
+                f"{self.files.name}. Correct or remove the line."
             )
-        low, high = self.glue_task.limits
+        low, high = self.files.limits
         try:
             if low <= float(text) <= high:
                 return float(text)
         except ValueError:
             pass
         raise ValueError(
-            f"{place}: the {self.glue_task.label} {text!r} is not a number from {low:g} to {high:g}. "
+            f"{place}: the {self.files.label} {text!r} is not a number from {low:g} to {high:g}. "
             "Correct or remove the line."
         )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from roberta_plugin.finetuning.text_examples import TextExample
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.tables import Row
 
 MARK = "*"
@@ -61,7 +61,7 @@ def _marked(row: Row, which: str) -> str:
     return f"{sentence[:start]}{MARK} {sentence[start:end]} {MARK}{sentence[end:]}".strip()
 
 
-def read_multirc(row: Row, *, labelled: bool) -> Iterator[TextExample]:
+def read_multirc(row: Row, *, labelled: bool) -> Iterator[Example]:
     """Each answer to each question about a paragraph: is it right? Several answers of a question may be."""
     passage = row.object_of("passage")
     paragraph = passage.text("text").strip()
@@ -69,8 +69,8 @@ def read_multirc(row: Row, *, labelled: bool) -> Iterator[TextExample]:
         for answer in question.objects_of("answers"):
             asked = f"{question.text('question').strip()} {answer.text('text', may_be_empty=True).strip()}".strip()
             ids = [row.number("idx"), question.number("idx"), answer.number("idx")]
-            label = answer.label("label", (0, 1)) if labelled else None
-            yield TextExample(ids, (paragraph, asked), label, tuple(ids[:2]))
+            target = str(answer.label("label", (0, 1))) if labelled else None
+            yield Example(row.path, row.line, ids, (paragraph, asked), target, question=tuple(ids[:2]))
 
 
 def multirc_texts(row: Row) -> tuple[str, str]:

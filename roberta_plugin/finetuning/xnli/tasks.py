@@ -10,16 +10,16 @@ The checkpoint is chosen by the development set of the language that is trained 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.finetuning.benchmark import all_files
 from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tasks import GlueTask, SplitSource
+from roberta_plugin.finetuning.glue.tasks import GlueFiles, SplitSource, task
 from roberta_plugin.finetuning.options import XNLI_LANGUAGES, XnliOptions
 from roberta_plugin.finetuning.raw_files import find_files
-from roberta_plugin.finetuning.text_examples import TextExample
+from roberta_plugin.kinds.examples import Example
 
 # XLM-R large, trained in English only, on the test sets (Conneau et al. 2020, table 1).
 XLMR = dict(
@@ -29,58 +29,58 @@ XLMR = dict(
         strict=True,
     )
 )
-_TRAINING_LABELS = {"contradictory": "contradiction"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class XnliTask(GlueTask):
-    """The task."""
-
-    def files(self, raw: Path, options: XnliOptions) -> dict[str, list[Path]]:
-        """See `Benchmark.files`; `raw` holds the files themselves or the folders of the two official archives."""
-        training = f"multinli.train.{options.language or 'en'}.tsv"
-        names = {
-            "train": [f"{folder}{training}" for folder in ("", "XNLI-MT-1.0/multinli/", "multinli/")],
-            **{split: [f"{folder}xnli.{file}.tsv" for folder in ("", "XNLI-1.0/")] for split, file in _EVALUATED},
-        }
-        found = find_files(self.name, raw, names)
-        tests = {f"test_{language}": [found["test"]] for language in XNLI_LANGUAGES} if "test" in found else {}
-        return {"train": [found["train"]], "valid": [found["valid"]], **tests}
-
-    def source_files(self, files: Mapping[str, list[Path]]) -> list[Path]:
-        """See `Benchmark.source_files`; one file holds the test sets of all languages."""
-        return list(dict.fromkeys(super().source_files(files)))
-
-    def settings(self, *, max_length: int, options: XnliOptions) -> dict[str, Any]:
-        """See `Benchmark.settings`."""
-        return {**super().settings(max_length=max_length, options=options), "language": options.language or "en"}
-
-    def read_split(self, split: str, paths: list[Path], options: XnliOptions) -> list[TextExample]:
-        """See `Benchmark.read_split`."""
-        (path,) = paths
-        language = split.removeprefix("test_") if split.startswith("test_") else options.language or "en"
-        (source,) = (source for source in self.sources if source.split == split.partition("_")[0])
-        return read_rows(self, replace(source, only={} if split == "train" else {"language": language}), path)
-
-
-_EVALUATED = (("valid", "dev"), ("test", "test"))
-TASKS = {
-    "XNLI": XnliTask(
-        name="XNLI",
-        sentences=("sentence1", "sentence2"),
-        label="gold_label",
-        labels=("contradiction", "neutral", "entailment"),
-        sources=(
-            SplitSource(
-                split="train",
-                files=("multinli.train.en.tsv",),
-                sentences=("premise", "hypo"),
-                label="label",
-                renamed_labels=_TRAINING_LABELS,
-            ),
-            SplitSource(split="valid", files=("xnli.dev.tsv",)),
-            SplitSource(split="test", files=("xnli.test.tsv",)),
+_FILES = GlueFiles(
+    name="XNLI",
+    sentences=("sentence1", "sentence2"),
+    label="gold_label",
+    labels=("contradiction", "neutral", "entailment"),
+    sources=(
+        SplitSource(
+            split="train",
+            files=("multinli.train.en.tsv",),
+            sentences=("premise", "hypo"),
+            label="label",
+            renamed_labels={"contradictory": "contradiction"},
         ),
-        paper={f"test_{language}": {"XLM-R large": {"accuracy": number}} for language, number in XLMR.items()},
-    )
-}
+        SplitSource(split="valid", files=("xnli.dev.tsv",)),
+        SplitSource(split="test", files=("xnli.test.tsv",)),
+    ),
+)
+
+
+def find(raw: Path, options: XnliOptions) -> dict[str, list[Path]]:
+    """`Benchmark.files`; `raw` holds the files themselves or the folders of the two official archives."""
+    training = f"multinli.train.{options.language or 'en'}.tsv"
+    names = {
+        "train": [f"{folder}{training}" for folder in ("", "XNLI-MT-1.0/multinli/", "multinli/")],
+        "valid": ["xnli.dev.tsv", "XNLI-1.0/xnli.dev.tsv"],
+        "test": ["xnli.test.tsv", "XNLI-1.0/xnli.test.tsv"],
+    }
+    found = find_files("XNLI", raw, names)
+    tests = {f"test_{language}": [found["test"]] for language in XNLI_LANGUAGES} if "test" in found else {}
+    return {"train": [found["train"]], "valid": [found["valid"]], **tests}
+
+
+def read(split: str, paths: list[Path], options: XnliOptions) -> list[Example]:
+    """The examples of a split."""
+    (path,) = paths
+    language = split.removeprefix("test_") if split.startswith("test_") else options.language or "en"
+    (source,) = (source for source in _FILES.sources if source.split == split.partition("_")[0])
+    return read_rows(_FILES, replace(source, only={} if split == "train" else {"language": language}), path)
+
+
+_ROW = task(
+    _FILES,
+    read=read,
+    files=find,
+    source_files=lambda files: list(dict.fromkeys(all_files(files))),  # one file has the tests of all languages
+    paper={f"test_{language}": {"XLM-R large": {"accuracy": number}} for language, number in XLMR.items()},
+)
+
+
+def settings(*, max_length: int, options: XnliOptions) -> dict[str, Any]:
+    """`Benchmark.settings`."""
+    return {**_ROW.settings(max_length=max_length, options=options), "language": options.language or "en"}
+
+
+TASKS = {"XNLI": replace(_ROW, settings=settings)}

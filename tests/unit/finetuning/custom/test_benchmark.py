@@ -19,6 +19,7 @@ from roberta_plugin.kinds.entities import evaluate
 from roberta_plugin.kinds.outcome import Outcome
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
 from roberta_plugin.kinds.tags import Sentences
+from tests.tiny_benchmarks import random_outputs
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
 NONE = CustomOptions()
@@ -392,25 +393,6 @@ def test_folds_with_a_share_hold_each_row_out_once(prepare_table):
         assert len(parts[1]) == pytest.approx(0.2 * (len(parts[0]) + len(parts[1])), rel=0.3)
         ids += parts[2]
     assert len(ids) == len(set(ids)) == sum(map(len, parts))
-
-
-def random_outputs(kind, split):
-    """Outputs of any kind, with the fields that it names."""
-    rng, sizes = np.random.default_rng(1), split.sequences.sizes
-    num_labels = len(kind.labels) if kind.has_labels and kind.name != "multiple_choice" else 1
-    shapes = {
-        "logits": (len(sizes), num_labels),
-        "answerable_logits": (len(sizes),),
-        "vectors": (len(sizes), 8),
-        "token_logits": [(size, num_labels) for size in sizes],
-        "start_logits": [(size,) for size in sizes],
-        "end_logits": [(size,) for size in sizes],
-    }
-
-    def drawn(shape):
-        return [drawn(each) for each in shape] if isinstance(shape, list) else rng.normal(size=shape).astype("f4")
-
-    return RawOutputs(**{name: drawn(shapes[name]) for name in kind.outputs})
 
 
 @pytest.mark.parametrize("name", OWN)

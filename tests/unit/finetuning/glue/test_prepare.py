@@ -14,8 +14,9 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same
 from roberta_plugin.finetuning.prepared import NAME, Prepared
-from tests.tiny_benchmarks import read_task, words_tokenizer
+from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_glue import write_task
+from tests.unit.finetuning.glue.test_reader import official
 
 
 def prepared_of(task, raw, folder, *, max_length=60):
@@ -156,7 +157,7 @@ def test_phrases_of_the_real_rows_have_the_ids_of_the_whole_text(shared_data, gl
     tokenizer = load_tokenizer(shared_data / "gpt2_bpe")
     encoder = Encoder(tokenizer, Vocabulary.load(shared_data / "gpt2_bpe" / "dict.txt"))
     number = 0
-    for row in read_task("WNLI", glue)["valid"]:
+    for row in official("WNLI", glue)["valid"]:
         schema = find_schema(row)
         text = schema.before.rstrip()
         space = schema.before[len(text) :]

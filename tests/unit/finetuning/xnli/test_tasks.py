@@ -6,8 +6,9 @@ import torch
 from roberta_plugin.cli import main
 from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
 from roberta_plugin.finetuning.options import XNLI_LANGUAGES as LANGUAGES
+from roberta_plugin.finetuning.options import XnliOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.xnli.tasks import XLMR
+from roberta_plugin.finetuning.xnli.tasks import XLMR, read
 from roberta_plugin.kinds.questions import Questions
 from tests.tiny_benchmarks import words_tokenizer, write_tokenizer
 from tests.tiny_checkpoints import state_of
@@ -50,9 +51,7 @@ def test_each_language_is_a_test_split_and_that_of_training_chooses(tmp_path, la
     assert found.split("train").columns["label"].tolist() == [1, 0, 2] * 3
     assert [len(found.split(split)) for split in ("train", "valid", "test_zh")] == [9, 3, 3]
     assert found.split("test_th").columns["label"].tolist() == [1, 0, 2]
-    rows = benchmark_of("XNLI").read_split(
-        "valid", [raw / "XNLI-1.0" / "xnli.dev.tsv"], options_for("XNLI", {"language": language})
-    )
+    rows = read("valid", [raw / "XNLI-1.0" / "xnli.dev.tsv"], XnliOptions(language=language))
     assert {row.texts[0] for row in rows} == {f"{language} good dev"}
     assert found.settings["language"] == language
     assert found.content["source"]["files"] == 3, "the file of the tests is read once for the record"
