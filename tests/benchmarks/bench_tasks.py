@@ -165,7 +165,9 @@ def tfidf(name: str, raw: Path) -> float | None:
             return np.asarray(sides[0].multiply(sides[1]).sum(axis=1)).ravel()
         return sides[0] if len(sides) == 1 else hstack([sides[0].multiply(sides[1]), abs(sides[0] - sides[1])]).tocsr()
 
-    labels, right = ([example.target for example in part] for part in (train, dev))
+    labels, right = (
+        [each.target if is_number else official.labels.index(each.target) for each in part] for part in (train, dev)
+    )
     if is_number:
         cosines = features(dev)
         return 50.0 * float(pearsonr(cosines, right)[0] + spearmanr(cosines, right)[0])

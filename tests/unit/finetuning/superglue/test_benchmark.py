@@ -5,9 +5,11 @@ import re
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.kinds import kind_class
 from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_superglue import TASKS, write_lines, write_task
@@ -115,6 +117,20 @@ def test_test_sets_get_their_official_file_and_no_metrics(prepared, tmp_path, ta
     written = (tmp_path / name).read_text().splitlines()
     assert re.fullmatch(first, written[0])
     assert len(written) == 6
+
+
+@pytest.mark.parametrize("task", ["CB", "custom"])
+def test_a_label_that_is_nowhere_counts_as_0_for_cb_in_validation_and_evaluation(task):
+    """SuperGLUE's baseline takes the mean over all labels; scikit-learn's default, as of own tables, over those there."""
+    rng = np.random.default_rng(0)
+    answers, predictions = rng.integers(0, 2, 40), rng.integers(0, 2, 40)
+    part = type("Part", (), {"name": "valid", "columns": {"label": answers}, "__len__": lambda self: 40})()
+    kind = kind_class("classification")({"labels": ["a", "b", "c"]}, task_name=task)
+    outputs = RawOutputs(logits=np.eye(3, dtype=np.float32)[predictions])
+    outcome = kind.outcome(part, [outputs], options={})
+    labels = {"labels": [0, 1, 2], "zero_division": 0.0} if task == "CB" else {}
+    expected = pytest.approx(100 * f1_score(answers, predictions, average="macro", **labels))
+    assert kind.validated(part, outputs, {})["macro_f1"] == outcome.measure(np.ones(40))["macro_f1"] == expected
 
 
 def test_the_answers_of_multirc_are_all_in_the_file_by_question(prepared, tmp_path):
