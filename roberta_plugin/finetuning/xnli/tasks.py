@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.finetuning.benchmark import all_files
-from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tasks import GlueFiles, SplitSource, task
+from roberta_plugin.finetuning.glue.tasks import GlueFiles, SplitSource, read_rows, task
 from roberta_plugin.finetuning.options import XNLI_LANGUAGES, XnliOptions
 from roberta_plugin.finetuning.raw_files import find_files
 from roberta_plugin.kinds.examples import Example
@@ -34,7 +33,7 @@ _FILES = GlueFiles(
     sentences=("sentence1", "sentence2"),
     label="gold_label",
     labels=("contradiction", "neutral", "entailment"),
-    sources=(
+    given=(
         SplitSource(
             split="train",
             files=("multinli.train.en.tsv",),

@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tasks import FILES, TASKS
+from roberta_plugin.finetuning.glue.tasks import FILES, TASKS, read_rows
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.submission import GLUE as LEADERBOARD
 
