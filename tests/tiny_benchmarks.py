@@ -9,6 +9,7 @@ import numpy as np
 
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.vocabulary import Row, Vocabulary
+from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
 from roberta_plugin.kinds.outputs import RawOutputs
@@ -51,6 +52,14 @@ def write_prepared(
                     out.add(sequences, label=int(rng.integers(2)), weight=number / 7)
                     out.record({"id": f"{split}-{number}", "text": "caf\u00e9"})
                 out.array("matrix", np.arange(6).reshape(2, 3))
+    return Prepared.open(folder)
+
+
+def prepared_of(task: str, raw: Path, folder: Path, *, max_length: int = 60, **options: Any) -> Prepared:
+    """The official files of a task, prepared in `folder`."""
+    tokenizer, vocabulary = words_tokenizer()
+    tools: dict[str, Any] = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": max_length}
+    benchmark_of(task).prepare(raw, folder, **tools, options=options_for(task, options))
     return Prepared.open(folder)
 
 

@@ -26,9 +26,9 @@ from roberta_plugin.kinds.phrases import schema_inputs
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionTask
 from tests.real_data import unpack
+from tests.tiny_benchmarks import prepared_of
 from tests.tiny_models import spread
 from tests.tiny_superglue import write_task
-from tests.unit.finetuning.superglue.test_benchmark import prepared_of
 
 SIZES = {"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24, "encoder_attention_heads": 2}
 SIZES |= {"dropout": 0.0, "attention_dropout": 0.0, "pooler_dropout": 0.0, "max_positions": 128}
@@ -54,7 +54,7 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wsc")
     for task in ("WSC", "WinoGrande"):
         write_task(folder / "raw", task)
-    return {task: prepared_of(task, folder / "raw", folder / task) for task in ("WSC", "WinoGrande")}
+    return {task: prepared_of(task, folder / "raw", folder / task, max_length=120) for task in ("WSC", "WinoGrande")}
 
 
 @pytest.fixture(scope="module")

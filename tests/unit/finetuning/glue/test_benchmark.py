@@ -10,8 +10,8 @@ from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.outputs import RawOutputs
+from tests.tiny_benchmarks import prepared_of
 from tests.tiny_glue import write_task
-from tests.unit.finetuning.glue.test_prepare import prepared_of
 
 
 @pytest.fixture(scope="module")

@@ -2,31 +2,20 @@
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
-from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.kinds import kind_class
 from roberta_plugin.kinds.outputs import RawOutputs
-from tests.tiny_benchmarks import words_tokenizer
+from tests import tiny_benchmarks
 from tests.tiny_superglue import TASKS, write_lines, write_task
 from tests.unit.finetuning.glue.test_prepare import texts
 
-
-def prepared_of(task, raw, folder, *, max_length=120, **options):
-    tokenizer, vocabulary = words_tokenizer()
-    benchmark_of(task).prepare(
-        raw,
-        folder,
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
-        max_length=max_length,
-        options=options_for(task, options),
-    )
-    return Prepared.open(folder)
+prepared_of = partial(tiny_benchmarks.prepared_of, max_length=120)
 
 
 @pytest.fixture(scope="module")
