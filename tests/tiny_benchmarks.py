@@ -81,3 +81,11 @@ def random_outputs(kind: Any, split: Any, *, seed: int = 1) -> RawOutputs:
         return [drawn(each) for each in shape] if isinstance(shape, list) else rng.normal(size=shape).astype("f4")
 
     return RawOutputs(**{name: drawn(shapes[name]) for name in kind.outputs})
+
+
+def examples_of(task: str, raw: Path, *splits: str, **options: Any) -> dict[str, list[Any]]:
+    """The examples of these splits, or of all, as the official files of a folder give them to the kind."""
+    benchmark, given = benchmark_of(task), options_for(task, options)
+    settings = benchmark.settings(max_length=512, options=given)
+    files = {split: paths for split, paths in benchmark.files(raw, given).items() if split in (splits or (split,))}
+    return {split: list(examples) for split, examples in benchmark.records(files, given, settings)[0].items()}

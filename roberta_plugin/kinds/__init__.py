@@ -35,7 +35,6 @@ What the classes are made of:
     bag_of_words        prepared texts             -> labels by TF-IDF with logistic regression, a baseline
     noun_phrases        a text                     -> its noun phrases
     phrases             phrases for a pronoun      -> model inputs; which one wins
-    choices             context, question, option  -> `<s> context </s> </s> question+option </s>`
     windows             question, long passage     -> overlapping windows `<s> question </s> </s> part </s>`
     passages            passages and questions     -> a split of windows
     questions           a split of windows         -> its questions; raw outputs -> the best answers

@@ -84,9 +84,11 @@ class Official(NamedTuple):
     texts: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
     """A record with the official fields -> its texts; `text` and `text_pair` are read too."""
     choices: Callable[[Mapping[str, Any]], Any] | None = None
-    """A record with the official fields -> `multiple_choice.Choices`."""
+    """A record with the official fields -> the example of its text, question and options."""
+    slot: str = ""
+    """What in a question the option replaces; empty: blanks, as in RACE."""
     separators: int = 2
-    """</s> between the text and an option."""
+    """</s> between the text and a question with such a slot."""
     limits: tuple[float, float] | None = None
     """Smallest and greatest number."""
 

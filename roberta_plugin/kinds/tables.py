@@ -119,7 +119,7 @@ class TableKind(Kind):
 
     def record_of(self, example: Example) -> dict[str, Any]:
         """What the prepared folder records of an example: its id and, of tables of your own, its line."""
-        return {"id": example.id, **({"line": example.line} if self.task_name == "custom" else {})}
+        return {"id": example.id, **({"line": example.line} if self.task_name == "custom" else {}), **example.record}
 
     def write(
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int

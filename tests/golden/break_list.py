@@ -86,10 +86,10 @@ BREAKS = (
     ),
     Break(
         "accuracy of RACE counts questions without an answer",
-        "kinds/choices.py",
+        "kinds/multiple_choice.py",
         'groups = {"accuracy": labels >= 0}',
         'groups = {"accuracy": labels >= -1}',
-        ("unit/finetuning/race",),
+        ("unit/kinds/test_multiple_choice.py", "unit/finetuning/race"),
     ),
     # Calibration and thresholds.
     Break(

@@ -1,139 +1,199 @@
-"""Multiple choice: RACE, and other sets with any number of options (`multiple_choice`), one sequence per option.
+"""RACE (`race`), and other sets of multiple choice in JSON Lines (`multiple_choice`; paper section 5.3).
 
-Columns: `label`, the index of the right option (-1 if it is not known), and `level`, 0 = middle and 1 = high (-1 for
-sets other than RACE). Each example has a record: `id` of the passage, `question`, its index among the passage's
-questions, and the texts of its `options`.
+Two formats are read. RACE's own: FOLDER/{train,dev,test}/{middle,high}/NAME.txt, each file a JSON object with
+`article`, `questions`, `options`, `answers` (letters from A) and `id`. And JSON Lines for all other sets (SWAG, COPA,
+CommonsenseQA, ...): FOLDER/{train,valid,test}.jsonl with one question per line,
+
+    {"id": "17", "context": "She opens the hood.", "question": "Then, she", "options": ["...", "..."], "answer": 0}
+
+with two or more options, whose number may differ between lines. `question` may be empty, `answer` counts from 0, and
+only the test split may omit it. Everything is checked here, so that later stages need not.
+
+Each example has a record: `id` of the passage, `question`, its index among the passage's questions, and the texts of
+its `options`.
 
 The paper's settings (Table 10): 1e-5 after a warm-up of 6 %, linear decay, 4 epochs of batches of 16. A batch of 16
 questions is 64 sequences of up to 512 tokens; if they do not fit into the GPU, `roberta finetune` accumulates smaller
 batches with `--set batch-size=4`.
-
-Shapes: N examples of the split, S options of all of them.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import islice, pairwise
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from roberta_plugin.finetuning.benchmark import Training, as_json
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.old_benchmark import Judged, OldBenchmark
+from roberta_plugin.finetuning.benchmark import Benchmark, Entries, Training, as_json, by_split
 from roberta_plugin.finetuning.options import RaceOptions
-from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.race.reader import Passage, find_splits, read_split
-from roberta_plugin.kinds.choices import (
-    ChoiceLayout,
-    accuracies,
-    answers,
-    option_probabilities,
-    question_with_option,
-)
-from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.records import one_line
-from roberta_plugin.progress import terminal_bar
+from roberta_plugin.finetuning.raw_files import read_rows, read_text
+from roberta_plugin.json_files import parse_json
+from roberta_plugin.kinds.examples import Example
+from roberta_plugin.kinds.multiple_choice import LEVELS, NO_ANSWER, ChoiceLayout
+from roberta_plugin.tables import Row, check_id, check_keys, check_list, check_text, with_unique_ids
 
 logger = logging.getLogger(__name__)
 
-_PASSAGES_PER_CHUNK = 256
+RACE_SPLITS = {"train": "train", "valid": "dev", "test": "test"}  # split of the prepared folder -> folder
+_RACE_KEYS = ("article", "questions", "options", "answers", "id")
+_LINE_KEYS = ("id", "context", "question", "options")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RaceTask(OldBenchmark):
-    """RACE, or another set of multiple choice in JSON Lines."""
-
-    training: Training = field(default_factory=lambda: Training(lrs=("1e-5",), batches=(16,), epochs=4))
-
-    def files(self, raw: Path, options: RaceOptions) -> dict[str, list[Path]]:
-        """See `OldBenchmark.files`."""
-        return find_splits(self.name, raw)
-
-    def settings(self, *, max_length: int, options: RaceOptions) -> dict[str, Any]:
-        """See `OldBenchmark.settings`."""
-        return asdict(ChoiceLayout.of(max_length, question_length=options.question_length, order=options.order))
-
-    def read_split(self, split: str, paths: list[Path], options: RaceOptions) -> Iterator[Passage]:
-        """See `OldBenchmark.read_split`."""
-        yield from terminal_bar(read_split(self.name, split, paths), f"{self.name} {split}", unit=" passages")
-
-    def write(
-        self, split: SplitWriter, content: Iterator[Passage], encoder: Encoder, settings: Mapping[str, Any]
-    ) -> Sequence[Mapping[str, Any]]:
-        """See `OldBenchmark.write`."""
-        layout = ChoiceLayout(**settings)
-        num_bare = 0
-        while chunk := list(islice(content, _PASSAGES_PER_CHUNK)):
-            for passage, ids, questions in _encoded(chunk, encoder):
-                num_bare += not questions
-                for number, (question, choices) in enumerate(zip(passage.questions, questions, strict=True)):
-                    sequences = [layout.join(encoder.vocabulary, ids, choice) for choice in choices]
-                    split.add(sequences, label=question.answer, level=passage.level)
-                    split.record({"id": passage.id, "question": number, "options": question.options})
-                    for choice in choices:
-                        layout.measure(split, len(ids), len(choice))
-        if not split.num_records:
-            raise ValueError(f"The split {split.name} holds no question: check its files, or leave the split out.")
-        if num_bare:
-            logger.warning(f"{split.name}: {num_bare:,} passages have no question and were left out")
-        return ()
-
-    def judge(
-        self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: RaceOptions
-    ) -> Judged:
-        """See `OldBenchmark.judge`."""
-        offsets = np.asarray(part.offsets)
-        probabilities = option_probabilities(members, offsets)  # (S,)
-        given = answers(probabilities, offsets)  # (N,)
-        lines = as_json(self._entries(part, given, probabilities))
-        metrics = accuracies(given, part.columns["label"], part.columns["level"])
-        return Judged(metrics, {name: lines for name in self.prediction_files(part.name)})
-
-    def _entries(
-        self, part: PreparedSplit, given: NDArray[np.int64], probabilities: NDArray[np.float64]
-    ) -> Iterator[dict[str, Any]]:
-        """`id`, `question`, `answer` (a letter for RACE, else an index) and `probabilities` of each example."""
-        spans = pairwise(part.offsets.tolist())
-        for record, answer, (start, stop) in zip(part.records(), given.tolist(), spans, strict=True):
-            yield {
-                "id": record["id"],
-                "question": record["question"],
-                "answer": chr(ord("A") + answer) if self.name == "race" else answer,
-                "probabilities": [round(value, 6) for value in probabilities[start:stop].tolist()],
-            }
+def race_files(raw: Path, options: RaceOptions) -> dict[str, list[Path]]:
+    """The files of each split that `raw` has, of both levels in numeric order, which is the same on every machine."""
+    found = {
+        split: [path for level in LEVELS for path in sorted((raw / folder / level).glob("*.txt"), key=_by_number)]
+        for split, folder in RACE_SPLITS.items()
+    }
+    return _known(found, "race", raw, "train, dev or test with middle/*.txt and high/*.txt in them")
 
 
-def _encoded(
-    passages: list[Passage], encoder: Encoder
-) -> Iterator[tuple[Passage, NDArray[np.int32], list[list[NDArray[np.int32]]]]]:
-    """Each passage, its ids, and for each of its questions the ids of question+option, one array per option."""
-    texts = [one_line(passage.text) for passage in passages]
-    texts += [
-        question_with_option(question.text, option)
-        for passage in passages
-        for question in passage.questions
-        for option in question.options
-    ]
-    ids = encoder.ids_of_all(texts)
-    choices = iter(ids[len(passages) :])
-    for passage, of_passage in zip(passages, ids, strict=False):
-        yield passage, of_passage, [[next(choices) for _ in question.options] for question in passage.questions]
+def line_files(raw: Path, options: RaceOptions) -> dict[str, list[Path]]:
+    """The JSON Lines of each split that `raw` has."""
+    found = {split: [path] for split in RACE_SPLITS if (path := raw / f"{split}.jsonl").is_file()}
+    return _known(found, "multiple_choice", raw, "train.jsonl or valid.jsonl or test.jsonl")
 
 
+def _known(found: dict[str, list[Path]], task: str, raw: Path, wanted: str) -> dict[str, list[Path]]:
+    found = {split: files for split, files in found.items() if files}
+    if not found:
+        raise FileNotFoundError(f"{raw} holds no data for {task}: looked for {wanted}. Name the folder that has them.")
+    return found
+
+
+def _by_number(path: Path) -> tuple[int, str]:
+    return (int(path.stem) if path.stem.isdigit() else -1, path.stem)
+
+
+def read_race(split: str, files: list[Path], options: RaceOptions) -> Iterator[Example]:
+    """The questions of a split of RACE."""
+
+    def passages() -> Iterator[tuple[str, tuple[str, list[Example]]]]:
+        for path in files:
+            try:
+                content = parse_json(read_text(path))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path} is not valid JSON ({error}): unpack or write the file again.") from None
+            where = _named(str(path), content)
+            yield where, _race_passage(content, where, path)
+
+    num_questions = num_bare = 0
+    for _, questions in with_unique_ids(passages(), id_of=lambda passage: passage[0]):
+        num_questions, num_bare = num_questions + len(questions), num_bare + (not questions)
+        yield from questions
+    if not num_questions:
+        raise ValueError(f"The split {split} holds no question: check its files, or leave the split out.")
+    if num_bare:
+        logger.warning(f"{split}: {num_bare:,} passages have no question and were left out")
+
+
+def read_lines(split: str, files: list[Path], options: RaceOptions) -> Iterator[Example]:
+    """The questions of a split in JSON Lines."""
+    rows = ((_named(row.where, row.values), row) for path in files for row in read_rows(path))
+    return with_unique_ids(((where, _line(row, where, split)) for where, row in rows), id_of=lambda each: each.id)
+
+
+def _named(where: str, content: Any) -> str:
+    return f"{where}, id {content['id']!r}" if isinstance(content, Mapping) and "id" in content else where
+
+
+def _race_passage(content: Any, where: str, path: Path) -> tuple[str, list[Example]]:
+    """The id of a passage, and its questions."""
+    check_keys(content, _RACE_KEYS, where)
+    questions, options, answers = (check_list(content[key], key, where) for key in ("questions", "options", "answers"))
+    if not len(questions) == len(options) == len(answers):
+        raise ValueError(
+            f"{where}: {len(questions)} questions, {len(options)} lists of options and {len(answers)} answers. Every "
+            "question needs one of each: complete the file, or leave it out."
+        )
+    id_, article = check_text(content["id"], "id", where), check_text(content["article"], "article", where)
+    found = []
+    for number, (text, choice, letter) in enumerate(zip(questions, options, answers, strict=True)):
+        here = f"{where}, question {number + 1}"
+        texts = _options(choice, here)
+        letters = list(ascii_uppercase[: len(texts)])
+        if letter not in letters:
+            raise ValueError(
+                f"{here}: the answer {letter!r} is none of {', '.join(letters)}. Correct it or the options."
+            )
+        question = check_text(text, "question", here, may_be_empty=True)
+        columns, record = {"level": LEVELS.index(path.parent.name)}, {"question": number, "options": texts}
+        target = letters.index(letter)
+        found.append(Example(path, 1, id_, (article, question), target, choices=texts, columns=columns, record=record))
+    return id_, found
+
+
+def _line(row: Row, where: str, split: str) -> Example:
+    check_keys(row.values, (*_LINE_KEYS, *(["answer"] if split != "test" else [])), where)
+    options = _options(row.values["options"], where)
+    answer = row.values.get("answer", NO_ANSWER)
+    if "answer" in row.values and (type(answer) is not int or not 0 <= answer < len(options)):
+        raise ValueError(
+            f"{where}: the answer {answer!r} is none of the options 0 to {len(options) - 1}. It must be the index of "
+            "the right option, counted from 0."
+        )
+    question = check_text(row.values["question"], "question", where, may_be_empty=True)
+    texts, id_ = (check_text(row.values["context"], "context", where), question), check_id(row.values["id"], where)
+    record = {"question": 0, "options": options}
+    return Example(row.path, row.line, id_, texts, target=answer, choices=options, record=record)
+
+
+def _options(value: Any, where: str) -> tuple[str, ...]:
+    options = check_list(value, "options", where)
+    if len(options) < 2:
+        raise ValueError(
+            f"{where}: {'no options' if not options else 'only one option'}, so there is nothing to choose. Give two "
+            "or more, or leave the question out."
+        )
+    return tuple(check_text(option, f"option {number}", where) for number, option in enumerate(options, start=1))
+
+
+def settings(*, max_length: int, options: RaceOptions) -> dict[str, Any]:
+    """`Benchmark.settings`: the layout."""
+    return asdict(ChoiceLayout.of(max_length, question_length=options.question_length, order=options.order))
+
+
+def predictions(split: str, entries: Entries, *, names: Sequence[Any]) -> Mapping[str, Iterable[str]]:
+    """`Benchmark.predictions`: `id`, `question`, `answer` by its name, and `probabilities` of each example."""
+    lines = (
+        {
+            "id": entry["id"],
+            "question": entry["question"],
+            "answer": names[entry["prediction"]],
+            "probabilities": entry["probabilities"],
+        }
+        for entry in entries()
+    )
+    return {f"{split}.predictions.jsonl": as_json(lines)}
+
+
+_TRAINING = Training(lrs=("1e-5",), batches=(16,), epochs=4)
 TASKS = {
-    "race": RaceTask(
+    "race": Benchmark(
         name="race",
+        kind="multiple_choice",
+        files=race_files,
+        records=by_split(read_race),
+        settings=settings,
+        predictions=partial(predictions, names=ascii_uppercase),
+        training=_TRAINING,
         paper={
             "test": {"RoBERTa large": {"accuracy": 83.2, "accuracy_middle": 86.5, "accuracy_high": 81.3}},  # Table 7
             "valid": {"RoBERTa base, 16 GB of text": {"accuracy": 65.6}},  # Table 2, DOC-SENTENCES
         },
     ),
-    "multiple_choice": RaceTask(name="multiple_choice"),
+    "multiple_choice": Benchmark(
+        name="multiple_choice",
+        kind="multiple_choice",
+        files=line_files,
+        records=by_split(read_lines),
+        settings=settings,
+        predictions=partial(predictions, names=range(sys.maxsize)),
+        training=_TRAINING,
+    ),
 }

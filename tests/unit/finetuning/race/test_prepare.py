@@ -11,10 +11,9 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.race.reader import find_splits, read_split
-from roberta_plugin.kinds.choices import question_with_option
+from roberta_plugin.kinds.multiple_choice import question_with_option
 from tests.real_data import unpack
-from tests.tiny_benchmarks import words_tokenizer
+from tests.tiny_benchmarks import examples_of, words_tokenizer
 from tests.tiny_race import write_lines, write_passage, write_race
 
 
@@ -44,21 +43,19 @@ def test_every_question_is_there_with_its_options_in_order(tmp_path, order):
     assert prepared.task == "race"
     assert prepared.settings == {"max_length": 512, "question_length": 60, "order": order}
     assert set(prepared.splits) == {"train", "valid"}
-    for split, files in find_splits("race", raw).items():
+    for split, questions in examples_of("race", raw).items():
         opened, records = prepared.split(split), list(prepared.split(split).records())
-        example = 0
-        for passage in read_split("race", split, files):
-            for number, question in enumerate(passage.questions):
-                assert opened.columns["label"][example] == question.answer
-                assert opened.columns["level"][example] == passage.level
-                assert records[example] == {"id": passage.id, "question": number, "options": list(question.options)}
-                rows = range(*opened.offsets[example : example + 2])
-                expected = [[passage.text, question_with_option(question.text, o)] for o in question.options]
-                if order == "question":
-                    expected = [pair[::-1] for pair in expected]
-                assert [texts_of(prepared, opened.sequences[row]) for row in rows] == expected
-                example += 1
-        assert example == len(opened) == {"train": 40, "valid": 12}[split]
+        assert len(questions) == len(opened) == {"train": 40, "valid": 12}[split]
+        for example, question in enumerate(questions):
+            assert opened.columns["label"][example] == question.target
+            assert opened.columns["level"][example] == question.columns["level"]
+            assert records[example] == {"id": question.id, **question.record, "options": list(question.choices)}
+            rows = range(*opened.offsets[example : example + 2])
+            passage, asked = question.texts
+            expected = [[passage, question_with_option(asked, option)] for option in question.choices]
+            if order == "question":
+                expected = [pair[::-1] for pair in expected]
+            assert [texts_of(prepared, opened.sequences[row]) for row in rows] == expected
 
 
 def test_numbers_of_options_may_differ_and_answers_may_be_missing(tmp_path):
@@ -109,12 +106,11 @@ def real_race(shared_data, tmp_path_factory):
 
 
 def test_real_race_is_read_and_its_dev_split_prepared_within_the_limits(real_race, shared_data, tmp_path):
-    splits = find_splits("race", real_race)
     counts = {}
-    for split, files in splits.items():
-        passages = list(read_split("race", split, files))
+    for split, examples in examples_of("race", real_race).items():
+        questions = [(each.id, each.columns["level"]) for each in examples]
         counts[split] = [
-            (sum(p.level == level for p in passages), sum(len(p.questions) for p in passages if p.level == level))
+            (len({question for question in questions if question[1] == level}), sum(o == level for _, o in questions))
             for level in (0, 1)
         ]
     assert counts == {"train": [(6409, 25421), (18728, 62445)], "valid": [(368, 1436), (1021, 3451)]}
