@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +25,7 @@ from numpy.typing import NDArray
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.records import as_read
 from roberta_plugin.kinds.span_metrics import normalize
 from roberta_plugin.kinds.windows import BEFORE_PASSAGE, NUM_SPECIALS, Window, WindowLayout, cut, is_blank, tokens_of
@@ -35,52 +34,75 @@ from roberta_plugin.progress import terminal_bar
 logger = logging.getLogger(__name__)
 
 
+NO_PLACE = -1
+
+
+class SquadAnswer(NamedTuple):
+    """A right answer, and its first character in the passage; `NO_PLACE` if the passage does not contain it."""
+
+    text: str
+    start: int
+    named: int | None = None
+    """The `answer_start` of the file, if it has one."""
+
+
 class SplitMaker:
-    """Writes all windows of a file's questions.
+    """Writes all windows of the questions of a split.
 
     Attributes:
         doubtful: answers that are not at their `answer_start`, or not what their tokens stand for.
     """
 
     def __init__(
-        self, split: SplitWriter, content: SquadFile, encoder: Encoder, layout: WindowLayout, *, is_train: bool
+        self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, layout: WindowLayout, *, is_train: bool
     ) -> None:
-        self._split, self._content, self._encoder, self._layout = split, content, encoder, layout
+        """The texts of the `examples` are passage and question, their targets answers, or None if not known."""
+        self._split, self._examples, self._encoder, self._layout = split, examples, encoder, layout
         self._is_train = is_train
         self._counts: Counter[str] = Counter()
-        self.doubtful = list(content.misplaced)
+        self.doubtful = [
+            {**_named(example, answer), "found_at": answer.start}
+            for example in examples
+            for answer in example.target or ()
+            if answer.named not in (None, answer.start)
+        ]
 
-    def run(self, description: str) -> None:
+    def run(self) -> None:
         """Write the split, and count what is cut."""
-        numbers = range(len(self._content.passages))
-        passages = [self._locate(number) for number in terminal_bar(numbers, description, unit=" passages")]
-        self._split.array("char_starts", np.concatenate([passage.starts for passage in passages]))
-        self._split.array("char_ends", np.concatenate([passage.ends for passage in passages]))
-        blank = [is_blank(text, passage) for text, passage in zip(self._content.passages, passages, strict=True)]
-        self._split.array("is_blank", np.concatenate(blank))
-        self._split.array("first_token", np.cumsum([0, *(len(passage.ids) for passage in passages)]))
-        questions = self._content.questions
-        ids = self._encoder.ids_of_all([as_read(question.text, "spaces").strip() for question in questions])
-        for question, question_ids in zip(questions, ids, strict=True):
-            passage = passages[question.passage]
-            target = self._target(question, passage)
-            if self._is_train and question.answers and target is None:
+        split, examples, counts = self._split, self._examples, self._counts
+        numbers: dict[str, int] = {}
+        for example in examples:
+            numbers.setdefault(example.texts[0], len(numbers))
+        texts = list(numbers)
+        passages = [
+            self._locate(text, number) for text, number in terminal_bar(numbers.items(), split.name, unit=" passages")
+        ]
+        split.array("char_starts", np.concatenate([passage.starts for passage in passages]))
+        split.array("char_ends", np.concatenate([passage.ends for passage in passages]))
+        blank = [is_blank(text, passage) for text, passage in zip(texts, passages, strict=True)]
+        split.array("is_blank", np.concatenate(blank))
+        split.array("first_token", np.cumsum([0, *(len(passage.ids) for passage in passages)]))
+        ids = self._encoder.ids_of_all([as_read(example.texts[1], "spaces").strip() for example in examples])
+        for example, question_ids in zip(examples, ids, strict=True):
+            number = numbers[example.texts[0]]
+            target = self._target(example, passages[number])
+            if self._is_train and example.target and target is None:
                 continue  # the passage does not contain the answer, as SPLIT.doubtful.jsonl says
-            self._record(question)
-            self._add_windows(question_ids, passage, target)
-            self._counts["questions"] += 1
-        counts = self._counts
+            answers = None if example.target is None else [answer.text for answer in example.target]
+            content = {"question": counts["questions"], "id": example.id, "text": example.texts[1]}
+            split.record({**content, "passage": number, "answers": answers})
+            self._add_windows(question_ids, passages[number], target)
+            counts["questions"] += 1
         if counts["fit no window"]:
             then = "all their windows are learned as without an answer" if self._is_train else "no model can give them"
             logger.warning(
-                f"{description}: the answers to {counts['fit no window']:,} of {counts['questions']:,} questions fit "
+                f"{split.name}: the answers to {counts['fit no window']:,} of {counts['questions']:,} questions fit "
                 f"into no window, so that {then}: lower --doc-stride, or raise --max-length"
             )
 
-    def _locate(self, number: int) -> LocatedTokens:
-        text = self._content.passages[number]
+    def _locate(self, text: str, number: int) -> LocatedTokens:
         self._split.record({"passage": number, "text": text})
-        where = f"{self._content.path}, the passage that begins with {text[:40]!r}"
+        where = f"{self._examples[0].path}, the passage that begins with {text[:40]!r}"
         try:
             found = self._encoder.tokenizer.locate(as_read(text, "spaces"))
         except ValueError as error:
@@ -89,27 +111,22 @@ class SplitMaker:
             raise ValueError(f"{where}: it has no tokens. Remove it, or use another tokenizer.")
         return found
 
-    def _target(self, question: SquadQuestion, passage: LocatedTokens) -> tuple[int, int] | None:
+    def _target(self, example: Example, passage: LocatedTokens) -> tuple[int, int] | None:
         """First and last token of the answer to learn: of the first answer that whole tokens spell, if any does."""
         inexact = []
-        for answer in question.answers or ():
+        for answer in example.target or ():
             text = answer.text.strip()  # a token may start with the space after the answer
             start = answer.start + len(answer.text) - len(answer.text.lstrip())
             span = tokens_of(passage, start, start + len(text)) if answer.start >= 0 else None
             if span is None:
                 continue
-            covered = self._content.passages[question.passage][passage.starts[span[0]] : passage.ends[span[1]]]
+            covered = example.texts[0][passage.starts[span[0]] : passage.ends[span[1]]]
             if normalize(covered) == normalize(answer.text):
                 return span
             inexact.append(span)
-            entry = {"id": question.id, "answer": answer.text, "answer_start": answer.start}
-            self.doubtful.append({**entry, "found_at": answer.start, "tokens": covered.strip()})
+            entry = {**_named(example, answer), "answer_start": answer.start, "found_at": answer.start}
+            self.doubtful.append({**entry, "tokens": covered.strip()})
         return inexact[0] if inexact else None
-
-    def _record(self, question: SquadQuestion) -> None:
-        answers = None if question.answers is None else [answer.text for answer in question.answers]
-        content = {"question": self._counts["questions"], "id": question.id, "text": question.text}
-        self._split.record({**content, "passage": question.passage, "answers": answers})
 
     def _add_windows(
         self, question_ids: NDArray[np.int32], passage: LocatedTokens, target: tuple[int, int] | None
@@ -155,37 +172,8 @@ def windows_of(
         yield window, encoder.join(question_ids, part, max_length=layout.max_length), columns
 
 
-NO_PLACE = -1
-
-
-class SquadAnswer(NamedTuple):
-    """A right answer, and its first character in the passage; `NO_PLACE` if the passage does not contain it."""
-
-    text: str
-    start: int
-
-
-class SquadQuestion(NamedTuple):
-    """A question about the passage of this index; `answers` is None if they are not known."""
-
-    id: str
-    text: str
-    passage: int
-    answers: tuple[SquadAnswer, ...] | None
-
-
-@dataclass
-class SquadFile:
-    """The content of a file."""
-
-    path: Path
-    """The file."""
-    passages: list[str] = field(default_factory=list)
-    """The distinct passages."""
-    questions: list[SquadQuestion] = field(default_factory=list)
-    """In the order of the file."""
-    misplaced: list[dict[str, Any]] = field(default_factory=list)
-    """Answers that are not at their `answer_start`: id, answer, answer_start and found_at, which may be `NO_PLACE`."""
+def _named(example: Example, answer: SquadAnswer) -> dict[str, Any]:
+    return {"id": example.id, "answer": answer.text, "answer_start": answer.named}
 
 
 def locate(context: str, text: str, start: int) -> int:

@@ -9,7 +9,7 @@ Shapes: W windows of the split, P tokens of the passage in a window, M most toke
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -53,11 +53,6 @@ class Questions:
     def is_labelled(self) -> bool:
         """Whether the right answers to all questions are known."""
         return all(answers is not None for answers in self.answers)
-
-    @cached_property
-    def right(self) -> Mapping[str, Sequence[str]]:
-        """The right answers by id; only of a labelled split."""
-        return {id_: answers or () for id_, answers in zip(self.ids, self.answers, strict=True)}
 
     def characters(self, window: int, start: int, end: int) -> tuple[int, int]:
         """Positions `start` to `end` of a window -> characters of the passage, without white space around them.

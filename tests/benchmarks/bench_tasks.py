@@ -32,14 +32,13 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.glue.tasks import FILES
-from roberta_plugin.finetuning.squad.reader import find_files, read_file
-from roberta_plugin.finetuning.squad.tasks import SquadTask
 from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.sentences import sentences_of
 from roberta_plugin.kinds.span_metrics import score
 from tests.benchmarks.report import Report, machine
 from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.real_data import unpack
+from tests.tiny_benchmarks import examples_of
 from tests.tiny_corpus import command
 
 SEEDS = ("1", "2", "3")
@@ -149,7 +148,7 @@ def tfidf(name: str, raw: Path) -> float | None:
     the regression is chosen by the task's metric in cross-validation.
     """
     benchmark, metric = benchmark_of(TASKS[name].name or name), TASKS[name].metric
-    if isinstance(benchmark, SquadTask):
+    if benchmark.name == "squad1":
         return nearest_sentences(raw / TASKS[name].raw)
     if (official := FILES.get(benchmark.name)) is None:
         return None
@@ -188,16 +187,15 @@ def accuracy_and_f1(right: Any, guesses: Any) -> float:
 
 def nearest_sentences(raw: Path) -> float:
     """F1 on SQuAD 1.1 of answering with the passage's sentence whose words are most like the question's."""
-    files = find_files("squad1", raw)
-    train, dev = (read_file("squad1", files[split], needs_answers=True) for split in ("train", "valid"))
-    vectors = TfidfVectorizer(token_pattern=r"\w+").fit(train.passages)
-    sentences = [sentences_of(passage) for passage in dev.passages]
-    of_passages = [vectors.transform(texts) for texts in sentences]
+    examples = examples_of("squad1", raw)
+    vectors = TfidfVectorizer(token_pattern=r"\w+").fit({each.texts[0] for each in examples["train"]})
+    sentences = {each.texts[0]: sentences_of(each.texts[0]) for each in examples["valid"]}
+    of_passages = {passage: vectors.transform(texts) for passage, texts in sentences.items()}
     scores = []
-    for question, vector in zip(dev.questions, vectors.transform([each.text for each in dev.questions]), strict=True):
-        best = int((of_passages[question.passage] @ vector.T).toarray().argmax())
-        right = [answer.text for answer in question.answers or ()]
-        scores.append(score("squad1", sentences[question.passage][best], right).f1)
+    for example in examples["valid"]:
+        passage, question = example.texts
+        best = int((of_passages[passage] @ vectors.transform([question]).T).toarray().argmax())
+        scores.append(score("squad1", sentences[passage][best], [answer.text for answer in example.target]).f1)
     return 100.0 * float(np.mean(scores))
 
 

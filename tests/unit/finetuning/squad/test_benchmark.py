@@ -55,7 +55,7 @@ def test_metrics_are_those_of_the_files_that_are_written(prepared, tmp_path):
     questions = Questions(prepared.split("valid"), prepared.task)
     predictions = read(tmp_path, "predictions.json")
     assert list(predictions) == questions.ids
-    expected = evaluate(prepared.task, questions.right, predictions)
+    expected = evaluate(prepared.task, questions.answers, list(predictions.values()))
     assert expected.items() <= found.items()
     assert 50 < found["exact"] <= found["f1"] < 100
     assert (tmp_path / "valid" / "null_odds.json").exists() == (prepared.task == "squad2")
