@@ -41,6 +41,7 @@ What the classes are made of:
     span_metrics        given and right answers    -> the official exact match and F1 of SQuAD
     words               words of a text            -> tokens, windows, the position of each word; a split of them
     tags                such a split, raw outputs  -> its words, and the label of each
+    conll               files of tagged words      -> sentences of words with tags, and where they are
     entities            tags <-> entities <-> labels of the model; entity F1
     sentences           sentences of a document    -> windows, and where the model reads their <s>
     documents           a split of documents       -> texts and labels; the choice of sentences, ROUGE

@@ -23,7 +23,7 @@ Shapes: W words of a text, T tokens of a window with <s> and </s>.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
-from roberta_plugin.finetuning.tagging.reader import Sentence
+from roberta_plugin.kinds.conll import place_of
 from roberta_plugin.kinds.entities import types_of
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.windows import cut
 from roberta_plugin.progress import terminal_bar
 
@@ -199,17 +200,15 @@ class SplitOfWindows:
 
     def write(
         self,
-        sentences: Sequence[Sentence],
+        examples: Sequence[Example],
         labels: Sequence[Sequence[int]] | None,
-        name: str,
-        *,
-        records: Sequence[Mapping[str, Any]] | None = None,
+        records: Iterable[Mapping[str, Any]],
     ) -> None:
-        """Write a split."""
+        """Write a split: its sentences, the labels of their words, and what else is recorded of each."""
         positions, learned = [np.empty(0, np.int32)], [np.empty(0, np.int16)]
-        texts = list(_texts(sentences, labels, self._layout.context))
+        texts = list(_texts(examples, labels, self._layout.context))
         num_words = 0
-        for start in terminal_bar(range(0, len(texts), _TEXTS_PER_CHUNK), name, unit=" chunks"):
+        for start in terminal_bar(range(0, len(texts), _TEXTS_PER_CHUNK), self._split.name, unit=" chunks"):
             chunk = texts[start : start + _TEXTS_PER_CHUNK]
             for (words, tags), tokens in zip(
                 chunk, self._words.tokens_of_all([words for words, _ in chunk]), strict=True
@@ -227,32 +226,32 @@ class SplitOfWindows:
                 num_words += len(words)
         self._split.array("positions", np.concatenate(positions))
         self._split.array("token_labels", np.concatenate(learned))
-        self._split.array("sentences", np.cumsum([0, *(len(each.words) for each in sentences)]))
+        self._split.array("sentences", np.cumsum([0, *(len(each.texts) for each in examples)]))
         if labels is not None:
             self._split.array("tags", np.array([tag for tags in labels for tag in tags], dtype=np.int16))
-        for each, more in zip(sentences, records or [{}] * len(sentences), strict=True):
-            self._split.record({"words": each.words, **more})
+        for each, more in zip(examples, records, strict=True):
+            self._split.record({"words": each.texts, **more})
 
 
 def _texts(
-    sentences: Sequence[Sentence], labels: Sequence[Sequence[int]] | None, context: str
+    examples: Sequence[Example], labels: Sequence[Sequence[int]] | None, context: str
 ) -> Iterator[tuple[list[str], list[int] | None]]:
     """Words and labels of what the model reads at once: a sentence, or all sentences of a document.
 
     Raises:
         ValueError: if documents are wanted and the file names none.
     """
-    numbers = range(len(sentences))
+    numbers = range(len(examples))
     groups = [[number] for number in numbers]
     if context == "document":
-        if (lost := next((each for each in sentences if each.document is None), None)) is not None:
+        if (lost := next((each for each in examples if not each.group), None)) is not None:
             raise ValueError(
-                f"{lost.where(0)}: --context document needs -DOCSTART- lines, or the field document in JSON Lines. "
+                f"{place_of(lost, 0)}: --context document needs -DOCSTART- lines, or the field document in JSON Lines. "
                 "Add them, or leave the option out."
             )
-        groups = [list(group) for _, group in groupby(numbers, key=lambda number: sentences[number].document)]
+        groups = [list(group) for _, group in groupby(numbers, key=lambda number: examples[number].group)]
     for group in groups:
-        words = [word for number in group for word in sentences[number].words]
+        words = [word for number in group for word in examples[number].texts]
         yield words, None if labels is None else [label for number in group for label in labels[number]]
 
 

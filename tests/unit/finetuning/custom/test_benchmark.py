@@ -15,7 +15,7 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.custom import tasks
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.kinds import OWN, table_kind
-from roberta_plugin.kinds.entities import evaluate
+from roberta_plugin.kinds.entities import TagCounts
 from roberta_plugin.kinds.outcome import Outcome
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
 from roberta_plugin.kinds.tags import Sentences
@@ -191,7 +191,7 @@ def test_tags_have_the_metrics_of_the_tagging_task(prepare_table, tmp_path, is_p
         assert np.array(details["confusion"]["counts"]).sum() == len(same)
         return
     numbers = np.array([labels.index(tag) for tag in chain(*given)])
-    wanted = evaluate(sentences.tags, numbers, sentences.is_first, ["FINE"])
+    wanted = TagCounts(sentences.tags, numbers, sentences.is_first, ["FINE"]).metrics()
     assert found == pytest.approx({name: wanted[name] for name in found})
     assert [row["label"] for row in details["classes"]] == ["FINE"]
     assert details["classes"][0]["f1"] == pytest.approx(found["f1"])

@@ -9,7 +9,7 @@ from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging.tasks import shown
-from roberta_plugin.kinds.entities import evaluate, invalid_places
+from roberta_plugin.kinds.entities import TagCounts, invalid_places
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
 from roberta_plugin.kinds.tags import Sentences, best_valid
 from tests.tiny_tagging import write_columns, write_prepared, write_raw
@@ -113,7 +113,7 @@ def test_an_ensemble_averages_the_probabilities_of_words(prepared):
         (mean.argmax(1), {}),
         (best_valid(mean, sentences.offsets, prepared.settings["labels"]), {"valid_sequences": True}),
     ):
-        expected = evaluate(sentences.tags, chosen, sentences.is_first, ["FINE", "POOR"])
+        expected = TagCounts(sentences.tags, chosen, sentences.is_first, ["FINE", "POOR"]).metrics()
         assert score(prepared, "valid", *members, **options) == pytest.approx(expected)
     assert score(prepared, "valid", *members)["f1"] > score(prepared, "valid", members[0])["f1"]
 
