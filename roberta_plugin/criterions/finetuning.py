@@ -19,7 +19,6 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
 
 from roberta_plugin.criterions.base import FineTuningCriterion
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.kinds.documents import NUM_SENTENCES
 from roberta_plugin.kinds.questions import MAX_ANSWER_LENGTH
 from roberta_plugin.settings import setting
@@ -115,7 +114,7 @@ class SummarizationCriterion(FineTuningCriterion):
     def judging(self) -> Mapping[str, Any]:
         """See `FineTuningCriterion.judging`: the length of a summary."""
         name = "length_share" if self.options["length_share"] else "num_sentences"
-        return {"length": SummariesOptions(**{name: self.options[name]})}
+        return {name: self.options[name]}
 
 
 @dataclass

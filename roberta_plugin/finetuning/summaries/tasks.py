@@ -1,12 +1,23 @@
-"""Summaries: `summaries` reads your own tables, `cnn_dailymail` that set as stories or tables (`reader`).
+"""Extractive summaries: which sentences of a document to keep (Liu and Lapata 2019, "BertSumExt").
 
-An example is a document, with a sequence `<s> one </s> <s> two </s> ...` per window. Columns: `sentences`, their
-number, and `is_labelled`, whether the summary is known. Each document has a record: `id`, its `sentences`, and the
-sentences of its `summary`, or null.
+`summaries` reads tables of one document a row: JSON Lines, CSV, TSV or Parquet, plain or compressed
+(`roberta_plugin/tables.py`), called train, valid (or dev, validation) and test, or the files that the options name.
+The text is a string, which is split into sentences (`data/sentences.py`), or a list of sentences; so is the summary.
 
-Arrays, for all sentences of all documents one after the other: `label`, 1 for those to choose (`oracle`); `window`,
-which sequence of the document scores it, and `position`, where its <s> is there. Document i has those from
-`first_sentence[i]` to `first_sentence[i + 1]`.
+    {"id": "7", "text": "It rained. We stayed.\\n\\nThen it stopped.", "summary": "It rained."}
+
+`cnn_dailymail` reads CNN/DailyMail: its stories, or such tables in Hugging Face's form, with the columns
+id, article and highlights, whose lines are the sentences of the summary; Parquet in parts, as
+train-00000-of-00003.parquet.
+
+In some sets the sentences of a summary are run together without a space ("It rained.We stayed."): `summaries` parts
+these.
+
+CNN/DailyMail is distributed (Hermann et al. 2015) as stories, and lists of which of them belong to which split.
+
+A story has paragraphs, and after each line `@highlight` a sentence of the summary. Either each split has a folder, such
+as train/*.story, or lists of addresses say which story belongs to which split (all_train.txt, all_val.txt,
+all_test.txt; the story of an address is the file called by the SHA-1 of the address).
 
 The grid has BertSumExt's settings where RoBERTa's paper has none, and the paper's Table 10 for GLUE otherwise. Liu and
 Lapata 2019 (sections 3.2 and 4.2): two layers over the sentences, 50,000 updates, and a rate of 2e-3 times
@@ -14,198 +25,219 @@ min(step^-0.5, step * 10,000^-1.5), whose peak is 2e-5; with batches of about 36
 they are 6 epochs of CNN/DailyMail's 287,227 documents. RoBERTa's Table 10: rates around it, a warm-up of 6 %, linear
 decay, weight decay of 0.1, 10 epochs of smaller sets. The checkpoint is chosen by the mean of ROUGE-1 and ROUGE-2 on
 the development set.
-
-Shapes: N documents of the split, U sentences of all of them.
 """
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import regex  # type: ignore[import-untyped]
 
-from roberta_plugin.finetuning.benchmark import Training, as_json
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.old_benchmark import Judged, OldBenchmark
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS
+from roberta_plugin.finetuning.benchmark import Benchmark, Training, by_split
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
-from roberta_plugin.finetuning.summaries.oracle import ORACLE_SENTENCES, oracle
-from roberta_plugin.finetuning.summaries.reader import Document, field_names, find_files, read_split
-from roberta_plugin.kinds.documents import (
-    OFFICIAL,
-    Documents,
-    check_rouge,
-    choose,
-    lead,
-    mean_rouge,
-    of_choice,
-    sentence_probabilities,
-    summary_entry,
-)
-from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.sentences import NUM_SPECIALS, SummaryLayout, windows_of
+from roberta_plugin.finetuning.raw_files import read_text
+from roberta_plugin.kinds.cells import texts_in
+from roberta_plugin.kinds.documents import ORACLE_SENTENCES
+from roberta_plugin.kinds.examples import Example
+from roberta_plugin.kinds.records import one_line
+from roberta_plugin.kinds.sentences import SummaryLayout, sentences_of
 from roberta_plugin.progress import terminal_bar
+from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, read_table, with_unique_ids
 
-logger = logging.getLogger(__name__)
-
-_DOCUMENTS_PER_CHUNK = 64
-_MANY_WINDOWS = 128  # of 512 tokens: 65,536 positions in one batch
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummariesTask(OldBenchmark):
-    """One set of documents."""
-
-    selection: str = "rouge"
-    official: str = "rouge1"
-
-    def files(self, raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
-        """See `OldBenchmark.files`."""
-        return find_files(self.name, raw, options)
-
-    def settings(self, *, max_length: int, options: SummariesOptions) -> dict[str, Any]:
-        """See `OldBenchmark.settings`."""
-        found: dict[str, Any] = asdict(
-            SummaryLayout.of(max_length, sentence_length=options.sentence_length, doc_stride=options.doc_stride)
-        )
-        found["oracle_sentences"] = options.oracle_sentences or ORACLE_SENTENCES
-        return {**found, **(field_names(options) if self.name == "summaries" else {})}
-
-    def read_split(self, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Document]:
-        """See `OldBenchmark.read_split`; `write` leaves out documents without text."""
-        documents = read_split(self.name, split, paths, options)
-        yield from terminal_bar(documents, f"{self.name} {split}", unit=" documents")
-
-    def write(
-        self, split: SplitWriter, content: Iterator[Document], encoder: Encoder, settings: Mapping[str, Any]
-    ) -> Sequence[Mapping[str, Any]]:
-        """See `OldBenchmark.write`."""
-        writing = _Writing(split, encoder, settings)
-        while chunk := list(islice(content, _DOCUMENTS_PER_CHUNK)):
-            writing.add(chunk)
-        writing.finish()
-        return ()
-
-    def judge(
-        self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: SummariesOptions
-    ) -> Judged:
-        """See `OldBenchmark.judge`.
-
-        The metrics are rouge1, rouge2, rougeL and rougeLsum of the chosen sentences; the same of the first sentences
-        (lead_) and of the oracle's (oracle_); f1 of the choice against the oracle's, and the average precision of the
-        probabilities, mean over documents.
-        """
-        check_rouge()
-        documents = Documents(part, is_official=self.name == OFFICIAL)
-        probabilities = sentence_probabilities(members)  # (U,)
-        parts = np.split(probabilities, documents.first[1:-1])
-        chosen = [choose(each, sentences, options) for each, sentences in zip(parts, documents.sentences, strict=True)]
-        entries = (
-            {"id": id_, **summary_entry(sentences, each, own)}
-            for id_, sentences, each, own in zip(documents.ids, documents.sentences, parts, chosen, strict=True)
-        )
-        metrics = evaluate(documents, parts, chosen, options) if documents.is_labelled else {}
-        return Judged(metrics, {name: as_json(entries) for name in self.prediction_files(part.name)})
+SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
+HUGGING_FACE = {"id_field": "id", "text_field": "article", "summary_field": "highlights"}
+_ORDER = (".jsonl", *(ending for ending in ENDINGS if ending != ".jsonl"))  # of two files of a split, the first counts
+_RUN_TOGETHER = regex.compile(r"(?<=[\p{Ll}\p{M}\p{Nd})%][.!?])(?=[\"']?\p{Lu})")
+_LISTS = (  # names of lists of addresses, by split; the first kind that is there counts
+    {"train": ("all_train",), "valid": ("all_val", "all_valid"), "test": ("all_test",)},
+    {"train": ("mapping_train",), "valid": ("mapping_valid",), "test": ("mapping_test",)},
+    {
+        split: tuple(f"{paper}wayback_{part}_urls" for paper in ("", "cnn_", "dailymail_"))
+        for split, part in {"train": "training", "valid": "validation", "test": "test"}.items()
+    },
+)
+_HIGHLIGHT = "@highlight"
+_SHA1 = re.compile(r"[0-9a-f]{40}")
 
 
-def evaluate(
-    documents: Documents,
-    probabilities: Sequence[NDArray[np.float64]],
-    chosen: Sequence[Sequence[int]],
-    options: SummariesOptions,
-) -> dict[str, float]:
-    """The metrics of `SummariesTask.judge`, of labelled documents."""
-    right = [summary for summary in documents.summaries if summary is not None]
-    leads = [lead(each, options) for each in documents.sentences]
-    numbers = {"": chosen, "lead_": leads, "oracle_": documents.oracles}
-    found: dict[str, float] = {}
-    for prefix, of_documents in numbers.items():
-        texts = documents.chosen(of_documents)
-        found |= {
-            f"{prefix}{kind}": value
-            for kind, value in mean_rouge(texts, right, is_official=documents.is_official).items()
+def files(task: str, raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
+    """The files of each split."""
+    found = find_stories(raw, SPLITS) if task == "cnn_dailymail" else {}
+    if not any(found.values()):
+        found = _tables(raw, options.files)
+    found = {split: paths for split, paths in found.items() if paths}
+    if not found:
+        wanted = "train, valid and test as .jsonl, .csv, .tsv or .parquet"
+        if task == "cnn_dailymail":
+            wanted = "folders train, valid and test with .story files, the lists all_train.txt, all_val.txt and "
+            wanted += "all_test.txt beside folders with .story files, or train, validation and test as .parquet or "
+            wanted += ".jsonl with the columns article and highlights"
+        raise FileNotFoundError(f"{raw} holds no data for {task}: looked for {wanted}. Name the folder that has them.")
+    return found
+
+
+def _tables(raw: Path, named: dict[str, str]) -> dict[str, list[Path]]:
+    found = {}
+    for split, names in SPLITS.items():
+        if split in named:
+            if not (raw / named[split]).is_file():
+                raise FileNotFoundError(f"--{split} {named[split]}: {raw} has no such file. Name one that it has.")
+            found[split] = [raw / named[split]]
+            continue
+        whole = [
+            raw / f"{name}{ending}{packed}" for name in names for ending in _ORDER for packed in ("", *COMPRESSIONS)
+        ]
+        parts = [path for name in names for path in sorted(raw.glob(f"{name}-?????-of-?????.parquet"))]
+        found[split] = [path for path in whole if path.is_file()][:1] or parts
+    return found
+
+
+def examples(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:
+    """The documents of a split: the texts are sentences, and so is the target; those of a test split may have none."""
+    found = read_stories(paths) if paths[0].suffix == ".story" else _rows(task, split, paths, options)
+    documents = ((str(each.path) if not each.line else each.where, each) for each in found)
+    return with_unique_ids(terminal_bar(documents, f"{task} {split}", unit=" documents"), id_of=lambda each: each.id)
+
+
+def _rows(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:
+    is_hugging_face = task == "cnn_dailymail"
+    names = HUGGING_FACE if is_hugging_face else field_names(options)
+    elsewhere = " of the task summaries" if is_hugging_face else ""
+    for path in paths:
+        before = f"{path.stem}-" if len(paths) > 1 else ""
+        for row in read_table(path):
+            text = row.value(names["text_field"], option=f"--text-field{elsewhere}")
+            sentences = _sentences(text, names["text_field"], row.where, may_be_empty=is_hugging_face)
+            summary = _summary_of(row, names["summary_field"], split, is_hugging_face)
+            id_ = check_id(row.values.get(names["id_field"], f"{before}{row.line}"), row.where)
+            yield Example(path, row.line, id_, sentences, summary)
+
+
+def _summary_of(row: Row, name: str, split: str, is_hugging_face: bool) -> tuple[str, ...] | None:
+    value = row.values.get(name)
+    is_empty = value is None or value == [] or (isinstance(value, str) and not value.strip())
+    if is_empty and split == "test" and (value is None or not is_hugging_face):
+        return None
+    if value is None:
+        other = "or take the task summaries and" if is_hugging_face else "or"
+        raise ValueError(f"{row.where} lacks {name!r}: add the summary, {other} name its field by --summary-field.")
+    if is_hugging_face:
+        return _lines(check_text(value, name, row.where, may_be_empty=True).splitlines())
+    is_one = isinstance(value, str) and texts_in(value) is None
+    return _sentences(parted(value) if is_one else value, name, row.where)
+
+
+def field_names(options: SummariesOptions) -> dict[str, str]:
+    """The columns of a table, by option."""
+    return {
+        "id_field": options.id_field or "id",
+        "text_field": options.text_field or "text",
+        "summary_field": options.summary_field or "summary",
+    }
+
+
+def _sentences(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
+    if (several := texts_in(value)) is not None:
+        texts = [one_line(check_text(text, f"{name}, sentence {at}", where)) for at, text in enumerate(several, 1)]
+        if not texts and not may_be_empty:
+            raise ValueError(f"{where}: {name} has no sentence. Fill it in, or leave the entry out.")
+        return tuple(texts)
+    return tuple(sentences_of(check_text(value, name, where, may_be_empty=may_be_empty)))
+
+
+def _lines(texts: list[str]) -> tuple[str, ...]:
+    """Those that are not empty, each in one line."""
+    return tuple(one_line(text) for text in texts if text.strip())
+
+
+def parted(text: str) -> str:
+    """A summary with its sentences in lines of their own where they are run together.
+
+    Example: "It rained.We stayed." -> "It rained.\\nWe stayed.".
+    """
+    found: str = _RUN_TOGETHER.sub("\n", text)
+    return found
+
+
+def find_stories(raw: Path, splits: Mapping[str, tuple[str, ...]]) -> dict[str, list[Path]]:
+    """The stories of each split, in folders or by lists; empty if there are none."""
+    folders = {
+        split: next((raw / name for name in names if (raw / name).is_dir()), None) for split, names in splits.items()
+    }
+    found = {split: sorted(folder.glob("*.story")) for split, folder in folders.items() if folder is not None}
+    if any(found.values()):
+        return found
+    for kind in _LISTS:
+        lists = {
+            split: sorted(path for name in names for path in raw.rglob(f"{name}.txt")) for split, names in kind.items()
         }
-    return found | of_choice(documents, probabilities, chosen)
+        if any(lists.values()):
+            stories = {path.stem: path for path in raw.rglob("*.story")}
+            return {split: _listed(paths, stories) for split, paths in lists.items()}
+    return {}
 
 
-class _Writing:
-    """Writes the documents of a split, and counts what is cut."""
+def _listed(lists: list[Path], stories: dict[str, Path]) -> list[Path]:
+    """The stories of the addresses in some lists, in their order."""
+    found: dict[str, Path] = {}
+    for path in lists:
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+            address = line.strip()
+            if not address:
+                continue
+            name = address.removesuffix(".story")
+            name = name if _SHA1.fullmatch(name) else hashlib.sha1(address.encode()).hexdigest()
+            if name not in stories:
+                raise FileNotFoundError(
+                    f"{path}, line {number}: the story of {address[:80]} would be {name}.story, and there is no such "
+                    "file beside the list. Unpack the stories of both newspapers into the folder of --raw."
+                )
+            found[name] = stories[name]
+    return list(found.values())
 
-    def __init__(self, split: SplitWriter, encoder: Encoder, settings: Mapping[str, Any]) -> None:
-        self.split, self.encoder, self.most = split, encoder, settings["oracle_sentences"]
-        self.layout = SummaryLayout(
-            **{name: settings[name] for name in ("max_length", "sentence_length", "doc_stride")}
-        )
-        self.arrays: dict[str, list[NDArray[Any]]] = {"label": [], "window": [], "position": []}
-        self.counts: Counter[str] = Counter()
 
-    def add(self, documents: Sequence[Document]) -> None:
-        """Write some documents."""
-        whole = [document for document in documents if document.sentences and document.summary != ()]
-        self.counts["left out"] += len(documents) - len(whole)
-        ids = iter(self.encoder.ids_of_all([sentence for document in whole for sentence in document.sentences]))
-        for document in whole:
-            self._add_one(document, [next(ids) for _ in document.sentences])
+def read_stories(paths: list[Path]) -> Iterator[Example]:
+    """The document of each story.
 
-    def _add_one(self, document: Document, sentences: list[NDArray[np.int32]]) -> None:
-        split, layout, vocabulary = self.split, self.layout, self.encoder.vocabulary
-        found, _ = windows_of(sentences, layout=layout, bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id)
-        for ids_of_sentence in sentences:
-            split.measure("sentences", len(ids_of_sentence), limit=layout.sentence_length)
-        num_tokens = sum(min(len(each), layout.sentence_length) + NUM_SPECIALS for each in sentences)
-        split.measure("documents", num_tokens, limit=layout.max_length, fate=DIVIDED)
-        labels = np.zeros(len(sentences), dtype=np.int8)
-        labels[oracle(document.sentences, document.summary or (), most=self.most)] = 1
-        for key, values in (("label", labels), ("window", found.window), ("position", found.position)):
-            self.arrays[key].append(values)
-        split.add(found.sequences, sentences=len(sentences), is_labelled=int(document.summary is not None))
-        split.record({"id": document.id, "sentences": document.sentences, "summary": document.summary})
-        self.counts["nothing to learn"] += document.summary is not None and not labels.any()
-        self.counts["without a summary"] += document.summary is None
-        if len(found.sequences) > _MANY_WINDOWS and split.name == "train":
-            logger.warning(
-                f"{split.name}: the document {document.id!r} has {len(found.sequences):,} windows, which are trained "
-                "at once and may not fit into the memory: divide it, or leave it out"
-            )
+    Raises:
+        ValueError: naming the file and the byte, if it is not UTF-8.
+    """
+    for path in paths:
+        article, *highlights = read_text(path).split(_HIGHLIGHT)
+        yield Example(path, 0, path.stem, tuple(sentences_of(article)), _lines(highlights))
 
-    def finish(self) -> None:
-        """Write what belongs to all documents."""
-        split, counts, name = self.split, self.counts, self.split.name
-        if not split.num_records:
-            raise ValueError(f"The split {name} holds no document: check its files, or leave the split out.")
-        if name == "train" and counts["nothing to learn"] == split.num_records:
-            raise ValueError(
-                f"The split {name}: none of its {split.num_records:,} documents shares a word with its summary, so "
-                "there is nothing to learn. Check which columns hold the text and the summary."
-            )
-        if 0 < counts["without a summary"] < split.num_records:
-            logger.warning(
-                f"{name}: {counts['without a summary']:,} of {split.num_records:,} documents have no summary, so the "
-                "split is predicted and not evaluated: leave these out for metrics"
-            )
-        for key, parts in self.arrays.items():
-            split.array(key, np.concatenate(parts))
-        split.array("first_sentence", np.cumsum([0, *map(len, self.arrays["label"])]))
-        if counts["left out"]:
-            logger.warning(
-                f"{name}: {counts['left out']:,} documents without text or with an empty summary are left out"
-            )
-        if counts["nothing to learn"]:
-            logger.warning(f"{name}: {counts['nothing to learn']:,} documents share no word with their summary")
+
+def settings(task: str, *, max_length: int, options: SummariesOptions) -> dict[str, Any]:
+    """`Benchmark.settings`: the layout of the windows, and the columns of tables."""
+    layout = SummaryLayout.of(max_length, sentence_length=options.sentence_length, doc_stride=options.doc_stride)
+    found = {**asdict(layout), "oracle_sentences": options.oracle_sentences or ORACLE_SENTENCES}
+    return {**found, **(field_names(options) if task == "summaries" else {})}
+
+
+def _row(name: str, **more: Any) -> Benchmark:
+    return Benchmark(
+        name=name,
+        kind="summary",
+        files=partial(files, name),
+        records=by_split(partial(examples, name)),
+        settings=partial(settings, name),
+        selection="rouge",
+        official="rouge1",
+        **more,
+    )
 
 
 TASKS = {
-    "summaries": SummariesTask(name="summaries", training=Training(batches=(36,), num_seeds=3)),
-    "cnn_dailymail": SummariesTask(
-        name="cnn_dailymail",
+    "summaries": _row("summaries", training=Training(batches=(36,), num_seeds=3)),
+    "cnn_dailymail": _row(
+        "cnn_dailymail",
         training=Training(lrs=("2e-5",), batches=(36,), epochs=6, num_seeds=3),
         paper={  # Liu and Lapata 2019, Table 2, BERT base
             "test": {

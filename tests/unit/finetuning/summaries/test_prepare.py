@@ -8,7 +8,7 @@ import pytest
 
 from roberta_plugin.finetuning.inspection import find_faults, remarks
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.summaries import tasks as tasks_module
+from roberta_plugin.kinds import summary
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_summaries import NUM_SENTENCES, write_prepared, write_raw
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_learned_evaluated_or_held_in_memory_is_said(tmp_path, ca
     raw = write_raw(tmp_path / "raw", sizes={"train": 3, "valid": 2})
     lines = [json.dumps({"text": "good", **summary}) for summary in ({"summary": "good"}, {}, {})]
     (raw / "test.jsonl").write_text("\n".join(lines))
-    monkeypatch.setattr(tasks_module, "_MANY_WINDOWS", 1)
+    monkeypatch.setattr(summary, "_MANY_WINDOWS", 1)
     with caplog.at_level(logging.WARNING):
         write_prepared(tmp_path, raw=raw)
     assert "test: 2 of 3 documents have no summary, so the split is predicted and not evaluated" in caplog.text
