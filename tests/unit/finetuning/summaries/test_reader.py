@@ -148,7 +148,7 @@ def test_cnn_dailymail_in_hugging_faces_form_is_that_of_the_stories(tmp_path):
         assert read(tmp_path, "cnn_dailymail", split) == expected
     write_parquet(tmp_path / "train-00001-of-00002.parquet", records[:1])
     with pytest.raises(
-        ValueError, match=r"00001-of-00002.parquet, row 1: .*00000-of-00002.parquet, row 1 has the id '0'"
+        ValueError, match=r"00001-of-00002.parquet, row 1: the id '0' .*00000-of-00002.parquet, row 1 already"
     ):
         read(tmp_path, "cnn_dailymail")
     write_lines(tmp_path / "test.jsonl", {"article": "", "highlights": "x", "id": "1"}, {"text": "a", "id": "2"})
