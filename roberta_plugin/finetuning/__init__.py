@@ -28,7 +28,6 @@ After training, used by `roberta_plugin/experiments/`:
 For all of them:
 
     benchmark           what a row is, and what all rows share: prepare, recipe, score
-    old_benchmark       the same of families that still read, write and judge by themselves
     benchmarks          the names of all tasks, their options and kinds
     options             the options of each task, as dataclasses with help texts
     glue  squad  race  tagging  summaries
