@@ -1,7 +1,7 @@
 """From official files, or your own tables, to metrics: the benchmarks of fine-tuning (paper sections 5.1 to 5.3).
 
 A benchmark is a row: official files, reader, kind of task (`roberta_plugin/kinds`), metrics, the paper's settings and
-prediction files. A new one is a row in the module `tasks` of a folder, and its name in `benchmarks`.
+prediction files. A new one is a row in a module, or in the module `tasks` of a folder, and its name in `benchmarks`.
 
 Before training, by `roberta prepare TASK`:
 
@@ -30,9 +30,12 @@ For all of them:
     benchmark           what a row is, and what all rows share: prepare, recipe, score
     benchmarks          the names of all tasks, their options and kinds
     options             the options of each task, as dataclasses with help texts
-    glue  squad  race  tagging  summaries
-                        rows, readers
+    race                RACE, and other sets of multiple choice
+    squad               SQuAD 1.1 and 2.0
+    tagging             CoNLL-2003, WNUT-17, and other tagged words
+    summaries           CNN/DailyMail, and other documents with summaries
     xnli                trained in one language, tested in fifteen
+    glue                GLUE
     superglue           SuperGLUE, WinoGrande and CommonsenseQA
     custom              your own tables
 

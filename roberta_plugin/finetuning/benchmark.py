@@ -6,7 +6,7 @@
     predictions   entries about the examples   -> prediction files
 
 The kind (`roberta_plugin/kinds`) writes the examples and judges a model's outputs. What all rows share stands here:
-`prepare`, `recipe` and `score`. The rows are in the modules `tasks` of the folders.
+`prepare`, `recipe` and `score`. The rows are in the modules of the families.
 
 Shapes: N examples of a split.
 """

@@ -1,10 +1,11 @@
-"""All fine-tuning tasks, by the folder that has their rows (`benchmark.Benchmark`) in its module `tasks`."""
+"""All fine-tuning tasks, by the module that has their rows (`benchmark.Benchmark`), or the folder whose `tasks` has."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roberta_plugin.finetuning.options import (
@@ -66,7 +67,9 @@ def benchmark_name_of(task: str) -> str:
 
 def benchmark_of(task: str) -> Benchmark:
     """The row of a task; its module is imported by this call."""
-    module = importlib.import_module(f"roberta_plugin.finetuning.{benchmark_name_of(task)}.tasks")
+    name = benchmark_name_of(task)
+    is_folder = Path(__file__).with_name(name).is_dir()
+    module = importlib.import_module(f"roberta_plugin.finetuning.{name}{'.tasks' if is_folder else ''}")
     found: Benchmark = module.TASKS[task]
     return found
 

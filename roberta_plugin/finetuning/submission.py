@@ -17,7 +17,7 @@ from roberta_plugin.files import atomic_write, files_below
 from roberta_plugin.finetuning.glue.tasks import HEADER
 from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
 from roberta_plugin.finetuning.raw_files import read_rows
-from roberta_plugin.finetuning.superglue.choices.tasks import TASKS as CHOICES
+from roberta_plugin.finetuning.superglue.choices import TASKS as CHOICES
 from roberta_plugin.finetuning.superglue.tasks import TASKS as SUPERGLUE_TASKS
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import lzma
 import numpy as np
 
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.tasks import examples
+from roberta_plugin.finetuning.summaries import examples
 from roberta_plugin.kinds.documents import oracle, words
 
 

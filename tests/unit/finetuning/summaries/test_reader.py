@@ -9,7 +9,7 @@ from collections import namedtuple
 import pytest
 
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.tasks import examples, files, parted
+from roberta_plugin.finetuning.summaries import examples, files, parted
 from roberta_plugin.kinds.sentences import sentences_of
 
 STORY = (

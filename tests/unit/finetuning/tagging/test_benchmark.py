@@ -8,7 +8,7 @@ from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging.tasks import shown
+from roberta_plugin.finetuning.tagging import shown
 from roberta_plugin.kinds.entities import TagCounts, invalid_places
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
 from roberta_plugin.kinds.tags import Sentences, best_valid

@@ -7,7 +7,7 @@ import pytest
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging.tasks import labels_of
+from roberta_plugin.finetuning.tagging import labels_of
 from roberta_plugin.kinds.entities import entity_labels, types_of
 from roberta_plugin.kinds.examples import Example
 

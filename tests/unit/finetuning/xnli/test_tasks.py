@@ -6,7 +6,7 @@ import torch
 from roberta_plugin.cli import main
 from roberta_plugin.finetuning.options import XNLI_LANGUAGES as LANGUAGES
 from roberta_plugin.finetuning.options import XnliOptions
-from roberta_plugin.finetuning.xnli.tasks import XLMR, read
+from roberta_plugin.finetuning.xnli import XLMR, read
 from roberta_plugin.kinds.questions import Questions
 from tests.tiny_benchmarks import prepared_of, write_tokenizer
 from tests.tiny_checkpoints import state_of
