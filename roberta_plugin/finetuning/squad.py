@@ -25,6 +25,7 @@ from typing import Any
 
 from roberta_plugin.finetuning.benchmark import Benchmark, Entries, Numbers, Training, by_split
 from roberta_plugin.finetuning.options import SquadOptions
+from roberta_plugin.finetuning.raw_files import named_files
 from roberta_plugin.json_files import parse_json
 from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.passages import NO_PLACE, SquadAnswer, locate
@@ -43,11 +44,7 @@ def files(task: str, raw: Path, options: SquadOptions) -> dict[str, list[Path]]:
     Raises:
         FileNotFoundError: if there is none, saying what was looked for; or if a named file does not exist.
     """
-    named = {split: [raw / name] for split, name in options.files.items()}
-    for split, (path,) in named.items():
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: --{split} must name a file in {raw}.")
-    if named:
+    if named := named_files(raw, options.files):
         return named
     found = {split: [raw / name] for split, name in _FILES[task].items() if (raw / name).is_file()}
     if task == "squad1":  # XQuAD (Artetxe et al. 2020): the questions of 240 passages in other languages

@@ -42,7 +42,7 @@ import regex  # type: ignore[import-untyped]
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
 from roberta_plugin.finetuning.benchmark import Benchmark, Training, by_split
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.raw_files import read_text
+from roberta_plugin.finetuning.raw_files import named_files, read_text
 from roberta_plugin.kinds.cells import texts_in
 from roberta_plugin.kinds.documents import ORACLE_SENTENCES
 from roberta_plugin.kinds.examples import Example
@@ -71,7 +71,7 @@ def files(task: str, raw: Path, options: SummariesOptions) -> dict[str, list[Pat
     """The files of each split."""
     found = find_stories(raw, SPLITS) if task == "cnn_dailymail" else {}
     if not any(found.values()):
-        found = _tables(raw, options.files)
+        found = _tables(raw, options)
     found = {split: paths for split, paths in found.items() if paths}
     if not found:
         wanted = "train, valid and test as .jsonl, .csv, .tsv or .parquet"
@@ -83,20 +83,15 @@ def files(task: str, raw: Path, options: SummariesOptions) -> dict[str, list[Pat
     return found
 
 
-def _tables(raw: Path, named: dict[str, str]) -> dict[str, list[Path]]:
+def _tables(raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
     found = {}
     for split, names in SPLITS.items():
-        if split in named:
-            if not (raw / named[split]).is_file():
-                raise FileNotFoundError(f"--{split} {named[split]}: {raw} has no such file. Name one that it has.")
-            found[split] = [raw / named[split]]
-            continue
         whole = [
             raw / f"{name}{ending}{packed}" for name in names for ending in _ORDER for packed in ("", *COMPRESSIONS)
         ]
         parts = [path for name in names for path in sorted(raw.glob(f"{name}-?????-of-?????.parquet"))]
         found[split] = [path for path in whole if path.is_file()][:1] or parts
-    return found
+    return {**found, **named_files(raw, options.files)}
 
 
 def examples(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:

@@ -29,10 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
 from roberta_plugin.finetuning.benchmark import Benchmark, Entries, Files, Training
 from roberta_plugin.finetuning.options import TaggingOptions
+from roberta_plugin.finetuning.raw_files import named_files
 from roberta_plugin.kinds.conll import place_of, read_file
 from roberta_plugin.kinds.entities import (
     CORRECT,
@@ -86,17 +88,14 @@ def files(task: str, raw: Path, options: TaggingOptions) -> dict[str, list[Path]
     Raises:
         FileNotFoundError: if there is none, saying what was looked for; or if a named file does not exist.
     """
-    named = {split: [raw / name] for split, name in options.files.items()}
-    for split, (path,) in named.items():
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: --{split} must name a file in {raw}.")
-    found: dict[str, list[Path]] = {}
-    for split, names in _FILES[task].items() if not named else ():
+    if named := named_files(raw, options.files):
+        return named
+    found = {}
+    for split, names in _FILES[task].items():
         paths = (raw / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS))
-        path = next((path for path in paths if path.is_file()), None)
-        if path is not None:
-            found[split] = [path]
-    if not (found := named or found):
+        found[split] = [path for path in paths if path.is_file()][:1]
+    found = {split: paths for split, paths in found.items() if paths}
+    if not found:
         wanted = "; ".join(f"{split}: {' or '.join(names[:3])}" for split, names in _FILES[task].items())
         raise FileNotFoundError(
             f"{raw} holds no data for {task}: looked for {wanted}. Name the folder that has them, or its files: "
@@ -216,30 +215,30 @@ def shown(word: str) -> str:
 
 
 def _report(entries: Entries) -> Iterator[str]:
-    """The lines that conlleval prints; none for tags that are not those of entities, or without right ones."""
+    """The lines that conlleval prints; none for tags that are not those of entities in IOB2, or without right ones."""
     tagged = [(entry["label"], entry["prediction"]) for entry in entries() if "label" in entry]
     right, given = ([tag for sentence in tagged for tag in sentence[place]] for place in (0, 1))
-    try:
-        types = sorted({split_tag(tag)[1] for tag in {*right, *given}} - {""})
-    except ValueError:
-        return
-    if not tagged:
-        return
+    types = sorted({tag.partition("-")[2] for tag in {*right, *given}} - {""})
     labels = {label: number for number, label in enumerate(entity_labels(types))}
+    if not tagged or not {*right, *given} <= labels.keys():
+        return
     is_first = np.array([place == 0 for sentence, _ in tagged for place in range(len(sentence))])
-    numbers = (np.array([labels[tag] for tag in tags]) for tags in (right, given))
-    counts = TagCounts(*numbers, is_first, types).entities.sum(axis=0)  # (K, 3)
+    numbers = [np.array([labels[tag] for tag in tags]) for tags in (right, given)]
+    counts = TagCounts(numbers[0], numbers[1], is_first, types).entities.sum(axis=0)  # (K, 3)
     total = counts.sum(axis=0)
-    accuracy = 100.0 * sum(one == other for one, other in zip(right, given, strict=True)) / len(right)
+    accuracy = 100.0 * float((numbers[0] == numbers[1]).mean())
     yield (
         f"processed {len(right)} tokens with {total[GOLD]:.0f} phrases; found: {total[FOUND]:.0f} phrases; "
         f"correct: {total[CORRECT]:.0f}."
     )
-    names = [f"accuracy: {accuracy:6.2f}%", *(f"{type_:>17}" for type_ in types)]
-    for name, row, end in zip(names, [total, *counts], ["", *(f"  {row[FOUND]:.0f}" for row in counts)], strict=True):
-        precision, recall, f1 = scores(row)
-        between = ":" if end else ";"
-        yield f"{name}{between} precision: {precision:6.2f}%; recall: {recall:6.2f}%; FB1: {f1:6.2f}{end}"
+    yield f"accuracy: {accuracy:6.2f}%; {_scores(total)}"
+    for type_, row in zip(types, counts, strict=True):
+        yield f"{type_:>17}: {_scores(row)}  {row[FOUND]:.0f}"
+
+
+def _scores(counts: NDArray[np.float64]) -> str:
+    precision, recall, f1 = scores(counts)
+    return f"precision: {precision:6.2f}%; recall: {recall:6.2f}%; FB1: {f1:6.2f}"
 
 
 def _row(name: str, **more: Any) -> Benchmark:

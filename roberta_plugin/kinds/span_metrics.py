@@ -100,9 +100,11 @@ def evaluate(
         part = [found for found, has in zip(scores, has_answer, strict=True) if has == wanted]
         result |= _means(name, part) if part else {}
     if null is not None:
-        of_answers = {"null": null, "has_answer": has_answer, "is_given": [bool(text) for text in given]}
+        is_given = [bool(text) for text in given]
         for name, values in zip(AnswerScore._fields, zip(*scores, strict=True), strict=True):
-            result[f"best_{name}"], result[f"best_{name}_thresh"] = best_threshold(values, **of_answers)
+            result[f"best_{name}"], result[f"best_{name}_thresh"] = best_threshold(
+                values, null=null, has_answer=has_answer, is_given=is_given
+            )
     return result
 
 

@@ -360,6 +360,7 @@ class Tagging(TableKind):
         if right is None:
             return Outcome(entries=entries, num_examples=len(offsets) - 1)
         counts = TagCounts(right, found, sentences.is_first, types)
+        tables: dict[str, Any]
         if types is not None:
             sums = counts.entities.sum(axis=0).T  # (N, K, 3) -> (3, K)
             tables = {"classes": metrics.class_table(sums[CORRECT], sums[FOUND], sums[GOLD], types)}
