@@ -58,19 +58,6 @@ def test_every_question_is_there_with_its_options_in_order(tmp_path, order):
             assert [texts_of(prepared, opened.sequences[row]) for row in rows] == expected
 
 
-def test_numbers_of_options_may_differ_and_answers_may_be_missing(tmp_path):
-    entries = [
-        {"id": str(n), "context": "x y", "question": "", "options": list("abcdefg"[: 2 + n]), "answer": 1}
-        for n in range(4)
-    ]
-    write_lines(tmp_path / "raw/train.jsonl", entries)
-    write_lines(tmp_path / "raw/test.jsonl", [{k: v for k, v in entries[0].items() if k != "answer"}])
-    prepared = prepared_of("multiple_choice", tmp_path / "raw", tmp_path / "set")
-    assert np.diff(prepared.split("train").offsets).tolist() == [2, 3, 4, 5]
-    assert prepared.split("train").columns["level"].tolist() == [-1] * 4
-    assert prepared.split("test").columns["label"].tolist() == [-1]
-
-
 def test_long_inputs_are_cut_and_said_so(tmp_path, caplog):
     passage = {"article": "a " * 300, "questions": ["b"], "options": [["c" * 90, "d"]], "answers": ["A"], "id": "1"}
     bare = {"article": "e", "questions": [], "options": [], "answers": [], "id": "2"}

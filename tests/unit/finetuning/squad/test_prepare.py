@@ -160,21 +160,6 @@ def test_a_passage_that_the_tokenizer_changes_is_named(tmp_path):
         assert str(tmp_path / "raw" / "train-v2.0.json") in str(raised.value)
 
 
-def test_a_test_file_has_no_answers(tmp_path):
-    write_raw(tmp_path / "raw", sizes={"dev": 2})
-    prepared = prepare_one(
-        tmp_path, [{"context": "good", "qas": [question("squad2", "q", None)]}], name="test-v2.0.json"
-    )
-    assert prepared.splits == ("valid", "test")
-    assert not Questions(prepared.split("test"), "squad2").is_labelled
-
-
-def test_the_folder_remembers_the_layout(tmp_path):
-    prepared = write_prepared(tmp_path)
-    assert dict(Prepared.open(prepared.folder).settings) == {"max_length": 32, "question_length": 8, "doc_stride": 10}
-    assert np.asarray(prepared.split("train").sequences.sizes).max() <= 32
-
-
 @pytest.mark.parametrize("answer_text", ["good ", " good", "  good ", "good"])
 def test_white_space_around_an_answer_does_not_lengthen_its_target(tmp_path, answer_text):
     """The token of the next word begins with the space that ends the answer."""

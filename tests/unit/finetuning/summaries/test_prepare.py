@@ -46,18 +46,6 @@ def test_the_sentences_of_the_summary_are_labelled(prepared):
         assert sorted(chosen) == sorted(record["summary"])
 
 
-def test_settings_are_recorded_with_what_they_follow_from(prepared):
-    assert prepared.settings == {
-        "max_length": 64,
-        "sentence_length": 62,
-        "doc_stride": 32,
-        "oracle_sentences": 3,
-        "id_field": "id",
-        "text_field": "text",
-        "summary_field": "summary",
-    }
-
-
 def test_what_is_left_out_and_cut_is_counted(tmp_path, caplog):
     raw = write_raw(tmp_path / "raw", sizes={"train": 3})
     with (raw / "train.jsonl").open("a") as file:
