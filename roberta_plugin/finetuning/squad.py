@@ -28,7 +28,7 @@ from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.raw_files import named_files
 from roberta_plugin.json_files import parse_json
 from roberta_plugin.kinds.examples import Example
-from roberta_plugin.kinds.passages import NO_PLACE, SquadAnswer, locate
+from roberta_plugin.kinds.questions import NO_PLACE, SquadAnswer, locate
 from roberta_plugin.kinds.windows import WindowLayout
 from roberta_plugin.tables import check_id, check_keys, check_list, check_text
 

@@ -36,11 +36,9 @@ What the classes are made of:
     noun_phrases        a text                     -> its noun phrases
     phrases             phrases for a pronoun      -> model inputs; which one wins
     windows             question, long passage     -> overlapping windows `<s> question </s> </s> part </s>`
-    passages            passages and questions     -> a split of windows
-    questions           a split of windows         -> its questions; raw outputs -> the best answers
+    questions           questions about passages   -> a split of windows; raw outputs -> the best answers
     span_metrics        given and right answers    -> the official exact match and F1 of SQuAD
-    words               words of a text            -> tokens, windows, the position of each word; a split of them
-    tags                such a split, raw outputs  -> its words, and the label of each
+    words               words of a text            -> tokens, a split of windows; raw outputs -> the label of each word
     conll               files of tagged words      -> sentences of words with tags, and where they are
     entities            tags <-> entities <-> labels of the model; entity F1
     sentences           sentences of a document    -> windows, and where the model reads their <s>

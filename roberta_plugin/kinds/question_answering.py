@@ -33,8 +33,18 @@ from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.outcome import Outcome, Weights
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.passages import NO_PLACE, SplitMaker, SquadAnswer, locate, windows_of
-from roberta_plugin.kinds.questions import MAX_ANSWER_LENGTH, N_BEST, Decoded, Questions, decode
+from roberta_plugin.kinds.questions import (
+    MAX_ANSWER_LENGTH,
+    N_BEST,
+    NO_PLACE,
+    Decoded,
+    Questions,
+    SplitMaker,
+    SquadAnswer,
+    decode,
+    locate,
+    windows_of,
+)
 from roberta_plugin.kinds.records import as_read, text_of
 from roberta_plugin.kinds.span_metrics import AnswerScore, evaluate, score
 from roberta_plugin.kinds.tables import TableKind
@@ -204,7 +214,7 @@ class QuestionAnswering(TableKind):
     def write(
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
-        """See `Kind.write`: the files of `passages`.
+        """See `Kind.write`: the files of `questions`.
 
         Doubtful are answers that are not at their `answer_start`: one that is elsewhere in the passage is learned from
         there, one that is nowhere is left out of training. So are answers that start or end within a token, whose

@@ -50,11 +50,12 @@ from roberta_plugin.kinds.outcome import Outcome, Weights
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import column_of, text_of, texts_of
 from roberta_plugin.kinds.tables import TableKind
-from roberta_plugin.kinds.tags import Sentences, best_valid
 from roberta_plugin.kinds.words import (
+    Sentences,
     SplitOfWindows,
     TaggingLayout,
     WordEncoder,
+    best_valid,
     split_words,
     windows_of,
     word_spans,

@@ -10,7 +10,7 @@ from tests.campaign.breaks import Break
 
 METRICS = ("unit/kinds/test_metrics.py", "parity/test_custom_metrics.py", "parity/test_glue_metrics.py")
 SQUAD = ("unit/kinds/test_span_metrics.py", "parity/test_squad_metric.py", "unit/finetuning/squad")
-TAGS = ("unit/kinds/test_entities.py", "unit/kinds/test_tags.py", "unit/finetuning/tagging")
+TAGS = ("unit/kinds/test_entities.py", "unit/kinds/test_words.py", "unit/finetuning/tagging")
 SENTENCES = ("unit/kinds/test_documents.py", "unit/finetuning/summaries")
 LOSS = (
     "unit/criterions/test_sentence_prediction.py",
@@ -162,7 +162,7 @@ BREAKS = (
     ),
     Break(
         "words without tokens get any label",
-        "kinds/tags.py",
+        "kinds/words.py",
         "        rows[self.positions == 0] = np.eye(1, rows.shape[1])\n",
         "",
         TAGS,

@@ -18,7 +18,7 @@ from roberta_plugin.kinds import OWN, table_kind
 from roberta_plugin.kinds.entities import TagCounts
 from roberta_plugin.kinds.outcome import Outcome
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
-from roberta_plugin.kinds.tags import Sentences
+from roberta_plugin.kinds.words import Sentences
 from tests.tiny_benchmarks import random_outputs
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
 

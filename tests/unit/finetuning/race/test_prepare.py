@@ -12,18 +12,14 @@ from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.kinds.multiple_choice import question_with_option
+from tests import tiny_benchmarks
 from tests.real_data import unpack
-from tests.tiny_benchmarks import examples_of, words_tokenizer
-from tests.tiny_race import write_lines, write_passage, write_race
+from tests.tiny_benchmarks import examples_of
+from tests.tiny_race import write_passage, write_race
 
 
-def prepared_of(task, raw, output, *, max_length=120, question_length=60, **options):
-    tokenizer, vocabulary = words_tokenizer()
-    given = RaceOptions(question_length=question_length, **options)
-    benchmark_of(task).prepare(
-        raw, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=given
-    )
-    return Prepared.open(output)
+def prepared_of(task, raw, output, **options):
+    return tiny_benchmarks.prepared_of(task, raw, output, **{"max_length": 120, "question_length": 60, **options})
 
 
 def texts_of(prepared, sequence):

@@ -2,17 +2,15 @@ import json
 import logging
 import re
 
-import numpy as np
 import pytest
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.kinds.questions import Questions
 from tests.tiny_benchmarks import examples_of, words_tokenizer
-from tests.tiny_squad import question, write_json, write_prepared, write_raw
+from tests.tiny_squad import question, write_json, write_prepared
 from tests.tiny_tokenizers import train_tokenizer
 
 

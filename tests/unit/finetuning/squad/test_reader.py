@@ -4,7 +4,7 @@ import pytest
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.kinds.passages import NO_PLACE, SquadAnswer, locate
+from roberta_plugin.kinds.questions import NO_PLACE, SquadAnswer, locate
 from tests.tiny_squad import question, write_json
 
 CONTEXT = "The cat sat. A cat ran."

@@ -11,7 +11,7 @@ from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.tagging import shown
 from roberta_plugin.kinds.entities import TagCounts, invalid_places
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
-from roberta_plugin.kinds.tags import Sentences, best_valid
+from roberta_plugin.kinds.words import Sentences, best_valid
 from tests.tiny_tagging import write_columns, write_prepared, write_raw
 
 

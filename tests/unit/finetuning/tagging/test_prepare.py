@@ -12,8 +12,7 @@ from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same
 from roberta_plugin.kinds.conll import read_file
-from roberta_plugin.kinds.tags import Sentences
-from roberta_plugin.kinds.words import IGNORED
+from roberta_plugin.kinds.words import IGNORED, Sentences
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_tagging import write_columns, write_prepared, write_raw
 
