@@ -308,9 +308,9 @@ class Benchmark:
         """Refuse options of the scoring that do not fit the data; called before anything is trained."""
         self.kind_for(prepared.settings).check_scoring(options, prepared.split("valid"))
 
-    def prediction_files(self, split: str) -> list[str]:
+    def prediction_files(self, split: str) -> tuple[str, ...]:
         """Names of the prediction files of a split, relative to the `folder` of `score`."""
-        return list(self.predictions(split, lambda: iter(())))
+        return tuple(self.predictions(split, lambda: iter(())))
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

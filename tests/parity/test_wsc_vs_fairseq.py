@@ -62,6 +62,11 @@ def official(shared_data, tmp_path_factory):
     return unpack(shared_data, "superglue", tmp_path_factory.mktemp("superglue")) / "superglue" / "WSC"
 
 
+def examples(path):
+    """Those of all rows of a file, as of a development set."""
+    return TASKS["WSC"].records({"valid": [path]}, SuperGlueOptions(), {})[0]["valid"]
+
+
 def our_task(prepared, split):
     task = RobertaSentencePredictionTask.setup_task(FineTuningConfig(data=str(prepared.folder), seed=1))
     task.load_dataset(split)
@@ -151,8 +156,8 @@ def test_texts_of_the_official_rows_are_fairseq_s(wsc, official, tmp_path, monke
     monkeypatch.setattr(wsc.utils, "get_spacy_nlp", lambda: give)
     monkeypatch.setattr(winograd, "noun_phrases", lambda text: [])  # which take most of the time
     ours, left_out = [], 0
-    for split, (path,) in TASKS["WSC"].files(official, SuperGlueOptions()).items():
-        rows = iter(TASKS["WSC"].examples(split, path))
+    for (path,) in TASKS["WSC"].files(official, SuperGlueOptions()).values():
+        rows = iter(examples(path))
         for line in path.read_text(encoding="utf-8").splitlines():
             (tmp_path / "row.jsonl").write_text(line + "\n", encoding="utf-8")
             schema, target = next(rows).schema, json.loads(line)["target"]
@@ -180,7 +185,7 @@ def test_inputs_and_masks_of_official_rows_are_fairseq_s(shared_data, wsc, offic
     theirs.vocab = Dictionary.load(str(folder / "dict.txt"))
     encoder = Encoder(load_tokenizer(folder), Vocabulary.load(folder / "dict.txt"))
     compared = 0
-    for row in TASKS["WSC"].examples("valid", official / "val.jsonl"):
+    for row in examples(official / "val.jsonl"):
         schema = row.schema
         leading, trailing = (" " if text[-1:] == " " else "" for text in (schema.before, schema.after[:1]))
         inputs = schema_inputs(schema, encoder, max_length=512)
