@@ -13,7 +13,6 @@ Shapes: N examples of a split.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,8 +36,6 @@ from roberta_plugin.kinds.base import Kind, Official
 from roberta_plugin.kinds.metrics import base_name
 from roberta_plugin.kinds.outcome import Outcome
 from roberta_plugin.kinds.outputs import RawOutputs
-
-logger = logging.getLogger(__name__)
 
 MAX_LENGTH = 512  # tokens of a sequence (Table 10)
 SMALLEST_LENGTH = 6  # <s> and three </s> around a token of each of two texts
