@@ -1,8 +1,8 @@
 """From official files, or your own tables, to metrics: the benchmarks of fine-tuning (paper sections 5.1 to 5.3).
 
 A benchmark is a row: official files -> examples of a kind, the paper's settings and numbers, prediction files. The kind
-(`roberta_plugin/kinds`) writes the examples and judges outputs. A new one is a row in a module, or in the module
-`tasks` of a folder, and its name in `benchmarks`.
+(`roberta_plugin/kinds`) writes the examples and judges outputs. A new one is a row in a module, and a line of
+`benchmarks`.
 
 Before training, by `roberta prepare TASK`:
 

@@ -91,6 +91,8 @@ class Official(NamedTuple):
     """</s> between the text and a question with such a slot."""
     limits: tuple[float, float] | None = None
     """Smallest and greatest number."""
+    white_space: WhiteSpace | None = None
+    """What is read of the white space of a text; None: as the kind does."""
 
 
 class Kind(ABC):

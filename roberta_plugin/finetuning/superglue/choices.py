@@ -172,7 +172,7 @@ def _row(
         kind="multiple_choice",
         files=lambda raw, options: {split: [path] for split, path in find_files(name, raw, files).items()},
         records=by_split(lambda split, paths, options: examples(reader, name, split, paths)),
-        rules=Official(choices=asked or asked_by(reader), slot=SLOT, separators=separators),
+        rules=Official(choices=asked or asked_by(reader), slot=SLOT, separators=separators, white_space="stripped"),
         predictions=partial(predictions, name=name, line=line),
         **more,
     )

@@ -10,7 +10,7 @@ import pytest
 
 import roberta_plugin
 from roberta_plugin.finetuning.benchmark import COMMON
-from roberta_plugin.finetuning.benchmarks import BENCHMARKS, TASKS, benchmark_of, kind_of, options_for, selectable
+from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of, options_for, selectable
 from roberta_plugin.finetuning.inspection import find_faults, settings_faults
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import Prepared
@@ -217,4 +217,4 @@ def test_every_fairseq_task_is_registered_with_a_criterion_of_its_name():
     for name in {kind_class(kind).task for kind in OWN}:
         assert TASK_REGISTRY[name].__module__.startswith("roberta_plugin.")
         assert CRITERION_REGISTRY[name].__module__.startswith("roberta_plugin.")
-    assert {folder.kind for folder in BENCHMARKS.values()} - {""} <= KINDS.keys()
+    assert {benchmark_of(task).kind for task in TASKS} - {""} <= KINDS.keys()

@@ -11,7 +11,7 @@ from roberta_plugin.kinds.span_metrics import evaluate
 from tests.tiny_squad import question, write_json, write_prepared, write_raw
 
 
-@pytest.fixture(scope="module", params=BENCHMARKS["squad"][1])
+@pytest.fixture(scope="module", params=BENCHMARKS["squad"].tasks)
 def prepared(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     raw = write_raw(folder / "raw", task=request.param, sizes={"train": 5, "dev": 40})
