@@ -34,7 +34,6 @@ What the classes are made of:
     similarity          vectors                    -> cosines beside scores; ranks of the right texts
     bag_of_words        prepared texts             -> labels by TF-IDF with logistic regression, a baseline
     noun_phrases        a text                     -> its noun phrases
-    phrases             phrases for a pronoun      -> model inputs; which one wins
     windows             question, long passage     -> overlapping windows `<s> question </s> </s> part </s>`
     questions           questions about passages   -> a split of windows; raw outputs -> the best answers
     span_metrics        given and right answers    -> the official exact match and F1 of SQuAD

@@ -22,7 +22,7 @@ from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.finetuning.superglue import winograd
 from roberta_plugin.finetuning.superglue.tasks import TASKS
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.phrases import schema_inputs
+from roberta_plugin.kinds.phrase_ranking import schema_inputs
 from roberta_plugin.tasks.finetuning import FineTuningConfig
 from roberta_plugin.tasks.finetuning_tasks import RobertaSentencePredictionTask
 from tests.real_data import unpack

@@ -39,7 +39,7 @@ from roberta_plugin.kinds.noun_phrases import (
     rivals_of,
     without_determiners,
 )
-from roberta_plugin.kinds.phrases import Schema, SchemaExample
+from roberta_plugin.kinds.phrase_ranking import Schema, SchemaExample
 from roberta_plugin.progress import terminal_bar
 
 # Cost of an edit: a word inserted, deleted or replaced; replaced by one with the same first letters (a misspelling).

@@ -4,6 +4,6 @@
     winograd      WSC, WinoGrande                   -> texts with competing phrases in a gap
     choices       COPA, ReCoRD and CommonsenseQA, whose options compete
 
-Phrases compete as in WNLI (`kinds/phrases.py`). These tasks are trained by `--task roberta_sentence_prediction`, those
-of `choices` by `--task race`.
+Phrases compete as in WNLI (`kinds/phrase_ranking.py`). These tasks are trained by `--task
+roberta_sentence_prediction`, those of `choices` by `--task race`.
 """

@@ -44,7 +44,7 @@ from roberta_plugin.finetuning.superglue.winograd import (
 )
 from roberta_plugin.kinds.base import Official
 from roberta_plugin.kinds.examples import Example
-from roberta_plugin.kinds.phrases import SchemaExample
+from roberta_plugin.kinds.phrase_ranking import SchemaExample
 from roberta_plugin.tables import IN_MEMORY, Row, with_unique_ids
 
 logger = logging.getLogger(__name__)

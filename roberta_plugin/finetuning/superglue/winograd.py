@@ -26,7 +26,7 @@ from typing import Any
 
 from roberta_plugin.finetuning.raw_files import read_rows
 from roberta_plugin.kinds.noun_phrases import noun_phrases, rivals_of
-from roberta_plugin.kinds.phrases import Schema, SchemaExample
+from roberta_plugin.kinds.phrase_ranking import Schema, SchemaExample
 from roberta_plugin.tables import Row
 
 GAP = "_"
