@@ -189,6 +189,9 @@ def test_a_validation_logs_the_metrics_of_the_evaluation(prepared):
 @pytest.mark.parametrize(
     ("name", "lrs", "batch", "epochs", "weight_decay", "seeds", "selection"),
     [
+        ("CoLA", ["1e-5", "2e-5", "3e-5"], 16, 10, "0.1", 5, "mcc"),
+        ("STS-B", ["1e-5", "2e-5", "3e-5"], 32, 10, "0.1", 5, "pearson_spearman"),
+        ("QQP", ["1e-5", "2e-5", "3e-5"], 32, 10, "0.1", 5, "acc_and_f1"),
         ("squad1", ["1.5e-5"], 48, 2, "0.01", 5, "f1"),
         ("squad2", ["1.5e-5"], 48, 2, "0.01", 5, "tuned_f1"),
         ("race", ["1e-5"], 16, 4, "0.1", 5, "accuracy"),
