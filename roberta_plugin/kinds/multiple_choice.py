@@ -387,12 +387,13 @@ class MultipleChoice(TableKind):
         if not (labels >= 0).any():
             return Outcome(entries=entries, num_examples=len(split))
         pairs = [*zip(split.records(), predictions.tolist(), strict=True)] if self.official.slot else []
-        texts = [score("squad1", each["options"][given], each["right"]) for each, given in pairs if each["right"]]
+        scores = [score("squad1", each["options"][given], each["right"]) for each, given in pairs if each["right"]]
+        texts = np.array(scores)  # (N, 2)
 
         def measure(weights: Weights) -> dict[str, float]:
             found = accuracies(predictions, labels, levels, weights)
-            if texts:
-                found["exact_match"], found["f1"] = (100 * weights @ np.array(texts) / weights.sum()).tolist()
+            if scores:
+                found["exact_match"], found["f1"] = (100 * weights @ texts / weights.sum()).tolist()
             return found
 
         right = probabilities[offsets[:-1] + np.maximum(labels, 0)]  # (N,)

@@ -295,7 +295,7 @@ class QuestionAnswering(TableKind):
         if not self.may_be_unanswerable:
             return found
         tuned = {f"tuned_{name}": found[f"best_{name}"] for name in AnswerScore._fields}
-        best = [_above(DEFAULT_THRESHOLD, each) for each in decoded]
+        best = [_given(each, DEFAULT_THRESHOLD) for each in decoded]
         return {**evaluate(self.rules, questions.answers, best), **tuned}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
@@ -319,7 +319,7 @@ class QuestionAnswering(TableKind):
                 lambda: found["best_f1_thresh"],
                 is_labelled=questions.is_labelled,
             )
-            best = [_above(threshold, each) for each in decoded]
+            best = [_given(each, threshold) for each in decoded]
 
         def entries() -> Iterator[dict[str, Any]]:
             for id_, text, each, answers in zip(questions.ids, best, decoded, questions.answers, strict=True):
@@ -333,16 +333,15 @@ class QuestionAnswering(TableKind):
 
         if not questions.is_labelled:
             return Outcome(entries=entries, num_examples=len(questions))
-        scores = [score(self.rules, text, answers or ()) for text, answers in zip(best, questions.answers, strict=True)]
+        found |= evaluate(self.rules, questions.answers, best)
+        pairs = zip(best, questions.answers, strict=True)
+        scores = np.array([score(self.rules, text, answers or ()) for text, answers in pairs])  # (Q, 2)
 
         def measure(weights: Weights) -> dict[str, float]:
-            exact, f1 = (100 * weights @ np.array(scores) / weights.sum()).tolist()  # (Q, 2) -> (2,)
-            return {"exact": exact, "f1": f1}
+            exact, f1 = (100 * weights @ scores / weights.sum()).tolist()
+            return {"exact": exact, "f1": f1} if is_own else found  # the official scripts count each question once
 
-        official = {**found, **evaluate(self.rules, questions.answers, best)}
-        return Outcome(
-            entries=entries, num_examples=len(questions), measure=measure if is_own else lambda weights: official
-        )
+        return Outcome(entries=entries, num_examples=len(questions), measure=measure)
 
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
@@ -388,10 +387,10 @@ def _shown(decoded: Decoded, *, number: Callable[[float], float] = rounded) -> l
 
 def _best_and_null(decoded: Sequence[Decoded]) -> tuple[list[str], list[float]]:
     """The best text, empty if there is none, and the probability of no answer, of each question."""
-    return [_above(math.inf, each) for each in decoded], [each.null_probability for each in decoded]
+    return [_given(each) for each in decoded], [each.null_probability for each in decoded]
 
 
-def _above(threshold: float, decoded: Decoded) -> str:
+def _given(decoded: Decoded, threshold: float = math.inf) -> str:
     """The best text; empty if there is none, or if the probability of no answer is above the threshold."""
     is_given = decoded.candidates and decoded.null_probability <= threshold
     return decoded.candidates[0].text if is_given else ""
