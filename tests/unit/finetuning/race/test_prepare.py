@@ -96,7 +96,7 @@ def test_real_race_is_read_and_its_dev_split_prepared_within_the_limits(real_rac
             (len({question for question in questions if question[1] == level}), sum(o == level for _, o in questions))
             for level in (0, 1)
         ]
-    assert counts == {"train": [(6409, 25421), (18728, 62445)], "valid": [(368, 1436), (1021, 3451)]}
+    assert counts == {"train": [(6409, 25421), (18726, 62445)], "valid": [(368, 1436), (1021, 3451)]}
 
     shutil.rmtree(real_race / "train")
     bpe = shared_data / "gpt2_bpe"
