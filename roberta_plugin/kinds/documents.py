@@ -33,7 +33,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property, lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import regex  # type: ignore[import-untyped]
@@ -115,36 +115,18 @@ class Documents:
         return [[each[number] for number in own] for each, own in zip(self.sentences, numbers, strict=True)]
 
 
-class SummaryLength(Protocol):
-    """How many sentences a summary has; see the head of this file."""
-
-    @property
-    def num_sentences(self) -> int | None:
-        """Sentences."""
-
-    @property
-    def length_share(self) -> float | None:
-        """Share of the document's words, from 0 to 1."""
-
-    @property
-    def min_probability(self) -> float | None:
-        """Probability of every sentence."""
-
-    @property
-    def no_trigram_blocking(self) -> bool:
-        """Whether sentences may share three words in a row."""
-
-
 class Length(NamedTuple):
-    """A `SummaryLength`."""
+    """How many sentences a summary has; see the head of this file."""
 
     num_sentences: int | None = None
     length_share: float | None = None
+    """Share of the document's words, from 0 to 1."""
     min_probability: float | None = None
     no_trigram_blocking: bool = False
+    """Whether sentences may share three words in a row."""
 
 
-def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], length: SummaryLength) -> list[int]:
+def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], length: Length) -> list[int]:
     """Numbers of the chosen sentences, ascending.
 
     Example: probabilities [0.2, 0.9, 0.4, 0.8], two sentences -> [1, 3]; if these share three words in a row, [1, 2].
@@ -230,7 +212,7 @@ class _NgramsOfOrder:
         return found
 
 
-def lead(sentences: Sequence[str], length: SummaryLength) -> list[int]:
+def lead(sentences: Sequence[str], length: Length) -> list[int]:
     """The first sentences of the document, as many as the options ask for (3 with `min_probability`): a baseline."""
     count = length.num_sentences or NUM_SENTENCES
     if length.length_share is None:
