@@ -12,6 +12,7 @@ from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.finetuning.prepared_writer import PreparedWriter
+from roberta_plugin.kinds.outputs import RawOutputs
 
 MERGES = [("o", "o"), ("g", "oo"), ("goo", "d"), ("b", "a"), ("ba", "d"), ("\u0120", "good"), ("\u0120", "bad")]
 
@@ -54,8 +55,37 @@ def write_prepared(
     return Prepared.open(folder)
 
 
-def read_task(task: str, raw: Path) -> dict[str, Any]:
-    """The content of each split of a task's official files."""
-    benchmark, options = benchmark_of(task), options_for(task)
-    contents, _ = benchmark.read(benchmark.files(raw, options), options, {})
-    return dict(contents)
+def prepared_of(task: str, raw: Path, folder: Path, *, max_length: int = 60, **options: Any) -> Prepared:
+    """The official files of a task, prepared in `folder`."""
+    tokenizer, vocabulary = words_tokenizer()
+    tools: dict[str, Any] = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": max_length}
+    benchmark_of(task).prepare(raw, folder, **tools, options=options_for(task, options))
+    return Prepared.open(folder)
+
+
+def random_outputs(kind: Any, split: Any, *, seed: int = 1) -> RawOutputs:
+    """Outputs of any kind, with the fields that it names."""
+    rng, sizes = np.random.default_rng(seed), split.sequences.sizes
+    num_labels = len(kind.labels) if kind.has_labels and kind.name != "multiple_choice" else 1
+    shapes: dict[str, Any] = {
+        "logits": (len(sizes), num_labels),
+        "answerable_logits": (len(sizes),),
+        "vectors": (len(sizes), 8),
+        "token_logits": [(size, num_labels) for size in sizes],
+        "start_logits": [(size,) for size in sizes],
+        "end_logits": [(size,) for size in sizes],
+        "sentence_logits": (int(split.columns["sentences"].sum()) if "sentences" in split.columns else 0,),
+    }
+
+    def drawn(shape: Any) -> Any:
+        return [drawn(each) for each in shape] if isinstance(shape, list) else rng.normal(size=shape).astype("f4")
+
+    return RawOutputs(**{name: drawn(shapes[name]) for name in kind.outputs})
+
+
+def examples_of(task: str, raw: Path, *splits: str, **options: Any) -> dict[str, list[Any]]:
+    """The examples of these splits, or of all, as the official files of a folder give them to the kind."""
+    benchmark, given = benchmark_of(task), options_for(task, options)
+    settings = benchmark.settings(max_length=512, options=given)
+    files = {split: paths for split, paths in benchmark.files(raw, given).items() if split in (splits or (split,))}
+    return {split: list(examples) for split, examples in benchmark.records(files, given, settings)[0].items()}

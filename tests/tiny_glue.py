@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.finetuning.glue.tasks import FILES as TABLES
 from tests.real_data import unpack
 
 FILLERS = ("a", "we", "is", "so", "to", "on", "it", "of")
@@ -106,17 +106,17 @@ def write_official(folder: Path, *, train: int = 24, dev: int = 9, test: int = 6
 
 
 def _write_official_file(path: Path, task: str, header: str, number: int) -> None:
-    glue_task, rng = TASKS[task], np.random.default_rng(number)
+    files, rng = TABLES[task], np.random.default_rng(number)
     columns = [name.replace("_ID", " ID").replace("_String", " String") for name in header.split()]
     lines = [] if task == "CoLA" and "label" in columns else ["\t".join(columns)]
     pairs = _wnli(rng) if task == "WNLI" else None
     for index in range(number):
         *texts, label = next(pairs) if pairs else ("", "")
         if not pairs:
-            texts = [_words(rng, good=1) for _ in glue_task.sentences]
-            label = glue_task.labels[index % len(glue_task.labels)] if glue_task.labels else f"{index % 5}.250"
-        values = {**dict.fromkeys(columns, "x"), "index": str(index), "id": str(index), glue_task.label: label}
-        values |= dict(zip(glue_task.sentences, texts, strict=True))
+            texts = [_words(rng, good=1) for _ in files.sentences]
+            label = files.labels[index % len(files.labels)] if files.labels else f"{index % 5}.250"
+        values = {**dict.fromkeys(columns, "x"), "index": str(index), "id": str(index), files.label: label}
+        values |= dict(zip(files.sentences, texts, strict=True))
         lines.append("\t".join(values[name] for name in columns))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(("\ufeff" if task == "MRPC" else "") + "\n".join(lines) + "\n", encoding="utf-8")

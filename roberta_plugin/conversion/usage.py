@@ -72,7 +72,7 @@ def _texts(model: PortableModel) -> str:
     task = str(identity.of_checkpoint(model.state).get("task"))
     is_pair = bool(_settings(model).get("text_pair_column"))
     if task in TASKS and task != "custom":
-        is_pair = bool(benchmark_of(task).official_records().is_pair)
+        is_pair = bool(benchmark_of(task).rules.is_pair)
     texts = '[{"text": "A text.", "text_pair": "Another one."}]' if is_pair else '["A text.", "Another one."]'
     call = f"pipe({texts}, {_cut(model)})"
     arguments, lines = model.head.hugging_face.arguments, [f"print({call})"]

@@ -10,7 +10,6 @@ roberta_embedding             vectors of texts that belong together
 
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -24,7 +23,6 @@ from torch import Tensor
 from roberta_plugin.criterions import losses
 from roberta_plugin.criterions.base import NUMBER, SUM, SummedCriterion, Validation, log_finetuning_loss
 from roberta_plugin.criterions.losses import Loss, LossOfKind
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.kinds.base import Kind
 from roberta_plugin.kinds.documents import NUM_SENTENCES
 from roberta_plugin.kinds.questions import MAX_ANSWER_LENGTH
@@ -213,11 +211,6 @@ class RobertaSentencePredictionCriterion(FineTuningCriterion):
 
     name, config = "roberta_sentence_prediction", RobertaSentencePredictionCriterionConfig
 
-    @property
-    def judging(self) -> Mapping[str, Any]:
-        """See `FineTuningCriterion.judging`: the limits of an official task's numbers."""
-        return {"limits": self.task.limits} if math.isfinite(self.task.limits[1]) else {}
-
 
 @register_criterion("race", dataclass=LabelsConfig)
 class RaceCriterion(FineTuningCriterion):
@@ -269,7 +262,7 @@ class SummarizationCriterion(FineTuningCriterion):
     def judging(self) -> Mapping[str, Any]:
         """See `FineTuningCriterion.judging`: the length of a summary."""
         name = "length_share" if self.options["length_share"] else "num_sentences"
-        return {"length": SummariesOptions(**{name: self.options[name]})}
+        return {name: self.options[name]}
 
 
 @dataclass

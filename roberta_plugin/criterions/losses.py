@@ -150,7 +150,7 @@ def tagging(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) ->
 
 
 def question_answering(criterion: Criterion, outputs: Any, sample: Mapping[str, Any]) -> Loss:
-    """Both losses of `SpanLogits` (B, T); the columns are those of `kinds/passages.py`.
+    """Both losses of `SpanLogits` (B, T); the columns are those of `kinds/questions.py`.
 
     The start and the end of the answer are each a softmax over the passage's tokens, trained on windows that contain
     the answer. Whether a window contains it is a binary classification, trained on all windows.

@@ -1,7 +1,8 @@
 """From official files, or your own tables, to metrics: the benchmarks of fine-tuning (paper sections 5.1 to 5.3).
 
-A benchmark is a row: official files, reader, kind of task (`roberta_plugin/kinds`), metrics, the paper's settings and
-prediction files. A new one is a row in the module `tasks` of a folder, and its name in `benchmarks`.
+A benchmark is a row: official files -> examples of a kind, the paper's settings and numbers, prediction files. The kind
+(`roberta_plugin/kinds`) writes the examples and judges outputs. A new one is a row in a module, and a line of
+`benchmarks`.
 
 Before training, by `roberta prepare TASK`:
 
@@ -28,13 +29,14 @@ After training, used by `roberta_plugin/experiments/`:
 For all of them:
 
     benchmark           what a row is, and what all rows share: prepare, recipe, score
-    text_benchmark      what GLUE's and SuperGLUE's rows share: texts and pairs, labels, numbers, rankings, phrases
-    text_examples       examples of these; QNLI's pairs -> questions whose sentences compete
     benchmarks          the names of all tasks, their options and kinds
     options             the options of each task, as dataclasses with help texts
-    glue  squad  race  tagging  summaries
-                        rows, readers
+    race                RACE, and other sets of multiple choice
+    squad               SQuAD 1.1 and 2.0
+    tagging             CoNLL-2003, WNUT-17, and other tagged words
+    summaries           CNN/DailyMail, and other documents with summaries
     xnli                trained in one language, tested in fifteen
+    glue                GLUE
     superglue           SuperGLUE, WinoGrande and CommonsenseQA
     custom              your own tables
 

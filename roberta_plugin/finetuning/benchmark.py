@@ -1,39 +1,41 @@
-"""A benchmark: official files, reader, kind of task, metrics, the paper's settings and prediction files, in one row.
+"""A benchmark is a row: official files -> examples of a kind, the paper's settings and numbers, prediction files.
 
-    files      raw folder                      -> the files of each split
-    settings   options                         -> what the prepared folder records of them
-    read       files                           -> the content of each split
-    write      the content of a split          -> its examples, in the prepared folder
-    judge      raw outputs for a split         -> metrics, and prediction files
+    files         raw folder                   -> the files of each split
+    settings      options                      -> what the prepared folder records of them
+    records       files                        -> the examples of each split, as its kind has them
+    predictions   entries about the examples   -> prediction files
 
-What all rows share stands here: `prepare`, `recipe` and `score`. The rows are in the modules `tasks` of the folders.
+The kind (`roberta_plugin/kinds`) writes the examples and judges a model's outputs. What all rows share stands here:
+`prepare`, `recipe` and `score`. The rows are in the modules of the families.
 
 Shapes: N examples of a split.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks import kind_of
+from roberta_plugin.finetuning.inspection import labels_without_examples
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import PreparedWriter, SplitWriter, check_is_free
+from roberta_plugin.finetuning.prepared_writer import PreparedWriter, check_is_free
 from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.json_files import json_text
-from roberta_plugin.kinds.base import Official
+from roberta_plugin.kinds import kind_class
+from roberta_plugin.kinds.base import Kind, Official
+from roberta_plugin.kinds.metrics import base_name
+from roberta_plugin.kinds.outcome import Outcome
 from roberta_plugin.kinds.outputs import RawOutputs
-
-logger = logging.getLogger(__name__)
 
 MAX_LENGTH = 512  # tokens of a sequence (Table 10)
 SMALLEST_LENGTH = 6  # <s> and three </s> around a token of each of two texts
@@ -110,65 +112,82 @@ class Training:
         }
 
 
-class Judged(NamedTuple):
-    """What raw outputs for a split come to."""
+Entries = Callable[[], Iterator[Mapping[str, Any]]]
+"""What the kind writes about each example of a split, in order (`Outcome.entries`)."""
+Files = Mapping[str, list[Path]]
+"""Split -> its official files, in the order in which they are read."""
+Records = Callable[[Files, Any, Mapping[str, Any]], tuple[Mapping[str, Iterable[Any]], Mapping[str, Any]]]
+"""Files, options and settings -> the examples of each split, which may be read when they are iterated, and settings
+that are found in them."""
 
-    metrics: Mapping[str, float]
-    """From 0 to 100, unrounded; empty for a split without labels."""
-    files: Mapping[str, Iterable[str]]
-    """Name of a prediction file -> its lines, without their ends."""
+
+def by_split(read: Callable[[str, list[Path], Any], Iterable[Any]]) -> Records:
+    """`Benchmark.records` that reads each split alone: its name, its files and the options -> its examples."""
+    return lambda files, options, _: ({split: read(split, paths, options) for split, paths in files.items()}, {})
+
+
+def only_length(*, max_length: int, options: Any) -> dict[str, Any]:
+    """`Benchmark.settings` of a task without options."""
+    return {"max_length": max_length}
+
+
+def all_files(files: Files) -> list[Path]:
+    """`Benchmark.source_files`: split by split."""
+    return list(chain.from_iterable(files.values()))
+
+
+def as_json(entries: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Lines of JSON Lines."""
+    return (json_text(entry, ensure_ascii=False) for entry in entries)
+
+
+def json_lines(split: str, entries: Entries) -> dict[str, Iterable[str]]:
+    """`Benchmark.predictions`: the entries of the kind."""
+    return {f"{split}.predictions.jsonl": as_json(entries())}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Benchmark(ABC):
+class Benchmark:
     """A row of the table of benchmarks."""
 
     name: str
     """What the command line calls the task."""
-    training: Training = field(default_factory=Training)
-    selection: str = "accuracy"
-    """The metric that selects the checkpoint, as named in the log."""
+    kind: str = ""
+    """In `kinds.KINDS`; empty: tables of your own, whose settings name it."""
+    files: Callable[[Path, Any], dict[str, list[Path]]]
+    """The folder of --raw and the options -> the official files of each split."""
+    source_files: Callable[[Files], list[Path]] = all_files
+    """All official files that are read where these are the splits'."""
+    settings: Callable[..., dict[str, Any]] = only_length
+    """`max_length` and `options` -> the settings that a folder prepared with these records; refuses options without
+    room for them."""
+    records: Records
+    """The examples of the official files, in the form that `Kind.write` takes."""
+    rules: Official = Official()
+    """How `roberta predict` reads records with the official fields, and how the kind judges."""
+    training: Training | Callable[[Prepared], Training] = Training()
+    """How a prepared folder is trained on."""
+    selection: str = ""
+    """The metric that selects the checkpoint, as named in the log; empty: that of the kind."""
+    metrics: tuple[str, ...] = ()
+    """The official ones, by their names in `Kind.judged`; empty: all of the kind."""
+    metrics_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The same of a split that has others."""
     official: str = ""
     """The metric that models are compared by; empty: that of `selection`."""
     starts_from: str = ""
     """Task whose fine-tuned model is the start, instead of the pretrained one."""
     paper: Numbers = field(default_factory=dict)
     """The paper's numbers."""
+    predictions: Callable[[str, Entries], Mapping[str, Iterable[str]]] = json_lines
+    """A split's name and entries -> names of prediction files, relative to the `folder` of `score`, and their lines
+    without ends."""
+    further: Callable[[Prepared, PreparedSplit, Outcome], dict[str, Any]] | None = None
+    """What `details` has."""
 
-    @abstractmethod
-    def files(self, raw: Path, options: Any) -> dict[str, list[Path]]:
-        """The official files of each split, in the order in which they are read."""
-
-    def source_files(self, files: Mapping[str, list[Path]]) -> list[Path]:
-        """All official files that are read where these are the splits', split by split."""
-        return [path for paths in files.values() for path in paths]
-
-    @abstractmethod
-    def settings(self, *, max_length: int, options: Any) -> dict[str, Any]:
-        """The settings that a folder prepared with these options records; refuses options without room for them."""
-
-    def read(
-        self, files: Mapping[str, list[Path]], options: Any, settings: Mapping[str, Any]
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The content of each split; and settings that are found in the files."""
-        return {split: self.read_split(split, paths, options) for split, paths in files.items()}, {}
-
-    def read_split(self, split: str, paths: list[Path], options: Any) -> Any:
-        """The content of a split, which may be read when it is iterated."""
-        raise NotImplementedError(f"{self.name} reads all splits at once")
-
-    @abstractmethod
-    def write(
-        self, split: SplitWriter, content: Any, encoder: Encoder, settings: Mapping[str, Any]
-    ) -> Sequence[Mapping[str, Any]]:
-        """Write the examples of a split.
-
-        Returns:
-            What is doubtful in it; listed in SPLIT.doubtful.jsonl.
-
-        Raises:
-            ValueError: as `read`; or if there is nothing to learn.
-        """
+    def kind_for(self, settings: Mapping[str, Any]) -> Kind:
+        """The kind of a folder prepared with these settings."""
+        return kind_class(self.kind or str(settings.get("kind")))(settings, task_name=self.name, official=self.rules)
 
     def prepare(
         self,
@@ -184,14 +203,14 @@ class Benchmark(ABC):
 
         Raises:
             FileExistsError: if `output` is not free.
+            ValueError: if there is nothing to learn.
         """
         check_is_free(output)
         settings = self.settings(max_length=max_length, options=options)
         files = self.files(raw, options)
-        contents, found = self.read(files, options, settings)
+        examples, found = self.records(files, options, settings)
         settings |= found
-        encoder = Encoder(tokenizer, vocabulary)
-        doubtful = {}
+        kind, encoder, doubtful = self.kind_for(settings), Encoder(tokenizer, vocabulary), {}
         with PreparedWriter(
             output,
             task=self.name,
@@ -200,61 +219,71 @@ class Benchmark(ABC):
             settings=settings,
             source=describe(self.source_files(files)),
         ) as writer:
-            for name, content in contents.items():
+            for name, of_split in examples.items():
                 with writer.split(name) as split:
-                    doubtful[name] = self.write(split, content, encoder, settings)
+                    doubtful[name] = kind.write(split, of_split, encoder, max_length=max_length)
         for name, entries in doubtful.items():
             if entries:
                 _write(output / f"{name}.doubtful.jsonl", as_json(entries))
 
     def recipe(self, prepared: Prepared, *, epochs: int | None = None, batches: Sequence[int] = ()) -> PaperRecipe:
         """The paper's settings for a prepared folder; `epochs` and `batches` replace the paper's numbers."""
-        training, num_examples = self.training_of(prepared), len(prepared.split("train"))
-        name = kind_of(prepared).task
-        sizes = batches or training.batches
+        training = self.training(prepared) if callable(self.training) else self.training
+        kind, num_examples = self.kind_for(prepared.settings), len(prepared.split("train"))
+        selection = self.selection or kind.selection
         return PaperRecipe(
             train={
-                "task": name,
-                "criterion": name,
+                "task": kind.task,
+                "criterion": kind.task,
                 **COMMON,
                 "weight-decay": training.weight_decay,
                 **training.options,
             },
             axes={
                 "lr": list(training.lrs),
-                "batch": {str(size): training.schedule(num_examples, size, epochs=epochs) for size in sizes},
+                "batch": {
+                    str(size): training.schedule(num_examples, size, epochs=epochs)
+                    for size in batches or training.batches
+                },
             },
             seeds=[str(seed) for seed in range(1, training.num_seeds + 1)],
-            metric={"log": "valid", "value": self.selection_of(prepared), "goal": "max", "at": "best"},
-            official=self.official,
+            metric={"log": "valid", "value": selection, "goal": "max", "at": "best"},
+            official=self.official or ("" if self.kind else selection),  # of your own tables as the log names it
             starts_from=self.starts_from,
         )
 
-    def training_of(self, prepared: Prepared) -> Training:
-        """How a prepared folder is trained on."""
-        return self.training
-
-    def selection_of(self, prepared: Prepared) -> str:
-        """The metric of the log that selects the checkpoint."""
-        return self.selection
-
-    @abstractmethod
-    def judge(self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: Any) -> Judged:
-        """Metrics and prediction files of one model or of an ensemble, whose members' probabilities are averaged."""
+    def outcome(
+        self,
+        prepared: Prepared,
+        part: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        options: Any,
+        train: PreparedSplit | None = None,
+    ) -> Outcome:
+        """What the outputs of one model or of an ensemble come to, as the kind judges them (`Kind.outcome`)."""
+        kind = self.kind_for(prepared.settings)
+        kind.check_scoring(options, part)
+        outcome = kind.outcome(part, members, options=options.given("score"), train=train)
+        is_partial = not self.kind and labels_without_examples(prepared, part)
+        return outcome.without_metrics_of_all_labels() if is_partial else outcome
 
     def score(
         self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, folder: Path | None, options: Any
     ) -> dict[str, float]:
-        """The metrics of `judge`; its prediction files are written into `folder`, if there is one."""
-        judged = self.judge(prepared, prepared.split(split), members, options)
-        for name, lines in judged.files.items() if folder is not None else ():
-            assert folder is not None
-            _write(folder / name, lines)
-        return dict(judged.metrics)
-
-    def official_records(self) -> Official:
-        """How `roberta predict` reads records with the official fields."""
-        return Official()
+        """The metrics, from 0 to 100 and unrounded, and the numbers by which the kind decides; none for a split without
+        labels. Prediction files are written into `folder`, if there is one."""
+        outcome = self.outcome(prepared, prepared.split(split), members, options=options)
+        if folder is not None:
+            for name, lines in self.predictions(split, outcome.entries).items():
+                _write(folder / name, lines)
+        if outcome.measure is None:
+            return {}
+        found = {**outcome.measure(np.ones(outcome.num_examples)), **outcome.numbers}
+        if not (names := self.metrics_of.get(split, self.metrics)):
+            return found
+        plain = {base_name(name): value for name, value in found.items()}
+        return {name: plain[name] for name in names}
 
     def details(self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: Any) -> dict[str, Any]:
         """What a report shows in addition to the metrics; empty but for tables of your own.
@@ -267,20 +296,18 @@ class Benchmark(ABC):
             the `temperature` and, `before` and `after` it, what `kinds/calibration.reliability` finds; `hardest`, the
             examples with the highest loss. Empty for a split without labels.
         """
-        return {}
+        if self.further is None:
+            return {}
+        part, train = prepared.split(split), prepared.split("train")
+        return self.further(prepared, part, self.outcome(prepared, part, members, options=options, train=train))
 
     def check_scoring(self, prepared: Prepared, options: Any) -> None:
         """Refuse options of the scoring that do not fit the data; called before anything is trained."""
-        return None
+        self.kind_for(prepared.settings).check_scoring(options, prepared.split("valid"))
 
-    def prediction_files(self, split: str) -> Sequence[str]:
+    def prediction_files(self, split: str) -> tuple[str, ...]:
         """Names of the prediction files of a split, relative to the `folder` of `score`."""
-        return (f"{split}.predictions.jsonl",)
-
-
-def as_json(entries: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """Lines of JSON Lines."""
-    return (json_text(entry, ensure_ascii=False) for entry in entries)
+        return tuple(self.predictions(split, lambda: iter(())))
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""All fine-tuning tasks, by the folder that has their rows (`benchmark.Benchmark`) in its module `tasks`."""
+"""All fine-tuning tasks, by the module that has their rows (`benchmark.Benchmark`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from roberta_plugin.finetuning.options import (
     TaskOptions,
     XnliOptions,
 )
-from roberta_plugin.kinds import kind_class
 from roberta_plugin.settings import flag, from_arguments
 
 if TYPE_CHECKING:
@@ -31,44 +30,41 @@ if TYPE_CHECKING:
 SMALLER_IS_BETTER = ("loss", "mae", "rmse")  # of the metrics; the others grow with the quality
 
 
-class Folder(NamedTuple):
-    """A folder with rows."""
+class Family(NamedTuple):
+    """The tasks whose rows are in one module."""
 
-    kind: str
-    """The kind of its tasks; empty: their settings name it."""
     tasks: tuple[str, ...]
     """As the command line names them."""
     options: type[TaskOptions] = TaskOptions
 
 
-BENCHMARKS: dict[str, Folder] = {
-    "glue": Folder(
-        "", ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"), GlueOptions
+BENCHMARKS: dict[str, Family] = {
+    "glue.tasks": Family(
+        ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"), GlueOptions
     ),
-    "xnli": Folder("classification", ("XNLI",), XnliOptions),
-    "squad": Folder("question_answering", ("squad1", "squad2"), SquadOptions),
-    "race": Folder("multiple_choice", ("race", "multiple_choice"), RaceOptions),
-    "tagging": Folder("tagging", ("conll2003", "wnut17", "tagging"), TaggingOptions),
-    "summaries": Folder("summary", ("summaries", "cnn_dailymail"), SummariesOptions),
-    "superglue": Folder("", ("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC"), SuperGlueOptions),
-    "superglue.choices": Folder("multiple_choice", ("COPA", "ReCoRD", "CommonsenseQA")),
-    "custom": Folder("", ("custom",), CustomOptions),
+    "xnli": Family(("XNLI",), XnliOptions),
+    "squad": Family(("squad1", "squad2"), SquadOptions),
+    "race": Family(("race", "multiple_choice"), RaceOptions),
+    "tagging": Family(("conll2003", "wnut17", "tagging"), TaggingOptions),
+    "summaries": Family(("summaries", "cnn_dailymail"), SummariesOptions),
+    "superglue.tasks": Family(("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC"), SuperGlueOptions),
+    "superglue.choices": Family(("COPA", "ReCoRD", "CommonsenseQA")),
+    "custom.tasks": Family(("custom",), CustomOptions),
 }
-TASKS = tuple(task for folder in BENCHMARKS.values() for task in folder.tasks)
+"""Modules of this folder -> their tasks; read without importing the modules."""
+TASKS = tuple(task for family in BENCHMARKS.values() for task in family.tasks)
 
 
-def benchmark_name_of(task: str) -> str:
-    """The name of the benchmark that serves a task."""
-    for name, folder in BENCHMARKS.items():
-        if task in folder.tasks:
+def _module_of(task: str) -> str:
+    for name, family in BENCHMARKS.items():
+        if task in family.tasks:
             return name
     raise ValueError(f"There is no fine-tuning task {task!r}; there are {', '.join(TASKS)}.")
 
 
 def benchmark_of(task: str) -> Benchmark:
     """The row of a task; its module is imported by this call."""
-    module = importlib.import_module(f"roberta_plugin.finetuning.{benchmark_name_of(task)}.tasks")
-    found: Benchmark = module.TASKS[task]
+    found: Benchmark = importlib.import_module(f"roberta_plugin.finetuning.{_module_of(task)}").TASKS[task]
     return found
 
 
@@ -105,24 +101,22 @@ def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) 
 
 
 def _options_of(task: str) -> type[TaskOptions]:
-    return BENCHMARKS[benchmark_name_of(task)].options
+    return BENCHMARKS[_module_of(task)].options
 
 
 def kind_of_task(task: str) -> str | None:
-    """The kind of a benchmark's tasks; None if their settings name it, or if there is no such task."""
-    return next((folder.kind or None for folder in BENCHMARKS.values() if task in folder.tasks), None)
+    """The kind of a task's row; None for tables of your own, whose settings name it, and if there is no such task."""
+    return (benchmark_of(task).kind or None) if task in TASKS else None
 
 
 def white_space_of(kind: type[Kind], task: str) -> WhiteSpace:
-    """What a model of a kind reads of a text's white space; SuperGLUE's choices keep what they have inside."""
-    return "stripped" if task in BENCHMARKS["superglue.choices"].tasks else kind.white_space
+    """What a model of a kind, fine-tuned on a task, reads of a text's white space."""
+    return (benchmark_of(task).rules.white_space if task in TASKS else None) or kind.white_space
 
 
 def kind_of(prepared: Prepared) -> Kind:
     """The kind of a prepared folder; its file is imported by this call."""
-    benchmark_name_of(prepared.task)
-    name = kind_of_task(prepared.task) or prepared.settings.get("kind")
-    return kind_class(str(name))(prepared.settings, task_name=prepared.task)
+    return benchmark_of(prepared.task).kind_for(prepared.settings)
 
 
 def selectable(prepared: Prepared) -> tuple[str, ...]:

@@ -63,6 +63,15 @@ def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict
     return found
 
 
+def named_files(raw: Path, names: Mapping[str, str]) -> dict[str, list[Path]]:
+    """The files in `raw` that options name by split."""
+    found = {split: [raw / name] for split, name in names.items()}
+    for split, (path,) in found.items():
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist: --{split} must name a file in {raw}.")
+    return found
+
+
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of an official file."""
     row = None

@@ -11,12 +11,13 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from roberta_plugin.files import atomic_write, files_below
 from roberta_plugin.finetuning.glue.tasks import HEADER
 from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
 from roberta_plugin.finetuning.raw_files import read_rows
-from roberta_plugin.finetuning.superglue.choices.tasks import TASKS as CHOICES
+from roberta_plugin.finetuning.superglue.choices import TASKS as CHOICES
 from roberta_plugin.finetuning.superglue.tasks import TASKS as SUPERGLUE_TASKS
 
 logger = logging.getLogger(__name__)
@@ -50,25 +51,6 @@ def _count_glue(path: Path) -> int:
     return len(lines)
 
 
-GLUE = Leaderboard(
-    files={
-        f"{source.submission}.tsv": source.num_rows
-        for glue_task in GLUE_TASKS.values()
-        for source in glue_task.sources
-        if source.submission
-    },
-    count=_count_glue,
-)
-
-_TASKS = {**SUPERGLUE_TASKS, **CHOICES}
-_ROWS = {  # of the official test sets, by task and split
-    **{(task, "test"): rows for task, rows in {"BoolQ": 3245, "CB": 250, "COPA": 500, "MultiRC": 166}.items()},
-    **{(task, "test"): rows for task, rows in {"ReCoRD": 10000, "SuperRTE": 3000, "WiC": 1400, "WSC": 146}.items()},
-    ("SuperRTE", "ax_b"): 1104,
-    ("SuperRTE", "ax_g"): 356,
-}
-
-
 def _count_superglue(path: Path) -> int:
     """JSON Lines: one for each paragraph of MultiRC, for each query of ReCoRD, else for each row."""
     seen: dict[int, str] = {}
@@ -81,8 +63,41 @@ def _count_superglue(path: Path) -> int:
     return len(seen)
 
 
+def _files(tasks: Mapping[str, Any], rows: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """The names of the files, from the rows of the official test sets by split and task."""
+    return {
+        tasks[task].prediction_files(split)[0]: number
+        for split, of_tasks in rows.items()
+        for task, number in of_tasks.items()
+    }
+
+
+GLUE = Leaderboard(
+    files=_files(
+        GLUE_TASKS,
+        {
+            "test": {
+                **{"CoLA": 1063, "SST-2": 1821, "MRPC": 1725, "STS-B": 1379, "QQP": 390965, "MNLI": 9796},
+                **{"QNLI": 5463, "RTE": 3000, "WNLI": 146},
+            },
+            "test_mismatched": {"MNLI": 9847},
+            "ax": {"MNLI": 1104},
+        },
+    ),
+    count=_count_glue,
+)
 SUPERGLUE = Leaderboard(
-    files={_TASKS[task].prediction_files(split)[0]: rows for (task, split), rows in _ROWS.items()},
+    files=_files(
+        {**SUPERGLUE_TASKS, **CHOICES},
+        {
+            "test": {
+                **{"BoolQ": 3245, "CB": 250, "COPA": 500, "MultiRC": 166},
+                **{"ReCoRD": 10000, "SuperRTE": 3000, "WiC": 1400, "WSC": 146},
+            },
+            "ax_b": {"SuperRTE": 1104},
+            "ax_g": {"SuperRTE": 356},
+        },
+    ),
     count=_count_superglue,
 )
 LEADERBOARDS = {"glue": GLUE, "superglue": SUPERGLUE}

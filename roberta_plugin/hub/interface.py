@@ -37,7 +37,7 @@ from roberta_plugin.hub import running
 from roberta_plugin.hub.core import HubCore
 from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
-from roberta_plugin.kinds import KINDS, ScoreMethod, kind_class, phrases
+from roberta_plugin.kinds import KINDS, ScoreMethod, kind_class, phrase_ranking
 from roberta_plugin.kinds.records import WhiteSpace, as_read
 from roberta_plugin.kinds.texts import TextLayout, inputs_of
 from roberta_plugin.kinds.words import word_spans
@@ -369,10 +369,10 @@ class RobertaHub(HubCore):
         Raises:
             ValueError: if the marks are wrong, or there is nothing to choose.
         """
-        question = phrases.read_question(sentence, candidates)
-        inputs = phrases.question_inputs(question, self.codec.encoder, max_length=self.max_positions)
-        scores = self.score_spans(inputs.sequences, phrases.masked_positions(inputs))
-        return phrases.answer(question, np.array(scores))
+        question = phrase_ranking.read_question(sentence, candidates)
+        inputs = phrase_ranking.question_inputs(question, self.codec.encoder, max_length=self.max_positions)
+        scores = self.score_spans(inputs.sequences, phrase_ranking.masked_positions(inputs))
+        return phrase_ranking.answer(question, np.array(scores))
 
     @property
     def _text_layout(self) -> TextLayout:

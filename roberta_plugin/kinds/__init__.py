@@ -23,6 +23,7 @@ What the classes are made of:
     cells               a cell of a table          -> its values, its number, yes or no
     records             fields of a row or a record, by the same rules
     outputs             a model's raw outputs for a split
+    outcome             what they come to: entries, metrics, tables
     averaging           logits of several models   -> mean probabilities
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations; per class, at thresholds
     calibration         probabilities              -> temperature, expected calibration error
@@ -33,14 +34,11 @@ What the classes are made of:
     similarity          vectors                    -> cosines beside scores; ranks of the right texts
     bag_of_words        prepared texts             -> labels by TF-IDF with logistic regression, a baseline
     noun_phrases        a text                     -> its noun phrases
-    phrases             phrases for a pronoun      -> model inputs; which one wins
-    choices             context, question, option  -> `<s> context </s> </s> question+option </s>`
     windows             question, long passage     -> overlapping windows `<s> question </s> </s> part </s>`
-    passages            passages and questions     -> a split of windows
-    questions           a split of windows         -> its questions; raw outputs -> the best answers
+    questions           questions about passages   -> a split of windows; raw outputs -> the best answers
     span_metrics        given and right answers    -> the official exact match and F1 of SQuAD
-    words               words of a text            -> tokens, windows, the position of each word; a split of them
-    tags                such a split, raw outputs  -> its words, and the label of each
+    words               words of a text            -> tokens, a split of windows; raw outputs -> the label of each word
+    conll               files of tagged words      -> sentences of words with tags, and where they are
     entities            tags <-> entities <-> labels of the model; entity F1
     sentences           sentences of a document    -> windows, and where the model reads their <s>
     documents           a split of documents       -> texts and labels; the choice of sentences, ROUGE

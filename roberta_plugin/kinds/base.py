@@ -1,8 +1,10 @@
 """What every kind of task offers: facts for the other rooms, decoding of raw outputs, and answers about records.
 
-    trained by     head, task, head_sizes, metrics, validated
+    trained by     head, task, head_sizes, metrics, selection
     known as       description, has_labels, hugging_face, onnx_outputs
+    prepared       write: examples -> the files of a split
     raw outputs    outputs: which fields of `RawOutputs` it has
+    results        judged: raw outputs for a split -> entries and metrics; validated, outcome, baseline: what calls it
     answers        read_question, answer: a record -> an answer, by a model that is open
 
 Shapes: N examples or questions, S their sequences, C classes.
@@ -11,15 +13,20 @@ Shapes: N examples or questions, S their sequences, C classes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds import KINDS, POOLINGS
+from roberta_plugin.finetuning.prepared_writer import SplitWriter
+from roberta_plugin.kinds import KINDS, OWN, POOLINGS, kind_class
+from roberta_plugin.kinds.decisions import DEVELOPMENT, Decisions
+from roberta_plugin.kinds.metrics import OF_SCORES, base_name
+from roberta_plugin.kinds.outcome import Outcome
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import WhiteSpace, text_of
 from roberta_plugin.kinds.texts import MAX_WINDOWS, TextLayout, inputs_of
@@ -68,7 +75,7 @@ SEQUENCE_CLASSIFICATION: dict[str, Any] = {
 
 
 class Official(NamedTuple):
-    """How an official task reads its records: what a benchmark knows and a kind does not."""
+    """How the records of an official task are read and judged: what a benchmark knows and a kind does not."""
 
     columns: tuple[str, ...] = ()
     """Columns of the text or the two texts."""
@@ -77,11 +84,15 @@ class Official(NamedTuple):
     texts: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
     """A record with the official fields -> its texts; `text` and `text_pair` are read too."""
     choices: Callable[[Mapping[str, Any]], Any] | None = None
-    """A record with the official fields -> `multiple_choice.Choices`."""
+    """A record with the official fields -> the example of its text, question and options."""
+    slot: str = ""
+    """What in a question the option replaces; empty: blanks, as in RACE."""
     separators: int = 2
-    """</s> between the text and an option."""
+    """</s> between the text and a question with such a slot."""
     limits: tuple[float, float] | None = None
     """Smallest and greatest number."""
+    white_space: WhiteSpace | None = None
+    """What is read of the white space of a text; None: as the kind does."""
 
 
 class Kind(ABC):
@@ -116,21 +127,24 @@ class Kind(ABC):
     """What a model of it reads of the white space of a text."""
     baseline_name: ClassVar[str] = "a constant answer"
     """What its baseline is, in words."""
+    scoring: ClassVar[tuple[str, ...]] = ()
+    """Options of the scoring that it has."""
     decides_by: ClassVar[Mapping[str, str]] = {}
     """Numbers that decide beside the weights (`kinds/decisions.py`), by the option of `roberta predict` that gives each
     -> the option of the scoring that has it found; empty: it is always found."""
 
     hub: Hub
     options: AnswerOptions
-    official: Official
     found: Mapping[str, float]
     """Numbers of `decides_by` that belong to the model."""
     max_length: int
     head_name: str
 
-    def __init__(self, settings: Mapping[str, Any], *, task_name: str = "custom") -> None:
-        """Make a kind from settings; `task_name` is the fine-tuning task, whose rules may be special."""
-        self.settings, self.task_name = settings, task_name
+    def __init__(
+        self, settings: Mapping[str, Any], *, task_name: str = "custom", official: Official | None = None
+    ) -> None:
+        """Make a kind from settings; `task_name` is the fine-tuning task, and `official` are its rules."""
+        self.settings, self.task_name, self.official = settings, task_name, official or Official()
         self.is_answering = False
 
     @property
@@ -156,9 +170,10 @@ class Kind(ABC):
         """What of a batch's outputs, tensors, a validation keeps: `validated_outputs`."""
         return outputs
 
-    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
-        """The metrics of a validation, `metrics` among them, of all outputs; `options` are those of the criterion."""
-        raise NotImplementedError(f"{self.name} is not trained")
+    @property
+    def selection(self) -> str:
+        """The metric of fairseq's log that selects the checkpoint and the cell of the grid."""
+        return "accuracy"
 
     def head_sizes(self) -> dict[str, int]:
         """Arguments of a new head."""
@@ -185,6 +200,82 @@ class Kind(ABC):
         """The label, tag or number that a model gives to every input of a split; None if its answers differ."""
         return None
 
+    # Prepared data and results.
+
+    def write(
+        self, split: SplitWriter, examples: Iterable[Any], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """Write a split: the inputs and numbers of each example, and a record with its id.
+
+        Returns:
+            What is doubtful in it; listed in SPLIT.doubtful.jsonl.
+        """
+        raise NotImplementedError(f"{self.name} is not trained")
+
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """Predictions and metrics, without the baseline; the members of an ensemble are averaged.
+
+        Raises:
+            ValueError: see `Decisions.find`.
+        """
+        raise NotImplementedError(f"{self.name} is not trained")
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """The metrics of a validation, `metrics` among them, of all outputs; a threshold is found on the split itself.
+
+        `options` are those of the criterion.
+        """
+        decisions = Decisions(DEVELOPMENT, options)
+        outcome = self.judged(split, [outputs], decisions)
+        if "threshold" in decisions.used:
+            outcome = outcome.renamed(self.at_threshold)
+        assert outcome.measure is not None, "a validation has right answers"
+        tuned = {f"tuned_{name}": value for name, value in decisions.used.items()}
+        return {**outcome.measure(np.ones(outcome.num_examples)), **tuned}
+
+    def outcome(
+        self,
+        split: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        options: Mapping[str, Any],
+        train: PreparedSplit | None = None,
+    ) -> Outcome:
+        """Predictions and metrics; with the training set beside those of the constant answer, which it gives."""
+        decisions = Decisions(split.name, options)
+        found = self.judged(split, members, decisions)
+        if found.measure is None:
+            return found
+        found = replace(found, numbers=decisions.used)
+        if train is not None:
+            decisions = Decisions(split.name, decisions.used)
+            found = replace(found, baseline=self.baseline(split, members[0], train, decisions))
+        return found.renamed(self.at_threshold) if "threshold" in found.numbers else found
+
+    def at_threshold(self, name: str) -> str:
+        """The name of a metric whose labels a threshold has decided, as validations call it if they log it.
+
+        It is another number than the same metric of the most probable labels, which chooses checkpoints.
+        """
+        return name if base_name(name) in OF_SCORES else f"tuned_{name}"
+
+    def baseline(
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
+    ) -> dict[str, float]:
+        """The metrics of the constant answer on a labelled split."""
+        constant = self.constant(outputs, train)
+        judged = None if constant is None else self.judged(split, [constant], decisions)
+        if judged is None or judged.measure is None:
+            return {}
+        return judged.measure(np.ones(judged.num_examples))
+
+    def check_scoring(self, options: Any, split: PreparedSplit) -> None:
+        """Refuse options of the scoring that this kind does not have, or for which the development set is too small."""
+        for name in options.given("score"):
+            if name not in self.scoring:
+                kinds = " and ".join(each for each in OWN if name in kind_class(each).scoring)
+                raise ValueError(f"--{name.replace('_', '-')} goes with {kinds}, and this is {self.name}.")
+
     # Answers about records.
 
     @classmethod
@@ -207,9 +298,9 @@ class Kind(ABC):
                 raise ValueError(f"--{name.replace('_', '-')} goes with {' and '.join(kinds)}, and this is {cls.name}.")
         if options.text_pair_column is not None and len(cls.fields) == 1:
             raise ValueError(f"--text-pair-column goes with models of two texts, and this one is for {cls.name}.")
-        made = cls(hub.trained_on.get("settings", {}), task_name=str(hub.trained_on.get("task")))
+        made = cls(hub.trained_on.get("settings", {}), task_name=str(hub.trained_on.get("task")), official=official)
         made.is_answering = True
-        made.hub, made.options, made.official = hub, options, official or Official()
+        made.hub, made.options = hub, options
         made.found = found or {}
         made.max_length = options.max_length or min(
             made.settings.get("max_length", hub.max_positions), hub.max_positions
@@ -278,10 +369,6 @@ class Kind(ABC):
     def answer(self, questions: Sequence[Any]) -> list[Answer]:
         """The answers to results of `question`, in order, by the open model."""
         raise NotImplementedError(f"{self.name} is predicted as another kind")
-
-    def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[Any]:
-        """The decisions for a split (N,): ids of labels, or numbers; probabilities of the members are averaged."""
-        raise NotImplementedError(f"{self.name} has no single decision for each example")
 
     def known_labels(self, number: int, *, form: str = "{}") -> list[str]:
         """The names of a head's classes, or their numbers if the checkpoint does not name as many."""

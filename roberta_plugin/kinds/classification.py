@@ -1,6 +1,6 @@
 """A text or a pair -> one of several labels. `--kind pair` is this kind with two texts.
 
-Column: `label`, the number of the right label.
+Column: `label`, the number of the right label; and `question`, its number, where several texts answer the same one.
 
 Example: {"text": "A fine film."} -> {"label": "1", "probability": 0.98, "probabilities": {"0": 0.02, "1": 0.98}}
 
@@ -26,8 +26,9 @@ from roberta_plugin.kinds.cells import literal
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, label_of
 from roberta_plugin.kinds.labels import balanced_weights, found_labels, given_weights, number_of, with_positive
+from roberta_plugin.kinds.outcome import Outcome, Weights, ids_of
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.tables import Row, short
 
 
@@ -70,11 +71,7 @@ class Classification(TextKind, TableKind):
     @property
     def selection(self) -> str:
         """Accuracy; macro-F1 where the labels are weighted, for then the rare ones matter."""
-        return "accuracy" if self.settings["class_weights"] == "none" else "macro_f1"
-
-    def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[np.int64]:
-        """See `Kind.decide`: the most probable label."""
-        return np.asarray(class_probabilities(logits_of(members)).argmax(axis=1))
+        return "accuracy" if self.settings.get("class_weights", "none") == "none" else "macro_f1"
 
     def open(self) -> None:
         """See `Kind.open`."""
@@ -129,7 +126,7 @@ class Classification(TextKind, TableKind):
         return {name: found[known] for name, known in names.items()}
 
     def check_scoring(self, options: Any, split: PreparedSplit) -> None:
-        """See `TableKind.check_scoring`: thresholds go with two labels, and are found where there are both."""
+        """See `Kind.check_scoring`: thresholds go with two labels, and are found where there are both."""
         super().check_scoring(options, split)
         has_one_label = split.name == "valid" and len(np.unique(np.asarray(split.columns["label"]))) < 2
         for name in options.given("score"):
@@ -142,7 +139,7 @@ class Classification(TextKind, TableKind):
                 )
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`: the most probable label, or of two the one that a threshold decides for."""
+        """See `Kind.judged`: the most probable label, or of two the one that a threshold decides for."""
         labels, answers = self.labels, split.columns.get("label")
         right: Any = None if answers is None else np.asarray(answers)
         raw = probabilities = class_probabilities(logits_of(members))  # (N, C)
@@ -171,7 +168,7 @@ class Classification(TextKind, TableKind):
             return Outcome(entries=entries, num_examples=len(split))
         known, predictions = right, _decided(probabilities, threshold)
         counts = metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
-        scores = _scores(raw) if len(labels) == 2 else None
+        scores, questions = _scores(raw) if len(labels) == 2 else None, split.columns.get("question")
 
         def measure(weights: Weights) -> dict[str, float]:
             found = metrics.of_classes(known, predictions, weights, num_classes=len(labels))
@@ -180,6 +177,11 @@ class Classification(TextKind, TableKind):
                 found |= metrics.of_positive(weighted, labels[1])
                 found["roc_auc"] = 100 * metrics.roc_auc(known, scores, weights)  # the same for both labels
                 found[f"average_precision ({labels[1]})"] = 100 * metrics.average_precision(known, scores, weights)
+            if self.task_name != "custom":  # SuperGLUE's baseline counts a label that is nowhere as 0
+                found["macro_f1"] = 100 * float(metrics.class_f1s(weighted).mean())
+            if questions is not None:  # several answers each, as of MultiRC; F1a is the F1 over all answers
+                match = metrics.exact_match(known, predictions, questions)
+                found |= {"f1a": 100 * metrics.f1(weighted), "exact_match": 100 * match}
             return found | dict(zip(self.label_metrics(), (100 * metrics.class_f1s(weighted)).tolist(), strict=True))
 
         return Outcome(

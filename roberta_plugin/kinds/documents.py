@@ -1,4 +1,4 @@
-"""Documents of a prepared split, the choice of sentences for their summaries, and ROUGE.
+"""Documents of a prepared split, the choice of sentences for their summaries, the sentences to learn, and ROUGE.
 
 The most probable sentences come first. A sentence that shares three words in a row with one that was chosen is left out
 (trigram blocking; Paulus et al. 2018, and Liu and Lapata 2019, section 4.2; trigrams do not reach from one sentence
@@ -9,6 +9,14 @@ into the next, and a sentence that was left out blocks no other). The summary is
     with `min_probability`   when no further sentence has this probability
 
 and holds one sentence at least.
+
+The sentences to learn are found by greedy ROUGE (`oracle`), as in BertSum (Liu and Lapata 2019, section 4.2): one after
+the other is taken that raises ROUGE-1 F + ROUGE-2 F of all chosen sentences most, until none raises it or there are
+enough. This is what BertSum's program does (greedy_selection in prepro/data_builder.py of BertSum and PreSumm), where
+the paper names ROUGE-2 alone. As in the program, an n-gram counts once however often it occurs; bigrams do not reach
+from one sentence of the document into the next; F = 2 p r / (p + r + 1e-8); the first of equal sentences is taken; and
+there are at most 3. Words are not those of the program, which takes CoreNLP's tokens and removes all but the letters a
+to z, digits and spaces from them: here letters are those of any language.
 
 ROUGE is that of the package rouge-score: rouge1 and rouge2 are F of words and bigrams, rougeL that of the longest
 common subsequence of both texts, rougeLsum the same by sentences, which is the ROUGE-L of papers on CNN/DailyMail.
@@ -25,7 +33,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property, lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import regex  # type: ignore[import-untyped]
@@ -39,6 +47,8 @@ from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.words import LETTERS, MARKS, UNSPACED
 
 NUM_SENTENCES = 3
+ORACLE_SENTENCES = 3  # those of BertSum's program
+_SMALL = 1e-8
 _ASCII = re.compile(r"[a-z0-9]+")
 _RUN = regex.compile(rf"(?V1)(?:[[{LETTERS}]--[\p{{Pc}}]][{MARKS}]*)+")
 _WORD = regex.compile(rf"(?V1)(?:[[{LETTERS}]--[{UNSPACED}\p{{Pc}}]][{MARKS}]*)+|(?=[{UNSPACED}])\X[{MARKS}]*")
@@ -106,36 +116,18 @@ class Documents:
         return [[each[number] for number in own] for each, own in zip(self.sentences, numbers, strict=True)]
 
 
-class SummaryLength(Protocol):
-    """How many sentences a summary has; see the head of this file."""
-
-    @property
-    def num_sentences(self) -> int | None:
-        """Sentences."""
-
-    @property
-    def length_share(self) -> float | None:
-        """Share of the document's words, from 0 to 1."""
-
-    @property
-    def min_probability(self) -> float | None:
-        """Probability of every sentence."""
-
-    @property
-    def no_trigram_blocking(self) -> bool:
-        """Whether sentences may share three words in a row."""
-
-
 class Length(NamedTuple):
-    """A `SummaryLength`."""
+    """How many sentences a summary has; see the head of this file."""
 
     num_sentences: int | None = None
     length_share: float | None = None
+    """Share of the document's words, from 0 to 1."""
     min_probability: float | None = None
     no_trigram_blocking: bool = False
+    """Whether sentences may share three words in a row."""
 
 
-def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], length: SummaryLength) -> list[int]:
+def choose(probabilities: NDArray[np.floating[Any]], sentences: Sequence[str], length: Length) -> list[int]:
     """Numbers of the chosen sentences, ascending.
 
     Example: probabilities [0.2, 0.9, 0.4, 0.8], two sentences -> [1, 3]; if these share three words in a row, [1, 2].
@@ -171,7 +163,57 @@ def _different(
         yield number
 
 
-def lead(sentences: Sequence[str], length: SummaryLength) -> list[int]:
+def oracle(sentences: Sequence[str], summary: Sequence[str], *, most: int = ORACLE_SENTENCES) -> list[int]:
+    """Numbers of the best sentences in the order of the text; empty if none has a word of the summary.
+
+    Example: the summary "the cat sat" and the sentences "a dog", "the cat sat down", "the cat" -> [1]: the third adds
+    nothing to the second.
+    """
+    right = words(" ".join(summary))
+    tokens = [words(sentence) for sentence in sentences]
+    orders = [_NgramsOfOrder([ngrams(each, order) for each in tokens], ngrams(right, order)) for order in (1, 2)]
+    chosen: list[int] = []
+    best = 0.0
+    while len(chosen) < most:
+        gains = np.sum([order.scores() for order in orders], axis=0)
+        gains[chosen] = -1.0
+        number = int(gains.argmax()) if len(gains) else 0
+        if not len(gains) or gains[number] <= best:
+            break
+        best = float(gains[number])
+        chosen.append(number)
+        for order in orders:
+            order.take(number)
+    return sorted(chosen)
+
+
+class _NgramsOfOrder:
+    """N-grams of one order: those of the sentences, of the summary, and of the sentences that were chosen."""
+
+    def __init__(self, of_sentences: list[Ngrams], right: Ngrams) -> None:
+        self._given = of_sentences
+        self._hits = [each & right for each in of_sentences]
+        self._num_right = len(right)
+        self._chosen: Ngrams = frozenset()
+        self._chosen_hits: Ngrams = frozenset()
+
+    def take(self, number: int) -> None:
+        """Add a sentence to those that were chosen."""
+        self._chosen |= self._given[number]
+        self._chosen_hits |= self._hits[number]
+
+    def scores(self) -> NDArray[np.float64]:
+        """F of the chosen sentences with each other one (number of sentences,)."""
+        given = np.array([len(each - self._chosen) for each in self._given], dtype=np.float64) + len(self._chosen)
+        hits = np.array([len(each - self._chosen_hits) for each in self._hits], dtype=np.float64)
+        hits += len(self._chosen_hits)
+        precision = hits / np.maximum(given, 1.0)
+        recall = hits / max(self._num_right, 1)
+        found: NDArray[np.float64] = 2.0 * (precision * recall) / (precision + recall + _SMALL)
+        return found
+
+
+def lead(sentences: Sequence[str], length: Length) -> list[int]:
     """The first sentences of the document, as many as the options ask for (3 with `min_probability`): a baseline."""
     count = length.num_sentences or NUM_SENTENCES
     if length.length_share is None:
@@ -263,25 +305,37 @@ def mean_rouge(
     *,
     kinds: Sequence[str] = ROUGE,
     is_official: bool = False,
+    weights: NDArray[np.float64] | None = None,
 ) -> dict[str, float]:
-    """Mean of each kind over documents, 0 to 100."""
+    """Mean of each kind over documents, 0 to 100; `weights` (N,) say how often each counts, None: once."""
     values = [
         list(rouge(one, other, kinds=kinds, is_official=is_official).values())
         for one, other in zip(given, right, strict=True)
     ]
-    return {kind: 100.0 * float(mean) for kind, mean in zip(kinds, np.mean(values, axis=0), strict=True)}
+    return {
+        kind: 100.0 * float(mean) for kind, mean in zip(kinds, np.average(values, axis=0, weights=weights), strict=True)
+    }
 
 
 def of_choice(
-    documents: Documents, probabilities: Sequence[NDArray[np.float64]], chosen: Sequence[Sequence[int]]
+    documents: Documents,
+    probabilities: Sequence[NDArray[np.float64]],
+    chosen: Sequence[Sequence[int]],
+    weights: NDArray[np.float64] | None = None,
 ) -> dict[str, float]:
-    """`f1` of the chosen sentences against the oracle's; mean `average_precision` of the probabilities; 0 to 100."""
+    """`f1` of the chosen sentences against the oracle's; mean `average_precision` of the probabilities; 0 to 100.
+
+    `weights` (N,) say how often each document counts; None: once.
+    """
+    weights = np.ones(len(documents)) if weights is None else weights
     oracles, labels = documents.oracles, np.split(documents.labels, documents.first[1:-1])
-    both = sum(len(set(own) & set(best)) for own, best in zip(chosen, oracles, strict=True))
-    precisions = [average_precision(own, part) for part, own in zip(probabilities, labels, strict=True) if own.any()]
+    both = [len(set(own) & set(best)) for own, best in zip(chosen, oracles, strict=True)]
+    pairs = zip(probabilities, labels, strict=True)
+    values = np.array([average_precision(own, part) if own.any() else 0.0 for part, own in pairs])
+    known = weights * [own.any() for own in labels]
     return {
-        "f1": f1_of_choice(both, sum(map(len, chosen)), sum(map(len, oracles))),
-        "average_precision": 100.0 * float(np.mean(precisions)) if precisions else 0.0,
+        "f1": f1_of_choice(*(float(weights @ counts) for counts in (both, [*map(len, chosen)], [*map(len, oracles)]))),
+        "average_precision": 100.0 * float(values @ known) / float(known.sum()) if known.any() else 0.0,
     }
 
 

@@ -23,7 +23,7 @@ Shapes: N examples of a split, K texts of an example, S = N * K, D dimensions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,9 +37,10 @@ from roberta_plugin.kinds.base import Answer, marked, rounded
 from roberta_plugin.kinds.cells import number_in
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example
+from roberta_plugin.kinds.outcome import Outcome, ids_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import text_of
-from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.kinds.texts import TextLayout, sentence_inputs, text_inputs
 from roberta_plugin.tables import Row, named_format, scan_table, short
 
@@ -239,16 +240,16 @@ class Embedding(TableKind):
         low, high = self.settings["score_range"]
         return {"label": (example.target - low) / (high - low)}
 
-    def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
-        """See `TableKind.write`; to learn from single texts, each of a row is paired with itself."""
+    def write(
+        self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`; to learn from single texts, each of a row is paired with itself."""
         is_training = split.name == "train"
+        pairs = [(example, example.texts) for example in examples]
         if is_training and self.settings["embedding_loss"] == SIMCSE:
-            pairs: list[tuple[Example, tuple[str, ...]]] = [
-                (example, (text, text)) for example in examples for text in example.texts
-            ]
+            pairs = [(example, (text, text)) for example, texts in pairs for text in texts]
         else:
-            pairs = [(example, example.texts) for example in examples]
-            self._check(split.name, examples)
+            self._check(split.name, [example for example, _ in pairs])
         alone = [(text,) for _, texts in pairs for text in texts]
         inputs = sentence_inputs(alone, encoder, split, TextLayout(max_length=max_length))
         numbers: dict[bytes, int] = {}
@@ -257,7 +258,8 @@ class Embedding(TableKind):
             known = np.array([numbers.setdefault(ids.tobytes(), len(numbers)) for ids in sequences])
             needs_score = not is_training or self.settings["embedding_loss"] == COSINE
             split.add(sequences, texts=known, **(self.columns(example) if needs_score else {}))
-            split.record({"id": example.id, "line": example.line})
+            split.record(self.record_of(example))
+        return ()
 
     def _check(self, split: str, examples: Sequence[Example]) -> None:
         """Refuse a split whose rows have different columns, or that nothing can be measured on."""
@@ -304,13 +306,13 @@ class Embedding(TableKind):
         return "the same vector" if is_same else None
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`."""
+        """See `Kind.judged`."""
         return self._measured(split, [similarity.unit(_vectors(member)) for member in members])
 
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
-        """See `TableKind.baseline`: the cosine of TF-IDF, whose weights are from the training set."""
+        """See `Kind.baseline`: the cosine of TF-IDF, whose weights are from the training set."""
         num_ids = 1 + max(int(each.sequences.tokens.max(initial=0)) for each in (split, train))
         texts, known = ([each.sequences[row][1:-1] for row in range(len(each.sequences))] for each in (split, train))
         measured = self._measured(split, [similarity.tf_idf(texts, known=known, num_ids=num_ids)]).measure

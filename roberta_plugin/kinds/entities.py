@@ -141,18 +141,13 @@ def spans(labels: NDArray[np.int64], is_first: NDArray[np.bool_]) -> tuple[NDArr
     return starts, ends[np.searchsorted(ends, starts, side="right")]
 
 
-def count_entities(
-    gold: NDArray[np.int64], predicted: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
-) -> NDArray[np.float64]:
-    """How many entities of each type are correct, found and there (K, 3), from labels of words (W,)."""
-    counts: NDArray[np.float64] = entities_by_sentence(gold, predicted, is_first, num_types=num_types).sum(axis=0)
-    return counts
-
-
 def entities_by_sentence(
     gold: NDArray[np.int64], predicted: NDArray[np.int64], is_first: NDArray[np.bool_], *, num_types: int
 ) -> NDArray[np.float64]:
-    """`count_entities` of each sentence with words (S, K, 3)."""
+    """How many entities of each type are correct, found and there in each sentence with words (S, K, 3).
+
+    The labels are those of all words (W,).
+    """
     sentence: NDArray[np.int64] = np.maximum(np.cumsum(is_first) - 1, 0)  # (W,)
     shape = max(1, int(is_first.sum())), num_types
     counts = np.zeros((*shape, 3))
@@ -184,28 +179,42 @@ def scores(counts: NDArray[np.float64]) -> tuple[float, float, float]:
     return float(precision), float(recall), float(2 * precision * recall / total) if total else 0.0
 
 
-def evaluate(
-    gold: NDArray[np.int64], predicted: NDArray[np.int64], is_first: NDArray[np.bool_], types: Sequence[str] | None
-) -> dict[str, float]:
-    """All metrics (percent), from labels of words (W,).
+class TagCounts:
+    """What of each sentence is right, so that metrics follow from how often each sentence counts."""
 
-    Args:
-        gold: right labels.
-        predicted: given labels.
-        is_first: whether a word is the first one of its sentence.
-        types: of the entities; None if the labels are plain tags, which have an accuracy only.
+    def __init__(
+        self, right: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], types: list[str] | None
+    ) -> None:
+        """Count.
 
-    Returns:
+        Args:
+            right: right labels of all words (W,).
+            found: given labels (W,).
+            is_first: whether a word is the first one of its sentence (W,).
+            types: of the entities; None if the labels are plain tags, which have an accuracy only.
+        """
+        starts = np.flatnonzero(is_first)
+        self.num_right = np.add.reduceat((right == found).astype(np.float64), starts)  # (S,)
+        self.num_words = np.diff(np.append(starts, len(right)))  # (S,)
+        self.types = types
+        self.entities = np.zeros((len(starts), 0, 3))  # (S, K, 3)
+        if types is not None:
+            self.entities = entities_by_sentence(right, found, is_first, num_types=len(types))
+
+    def metrics(self, weights: NDArray[np.float64] | None = None) -> dict[str, float]:
+        """All metrics (percent); `weights` (S,) say how often each sentence counts, None: once.
+
         f1, precision and recall over all entities, accuracy of the words' tags, and f1_TYPE, precision_TYPE and
-        recall_TYPE of each type that `gold` has; others cannot be measured.
-    """
-    accuracy = 100.0 * float((gold == predicted).sum()) / len(gold)
-    if types is None:
-        return {"accuracy": accuracy}
-    counts = count_entities(gold, predicted, is_first, num_types=len(types))
-    precision, recall, f1 = scores(counts.sum(axis=0))
-    result = {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy}
-    for type_, row in zip(types, counts, strict=True):
-        if row[GOLD]:
-            result |= dict(zip((f"precision_{type_}", f"recall_{type_}", f"f1_{type_}"), scores(row), strict=True))
-    return result
+        recall_TYPE of each type that there is; others cannot be measured.
+        """
+        weights = np.ones(len(self.num_words)) if weights is None else weights
+        accuracy = 100.0 * float(weights @ self.num_right) / float(weights @ self.num_words)
+        if self.types is None:
+            return {"accuracy": accuracy}
+        precision, recall, f1 = scores(weights @ self.entities.sum(axis=1))  # (S, K, 3) -> (3,)
+        result = {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy}
+        for number, type_ in enumerate(self.types):
+            if self.entities[:, number, GOLD].any():
+                names = (f"precision_{type_}", f"recall_{type_}", f"f1_{type_}")
+                result |= dict(zip(names, scores(weights @ self.entities[:, number]), strict=True))
+        return result

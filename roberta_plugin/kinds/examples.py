@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from roberta_plugin.tables import check_text, short, where
@@ -20,7 +21,8 @@ class Example(NamedTuple):
 
     path: Path
     line: int
-    id: str
+    id: Any
+    """Of tables of your own, a text; of official files, as their files of predictions name the row."""
     texts: tuple[str, ...]
     """The text, or the pair; with multiple choice the context and, if there is one, the question."""
     target: Any = None
@@ -29,6 +31,12 @@ class Example(NamedTuple):
     """The options of a multiple choice."""
     group: str = ""
     """What is the same in rows that must not be on both sides of a cut; empty: the text decides."""
+    question: Hashable = None
+    """What is the same in rows that are answered together; None: each is alone."""
+    columns: Mapping[str, int] = MappingProxyType({})
+    """Further columns of it in the prepared folder."""
+    record: Mapping[str, Any] = MappingProxyType({})
+    """Further fields of its record there."""
 
     @property
     def where(self) -> str:

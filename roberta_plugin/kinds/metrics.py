@@ -204,10 +204,8 @@ def of_choices(is_right: Numbers, weights: Numbers) -> dict[str, float]:
 
 
 def of_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
-    """Pearson's and Spearman's correlation of two (N,), and their mean; mean absolute and root mean squared error.
-
-    The errors are in units of the label.
-    """
+    """Pearson's and Spearman's correlation of two (N,), and their mean, as GLUE averages STS-B; mean absolute and root
+    mean squared error, in units of the label."""
     share = weights / weights.sum()
     errors = predictions - answers
     found = {
@@ -243,11 +241,6 @@ def spearman(x: Numbers, y: Numbers, weights: Numbers | None = None) -> float:
     """Correlation of the ranks of two (N,); equal values share the mean of their ranks."""
     weights = np.ones(len(x)) if weights is None else weights
     return pearson(ranks(x, weights), ranks(y, weights), weights)
-
-
-def pearson_spearman(x: Numbers, y: Numbers) -> float:
-    """Mean of the two, as GLUE averages STS-B."""
-    return (pearson(x, y) + spearman(x, y)) / 2
 
 
 def ranks(values: Numbers, weights: Numbers) -> Numbers:
@@ -295,14 +288,19 @@ OF_COUNTS: dict[str, Callable[[Numbers], float]] = {
 }
 OF_POSITIVE = ("f1", "acc_and_f1", "average_precision")  # that name the label that they are of
 OF_SCORES: dict[str, Callable[..., float]] = {"roc_auc": roc_auc, "average_precision": average_precision}
-OF_PREDICTIONS: dict[str, Callable[[Numbers, Numbers], float]] = {
-    "pearson": pearson,
-    "spearman": spearman,
-    "pearson_spearman": pearson_spearman,
-}
 
 
-def of_two_classes(answers: Numbers, predictions: Numbers) -> dict[str, float]:
+def of_two_classes(answers: Numbers, predictions: Numbers, weights: Numbers | None = None) -> dict[str, float]:
     """All metrics of `OF_COUNTS` in percent, of two (N,)."""
-    counts = confusion(answers, predictions, num_classes=2)
+    counts = confusion(answers, predictions, weights, num_classes=2)
     return {name: 100 * function(counts) for name, function in OF_COUNTS.items()}
+
+
+def exact_match(answers: Numbers, predictions: Numbers, questions: Numbers) -> float:
+    """Share of the questions all of whose answers are judged rightly, from labels (N,): the EM of MultiRC.
+
+    Example: answers [1, 0, 1], predictions [1, 0, 0], questions [0, 0, 1] -> 0.5.
+    """
+    _, of_row = np.unique(questions, return_inverse=True)
+    wrong = np.bincount(of_row, weights=answers != predictions)
+    return float(np.mean(wrong == 0))

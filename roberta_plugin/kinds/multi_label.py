@@ -32,9 +32,10 @@ from roberta_plugin.kinds.cells import flag_in, flags_in
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing, label_of
 from roberta_plugin.kinds.labels import found_labels, given_weights, number_of, positive_weights
+from roberta_plugin.kinds.outcome import Outcome, Weights, ids_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import values_of
-from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.tables import Row, short
 
 SEPARATOR = ","
@@ -165,7 +166,7 @@ class MultiLabel(TextKind, TableKind):
         return {"labels": present}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`: the labels above the threshold."""
+        """See `Kind.judged`: the labels above the threshold."""
         labels, probabilities = self.labels, label_probabilities(members)
         answers = split.columns.get("labels")
         right: Any = None if answers is None else np.asarray(answers, dtype=bool)

@@ -13,8 +13,9 @@ Shapes: Q questions of a split.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -30,24 +31,30 @@ from roberta_plugin.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, ro
 from roberta_plugin.kinds.cells import literal
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
+from roberta_plugin.kinds.outcome import Outcome, Weights
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.passages import (
+from roberta_plugin.kinds.questions import (
+    MAX_ANSWER_LENGTH,
+    N_BEST,
     NO_PLACE,
+    Decoded,
+    Questions,
     SplitMaker,
     SquadAnswer,
-    SquadFile,
-    SquadQuestion,
+    decode,
     locate,
     windows_of,
 )
-from roberta_plugin.kinds.questions import Decoded, Questions, decode
 from roberta_plugin.kinds.records import as_read, text_of
-from roberta_plugin.kinds.span_metrics import best_threshold, evaluate, score
-from roberta_plugin.kinds.tables import Outcome, TableKind
+from roberta_plugin.kinds.span_metrics import AnswerScore, evaluate, score
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.kinds.windows import DOC_STRIDE, QUESTION_LENGTH, WindowLayout, is_blank, question_length
 from roberta_plugin.tables import Row, check_list, check_text
 
-_RULES = "squad2"  # whose definitions of the metrics
+logger = logging.getLogger(__name__)
+
+OFFICIAL = ("squad1", "squad2")
+DECODING = {"n_best": N_BEST, "max_answer_length": MAX_ANSWER_LENGTH}
 _COLUMNS = ("question", "passage", "passage_token", "passage_length", "best_start", "best_stop")
 
 
@@ -87,7 +94,7 @@ class QuestionAnswering(TableKind):
     fields = ("context", "question")
     can_pack = False
     decides_by = MappingProxyType({"null_threshold": ""})
-    scoring = ("threshold",)
+    scoring = ("threshold", "null_threshold", *DECODING)
 
     def metrics(self) -> tuple[str, ...]:
         """See `Kind.metrics`."""
@@ -110,8 +117,17 @@ class QuestionAnswering(TableKind):
         return "" if self._opened(split).is_labelled else "has questions without `answers`"
 
     def _opened(self, split: PreparedSplit) -> Questions:
-        """The questions, with the metrics of the task, or of SQuAD 2.0."""
-        return Questions(split, self.task_name if self.task_name in ("squad1", "squad2") else _RULES)
+        return Questions(split, self.rules)
+
+    @property
+    def rules(self) -> str:
+        """Whose definitions of the metrics count: those of the task, or of SQuAD 2.0."""
+        return self.task_name if self.task_name in OFFICIAL else "squad2"
+
+    @property
+    def may_be_unanswerable(self) -> bool:
+        """Whether a question may have no answer."""
+        return self.task_name != "squad1"
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
@@ -142,7 +158,6 @@ class QuestionAnswering(TableKind):
         super().open()
         self.windows = self.layout(self.max_length)
         self.limit = self.number("null_threshold")
-        self.may_be_unanswerable = self.task_name != "squad1"
 
     def is_labelled(self, row: Row) -> bool:
         """See `TableKind.is_labelled`; an empty field says that there is no answer."""
@@ -196,16 +211,26 @@ class QuestionAnswering(TableKind):
         """See `TableKind.columns`: those of each window are written by `write`."""
         return {}
 
-    def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
-        """See `TableKind.write`: the files of `passages`."""
-        passages: dict[str, int] = {}
-        content = SquadFile(examples[0].path)
-        for example in examples:
-            context, question = example.texts
-            number = passages.setdefault(context, len(passages))
-            content.questions.append(SquadQuestion(example.id, question, number, example.target))
-        content.passages = list(passages)
-        SplitMaker(split, content, encoder, self.layout(max_length), is_train=split.name == "train").run(split.name)
+    def write(
+        self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`: the files of `questions`.
+
+        Doubtful are answers that are not at their `answer_start`: one that is elsewhere in the passage is learned from
+        there, one that is nowhere is left out of training. So are answers that start or end within a token, whose
+        tokens hold more than the answer.
+        """
+        maker = SplitMaker(split, list(examples), encoder, self.layout(max_length), is_train=split.name == "train")
+        maker.run()
+        if maker.doubtful:
+            nowhere = sum(answer["found_at"] == NO_PLACE for answer in maker.doubtful)
+            inexact = sum("tokens" in answer for answer in maker.doubtful)
+            logger.warning(
+                f"{split.name}.doubtful.jsonl lists doubtful answers: {len(maker.doubtful) - nowhere - inexact:,} that "
+                f"are not at their answer_start but elsewhere in the passage, {nowhere:,} that are nowhere in it, "
+                f"{inexact:,} that start or end within a token"
+            )
+        return maker.doubtful
 
     def answer(self, questions: Sequence[Question]) -> list[Answer]:
         """See `Kind.answer`; a question that is too long is cut as in fine-tuning."""
@@ -246,10 +271,7 @@ class QuestionAnswering(TableKind):
         return decode(memory, [raw], n_best=self.options.top_k)
 
     def _entry(self, decoded: Decoded) -> dict[str, Any]:
-        candidates = [
-            {"text": text, "probability": rounded(math.exp(value)), "start": start, "end": stop}
-            for text, value, start, stop in decoded.candidates
-        ]
+        candidates = _shown(decoded)
         entry: dict[str, Any] = {"answer": "", "probability": 0.0}
         if candidates:
             best = candidates[0]
@@ -269,51 +291,62 @@ class QuestionAnswering(TableKind):
         """
         questions = self._opened(split)
         decoded = decode(questions, [outputs], n_best=1, max_answer_length=options["max_answer_length"])
-        names = list(map(str, range(len(questions))))  # ids may come twice
-        right = {name: answers or () for name, answers in zip(names, questions.answers, strict=True)}
-        best = dict(zip(names, (each.candidates[0].text if each.candidates else "" for each in decoded), strict=True))
-        if questions.task == "squad1":
-            return evaluate(questions.task, right, best)
-        null = {name: each.null_probability for name, each in zip(names, decoded, strict=True)}
-        tuned = evaluate(questions.task, right, best, null=null)
-        given = {name: "" if null[name] > DEFAULT_THRESHOLD else text for name, text in best.items()}
-        found = evaluate(questions.task, right, given)
-        return {**found, "tuned_exact": tuned["best_exact"], "tuned_f1": tuned["best_f1"]}
+        found = evaluate(self.rules, questions.answers, *_best_and_null(decoded))
+        if not self.may_be_unanswerable:
+            return found
+        tuned = {f"tuned_{name}": found[f"best_{name}"] for name in AnswerScore._fields}
+        best = [_given(each, DEFAULT_THRESHOLD) for each in decoded]
+        return {**evaluate(self.rules, questions.answers, best), **tuned}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`: the best span, or no answer if its probability is above the threshold."""
-        questions = Questions(split, _RULES)
-        decoded = decode(questions, members, n_best=1)
-        best = [found.candidates[0].text if found.candidates else "" for found in decoded]
-        null = [found.null_probability for found in decoded]
-        right = [answers or [] for answers in questions.answers]
+        """See `Kind.judged`: the best span, or no answer if its probability is above a threshold.
 
-        def search() -> float:
-            of_f1 = [score(_RULES, text, answers).f1 for text, answers in zip(best, right, strict=True)]
-            given = {"has_answer": [bool(answers) for answers in right], "is_given": [bool(text) for text in best]}
-            return best_threshold(of_f1, null=null, **given)[1]
-
-        threshold = decisions.find("threshold", search, is_labelled=questions.is_labelled)
-        predictions = ["" if value > threshold else text for text, value in zip(best, null, strict=True)]
+        The threshold is `null_threshold` in SQuAD 2.0, `threshold` in tables of your own. The metrics are `exact` and
+        `f1`; in SQuAD 2.0 also the same for the questions with and without an answer (HasAns_, NoAns_), and the best
+        that any threshold gives and that threshold, from 0 to 1 (best_exact, best_exact_thresh, best_f1,
+        best_f1_thresh). Entries of SQuAD have all candidates.
+        """
+        questions, is_own = self._opened(split), self.task_name not in OFFICIAL
+        options = {name: decisions.wish(name) or usual for name, usual in DECODING.items()}
+        decoded = decode(questions, members, **{**options, **({"n_best": 1} if is_own else {})})
+        best, null = _best_and_null(decoded)
+        found: dict[str, float] = {}
+        if questions.is_labelled:
+            found = evaluate(self.rules, questions.answers, best, null)
+        if self.may_be_unanswerable:
+            threshold = decisions.find(
+                "threshold" if is_own else "null_threshold",
+                lambda: found["best_f1_thresh"],
+                is_labelled=questions.is_labelled,
+            )
+            best = [_given(each, threshold) for each in decoded]
 
         def entries() -> Iterator[dict[str, Any]]:
-            for id_, text, value, answers in zip(questions.ids, predictions, null, questions.answers, strict=True):
-                entry: dict[str, Any] = {"id": id_, "prediction": text, "no_answer_probability": rounded(value)}
-                yield entry if answers is None else {**entry, "label": answers}
+            for id_, text, each, answers in zip(questions.ids, best, decoded, questions.answers, strict=True):
+                entry: dict[str, Any] = {"id": id_, "prediction": text}
+                if is_own:
+                    entry["no_answer_probability"] = rounded(each.null_probability)
+                    yield entry if answers is None else {**entry, "label": answers}
+                else:
+                    null = {"no_answer_probability": each.null_probability}
+                    yield {**entry, **null, "candidates": _shown(each, number=float)}
 
         if not questions.is_labelled:
             return Outcome(entries=entries, num_examples=len(questions))
-        scores = np.array([score(_RULES, text, answers) for text, answers in zip(predictions, right, strict=True)])
-        return Outcome(
-            entries=entries,
-            num_examples=len(questions),
-            measure=lambda weights: _means(scores, weights),
-        )
+        found |= evaluate(self.rules, questions.answers, best)
+        pairs = zip(best, questions.answers, strict=True)
+        scores = np.array([score(self.rules, text, answers or ()) for text, answers in pairs])  # (Q, 2)
+
+        def measure(weights: Weights) -> dict[str, float]:
+            exact, f1 = (100 * weights @ scores / weights.sum()).tolist()
+            return {"exact": exact, "f1": f1} if is_own else found  # the official scripts count each question once
+
+        return Outcome(entries=entries, num_examples=len(questions), measure=measure)
 
     def baseline(
         self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
     ) -> dict[str, float]:
-        """See `TableKind.baseline`: no answer to any question, whatever the threshold is."""
+        """See `Kind.baseline`: no answer to any question, whatever the threshold is."""
         return super().baseline(split, outputs, train, Decisions(split.name, {"threshold": 0.0}))
 
 
@@ -344,7 +377,20 @@ class _QuestionsInMemory(Questions):
         self.windows_of.append(np.arange(first, first + len(windows)))
 
 
-def _means(scores: Any, weights: Any) -> dict[str, float]:
-    """Exact match and F1 in percent, of scores (Q, 2) and weights (Q,)."""
-    exact, f1 = (100 * weights @ scores / weights.sum()).tolist()
-    return {"exact": exact, "f1": f1}
+def _shown(decoded: Decoded, *, number: Callable[[float], float] = rounded) -> list[dict[str, Any]]:
+    """The candidates of an answer, their probabilities as this function writes them."""
+    return [
+        {"text": text, "probability": number(math.exp(value)), "start": start, "end": stop}
+        for text, value, start, stop in decoded.candidates
+    ]
+
+
+def _best_and_null(decoded: Sequence[Decoded]) -> tuple[list[str], list[float]]:
+    """The best text, empty if there is none, and the probability of no answer, of each question."""
+    return [_given(each) for each in decoded], [each.null_probability for each in decoded]
+
+
+def _given(decoded: Decoded, threshold: float = math.inf) -> str:
+    """The best text; empty if there is none, or if the probability of no answer is above the threshold."""
+    is_given = decoded.candidates and decoded.null_probability <= threshold
+    return decoded.candidates[0].text if is_given else ""

@@ -12,7 +12,7 @@ Shapes: N examples of a split.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,8 +24,9 @@ from roberta_plugin.kinds.base import SEQUENCE_CLASSIFICATION, HuggingFace, Text
 from roberta_plugin.kinds.cells import number_in
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.examples import Example
+from roberta_plugin.kinds.outcome import Outcome, ids_of
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.tables import Outcome, TableKind, ids_of
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.tables import Row, short
 
 _NUMBERS_DIFFER = 0.01  # standard deviation
@@ -73,12 +74,6 @@ class Regression(TextKind, TableKind):
         super().open()
         self.check_one_output()
 
-    def decide(self, members: Sequence[RawOutputs], split: PreparedSplit) -> NDArray[Any]:
-        """See `Kind.decide`: numbers on the scale of the table; those of members are averaged."""
-        mean, deviation = self.scale
-        numbers: NDArray[np.float64] = np.mean([each[:, 0] for each in logits_of(members)], axis=0) * deviation + mean
-        return numbers  # (N,)
-
     def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
         """See `TextKind.decode`: the number, within the limits of an official task."""
         numbers = np.mean([each[:, 0] for each in logits_of(members)], axis=0)
@@ -115,17 +110,13 @@ class Regression(TextKind, TableKind):
         """See `TableKind.columns`."""
         return {"label": float(example.target)}
 
-    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
-        """See `Kind.validated`; the numbers of an official task are those of its prediction file."""
-        numbers = self.decide([outputs], split)
-        if "limits" in options:
-            numbers = metrics.as_written(numbers, options["limits"])
-        right = np.asarray(split.columns["label"], dtype=np.float64)
-        return metrics.of_numbers(right, numbers, np.ones(len(right)))
-
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`."""
-        predictions = self.decide(members, split)
+        """See `Kind.judged`: numbers on the scale of the table; those of an official task as its files have them."""
+        mean, deviation = self.scale
+        predictions: NDArray[np.float64] = np.mean([each[:, 0] for each in logits_of(members)], axis=0)
+        predictions = predictions * deviation + mean
+        if self.official.limits is not None:
+            predictions = metrics.as_written(predictions, self.official.limits)
         answers = split.columns.get("label")
 
         def entries() -> Iterator[dict[str, Any]]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -81,13 +80,9 @@ def best_threshold(
 
 
 def evaluate(
-    task: str,
-    right: Mapping[str, Sequence[str]],
-    given: Mapping[str, str],
-    *,
-    null: Mapping[str, float] | None = None,
+    task: str, right: Sequence[Sequence[str] | None], given: Sequence[str], null: Sequence[float] | None = None
 ) -> dict[str, float]:
-    """What the official script prints, 0 to 100, without its totals.
+    """What the official script prints, 0 to 100, without its totals, of right and given answers to questions.
 
     With squad2, `null` has the probability of no answer to each question; it is not applied, but the best thresholds
     are determined.
@@ -95,36 +90,24 @@ def evaluate(
     Returns:
         exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 if there are such questions
         and, with `null`, best_exact, best_exact_thresh, best_f1, best_f1_thresh.
-
-    Raises:
-        ValueError: if a question has no answer in `given`.
     """
-    missing = [id_ for id_ in right if id_ not in given]
-    if missing:
-        raise ValueError(
-            f"The predictions lack {len(missing):,} of {len(right):,} questions, the first of them {missing[0]!r}: "
-            "give one for each, an empty text for no answer."
-        )
-    scores = {id_: score(task, given[id_], answers) for id_, answers in right.items()}
-    result = _means("", scores.values())
+    scores = [score(task, text, answers or ()) for text, answers in zip(given, right, strict=True)]
+    result = _means("", scores)
     if task == "squad1":
         return result
+    has_answer = [bool(answers) for answers in right]
     for name, wanted in (("HasAns_", True), ("NoAns_", False)):
-        part = [scores[id_] for id_, answers in right.items() if bool(answers) == wanted]
+        part = [found for found, has in zip(scores, has_answer, strict=True) if has == wanted]
         result |= _means(name, part) if part else {}
     if null is not None:
-        find = partial(
-            best_threshold,
-            null=[null[id_] for id_ in right],
-            has_answer=[bool(answers) for answers in right.values()],
-            is_given=[bool(given[id_]) for id_ in right],
-        )
-        for name in AnswerScore._fields:
-            values = [getattr(found, name) for found in scores.values()]
-            result[f"best_{name}"], result[f"best_{name}_thresh"] = find(values)
+        is_given = [bool(text) for text in given]
+        for name, values in zip(AnswerScore._fields, zip(*scores, strict=True), strict=True):
+            result[f"best_{name}"], result[f"best_{name}_thresh"] = best_threshold(
+                values, null=null, has_answer=has_answer, is_given=is_given
+            )
     return result
 
 
-def _means(prefix: str, scores: Iterable[AnswerScore]) -> dict[str, float]:
+def _means(prefix: str, scores: Sequence[AnswerScore]) -> dict[str, float]:
     columns = zip(AnswerScore._fields, zip(*scores, strict=True), strict=True)
     return {f"{prefix}{name}": 100.0 * sum(values) / len(values) for name, values in columns}

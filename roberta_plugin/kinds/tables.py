@@ -1,4 +1,4 @@
-"""Kinds that tables of your own can be of: how rows are read, and how outputs are judged, in the order of the flow.
+"""Kinds that tables of your own can be of: how rows are read and written, in the order of the flow.
 
     settings_of    options                     -> what the prepared folder records of them
     settings_of_table   the training table     -> what its columns decide
@@ -8,7 +8,6 @@
     sequences      examples                    -> the model's inputs
     columns        an example                  -> the numbers that the loss reads
     write          all of these                -> the files of a split
-    outcome        raw outputs for a split     -> predictions, metrics (`judged`), baseline; names at a threshold
 
 Shapes: N examples of a split.
 """
@@ -16,93 +15,23 @@ Shapes: N examples of a split.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.kinds import OWN, kind_class
 from roberta_plugin.kinds.base import Kind
-from roberta_plugin.kinds.decisions import DEVELOPMENT, Decisions
 from roberta_plugin.kinds.examples import Example, is_missing
-from roberta_plugin.kinds.metrics import OF_SCORES, base_name
-from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.texts import TextLayout, sentence_inputs
 from roberta_plugin.tables import Row, check_text, format_of, read_table
-
-Options = Any
-"""A `CustomOptions` of `finetuning/options.py`, whose room is above this one."""
-Weights = NDArray[Any]
-Measure = Callable[[Weights], dict[str, float]]
-"""How often each example counts (N,) -> metrics in percent; all ones give the metrics themselves."""
-
-OF_ALL_LABELS = ("macro_f1", "mcc", *OF_SCORES)  # metrics to which every label contributes, however rare it is
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What the outputs of a model, or of an ensemble, come to on a split."""
-
-    entries: Callable[[], Iterator[dict[str, Any]]]
-    """What is written about each example, in order."""
-    num_examples: int
-    """N."""
-    measure: Measure | None = None
-    """The metrics; None if the right answers are not known."""
-    baseline: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of always giving the same answer: the most frequent label of the training set, or a guess."""
-    tables: Mapping[str, Any] = field(default_factory=dict)
-    """For the report: `classes`, one row per label; `confusion`, counts by right and predicted label; `errors`."""
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    """The thresholds and temperatures that were applied (`kinds/decisions.py`)."""
-    losses: NDArray[Any] | None = None
-    """The loss of each example (N,), by the probabilities or numbers in the entries; None: it has none of its own."""
-    not_measured: tuple[str, ...] = ()
-    """Metrics that the split cannot tell."""
-
-    def renamed(self, name_of: Callable[[str], str]) -> Outcome:
-        """The same with other names of the metrics."""
-        assert self.measure is not None
-        measure = self.measure
-
-        def named(values: Mapping[str, float]) -> dict[str, float]:
-            return {name_of(name): value for name, value in values.items()}
-
-        return replace(self, measure=lambda weights: named(measure(weights)), baseline=named(self.baseline))
-
-    def without_metrics_of_all_labels(self) -> Outcome:
-        """For a split that lacks a label: its macro-F1 and Matthews correlation would be those of the other labels."""
-        if self.measure is None:
-            return self
-        measure = self.measure
-
-        def measured(values: Mapping[str, float]) -> dict[str, float]:
-            return {name: value for name, value in values.items() if not _is_of_all_labels(name)}
-
-        return replace(
-            self,
-            measure=lambda weights: measured(measure(weights)),
-            baseline=measured(self.baseline),
-            not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if _is_of_all_labels(name)),
-        )
-
-
-def _is_of_all_labels(name: str) -> bool:
-    is_of_positive = base_name(name) != name.removeprefix("tuned_")
-    return is_of_positive or base_name(name) in OF_ALL_LABELS
 
 
 class TableKind(Kind):
     """A kind of tables of your own."""
-
-    scoring: ClassVar[tuple[str, ...]] = ()
-    """Options of the scoring that it has."""
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
@@ -112,11 +41,6 @@ class TableKind(Kind):
     def settings_of_table(self, train: Path) -> dict[str, Any]:
         """Further settings that the columns of the training table decide."""
         return {}
-
-    @property
-    def selection(self) -> str:
-        """The metric of fairseq's log that selects the checkpoint and the cell of the grid."""
-        return "accuracy"
 
     @property
     def label_column(self) -> str:
@@ -193,73 +117,20 @@ class TableKind(Kind):
         layout = TextLayout.of(self.settings, max_length=max_length)
         return sentence_inputs([example.texts for example in examples], encoder, split, layout)
 
-    def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
-        """Write a split: the inputs and numbers of each example, and a record with its id."""
-        sequences = self.sequences(examples, encoder, split, max_length=max_length)
-        for example, inputs in zip(examples, sequences, strict=True):
-            split.add(inputs, **({} if example.target is None else self.columns(example)))
-            split.record({"id": example.id, "line": example.line})
+    def record_of(self, example: Example) -> dict[str, Any]:
+        """What the prepared folder records of an example: its id and, of tables of your own, its line."""
+        return {"id": example.id, **({"line": example.line} if self.task_name == "custom" else {}), **example.record}
 
-    def check_scoring(self, options: Options, split: PreparedSplit) -> None:
-        """Refuse options of the scoring that this kind does not have, or for which the development set is too small."""
-        for name in options.given("score"):
-            if name not in self.scoring:
-                kinds = " and ".join(each for each in OWN if name in cast(type[TableKind], kind_class(each)).scoring)
-                raise ValueError(f"--{name.replace('_', '-')} goes with {kinds}, and this is {self.name}.")
-
-    @abstractmethod
-    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """Predictions and metrics, without the baseline; the members of an ensemble are averaged.
-
-        Raises:
-            ValueError: see `Decisions.find`.
-        """
-
-    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
-        """See `Kind.validated`; a threshold is found on the split itself."""
-        decisions = Decisions(DEVELOPMENT)
-        outcome = self.judged(split, [outputs], decisions)
-        if "threshold" in decisions.used:
-            outcome = outcome.renamed(self.at_threshold)
-        assert outcome.measure is not None, "a validation has right answers"
-        tuned = {f"tuned_{name}": value for name, value in decisions.used.items()}
-        return {**outcome.measure(np.ones(outcome.num_examples)), **tuned}
-
-    def outcome(
-        self,
-        split: PreparedSplit,
-        members: Sequence[RawOutputs],
-        *,
-        train: PreparedSplit,
-        options: Options,
-    ) -> Outcome:
-        """Predictions and metrics beside those of the constant answer, which the training set gives."""
-        decisions = Decisions(split.name, options.given("score"))
-        found = self.judged(split, members, decisions)
-        if found.measure is None:
-            return found
-        baseline = self.baseline(split, members[0], train, Decisions(split.name, decisions.used))
-        found = replace(found, baseline=baseline, numbers=decisions.used)
-        return found.renamed(self.at_threshold) if "threshold" in decisions.used else found
-
-    def at_threshold(self, name: str) -> str:
-        """The name of a metric whose labels a threshold has decided, as validations call it if they log it.
-
-        It is another number than the same metric of the most probable labels, which chooses checkpoints.
-        """
-        return name if base_name(name) in OF_SCORES else f"tuned_{name}"
-
-    def baseline(
-        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
-    ) -> dict[str, float]:
-        """The metrics of the constant answer on a labelled split."""
-        constant = self.constant(outputs, train)
-        judged = None if constant is None else self.judged(split, [constant], decisions)
-        if judged is None or judged.measure is None:
-            return {}
-        return judged.measure(np.ones(judged.num_examples))
-
-
-def ids_of(split: PreparedSplit) -> Iterator[str]:
-    """The ids of the examples of a split, in order."""
-    return (str(record["id"]) for record in split.records())
+    def write(
+        self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`; examples of the same question have the same number `question`."""
+        known = list(examples)
+        numbers: dict[Hashable, int] = {}
+        for example, inputs in zip(known, self.sequences(known, encoder, split, max_length=max_length), strict=True):
+            columns = {} if example.target is None else self.columns(example)
+            if example.question is not None:
+                columns["question"] = numbers.setdefault(example.question, len(numbers))
+            split.add(inputs, **columns)
+            split.record(self.record_of(example))
+        return ()

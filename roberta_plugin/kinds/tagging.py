@@ -18,7 +18,7 @@ Shapes: N texts of a split, W words of all of them, C labels, K types of entitie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,33 +29,33 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.prepared import PreparedSplit
 from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.tagging.reader import Sentence, read_file
 from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.base import Answer, HuggingFace, certain, rounded
+from roberta_plugin.kinds.conll import read_file
 from roberta_plugin.kinds.decisions import Decisions
 from roberta_plugin.kinds.entities import (
     CORRECT,
     FOUND,
     GOLD,
-    entities_by_sentence,
+    TagCounts,
     entities_of,
     entity_labels,
-    evaluate,
-    scores,
     split_tag,
     tags_of,
     types_of,
 )
 from roberta_plugin.kinds.examples import Example, is_missing
 from roberta_plugin.kinds.labels import found_labels, number_of
+from roberta_plugin.kinds.outcome import Outcome, Weights
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.records import column_of, text_of, texts_of
-from roberta_plugin.kinds.tables import Outcome, TableKind, Weights, ids_of
-from roberta_plugin.kinds.tags import Sentences, best_valid
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.kinds.words import (
+    Sentences,
     SplitOfWindows,
     TaggingLayout,
     WordEncoder,
+    best_valid,
     split_words,
     windows_of,
     word_spans,
@@ -64,7 +64,6 @@ from roberta_plugin.tables import Row, named_format, read_table
 
 _WORDS, _TAGS = "tokens", "tags"
 _LISTS = ("jsonl", "parquet", "arrow")  # formats with lists of words
-_NAMES = ("precision", "recall", "f1")
 _LAYOUT = ("doc_stride", "label_pieces", "context")
 
 
@@ -87,6 +86,7 @@ class Tagging(TableKind):
     task = "roberta_tagging"
     has_labels = can_smooth = True
     outputs = ("token_logits",)
+    scoring = ("valid_sequences",)
     validated_outputs = ("token_labels",)  # the logits of a large split would not fit into memory
     hugging_face = HuggingFace(
         suffix="ForTokenClassification",
@@ -127,12 +127,6 @@ class Tagging(TableKind):
         """See `Kind.reduced`: the most probable labels."""
         return outputs.argmax(dim=-1)
 
-    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
-        """See `Kind.validated`."""
-        sentences = Sentences(split)
-        found = sentences.decided([outputs], self.labels)
-        return evaluate(sentences.tags, found, sentences.is_first, types_of(self.labels))
-
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
         """See `TableKind.settings_of`: the layout of the windows, and the columns that are not the usual ones."""
@@ -169,7 +163,7 @@ class Tagging(TableKind):
         words, tags = self._columns
         called = ("--text-column", "--label-column")
         for sentence in read_file(path, columns=named, needs_tags=False, called=called):
-            values = {words: list(sentence.words), tags: None if sentence.tags is None else list(sentence.tags)}
+            values = {words: list(sentence.texts), tags: None if sentence.target is None else list(sentence.target)}
             yield Row(path, sentence.line, values)
 
     def is_labelled(self, row: Row) -> bool:
@@ -260,22 +254,21 @@ class Tagging(TableKind):
         """See `TableKind.columns`: those of each window are written by `write`."""
         return {}
 
-    def write(self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, *, max_length: int) -> None:
-        """See `TableKind.write`: the files of `words`."""
-        is_labelled = examples[0].target is not None
-        layout = TaggingLayout(max_length=max_length, **{name: self.settings[name] for name in _LAYOUT})
-        sentences = [
-            Sentence(path=each.path, line=each.line, words=each.texts, tags=each.target, document=None)
-            for each in examples
-        ]
-        SplitOfWindows(split, layout, encoder, self.labels).write(
-            sentences,
-            [self._numbers(each) for each in examples] if is_labelled else None,
-            split.name,
-            records=[{"id": each.id, "line": each.line} for each in examples],
-        )
+    def record_of(self, example: Example) -> dict[str, Any]:
+        """See `TableKind.record_of`: sentences of official files have no ids."""
+        return super().record_of(example) if self.task_name == "custom" else {}
 
-    def _numbers(self, example: Example) -> list[int]:
+    def write(
+        self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`: the files of `words`."""
+        known = list(examples)
+        layout = TaggingLayout(max_length=max_length, **{name: self.settings[name] for name in _LAYOUT})
+        numbers = [self.numbers_of_tags(each) for each in known] if known[0].target is not None else None
+        SplitOfWindows(split, layout, encoder, self.labels).write(known, numbers, map(self.record_of, known))
+        return ()
+
+    def numbers_of_tags(self, example: Example) -> list[int]:
         """The numbers of the labels of an example's words."""
         types = types_of(self.labels)
         if types is None:
@@ -352,66 +345,38 @@ class Tagging(TableKind):
         return entry
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `TableKind.judged`: the most probable tag of each word; probabilities of members are averaged."""
-        sentences, labels = Sentences(split), self.labels
-        found = sentences.decided(members, labels)  # (W,)
+        """See `Kind.judged`: the most probable tag of each word; probabilities of members are averaged."""
+        sentences, labels, types = Sentences(split), self.labels, types_of(self.labels)
+        is_valid = bool(decisions.wish("valid_sequences")) and types is not None
+        found = sentences.decided(members, labels, valid_sequences=is_valid)  # (W,)
         right = sentences.tags if sentences.is_labelled else None
         offsets = sentences.offsets.tolist()
 
         def entries() -> Iterator[dict[str, Any]]:
-            for record, id_, start, stop in zip(split.records(), ids_of(split), offsets[:-1], offsets[1:], strict=True):
-                entry = {"id": id_, "tokens": record["words"], "prediction": _names(labels, found[start:stop])}
+            for record, start, stop in zip(split.records(), offsets[:-1], offsets[1:], strict=True):
+                id_ = {"id": record["id"]} if "id" in record else {}
+                entry = {**id_, "tokens": record["words"], "prediction": _names(labels, found[start:stop])}
                 yield entry if right is None else {**entry, "label": _names(labels, right[start:stop])}
 
         if right is None:
             return Outcome(entries=entries, num_examples=len(offsets) - 1)
-        measured = _Measured(right, found, sentences.is_first, labels)
-        return Outcome(
-            entries=entries,
-            num_examples=len(offsets) - 1,
-            measure=measured.metrics,
-            tables=measured.tables(),
-        )
+        counts = TagCounts(right, found, sentences.is_first, types)
+        tables: dict[str, Any]
+        if types is not None:
+            sums = counts.entities.sum(axis=0).T  # (N, K, 3) -> (3, K)
+            tables = {"classes": metrics.class_table(sums[CORRECT], sums[FOUND], sums[GOLD], types)}
+        else:
+            of_words = metrics.confusion(right, found, np.ones(len(right)), num_classes=len(labels))
+            parts = (of_words.diagonal(), of_words.sum(axis=0), of_words.sum(axis=1))
+            table = {"labels": list(labels), "counts": of_words.astype(int).tolist()}
+            tables = {"classes": metrics.class_table(*parts, labels), "confusion": table}
 
+        def measure(weights: Weights) -> dict[str, float]:
+            shown = counts.metrics(weights)
+            is_own = self.task_name == "custom"  # whose `tables` have precision and recall of each type
+            return {name: shown[name] for name in shown if not (is_own and name.startswith(("precision_", "recall_")))}
 
-class _Measured:
-    """What of each text is right, so that metrics follow from how often each text counts."""
-
-    def __init__(
-        self, right: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], labels: Sequence[str]
-    ) -> None:
-        starts = np.flatnonzero(is_first)
-        self.num_right = np.add.reduceat((right == found).astype(np.float64), starts)  # (N,)
-        self.num_words = np.diff(np.append(starts, len(right)))  # (N,)
-        self.labels, self.types = labels, types_of(labels)
-        self.words = (right, found)
-        if self.types is not None:
-            self.entities = entities_by_sentence(right, found, is_first, num_types=len(self.types))  # (N, K, 3)
-
-    def metrics(self, weights: Weights) -> dict[str, float]:
-        """`f1`, `precision` and `recall` of the entities, `accuracy` of the words' tags, and the F1 of each type."""
-        accuracy = {"accuracy": 100 * float(weights @ self.num_right / (weights @ self.num_words))}
-        if self.types is None:
-            return accuracy
-        of_all = dict(zip(_NAMES, scores(weights @ self.entities.sum(axis=1)), strict=True))  # (N, K, 3) -> (3,)
-        of_types = {
-            f"f1_{name}": scores(weights @ self.entities[:, number])[_NAMES.index("f1")]
-            for number, name in enumerate(self.types)
-        }
-        return {name: of_all[name] for name in ("f1", "precision", "recall")} | accuracy | of_types
-
-    def tables(self) -> Mapping[str, Any]:
-        """A row per type of entities; of other tags a row per tag, and the confusion matrix."""
-        if self.types is not None:
-            counts = self.entities.sum(axis=0).T  # (N, K, 3) -> (3, K)
-            return {"classes": metrics.class_table(counts[CORRECT], counts[FOUND], counts[GOLD], self.types)}
-        right, found = self.words
-        of_words = metrics.confusion(right, found, np.ones(len(right)), num_classes=len(self.labels))
-        sums = (of_words.diagonal(), of_words.sum(axis=0), of_words.sum(axis=1))
-        return {
-            "classes": metrics.class_table(*sums, self.labels),
-            "confusion": {"labels": list(self.labels), "counts": of_words.astype(int).tolist()},
-        }
+        return Outcome(entries=entries, num_examples=len(counts.num_words), measure=measure, tables=tables)
 
 
 def _is_entity_tag(tag: str) -> bool:

@@ -140,7 +140,7 @@ def open_kind(settings: PredictSettings) -> Kind:
 
 def _official(task: str) -> Official:
     """How a fine-tuning task reads records; by no rules for models of an unknown task."""
-    return benchmark_of(task).official_records() if task in TASKS else Official()
+    return benchmark_of(task).rules if task in TASKS else Official()
 
 
 def kind_of_model(hub: RobertaHub) -> str:

@@ -14,7 +14,6 @@ roberta_embedding             vectors of texts
 # No `from __future__ import annotations` here: fairseq makes options of the field types and cannot read strings.
 
 import logging
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +38,6 @@ from roberta_plugin.finetuning.examples_dataset import (
     TaggingDataset,
     WindowsDataset,
 )
-from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.inspection import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.kinds.embedding import Embedding
@@ -296,12 +294,6 @@ class RobertaSentencePredictionTask(FineTuningTask):
         if self.kind.window_pooling is not None:
             need_ours(model, "cannot read texts in windows (--long-texts):")
         super().register_heads(model)
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """Smallest and greatest value of a regression; own data have none."""
-        task = TASKS.get(self.prepared.task)
-        return (-math.inf, math.inf) if task is None else task.limits
 
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Tensor:
         """Logits of the S sequences of a batch: (S, C) for labels, else (S, 1).

@@ -31,15 +31,14 @@ from sklearn.metrics import accuracy_score, f1_score, make_scorer, matthews_corr
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.glue.tasks import GlueTask
-from roberta_plugin.finetuning.squad.reader import find_files, read_file
-from roberta_plugin.finetuning.squad.tasks import SquadTask
-from roberta_plugin.finetuning.text_examples import TextExample
+from roberta_plugin.finetuning.glue.tasks import FILES
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.sentences import sentences_of
 from roberta_plugin.kinds.span_metrics import score
 from tests.benchmarks.report import Report, machine
 from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.real_data import unpack
+from tests.tiny_benchmarks import examples_of
 from tests.tiny_corpus import command
 
 SEEDS = ("1", "2", "3")
@@ -149,23 +148,25 @@ def tfidf(name: str, raw: Path) -> float | None:
     the regression is chosen by the task's metric in cross-validation.
     """
     benchmark, metric = benchmark_of(TASKS[name].name or name), TASKS[name].metric
-    if isinstance(benchmark, SquadTask):
+    if benchmark.name == "squad1":
         return nearest_sentences(raw / TASKS[name].raw)
-    if not isinstance(benchmark, GlueTask):
+    if (official := FILES.get(benchmark.name)) is None:
         return None
-    files = benchmark.files(raw / TASKS[name].raw, None)
-    train, dev = (benchmark.read_split(split, files[split], None) for split in ("train", "valid"))
+    files = official.find(raw / TASKS[name].raw, None)
+    train, dev = (official.read(split, files[split], None) for split in ("train", "valid"))
     is_number = metric == "pearson_spearman"
     vectors = TfidfVectorizer(ngram_range=(1, 1 if is_number else 2), token_pattern=r"\w+", sublinear_tf=not is_number)
     vectors.fit([text for example in train for text in example.texts])
 
-    def features(part: list[TextExample]) -> Any:
+    def features(part: list[Example]) -> Any:
         sides = [vectors.transform(texts) for texts in zip(*(example.texts for example in part), strict=True)]
         if is_number:
             return np.asarray(sides[0].multiply(sides[1]).sum(axis=1)).ravel()
         return sides[0] if len(sides) == 1 else hstack([sides[0].multiply(sides[1]), abs(sides[0] - sides[1])]).tocsr()
 
-    labels, right = ([example.label for example in part] for part in (train, dev))
+    labels, right = (
+        [each.target if is_number else official.labels.index(each.target) for each in part] for part in (train, dev)
+    )
     if is_number:
         cosines = features(dev)
         return 50.0 * float(pearsonr(cosines, right)[0] + spearmanr(cosines, right)[0])
@@ -186,16 +187,15 @@ def accuracy_and_f1(right: Any, guesses: Any) -> float:
 
 def nearest_sentences(raw: Path) -> float:
     """F1 on SQuAD 1.1 of answering with the passage's sentence whose words are most like the question's."""
-    files = find_files("squad1", raw)
-    train, dev = (read_file("squad1", files[split], needs_answers=True) for split in ("train", "valid"))
-    vectors = TfidfVectorizer(token_pattern=r"\w+").fit(train.passages)
-    sentences = [sentences_of(passage) for passage in dev.passages]
-    of_passages = [vectors.transform(texts) for texts in sentences]
+    examples = examples_of("squad1", raw)
+    vectors = TfidfVectorizer(token_pattern=r"\w+").fit({each.texts[0] for each in examples["train"]})
+    sentences = {each.texts[0]: sentences_of(each.texts[0]) for each in examples["valid"]}
+    of_passages = {passage: vectors.transform(texts) for passage, texts in sentences.items()}
     scores = []
-    for question, vector in zip(dev.questions, vectors.transform([each.text for each in dev.questions]), strict=True):
-        best = int((of_passages[question.passage] @ vector.T).toarray().argmax())
-        right = [answer.text for answer in question.answers or ()]
-        scores.append(score("squad1", sentences[question.passage][best], right).f1)
+    for example in examples["valid"]:
+        passage, question = example.texts
+        best = int((of_passages[passage] @ vectors.transform([question]).T).toarray().argmax())
+        scores.append(score("squad1", sentences[passage][best], [answer.text for answer in example.target]).f1)
     return 100.0 * float(np.mean(scores))
 
 

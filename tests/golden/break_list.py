@@ -10,7 +10,7 @@ from tests.campaign.breaks import Break
 
 METRICS = ("unit/kinds/test_metrics.py", "parity/test_custom_metrics.py", "parity/test_glue_metrics.py")
 SQUAD = ("unit/kinds/test_span_metrics.py", "parity/test_squad_metric.py", "unit/finetuning/squad")
-TAGS = ("unit/kinds/test_entities.py", "unit/kinds/test_tags.py", "unit/finetuning/tagging")
+TAGS = ("unit/kinds/test_entities.py", "unit/kinds/test_words.py", "unit/finetuning/tagging")
 SENTENCES = ("unit/kinds/test_documents.py", "unit/finetuning/summaries")
 LOSS = (
     "unit/criterions/test_sentence_prediction.py",
@@ -86,10 +86,10 @@ BREAKS = (
     ),
     Break(
         "accuracy of RACE counts questions without an answer",
-        "kinds/choices.py",
+        "kinds/multiple_choice.py",
         'groups = {"accuracy": labels >= 0}',
         'groups = {"accuracy": labels >= -1}',
-        ("unit/finetuning/race",),
+        ("unit/kinds/test_multiple_choice.py", "unit/finetuning/race"),
     ),
     # Calibration and thresholds.
     Break(
@@ -162,7 +162,7 @@ BREAKS = (
     ),
     Break(
         "words without tokens get any label",
-        "kinds/tags.py",
+        "kinds/words.py",
         "        rows[self.positions == 0] = np.eye(1, rows.shape[1])\n",
         "",
         TAGS,

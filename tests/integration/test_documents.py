@@ -383,6 +383,34 @@ except ValueError as error:
     assert "my.csv, line 2: 'daily' is none of never, rarely" in printed
 
 
+def test_the_benchmark_in_the_document_prepares_and_judges(tmp_path):
+    labels = ("neutral", "entailment", "contradiction")
+    rows = [{"pairID": label, "sentence1": "a", "sentence2": "b", "gold_label": label} for label in labels]
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (block,) = blocks(".github/CONTRIBUTING.md", "benchmark", "python")
+    printed = python(
+        f"""{block}
+from pathlib import Path
+import numpy as np
+from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.kinds.outputs import RawOutputs
+from tests.tiny_benchmarks import words_tokenizer
+
+folder, (tokenizer, vocabulary) = Path({str(tmp_path)!r}), words_tokenizer()
+tools = {{"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": 32, "options": TaskOptions()}}
+SNLI.prepare(folder, folder / "out", **tools)
+prepared = Prepared.open(folder / "out")
+outputs = RawOutputs(logits=np.eye(3, dtype=np.float32)[[1, 0, 0]])
+print(SNLI.score(prepared, "valid", [outputs], folder=folder, options=TaskOptions()), SNLI.recipe(prepared).metric["value"])
+""",
+        REPOSITORY,
+    )
+    assert "{'accuracy': 66.6" in printed and printed.endswith("} accuracy\n")
+    assert json.loads((tmp_path / "valid.predictions.jsonl").read_text().splitlines()[2])["prediction"] == "entailment"
+
+
 def test_own_tags_fine_tune_predict_and_export_as_written(after_the_tour):
     folder, _ = after_the_tour
     write_raw(folder / "mytags", sizes={"train": 24, "valid": 8})

@@ -10,10 +10,9 @@ from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
 from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.conftest import REPOSITORY
-from tests.tiny_benchmarks import write_tokenizer
+from tests.tiny_benchmarks import prepared_of, write_tokenizer
 from tests.tiny_corpus import command, logged, run, run_ranks
 from tests.tiny_glue import write_task
-from tests.unit.finetuning.glue.test_prepare import prepared_of
 
 pytestmark = pytest.mark.integration
 

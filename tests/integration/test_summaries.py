@@ -11,7 +11,7 @@ from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.kinds.documents import Documents, lead, mean_rouge
+from roberta_plugin.kinds.documents import Documents, Length, lead, mean_rouge
 from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer
@@ -147,7 +147,7 @@ def test_real_articles_are_prepared_and_the_oracle_exceeds_their_beginnings(shar
     documents = Documents(Prepared.open(tmp_path / "data").split("valid"))
     number = range(40)
     chosen = [documents.labels[documents.first[i] : documents.first[i + 1]].nonzero()[0] for i in number]
-    share = SummariesOptions(length_share=0.4)
+    share = Length(length_share=0.4)
     texts = {
         "oracle": [[documents.sentences[i][each] for each in chosen[i]] for i in number],
         "lead": [[documents.sentences[i][each] for each in lead(documents.sentences[i], share)] for i in number],

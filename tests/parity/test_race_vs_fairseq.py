@@ -4,6 +4,7 @@ Its faults: it truncates the last </s> away, rounds accuracy to 0.1, and keeps t
 inside an option breaks.
 """
 
+import json
 import math
 import re
 from argparse import Namespace
@@ -16,7 +17,7 @@ from fairseq.logging import metrics
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
 
 from roberta_plugin.criterions.finetuning import RaceCriterion
-from roberta_plugin.finetuning.race.reader import find_splits, read_split
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.tasks.finetuning import FineTuningConfig, RaceTask
 from tests.tiny_models import spread
 from tests.tiny_race import write_race
@@ -39,12 +40,12 @@ def write_as_fairseq(raw, prepared, folder):
     """What preprocess_RACE.py (since pull request 818), the BPE encoder and fairseq-preprocess make of the raw files."""
     files = {f"input{n}": [] for n in range(5)}
     labels = []
-    for passage in read_split("race", "train", find_splits("race", raw)["train"]):
-        for question in passage.questions:
-            labels.append(question.answer)
-            files["input0"].append(re.sub(r"\s+", " ", passage.text.replace("\n", " ")))
-            for number, option in enumerate(question.options, start=1):
-                text = question.text
+    for path in benchmark_of("race").files(raw, None)["train"]:
+        content = json.loads(path.read_text())
+        for text, options, answer in zip(content["questions"], content["options"], content["answers"], strict=True):
+            labels.append("ABCD".index(answer))
+            files["input0"].append(re.sub(r"\s+", " ", content["article"].replace("\n", " ")))
+            for number, option in enumerate(options, start=1):
                 qa = text.replace("_", option) if "_" in text else " ".join([text, option])
                 files[f"input{number}"].append(re.sub(r"\s+", " ", qa))
     for name, lines in files.items():

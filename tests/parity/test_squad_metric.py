@@ -111,7 +111,7 @@ def test_version_1_to_the_last_digit(files, seed):
     predictions, _ = prediction_like(data, np.random.default_rng(seed))
     right = rights(data)
     assert len(right) == 10570
-    found = evaluate("squad1", right, predictions)
+    found = evaluate("squad1", list(right.values()), [predictions[id_] for id_ in right])
     assert found == reference(data, predictions, "1.1")
     assert 10 < found["exact"] < found["f1"] < 90
 
@@ -120,7 +120,9 @@ def test_version_1_to_the_last_digit(files, seed):
 def test_version_2_and_thresholds_to_the_last_digit(files, seed):
     data = files["dev-v2.0.json"]
     predictions, null = prediction_like(data, np.random.default_rng(seed))
-    found = evaluate("squad2", rights(data), predictions, null=null)
+    right = rights(data)
+    given, odds = ([each[id_] for id_ in right] for each in (predictions, null))
+    found = evaluate("squad2", list(right.values()), given, odds)
     assert found == reference(data, predictions, "2.0", null)
     assert found["best_f1"] > max(found["f1"], 48) and 0 < found["best_f1_thresh"] < 1
 
@@ -184,5 +186,5 @@ def test_targets_of_the_prepared_set_decode_to_right_answers(files, shared_data,
     lines = (tmp_path / "set" / "valid.doubtful.jsonl").read_text().splitlines()
     assert wrong <= {json.loads(line)["id"] for line in lines}
     assert len(wrong) <= 0.001 * len(with_answer)
-    has_answer = {id_ for id_, answers in questions.right.items() if answers}
+    has_answer = {id_ for id_, answers in zip(questions.ids, questions.answers, strict=True) if answers}
     assert {questions.ids[number] for number in split.columns["question"][with_answer]} == has_answer

@@ -11,7 +11,7 @@ import pytest
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.kinds.entities import entities_of, entity_labels, evaluate
+from roberta_plugin.kinds.entities import TagCounts, entities_of, entity_labels
 from roberta_plugin.kinds.outputs import RawOutputs
 from tests.parity import seqeval_results
 from tests.parity.seqeval_results import TYPES, random_tags
@@ -78,7 +78,7 @@ def percentages(correct, found, gold):
 def test_scores_are_seqevals(case):
     gold, given = (np.array([int(digit) for digit in case[side].replace(" ", "")]) for side in ("gold", "given"))
     is_first = np.concatenate([np.arange(len(sentence)) == 0 for sentence in case["gold"].split()])
-    ours = evaluate(gold, given, is_first, TYPES)
+    ours = TagCounts(gold, given, is_first, TYPES).metrics()
     for name, value in case["scores"].items():
         assert ours[name] == pytest.approx(100 * value), name
     assert 5 < ours["f1"] < 95
@@ -92,7 +92,7 @@ def test_scores_are_conllevals(seed, is_valid):
     for right, found, first in zip(gold, given, is_first, strict=True):
         lines += [""] * bool(first) + [f"w {LABELS[right]} {LABELS[found]}"]
     counts, tags = conlleval("\n".join([*lines, ""]))
-    ours = evaluate(gold, given, is_first, TYPES)
+    ours = TagCounts(gold, given, is_first, TYPES).metrics()
     assert ours["accuracy"] == pytest.approx(100 * tags[0] / tags[1])
     total = [sum(row[column] for row in counts.values()) for column in range(3)]
     for end, row in [("", total), *((f"_{type_}", counts[type_]) for type_ in TYPES)]:

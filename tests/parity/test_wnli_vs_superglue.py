@@ -7,8 +7,8 @@ import pytest
 
 from roberta_plugin.finetuning.glue.wnli import align
 from tests.real_data import unpack
-from tests.tiny_benchmarks import read_task
 from tests.tiny_glue import unpack_glue
+from tests.unit.finetuning.glue.test_reader import official
 
 
 def letters(text: str) -> str:
@@ -31,7 +31,7 @@ def test_pronouns_are_where_wsc_marks_them(shared_data, marked, tmp_path):
     """The rest, 15 rows, is known: texts of which WSC marks another pronoun than WNLI asks for."""
     glue = unpack_glue(shared_data, tmp_path)
     found = []
-    for split, rows in read_task("WNLI", glue).items():
+    for split, rows in official("WNLI", glue).items():
         for row in rows:
             text = row.texts[0]
             if split != "test" and letters(text) in marked:

@@ -22,12 +22,12 @@ from roberta_plugin.finetuning.options import SuperGlueOptions
 from roberta_plugin.finetuning.superglue import winograd
 from roberta_plugin.finetuning.superglue.tasks import TASKS
 from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.phrases import schema_inputs
+from roberta_plugin.kinds.phrase_ranking import schema_inputs
 from roberta_plugin.tasks.finetuning import FineTuningConfig, RobertaSentencePredictionTask
 from tests.real_data import unpack
+from tests.tiny_benchmarks import prepared_of
 from tests.tiny_models import spread
 from tests.tiny_superglue import write_task
-from tests.unit.finetuning.superglue.test_benchmark import prepared_of
 
 SIZES = {"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24, "encoder_attention_heads": 2}
 SIZES |= {"dropout": 0.0, "attention_dropout": 0.0, "pooler_dropout": 0.0, "max_positions": 128}
@@ -53,12 +53,17 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wsc")
     for task in ("WSC", "WinoGrande"):
         write_task(folder / "raw", task)
-    return {task: prepared_of(task, folder / "raw", folder / task) for task in ("WSC", "WinoGrande")}
+    return {task: prepared_of(task, folder / "raw", folder / task, max_length=120) for task in ("WSC", "WinoGrande")}
 
 
 @pytest.fixture(scope="module")
 def official(shared_data, tmp_path_factory):
     return unpack(shared_data, "superglue", tmp_path_factory.mktemp("superglue")) / "superglue" / "WSC"
+
+
+def examples(path):
+    """Those of all rows of a file, as of a development set."""
+    return TASKS["WSC"].records({"valid": [path]}, SuperGlueOptions(), {})[0]["valid"]
 
 
 def our_task(prepared, split):
@@ -150,8 +155,8 @@ def test_texts_of_the_official_rows_are_fairseq_s(wsc, official, tmp_path, monke
     monkeypatch.setattr(wsc.utils, "get_spacy_nlp", lambda: give)
     monkeypatch.setattr(winograd, "noun_phrases", lambda text: [])  # which take most of the time
     ours, left_out = [], 0
-    for split, (path,) in TASKS["WSC"].files(official, SuperGlueOptions()).items():
-        rows = iter(TASKS["WSC"].examples(split, path))
+    for (path,) in TASKS["WSC"].files(official, SuperGlueOptions()).values():
+        rows = iter(examples(path))
         for line in path.read_text(encoding="utf-8").splitlines():
             (tmp_path / "row.jsonl").write_text(line + "\n", encoding="utf-8")
             schema, target = next(rows).schema, json.loads(line)["target"]
@@ -179,7 +184,7 @@ def test_inputs_and_masks_of_official_rows_are_fairseq_s(shared_data, wsc, offic
     theirs.vocab = Dictionary.load(str(folder / "dict.txt"))
     encoder = Encoder(load_tokenizer(folder), Vocabulary.load(folder / "dict.txt"))
     compared = 0
-    for row in TASKS["WSC"].examples("valid", official / "val.jsonl"):
+    for row in examples(official / "val.jsonl"):
         schema = row.schema
         leading, trailing = (" " if text[-1:] == " " else "" for text in (schema.before, schema.after[:1]))
         inputs = schema_inputs(schema, encoder, max_length=512)

@@ -16,7 +16,6 @@ PREPARED = (
     "model_inputs",
     "prepared",
     "prepared_writer",
-    "tagging/reader",
 )
 # The floors of the house, top to bottom: a folder (or file) may import from the floors below its own.
 FLOORS = [

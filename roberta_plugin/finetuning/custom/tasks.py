@@ -23,20 +23,18 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmark import Benchmark, Judged, PaperRecipe, Training, as_json
+from roberta_plugin.finetuning.benchmark import Benchmark, Files, Training
 from roberta_plugin.finetuning.custom.splits import cut_fold, cut_share, divided
-from roberta_plugin.finetuning.inspection import labels_without_examples, shown_texts
-from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.inspection import shown_texts
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import SplitWriter
 from roberta_plugin.kinds import table_kind
 from roberta_plugin.kinds.embedding import IN_BATCH
 from roberta_plugin.kinds.examples import (
@@ -48,8 +46,8 @@ from roberta_plugin.kinds.examples import (
     warn_of_overlap,
 )
 from roberta_plugin.kinds.labels import weights_of, with_positive
-from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.tables import Outcome, TableKind
+from roberta_plugin.kinds.outcome import Outcome
+from roberta_plugin.kinds.tables import TableKind
 from roberta_plugin.tables import find_table
 
 logger = logging.getLogger(__name__)
@@ -70,124 +68,83 @@ SIZES: tuple[tuple[float, Training], ...] = (  # below this number of examples
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnTables(Benchmark):
-    """Tables of any kind."""
+def files(raw: Path, options: CustomOptions) -> dict[str, list[Path]]:
+    """`Benchmark.files`: the tables that the options name, relative to `raw`."""
+    if options.train is None:
+        raise ValueError("--train is missing: name the table to train on, such as --train my.csv.")
+    return {split: [find_table(raw, name, option=f"--{split}")] for split, name in options.files.items()}
 
-    def files(self, raw: Path, options: CustomOptions) -> dict[str, list[Path]]:
-        """See `Benchmark.files`; the tables are named by the options, relative to `raw`."""
-        if options.train is None:
-            raise ValueError("--train is missing: name the table to train on, such as --train my.csv.")
-        return {split: [find_table(raw, name, option=f"--{split}")] for split, name in options.files.items()}
 
-    def settings(self, *, max_length: int, options: CustomOptions) -> dict[str, Any]:
-        """See `Benchmark.settings`; `labels` are among them if they are given.
+def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
+    """`Benchmark.settings`; `labels` are among them if they are given.
 
-        Raises:
-            ValueError: if the text is its own label, or what `TableKind.settings_of` refuses.
-        """
-        options = replace(options, kind=options.kind or "classification")  # checks what goes with that kind
-        name = str(options.kind).replace("-", "_")
-        name = "classification" if name == "pair" else name
-        plain = {item: getattr(options, item) for item in _RECORDED}
-        share = options.valid_share if options.fold else options.valid_share or VALID_SHARE
-        found: dict[str, Any] = {
-            **plain,
-            "kind": name,
-            "max_length": max_length,
-            "text_column": options.text_column or "text",
-            "label_column": list(options.label_column or ("label",)),
-            "valid_share": None if options.valid else share,
-            "class_weights": weights_of(options.class_weights or ("none",)),
-            **({"labels": with_positive(options.labels, options.positive_label)} if options.labels else {}),
-            **({"positive_label": options.positive_label} if options.positive_label else {}),
-        }
-        found |= type(table_kind(found)).settings_of(options, max_length=max_length)
-        if found["text_column"] in found["label_column"]:
-            raise ValueError(
-                f"--text-column and --label-column both name {found['text_column']!r}: the label would be in the text. "
-                "Name two columns."
-            )
-        return found
+    Raises:
+        ValueError: if the text is its own label, or what `TableKind.settings_of` refuses.
+    """
+    options = replace(options, kind=options.kind or "classification")  # checks what goes with that kind
+    name = str(options.kind).replace("-", "_")
+    name = "classification" if name == "pair" else name
+    plain = {item: getattr(options, item) for item in _RECORDED}
+    share = options.valid_share if options.fold else options.valid_share or VALID_SHARE
+    found: dict[str, Any] = {
+        **plain,
+        "kind": name,
+        "max_length": max_length,
+        "text_column": options.text_column or "text",
+        "label_column": list(options.label_column or ("label",)),
+        "valid_share": None if options.valid else share,
+        "class_weights": weights_of(options.class_weights or ("none",)),
+        **({"labels": with_positive(options.labels, options.positive_label)} if options.labels else {}),
+        **({"positive_label": options.positive_label} if options.positive_label else {}),
+    }
+    found |= type(table_kind(found)).settings_of(options, max_length=max_length)
+    if found["text_column"] in found["label_column"]:
+        raise ValueError(
+            f"--text-column and --label-column both name {found['text_column']!r}: the label would be in the text. "
+            "Name two columns."
+        )
+    return found
 
-    def read(
-        self, files: Mapping[str, list[Path]], options: CustomOptions, settings: Mapping[str, Any]
-    ) -> tuple[dict[str, list[Example]], dict[str, Any]]:
-        """See `Benchmark.read`; a development set is cut from the training table, if no other is named."""
-        reading = table_kind(settings)
-        for (path,) in files.values():
-            reading.check_name(path)
-        of_table = reading.settings_of_table(files["train"][0])
-        settings = {**settings, **of_table}
-        reading = table_kind(settings)
-        splits = {split: _read(path, reading, split=split) for split, (path,) in files.items()}
-        table = splits["train"]
-        if "valid" not in splits:
-            splits |= _cut(table, reading, options)
-        found = {**of_table, **reading.discover(table, splits["train"])}
-        _report(splits, table_kind({**settings, **found}))
-        return {name: splits[name] for name in sorted(splits, key=_SPLITS.index)}, found
 
-    def write(
-        self, split: SplitWriter, content: list[Example], encoder: Encoder, settings: Mapping[str, Any]
-    ) -> Sequence[Mapping[str, Any]]:
-        """See `Benchmark.write`."""
-        table_kind(settings).write(split, content, encoder, max_length=settings["max_length"])
-        return ()
+def records(
+    files: Files, options: CustomOptions, settings: Mapping[str, Any]
+) -> tuple[dict[str, list[Example]], dict[str, Any]]:
+    """`Benchmark.records`; a development set is cut from the training table, if no other is named."""
+    reading = table_kind(settings)
+    for (path,) in files.values():
+        reading.check_name(path)
+    of_table = reading.settings_of_table(files["train"][0])
+    settings = {**settings, **of_table}
+    reading = table_kind(settings)
+    splits = {split: _read(path, reading, split=split) for split, (path,) in files.items()}
+    table = splits["train"]
+    if "valid" not in splits:
+        splits |= _cut(table, reading, options)
+    found = {**of_table, **reading.discover(table, splits["train"])}
+    _report(splits, table_kind({**settings, **found}))
+    return {name: splits[name] for name in sorted(splits, key=_SPLITS.index)}, found
 
-    def recipe(self, prepared: Prepared, *, epochs: int | None = None, batches: Sequence[int] = ()) -> PaperRecipe:
-        """See `Benchmark.recipe`; metrics have the names of the log."""
-        found = super().recipe(prepared, epochs=epochs, batches=batches)
-        return replace(found, official=self.selection_of(prepared))
 
-    def training_of(self, prepared: Prepared) -> Training:
-        """See `Benchmark.training_of`: by the size of the data."""
-        num_examples = len(prepared.split("train"))
-        found = next(training for below, training in SIZES if num_examples < below)
-        has_rivals = prepared.settings.get("embedding_loss") in IN_BATCH
-        return replace(found, lrs=("1e-5", "3e-5", "5e-5"), batches=(64,)) if has_rivals else found
+def training(prepared: Prepared) -> Training:
+    """`Benchmark.training`: by the size of the data."""
+    num_examples = len(prepared.split("train"))
+    found = next(training for below, training in SIZES if num_examples < below)
+    has_rivals = prepared.settings.get("embedding_loss") in IN_BATCH
+    return replace(found, lrs=("1e-5", "3e-5", "5e-5"), batches=(64,)) if has_rivals else found
 
-    def selection_of(self, prepared: Prepared) -> str:
-        """See `Benchmark.selection_of`."""
-        return table_kind(prepared.settings).selection
 
-    def judge(
-        self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: CustomOptions
-    ) -> Judged:
-        """See `Benchmark.judge`; the metrics are those of the kind, and the numbers by which it decides."""
-        outcome = self._outcome(prepared, part, members, options)
-        files = {name: as_json(outcome.entries()) for name in self.prediction_files(part.name)}
-        if outcome.measure is None:
-            return Judged({}, files)
-        return Judged({**outcome.measure(np.ones(outcome.num_examples)), **outcome.numbers}, files)
-
-    def details(
-        self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: CustomOptions
-    ) -> dict[str, Any]:
-        """See `Benchmark.details`: intervals, baseline, and the tables of the kind (`kinds/tables.Outcome`)."""
-        outcome = self._outcome(prepared, prepared.split(split), members, options)
-        if outcome.measure is None:
-            return {}
-        return {
-            "num_examples": outcome.num_examples,
-            "intervals": intervals(outcome.measure, outcome.num_examples),
-            "not_measured": list(outcome.not_measured),
-            "baseline": dict(outcome.baseline),
-            **outcome.tables,
-            "hardest": _hardest(prepared, prepared.split(split), outcome),
-        }
-
-    def check_scoring(self, prepared: Prepared, options: CustomOptions) -> None:
-        """See `Benchmark.check_scoring`."""
-        table_kind(prepared.settings).check_scoring(options, prepared.split("valid"))
-
-    def _outcome(
-        self, prepared: Prepared, part: PreparedSplit, members: Sequence[RawOutputs], options: CustomOptions
-    ) -> Outcome:
-        kind = table_kind(prepared.settings)
-        kind.check_scoring(options, part)
-        outcome = kind.outcome(part, members, train=prepared.split("train"), options=options)
-        return outcome.without_metrics_of_all_labels() if labels_without_examples(prepared, part) else outcome
+def details(prepared: Prepared, part: PreparedSplit, outcome: Outcome) -> dict[str, Any]:
+    """`Benchmark.further`: intervals, baseline, the tables of the kind (`kinds/outcome.Outcome`), hard examples."""
+    if outcome.measure is None:
+        return {}
+    return {
+        "num_examples": outcome.num_examples,
+        "intervals": intervals(outcome.measure, outcome.num_examples),
+        "not_measured": list(outcome.not_measured),
+        "baseline": dict(outcome.baseline),
+        **outcome.tables,
+        "hardest": _hardest(prepared, part, outcome),
+    }
 
 
 def _hardest(prepared: Prepared, split: PreparedSplit, outcome: Outcome) -> list[dict[str, Any]]:
@@ -326,4 +283,8 @@ def intervals(
     }
 
 
-TASKS = {"custom": OwnTables(name="custom")}
+TASKS = {
+    "custom": Benchmark(
+        name="custom", files=files, settings=settings, records=records, training=training, further=details
+    )
+}

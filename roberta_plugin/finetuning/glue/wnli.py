@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.text_examples import TextExample
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.noun_phrases import (
     DETERMINERS,
     POSSESSIVE,
@@ -39,7 +39,8 @@ from roberta_plugin.kinds.noun_phrases import (
     rivals_of,
     without_determiners,
 )
-from roberta_plugin.kinds.phrases import Schema
+from roberta_plugin.kinds.phrase_ranking import Schema, SchemaExample
+from roberta_plugin.progress import terminal_bar
 
 # Cost of an edit: a word inserted, deleted or replaced; replaced by one with the same first letters (a misspelling).
 _EDIT, _VARIANT, _SAME_BEGINNING = 1.0, 0.5, 4
@@ -114,7 +115,17 @@ def _phrase_cost(phrase: list[str], words: list[str]) -> float:
     )
 
 
-def find_schema(row: TextExample, *, others: Sequence[str] = ()) -> Schema | None:
+def schema_examples(rows: Sequence[Example], *, is_training: bool) -> list[SchemaExample]:
+    """Rows of WNLI as schemas; of the training set those to learn from."""
+    if is_training:
+        return [SchemaExample("", schema, 1) for schema in training_schemas(rows)]
+    return [
+        SchemaExample(row.id, find_schema(row), None if row.target is None else int(row.target), row.texts[0])
+        for row in terminal_bar(rows, "noun phrases", unit="row")
+    ]
+
+
+def find_schema(row: Example, *, others: Sequence[str] = ()) -> Schema | None:
     """The schema of a row; None if pronoun and phrase are not found.
 
     `others` are further rivals in addition to the noun phrases of the text. A rival must not be part of the phrase, nor
@@ -135,16 +146,16 @@ def find_schema(row: TextExample, *, others: Sequence[str] = ()) -> Schema | Non
     )
 
 
-def training_schemas(rows: Sequence[TextExample]) -> list[Schema]:
+def training_schemas(rows: Sequence[Example]) -> list[Schema]:
     """Schemas of the training set: of the rows with label 1, whose phrase is right, if there are rivals."""
     wrong: dict[tuple[str, int], list[str]] = {}
     for row in rows:
         found = align(*row.texts)
-        if found is not None and row.label == 0:
+        if found is not None and row.target == "0":
             wrong.setdefault((row.texts[0], found.start), []).append(found.phrase)
     schemas = []
     for row in rows:
-        found = align(*row.texts) if row.label == 1 else None
+        found = align(*row.texts) if row.target == "1" else None
         if found is not None:
             schemas.append(find_schema(row, others=wrong.get((row.texts[0], found.start), ())))
     return [schema for schema in schemas if schema is not None and schema.rivals]

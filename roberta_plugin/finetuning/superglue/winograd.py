@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.finetuning.raw_files import read_rows
-from roberta_plugin.finetuning.text_examples import SchemaExample
 from roberta_plugin.kinds.noun_phrases import noun_phrases, rivals_of
-from roberta_plugin.kinds.phrases import Schema
+from roberta_plugin.kinds.phrase_ranking import Schema, SchemaExample
 from roberta_plugin.tables import Row
 
 GAP = "_"
@@ -114,6 +113,7 @@ def training_rows(rows: Sequence[SchemaExample], *, are_rivals_options: bool) ->
     schemas = []
     for row in rows:
         schema = row.schema
+        assert schema is not None, "every pronoun is found, or its row refused"
         if row.label == 0 and are_rivals_options:
             (right,) = schema.rivals
             schema = Schema(schema.before, schema.after, right, (schema.phrase,))

@@ -12,6 +12,7 @@ from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriter
 from roberta_plugin.kinds import kind_class
 from roberta_plugin.kinds import metrics as custom
 from roberta_plugin.kinds import metrics as glue
+from roberta_plugin.kinds.base import Official
 from roberta_plugin.kinds.pair_ranking import decide
 from tests.tiny_validation import validated
 
@@ -29,8 +30,9 @@ def make_criterion(kind, *, num_classes=2, scale=(0.0, 1.0), label_weights=None,
     names = labels or [str(number) for number in range(num_classes)]
     settings = {"labels": names, "class_weights": "none", "weights": label_weights}
     task = SimpleNamespace(
-        limits=(0.0, 5.0),
-        kind=kind_class(kind)({**settings, "mean": scale[0], "deviation": scale[1]}),
+        kind=kind_class(kind)(
+            {**settings, "mean": scale[0], "deviation": scale[1]}, official=Official(limits=(0.0, 5.0))
+        ),
         target_dictionary=None,
         outputs=lambda model, sample: model.scores[sample["rows"]],
     )
@@ -251,8 +253,8 @@ def test_correlations_are_those_of_the_whole_split():
         found = validate(make_criterion("regression", scale=(0.0, factor)), model, range(61), {"label": numbers})
         written = glue.as_written(factor * predictions, (0.0, 5.0))
         assert (written == 0).any(), "nothing is clipped"
-        for name, function in glue.OF_PREDICTIONS.items():
-            assert found[name] == pytest.approx(100 * function(written, numbers), rel=1e-9)
+        for name, value in glue.of_numbers(numbers, written, np.ones(60)).items():
+            assert found[name] == pytest.approx(value, rel=1e-9)
         assert found["mae"] == pytest.approx(np.abs(written - numbers).mean())
 
 

@@ -105,17 +105,17 @@ def test_validation_gives_the_official_metrics_of_the_decoded_answers(criterion,
     )
     questions = Questions(split, prepared.task)
     decoded = decode(questions, [outputs], max_answer_length=4)
-    best = {id_: given.candidates[0].text for id_, given in zip(questions.ids, decoded, strict=True)}
-    null = {id_: given.null_probability for id_, given in zip(questions.ids, decoded, strict=True)}
+    best = [given.candidates[0].text for given in decoded]
+    null = [given.null_probability for given in decoded]
     if prepared.task == "squad2":
-        tuned = evaluate("squad2", questions.right, best, null=null)
+        tuned = evaluate("squad2", questions.answers, best, null)
         assert found["tuned_f1"] == pytest.approx(tuned["best_f1"])
         assert found["tuned_exact"] == pytest.approx(tuned["best_exact"])
-        best = {id_: "" if null[id_] > 0.5 else text for id_, text in best.items()}
-        assert 0 < sum(text == "" for text in best.values()) < len(best)
+        best = ["" if probability > 0.5 else text for text, probability in zip(best, null, strict=True)]
+        assert 0 < best.count("") < len(best)
     else:
         assert "tuned_f1" not in found
-    expected = evaluate(prepared.task, questions.right, best)
+    expected = evaluate(prepared.task, questions.answers, best)
     assert (found["exact"], found["f1"]) == pytest.approx((expected["exact"], expected["f1"]))
 
 

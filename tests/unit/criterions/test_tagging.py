@@ -12,7 +12,7 @@ from roberta_plugin.finetuning.examples_dataset import TaggingDataset
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.kinds.outputs import RawOutputs
 from roberta_plugin.kinds.tagging import Tagging
-from roberta_plugin.kinds.tags import Sentences
+from roberta_plugin.kinds.words import Sentences
 from tests.tiny_tagging import write_prepared, write_raw
 from tests.tiny_validation import reduced, validated
 

@@ -18,11 +18,11 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, 
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.kinds.outputs import RawOutputs
+from tests.tiny_benchmarks import prepared_of
 from tests.tiny_glue import write_task
 from tests.tiny_squad import write_prepared
 from tests.tiny_squad import write_prepared as write_squad
 from tests.tiny_tagging import write_prepared as write_tagging
-from tests.unit.finetuning.glue.test_prepare import prepared_of
 
 
 @pytest.fixture

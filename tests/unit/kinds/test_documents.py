@@ -2,15 +2,14 @@
 
 import numpy as np
 
-from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.kinds.documents import choose, lead
+from roberta_plugin.kinds.documents import Length, choose, lead
 
 SENTENCES = ["a b c d", "e f", "g h i", "x a b c", "e f g"]
 PROBABILITIES = np.array([0.6, 0.1, 0.4, 0.9, 0.5])
 
 
 def chosen(**options):
-    return choose(PROBABILITIES, SENTENCES, SummariesOptions(**options))
+    return choose(PROBABILITIES, SENTENCES, Length(**options))
 
 
 def test_the_most_probable_sentences_without_a_common_trigram_in_the_order_of_the_text():
@@ -44,7 +43,7 @@ def test_the_choice_is_that_of_the_plain_program():
         sentences = [" ".join(rng.choice(list("abc"), rng.integers(1, 7))) for _ in range(rng.integers(1, 9))]
         probabilities = rng.random(len(sentences))
         for is_blocking in (True, False):
-            found = choose(probabilities, sentences, SummariesOptions(no_trigram_blocking=not is_blocking))
+            found = choose(probabilities, sentences, Length(no_trigram_blocking=not is_blocking))
             assert found == plain_choice(probabilities, sentences, 3, is_blocking=is_blocking)
         blocked += plain_choice(probabilities, sentences, 3, is_blocking=True) != found
     assert blocked > 20
@@ -60,10 +59,10 @@ def test_by_share_of_the_words_and_by_probability():
 
 
 def test_ties_go_to_the_earlier_sentence():
-    assert choose(np.zeros(4), ["a", "b", "c", "d"], SummariesOptions(num_sentences=2)) == [0, 1]
+    assert choose(np.zeros(4), ["a", "b", "c", "d"], Length(num_sentences=2)) == [0, 1]
 
 
 def test_lead_is_the_beginning_of_the_same_length():
-    assert lead(SENTENCES, SummariesOptions()) == lead(SENTENCES, SummariesOptions(min_probability=0.5)) == [0, 1, 2]
-    assert lead(SENTENCES, SummariesOptions(num_sentences=9)) == [0, 1, 2, 3, 4]
-    assert lead(SENTENCES, SummariesOptions(length_share=0.5)) == [0, 1, 2], "9 of 16 words"
+    assert lead(SENTENCES, Length()) == lead(SENTENCES, Length(min_probability=0.5)) == [0, 1, 2]
+    assert lead(SENTENCES, Length(num_sentences=9)) == [0, 1, 2, 3, 4]
+    assert lead(SENTENCES, Length(length_share=0.5)) == [0, 1, 2], "9 of 16 words"

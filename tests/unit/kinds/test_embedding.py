@@ -1,6 +1,5 @@
 """Rows of texts, pairs, wrong texts and scores: what is learned from them, what is refused, and what is measured."""
 
-import json
 import re
 
 import numpy as np
@@ -165,10 +164,10 @@ def test_lines_of_a_text_file_are_texts(make, tmp_path):
 
 def judged(prepared, vectors):
     outputs = [RawOutputs(vectors=np.asarray(each, dtype=np.float32)) for each in vectors]
-    found = benchmark_of("custom").judge(prepared, prepared.split("valid"), outputs, CustomOptions())
-    details = benchmark_of("custom").details(prepared, "valid", outputs, options=CustomOptions())
-    entries = [json.loads(line) for line in next(iter(found.files.values()))]
-    return found.metrics, details, entries
+    benchmark, options = benchmark_of("custom"), CustomOptions()
+    details = benchmark.details(prepared, "valid", outputs, options=options)
+    entries = list(benchmark.outcome(prepared, prepared.split("valid"), outputs, options=options).entries())
+    return benchmark.score(prepared, "valid", outputs, folder=None, options=options), details, entries
 
 
 def test_other_right_texts_of_a_query_and_the_query_itself_do_not_count(make):

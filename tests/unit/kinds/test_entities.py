@@ -6,10 +6,9 @@ import pytest
 from roberta_plugin.kinds.entities import (
     SCHEMES,
     Entity,
-    count_entities,
+    TagCounts,
     entities_of,
     entity_labels,
-    evaluate,
     invalid_places,
     scheme_of,
     scores,
@@ -124,14 +123,14 @@ def test_spans_of_any_labels_are_those_of_their_tags():
 def test_an_entity_is_right_if_both_ends_and_its_type_are():
     gold = np.array([1, 2, 0, 3, 0, 1, 0])
     given = np.array([1, 2, 0, 1, 0, 1, 2])
-    counts = count_entities(gold, given, flags(7), num_types=2)
+    counts = TagCounts(gold, given, flags(7), ["X", "Y"]).entities.sum(axis=0)
     assert counts.tolist() == [[1, 3, 2], [0, 0, 1]]
 
 
 def test_percentages():
     assert scores(np.array([2, 4, 8])) == pytest.approx((50, 25, 100 / 3))
     assert scores(np.array([0, 0, 8])) == scores(np.array([0, 8, 0])) == scores(np.zeros(3)) == (0, 0, 0)
-    found = evaluate(np.array([1, 2, 0]), np.array([1, 0, 0]), flags(3), ["X"])
+    found = TagCounts(np.array([1, 2, 0]), np.array([1, 0, 0]), flags(3), ["X"]).metrics()
     assert found == {
         "f1": 0.0,
         "precision": 0.0,
@@ -141,4 +140,4 @@ def test_percentages():
         "recall_X": 0.0,
         "f1_X": 0.0,
     }
-    assert evaluate(np.array([1, 2]), np.array([1, 0]), flags(2), None) == {"accuracy": 50.0}
+    assert TagCounts(np.array([1, 2]), np.array([1, 0]), flags(2), None).metrics() == {"accuracy": 50.0}

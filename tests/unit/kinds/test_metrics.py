@@ -30,8 +30,8 @@ def test_metrics_of_predictions():
     assert metrics.spearman(predictions, answers) == pytest.approx(
         metrics.pearson(np.array([1, 2.5, 2.5, 4]), np.array([1, 2, 3, 4]))
     )
-    both = (metrics.pearson(predictions, answers) + metrics.spearman(predictions, answers)) / 2
-    assert metrics.pearson_spearman(predictions, answers) == pytest.approx(both)
+    found = metrics.of_numbers(answers, predictions, np.ones(4))
+    assert found["pearson_spearman"] == pytest.approx((found["pearson"] + found["spearman"]) / 2)
 
 
 def test_what_is_not_defined_is_0():
@@ -114,3 +114,12 @@ def test_where_everything_is_the_same_metrics_are_0_and_not_an_error():
     assert constants["pearson"] == constants["spearman"] == 0.0
     nothing = np.zeros((3, 2), dtype=bool)
     assert metrics.of_labels(nothing, nothing, ones) == {"micro_f1": 0.0, "macro_f1": 0.0, "exact_match": 100.0}
+
+
+def test_a_question_is_right_if_all_its_answers_are():
+    draw = np.random.default_rng(0)
+    questions, answers = np.repeat(np.arange(60), 3), draw.integers(0, 2, 180)
+    predictions = np.where(draw.random(180) < 0.8, answers, 1 - answers)
+    right = [all(answers[questions == number] == predictions[questions == number]) for number in range(60)]
+    assert metrics.exact_match(answers, predictions, questions) == pytest.approx(np.mean(right))
+    assert 0.2 < np.mean(right) < 0.8

@@ -628,8 +628,7 @@ def test_the_column_of_training_goes_before_another_that_is_called_text(tmp_path
 def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     """The same documents through prepared windows and the evaluation's code."""
     from roberta_plugin.finetuning.examples_dataset import DocumentsDataset
-    from roberta_plugin.finetuning.options import SummariesOptions
-    from roberta_plugin.kinds.documents import choose
+    from roberta_plugin.kinds.documents import Length, choose
     from tests.tiny_summaries import write_prepared
 
     split = write_prepared(tmp_path, max_length=38).split("valid")
@@ -643,7 +642,7 @@ def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
         with torch.inference_mode():
             logits = hub.model(**batch["net_input"], head="summary_head", predicted=batch["sentences"])[0]
         expected = logits.double().sigmoid().numpy()
-        chosen = choose(expected, record["sentences"], SummariesOptions())
+        chosen = choose(expected, record["sentences"], Length())
         assert [each["sentence"] for each in answer["sentences"]] == chosen
         assert [each["probability"] for each in answer["sentences"]] == pytest.approx(expected[chosen], abs=1e-5)
         assert answer["summary"] == " ".join(record["sentences"][each] for each in chosen)

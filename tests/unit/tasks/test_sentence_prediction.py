@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from roberta_plugin.tasks.finetuning import FineTuningConfig, RobertaSentencePredictionTask, phrase_scores
-from tests.tiny_benchmarks import write_prepared
+from tests.tiny_benchmarks import prepared_of, write_prepared
 from tests.tiny_glue import write_task
 from tests.tiny_models import fairseq_model, our_model
-from tests.unit.finetuning.glue.test_prepare import prepared_of
 
 SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}
 TASKS = ("SST-2", "STS-B", "QNLI-ranking", "WNLI")

@@ -15,10 +15,11 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.custom import tasks
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.kinds import OWN, table_kind
-from roberta_plugin.kinds.entities import evaluate
+from roberta_plugin.kinds.entities import TagCounts
+from roberta_plugin.kinds.outcome import Outcome
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
-from roberta_plugin.kinds.tables import Outcome
-from roberta_plugin.kinds.tags import Sentences
+from roberta_plugin.kinds.words import Sentences
+from tests.tiny_benchmarks import random_outputs
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
 NONE = CustomOptions()
@@ -190,7 +191,7 @@ def test_tags_have_the_metrics_of_the_tagging_task(prepare_table, tmp_path, is_p
         assert np.array(details["confusion"]["counts"]).sum() == len(same)
         return
     numbers = np.array([labels.index(tag) for tag in chain(*given)])
-    wanted = evaluate(sentences.tags, numbers, sentences.is_first, ["FINE"])
+    wanted = TagCounts(sentences.tags, numbers, sentences.is_first, ["FINE"]).metrics()
     assert found == pytest.approx({name: wanted[name] for name in found})
     assert [row["label"] for row in details["classes"]] == ["FINE"]
     assert details["classes"][0]["f1"] == pytest.approx(found["f1"])
@@ -394,25 +395,6 @@ def test_folds_with_a_share_hold_each_row_out_once(prepare_table):
     assert len(ids) == len(set(ids)) == sum(map(len, parts))
 
 
-def random_outputs(kind, split):
-    """Outputs of any kind, with the fields that it names."""
-    rng, sizes = np.random.default_rng(1), split.sequences.sizes
-    num_labels = len(kind.labels) if kind.has_labels and kind.name != "multiple_choice" else 1
-    shapes = {
-        "logits": (len(sizes), num_labels),
-        "answerable_logits": (len(sizes),),
-        "vectors": (len(sizes), 8),
-        "token_logits": [(size, num_labels) for size in sizes],
-        "start_logits": [(size,) for size in sizes],
-        "end_logits": [(size,) for size in sizes],
-    }
-
-    def drawn(shape):
-        return [drawn(each) for each in shape] if isinstance(shape, list) else rng.normal(size=shape).astype("f4")
-
-    return RawOutputs(**{name: drawn(shapes[name]) for name in kind.outputs})
-
-
 @pytest.mark.parametrize("name", OWN)
 def test_what_is_predicted_of_a_test_set_does_not_depend_on_its_answers(prepare_table, tmp_path, name):
     """No kind finds a number on another split than the development set; each finds those that it declares there."""
@@ -427,11 +409,11 @@ def test_what_is_predicted_of_a_test_set_does_not_depend_on_its_answers(prepare_
         valid, test = prepared.split("valid"), prepared.split("test")
         for options in (NONE, CustomOptions(**wishes)):
             try:
-                outcome = kind.outcome(test, [random_outputs(kind, test)], train=train, options=options)
+                outcome = kind.outcome(test, [random_outputs(kind, test)], train=train, options=options.given("score"))
                 found.append([{**entry, "label": None, "gold": None} for entry in outcome.entries()])
             except ValueError as error:
                 found.append(str(error))
-        outcome = kind.outcome(valid, [random_outputs(kind, valid)], train=train, options=options)
+        outcome = kind.outcome(valid, [random_outputs(kind, valid)], train=train, options=options.given("score"))
         assert kind.numbers_of(outcome.numbers).keys() == kind.decides_by.keys()
     assert found[:2] == found[2:]
     always = "" in kind.decides_by.values()

@@ -172,6 +172,18 @@ def test_a_label_that_can_mean_two_options_is_refused_unless_it_is_a_number(prep
     assert set(prepared.split("train").columns["label"].tolist()) == {2}
 
 
+def test_answers_that_start_within_a_token_are_listed(prepare_table):
+    rows = [{"context": f"so bad bad {n}", "question": "?", "answer": ("bad", "ad")[n == 3]} for n in range(20)]
+    prepared = prepare_table("question-answering", rows=rows, valid_share=0.3)
+    (listed,) = [line for split in ("train", "valid") for line in doubtful(prepared, split)]
+    assert (listed["id"], listed["answer"], listed["tokens"]) == ("5", "ad", "bad")
+
+
+def doubtful(prepared, split):
+    path = prepared.folder / f"{split}.doubtful.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def test_answers_are_found_in_their_text_or_at_the_place_that_is_given(prepare_table):
     hub = {"text": ["bad", "so"], "answer_start": [7, 0]}  # as the Hugging Face hub has SQuAD
     answers = ["bad", ["no", "bad"], hub, None, [], "so bad"]

@@ -4,7 +4,7 @@ import pytest
 
 from roberta_plugin.finetuning.glue.wnli import align
 from roberta_plugin.kinds.noun_phrases import contains, content_words
-from tests.tiny_benchmarks import read_task
+from tests.unit.finetuning.glue.test_reader import official
 
 DRAIN = "The drain is clogged with hair. It has to be cleaned."
 NEWSLETTER = (
@@ -64,7 +64,7 @@ def test_contains_looks_for_whole_words_in_a_row():
 
 
 def test_every_real_row_aligns_and_most_of_them_to_the_letter(glue):
-    for rows in read_task("WNLI", glue).values():
+    for rows in official("WNLI", glue).values():
         found = [align(*row.texts) for row in rows]
         assert None not in found
         assert sum(alignment.cost == 0 for alignment in found) / len(rows) > 0.8

@@ -1,17 +1,17 @@
-"""GLUE as a benchmark: recipes from the paper, scores of one model and of several, predictions."""
+"""GLUE's metrics: of one model, of several, of the numbers that are written; the paper's numbers."""
 
 import math
 
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.glue.tasks import TASKS
 from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.kinds import metrics
 from roberta_plugin.kinds.outputs import RawOutputs
+from tests.tiny_benchmarks import prepared_of
 from tests.tiny_glue import write_task
-from tests.unit.finetuning.glue.test_prepare import prepared_of
 
 
 @pytest.fixture(scope="module")
@@ -32,28 +32,6 @@ def score(prepared, split, *members, folder=None):
 def noise(prepared, split, *, num_scores=1, seed=0):
     part = prepared.split(split)
     return np.random.default_rng(seed).normal(size=(len(part.sequences), num_scores))
-
-
-def test_the_table_of_suites_leads_here():
-    assert set(TASKS) == set(BENCHMARKS["glue"][1])
-    assert all(benchmark_of(task) is TASKS[task] and TASKS[task].paper for task in TASKS)
-
-
-def test_the_recipe_is_the_paper_s(prepared):
-    recipe = benchmark_of("SST-2").recipe(prepared["SST-2"])
-    assert recipe.axes["lr"] == ["1e-5", "2e-5", "3e-5"]
-    updates = {16: 10 * 3, 32: 10 * 2}  # 41 examples
-    for batch, total in updates.items():
-        assert recipe.axes["batch"][str(batch)] == {
-            "batch-size": str(batch),
-            "total-num-update": str(total),
-            "max-update": str(total),
-            "warmup-updates": str(round(0.06 * total)),
-        }
-    assert recipe.train["weight-decay"] == "0.1" and recipe.train["adam-betas"] == "(0.9, 0.98)"
-    assert recipe.metric == {"log": "valid", "value": "accuracy", "goal": "max", "at": "best"}
-    assert len(recipe.seeds) == 5
-    assert benchmark_of("STS-B").recipe(prepared["STS-B"]).metric["value"] == "pearson_spearman"
 
 
 def test_an_ensemble_averages_probabilities(prepared):
@@ -86,9 +64,10 @@ def test_the_correlations_are_those_of_the_numbers_in_the_file(prepared, tmp_pat
     found = score(one, "valid", raw / 5, folder=tmp_path)
     lines = (tmp_path / "STS-B.valid.tsv").read_text().splitlines()[1:]
     written = np.array([float(line.split("\t")[1]) for line in lines])
+    expected, plain = (metrics.of_numbers(answers, each, np.ones(len(answers))) for each in (written, raw[:, 0]))
     for name in ("pearson", "spearman"):
-        assert found[name] == pytest.approx(100 * metrics.OF_PREDICTIONS[name](written, answers), abs=1e-9)
-        assert abs(found[name] - 100 * metrics.OF_PREDICTIONS[name](raw[:, 0], answers)) > 0.01, "nothing was clipped"
+        assert found[name] == pytest.approx(expected[name], abs=1e-9)
+        assert abs(found[name] - plain[name]) > 0.01, "nothing was clipped"
 
 
 def test_pairs_of_a_question_compete(prepared):
@@ -111,26 +90,6 @@ def test_a_phrase_must_beat_all_its_rivals(prepared):
     scores[part.offsets[:-1] + 1] = 0.6  # one rival is better: no phrase wins, and label 0 is right in half of the rows
     assert score(one, "valid", scores)["accuracy"] == pytest.approx(100 * (labels == 0).mean())
     assert (np.diff(part.offsets) > 2).any()
-
-
-def test_predictions_are_written_and_unlabelled_splits_have_no_metrics(prepared, tmp_path):
-    one = prepared["SST-2"]
-    scores = np.tile([[0.0, 1.0], [1.0, 0.0]], (6, 1))
-    assert score(one, "test", scores, folder=tmp_path) == {}
-    lines = (tmp_path / "SST-2.tsv").read_text().splitlines()
-    assert lines[:3] == ["index\tprediction", "0\t1", "1\t0"] and len(lines) == 13
-    assert score(one, "valid", noise(one, "valid", num_scores=2), folder=tmp_path)
-    assert (tmp_path / "SST-2.valid.tsv").is_file()
-
-
-@pytest.mark.parametrize("task", ["QNLI-ranking", "WNLI"])
-def test_ranked_test_sets_get_a_label_a_row(prepared, tmp_path, task):
-    assert score(prepared[task], "test", noise(prepared[task], "test"), folder=tmp_path) == {}
-    (path,) = tmp_path.iterdir()
-    predictions = [line.split("\t")[1] for line in path.read_text().splitlines()[1:]]
-    assert len(predictions) == 12
-    if task == "QNLI-ranking":
-        assert predictions.count("entailment") == 6
 
 
 def test_the_diagnostic_set_is_scored_by_r3(tmp_path):
@@ -162,10 +121,6 @@ def test_the_paper_s_numbers_are_percentages():
     assert benchmark_of("RTE").paper["valid"]["RoBERTa large"] == {"accuracy": 86.6}
     mnli = {split: [row["accuracy"] for row in rows.values()] for split, rows in benchmark_of("MNLI").paper.items()}
     assert mnli == {"valid": [90.2, 87.6], "valid_mismatched": [90.2], "test": [90.8], "test_mismatched": [90.2]}
-
-
-def test_labels_are_spelt_as_in_the_files():
-    assert list(TASKS["RTE"].lines(["5"], ["entailment"])) == ["index\tprediction", "5\tentailment"]
 
 
 def test_numbers_stay_within_the_limits(prepared, tmp_path):

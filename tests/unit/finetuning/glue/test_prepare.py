@@ -8,22 +8,13 @@ import pytest
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.glue.wnli import find_schema
 from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same
 from roberta_plugin.finetuning.prepared import NAME, Prepared
-from tests.tiny_benchmarks import read_task, words_tokenizer
+from tests.tiny_benchmarks import prepared_of
 from tests.tiny_glue import write_task
-
-
-def prepared_of(task, raw, folder, *, max_length=60):
-    tokenizer, vocabulary = words_tokenizer()
-    benchmark_of(task).prepare(
-        raw, folder, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=GlueOptions()
-    )
-    return Prepared.open(folder)
+from tests.unit.finetuning.glue.test_reader import official
 
 
 def texts(prepared, split, example):
@@ -156,7 +147,7 @@ def test_phrases_of_the_real_rows_have_the_ids_of_the_whole_text(shared_data, gl
     tokenizer = load_tokenizer(shared_data / "gpt2_bpe")
     encoder = Encoder(tokenizer, Vocabulary.load(shared_data / "gpt2_bpe" / "dict.txt"))
     number = 0
-    for row in read_task("WNLI", glue)["valid"]:
+    for row in official("WNLI", glue)["valid"]:
         schema = find_schema(row)
         text = schema.before.rstrip()
         space = schema.before[len(text) :]

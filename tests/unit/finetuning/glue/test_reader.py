@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from roberta_plugin.finetuning.glue.reader import read_rows
-from roberta_plugin.finetuning.glue.tasks import TASKS
-from tests.tiny_benchmarks import read_task
+from roberta_plugin.finetuning.glue.tasks import FILES, TASKS, read_rows
+from roberta_plugin.finetuning.options import GlueOptions
+from roberta_plugin.finetuning.submission import GLUE as LEADERBOARD
 
 PAIRS = "index\tsentence1\tsentence2\tlabel\n"
 
@@ -14,23 +14,29 @@ PAIRS = "index\tsentence1\tsentence2\tlabel\n"
 def read(tmp_path, task, split, content, *, name="file.tsv"):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    source = next(source for source in TASKS[task].sources if source.split == split)
-    return read_rows(TASKS[task], source, path)
+    source = next(source for source in FILES[task].sources if source.split == split)
+    return read_rows(FILES[task], source, path)
+
+
+def official(task, raw):
+    """The examples of the official files by split; of WNLI, the rows themselves."""
+    files = FILES[task].find(raw, GlueOptions())
+    return {split: FILES[task].read(split, paths, GlueOptions()) for split, paths in files.items()}
 
 
 def test_cola_has_a_header_in_test_only(tmp_path):
     rows = read(tmp_path, "CoLA", "train", "gj04\t1\t\tIt works.\ngj04\t0\t*\tWorks it.\n")
-    assert [(row.id, row.texts, row.label) for row in rows] == [
-        ("0", ("It works.",), 1),
-        ("1", ("Works it.",), 0),
+    assert [(row.id, row.texts, row.target) for row in rows] == [
+        ("0", ("It works.",), "1"),
+        ("1", ("Works it.",), "0"),
     ]
     rows = read(tmp_path, "CoLA", "test", "index\tsentence\n7\tIt works.\n")
-    assert [(row.id, row.texts, row.label) for row in rows] == [("7", ("It works.",), None)]
+    assert [(row.id, row.texts, row.target) for row in rows] == [("7", ("It works.",), None)]
 
 
 def test_mrpc_may_begin_with_a_byte_order_mark(tmp_path):
     content = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t5\t6\tone\ttwo\n"
-    assert read(tmp_path, "MRPC", "train", content)[0].label == 1
+    assert read(tmp_path, "MRPC", "train", content)[0].target == "1"
 
 
 def test_quotes_and_unusual_line_separators_are_text(tmp_path):
@@ -41,11 +47,11 @@ def test_quotes_and_unusual_line_separators_are_text(tmp_path):
 
 def test_columns_are_found_by_name(tmp_path):
     rows = read(tmp_path, "RTE", "train", "label\tsentence2\tindex\tsentence1\nentailment\tb\t9\ta\n")
-    assert (rows[0].id, rows[0].texts, rows[0].label) == ("9", ("a", "b"), 1)
+    assert (rows[0].id, rows[0].texts, rows[0].target) == ("9", ("a", "b"), "entailment")
 
 
 def test_regression_reads_numbers(tmp_path):
-    assert read(tmp_path, "STS-B", "train", "sentence1\tsentence2\tscore\na\tb\t3.80\n")[0].label == 3.8
+    assert read(tmp_path, "STS-B", "train", "sentence1\tsentence2\tscore\na\tb\t3.80\n")[0].target == 3.8
 
 
 @pytest.mark.parametrize(
@@ -118,15 +124,30 @@ REAL = {
 
 @pytest.mark.parametrize("task", REAL)
 def test_the_real_files_are_read_whole(glue, task):
-    glue_task = TASKS[task]
-    rows = read_task(task, glue)
+    rows, files = official(task, glue), FILES[task]
     assert {split: len(part) for split, part in rows.items()} == REAL[task]
-    labels = {row.label for row in rows["train"]}
-    assert (
-        labels == set(range(len(glue_task.labels)))
-        if glue_task.labels
-        else (min(labels), max(labels)) == glue_task.limits
-    )
+    targets = {row.target for row in rows["train"]}
+    assert targets == set(files.labels) if files.labels else (min(targets), max(targets)) == files.limits
     for split in rows.keys() - {"train", "valid"}:
-        assert [len(rows[split])] == [source.num_rows for source in glue_task.sources if source.split == split]
-        assert {row.label for row in rows[split]} == {None}
+        assert len(rows[split]) == LEADERBOARD.files[TASKS[task].prediction_files(split)[0]]
+        assert {row.target for row in rows[split]} == {None}
+
+
+def test_a_missing_dev_file_is_an_error_and_a_missing_test_file_is_not(tmp_path):
+    (tmp_path / "train.tsv").touch()
+    with pytest.raises(FileNotFoundError, match=r"holds no dev\.tsv: RTE needs the official files"):
+        TASKS["RTE"].files(tmp_path, GlueOptions())
+    (tmp_path / "dev.tsv").touch()
+    assert list(TASKS["RTE"].files(tmp_path, GlueOptions())) == ["train", "valid"]
+
+
+def test_the_diagnostic_set_with_labels_goes_before_the_one_without(tmp_path):
+    for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "diagnostic.tsv"):
+        (tmp_path / name).touch()
+    mnli = FILES["MNLI"]
+    found = mnli.find(tmp_path, GlueOptions())
+    assert list(found) == ["train", "valid", "valid_mismatched", "ax"]
+    assert not mnli.source("ax", *found["ax"]).is_labelled
+    (tmp_path / "diagnostic-full.tsv").touch()
+    (path,) = mnli.find(tmp_path, GlueOptions())["ax"]
+    assert mnli.source("ax", path).is_labelled and path.name == "diagnostic-full.tsv"

@@ -11,20 +11,15 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.race.reader import find_splits, read_split
-from roberta_plugin.kinds.choices import question_with_option
+from roberta_plugin.kinds.multiple_choice import question_with_option
+from tests import tiny_benchmarks
 from tests.real_data import unpack
-from tests.tiny_benchmarks import words_tokenizer
-from tests.tiny_race import write_lines, write_passage, write_race
+from tests.tiny_benchmarks import examples_of
+from tests.tiny_race import write_passage, write_race
 
 
-def prepared_of(task, raw, output, *, max_length=120, question_length=60, **options):
-    tokenizer, vocabulary = words_tokenizer()
-    given = RaceOptions(question_length=question_length, **options)
-    benchmark_of(task).prepare(
-        raw, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=max_length, options=given
-    )
-    return Prepared.open(output)
+def prepared_of(task, raw, output, **options):
+    return tiny_benchmarks.prepared_of(task, raw, output, **{"max_length": 120, "question_length": 60, **options})
 
 
 def texts_of(prepared, sequence):
@@ -44,34 +39,19 @@ def test_every_question_is_there_with_its_options_in_order(tmp_path, order):
     assert prepared.task == "race"
     assert prepared.settings == {"max_length": 512, "question_length": 60, "order": order}
     assert set(prepared.splits) == {"train", "valid"}
-    for split, files in find_splits("race", raw).items():
+    for split, questions in examples_of("race", raw).items():
         opened, records = prepared.split(split), list(prepared.split(split).records())
-        example = 0
-        for passage in read_split("race", split, files):
-            for number, question in enumerate(passage.questions):
-                assert opened.columns["label"][example] == question.answer
-                assert opened.columns["level"][example] == passage.level
-                assert records[example] == {"id": passage.id, "question": number, "options": list(question.options)}
-                rows = range(*opened.offsets[example : example + 2])
-                expected = [[passage.text, question_with_option(question.text, o)] for o in question.options]
-                if order == "question":
-                    expected = [pair[::-1] for pair in expected]
-                assert [texts_of(prepared, opened.sequences[row]) for row in rows] == expected
-                example += 1
-        assert example == len(opened) == {"train": 40, "valid": 12}[split]
-
-
-def test_numbers_of_options_may_differ_and_answers_may_be_missing(tmp_path):
-    entries = [
-        {"id": str(n), "context": "x y", "question": "", "options": list("abcdefg"[: 2 + n]), "answer": 1}
-        for n in range(4)
-    ]
-    write_lines(tmp_path / "raw/train.jsonl", entries)
-    write_lines(tmp_path / "raw/test.jsonl", [{k: v for k, v in entries[0].items() if k != "answer"}])
-    prepared = prepared_of("multiple_choice", tmp_path / "raw", tmp_path / "set")
-    assert np.diff(prepared.split("train").offsets).tolist() == [2, 3, 4, 5]
-    assert prepared.split("train").columns["level"].tolist() == [-1] * 4
-    assert prepared.split("test").columns["label"].tolist() == [-1]
+        assert len(questions) == len(opened) == {"train": 40, "valid": 12}[split]
+        for example, question in enumerate(questions):
+            assert opened.columns["label"][example] == question.target
+            assert opened.columns["level"][example] == question.columns["level"]
+            assert records[example] == {"id": question.id, **question.record, "options": list(question.choices)}
+            rows = range(*opened.offsets[example : example + 2])
+            passage, asked = question.texts
+            expected = [[passage, question_with_option(asked, option)] for option in question.choices]
+            if order == "question":
+                expected = [pair[::-1] for pair in expected]
+            assert [texts_of(prepared, opened.sequences[row]) for row in rows] == expected
 
 
 def test_long_inputs_are_cut_and_said_so(tmp_path, caplog):
@@ -109,15 +89,14 @@ def real_race(shared_data, tmp_path_factory):
 
 
 def test_real_race_is_read_and_its_dev_split_prepared_within_the_limits(real_race, shared_data, tmp_path):
-    splits = find_splits("race", real_race)
     counts = {}
-    for split, files in splits.items():
-        passages = list(read_split("race", split, files))
+    for split, examples in examples_of("race", real_race).items():
+        questions = [(each.id, each.columns["level"]) for each in examples]
         counts[split] = [
-            (sum(p.level == level for p in passages), sum(len(p.questions) for p in passages if p.level == level))
+            (len({question for question in questions if question[1] == level}), sum(o == level for _, o in questions))
             for level in (0, 1)
         ]
-    assert counts == {"train": [(6409, 25421), (18728, 62445)], "valid": [(368, 1436), (1021, 3451)]}
+    assert counts == {"train": [(6409, 25421), (18726, 62445)], "valid": [(368, 1436), (1021, 3451)]}
 
     shutil.rmtree(real_race / "train")
     bpe = shared_data / "gpt2_bpe"

@@ -6,8 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.race.reader import find_splits, read_split
-from roberta_plugin.kinds.choices import NO_ANSWER, NO_LEVEL
+from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.kinds.multiple_choice import NO_ANSWER
+from tests.tiny_benchmarks import examples_of
 from tests.tiny_race import passage, write_lines, write_passage, write_race
 
 LINE = {"id": "1", "context": "It rained .", "question": "Then", "options": ["sun", "snow", "fog"], "answer": 2}
@@ -18,57 +19,52 @@ def race_content(**changes):
 
 
 def read(task, raw, split="train"):
-    return list(read_split(task, split, find_splits(task, raw)[split]))
+    return examples_of(task, raw, split)[split]
 
 
 def test_race_is_read_with_its_levels_in_the_order_of_the_numbers(tmp_path):
     write_race(tmp_path, train=24, dev=4)
-    assert find_splits("race", tmp_path).keys() == {"train", "valid"}
-    passages = read("race", tmp_path)
+    found = examples_of("race", tmp_path)
+    assert found.keys() == {"train", "valid"}
+    questions = found["train"]
     middle = [f"middle{number}.txt" for number in range(0, 24, 2)]
-    assert [p.id for p in passages] == middle + [name.replace("middle", "high") for name in _odd(middle)]
-    assert [p.level for p in passages] == [0] * 12 + [1] * 12
+    names = [*middle, *(name.replace("middle", "high") for name in _odd(middle))]
+    assert list(dict.fromkeys(each.id for each in questions)) == names
+    assert [each.columns["level"] for each in questions] == [0] * 24 + [1] * 24
     raw = json.loads((tmp_path / "train" / "high" / "3.txt").read_text())
-    found = next(p for p in passages if p.id == "high3.txt")
-    assert found.text == raw["article"]
-    assert [question.text for question in found.questions] == raw["questions"]
-    assert [list(question.options) for question in found.questions] == raw["options"]
-    assert ["ABCD"[question.answer] for question in found.questions] == raw["answers"]
-    assert {question.answer for p in passages for question in p.questions} == {0, 1, 2, 3}
+    found = [each for each in questions if each.id == "high3.txt"]
+    assert {each.texts[0] for each in found} == {raw["article"]}
+    assert [each.texts[1] for each in found] == raw["questions"]
+    assert [list(each.choices) for each in found] == raw["options"]
+    assert ["ABCD"[each.target] for each in found] == raw["answers"]
+    assert {each.target for each in questions} == {0, 1, 2, 3}
 
 
 def _odd(names):
     return [re.sub(r"\d+", lambda match: str(int(match.group()) + 1), name) for name in names]
 
 
-def test_a_passage_without_questions_is_no_error(tmp_path):
-    write_passage(tmp_path / "train/middle/1.txt", race_content(questions=[], options=[], answers=[]))
-    assert [len(p.questions) for p in read("race", tmp_path)] == [0]
-
-
 def test_lines_may_have_any_number_of_options_and_an_empty_question(tmp_path):
     two = {**LINE, "id": "2", "question": "", "options": ["a", "b"], "answer": 0}
     write_lines(tmp_path / "train.jsonl", [LINE, two])
     first, second = read("multiple_choice", tmp_path)
-    assert first.level == NO_LEVEL
-    assert first.questions[0].options == ("sun", "snow", "fog")
-    assert first.questions[0].answer == 2
-    assert second.questions[0].text == ""
-    assert len(second.questions[0].options) == 2
+    assert (first.choices, first.target) == (("sun", "snow", "fog"), 2)
+    assert second.texts[1] == ""
+    assert len(second.choices) == 2
 
 
 def test_the_test_split_of_lines_alone_may_lack_answers(tmp_path):
     bare = {key: value for key, value in LINE.items() if key != "answer"}
     for split in ("train", "test"):
         write_lines(tmp_path / f"{split}.jsonl", [bare])
-    assert read("multiple_choice", tmp_path, "test")[0].questions[0].answer == NO_ANSWER
+    assert read("multiple_choice", tmp_path, "test")[0].target == NO_ANSWER
     with pytest.raises(ValueError, match=r"train\.jsonl, line 1, id '1' lacks answer"):
         read("multiple_choice", tmp_path)
 
 
 def test_line_separators_inside_texts_do_not_end_a_line(tmp_path):
     (tmp_path / "train.jsonl").write_text(json.dumps({**LINE, "context": "a\u2028b\x85c"}, ensure_ascii=False) + "\n\n")
-    assert read("multiple_choice", tmp_path)[0].text == "a\u2028b\x85c"
+    assert read("multiple_choice", tmp_path)[0].texts[0] == "a\u2028b\x85c"
 
 
 BAD_FILES = {
@@ -152,6 +148,6 @@ def test_files_that_are_no_json_or_no_utf8_are_named(tmp_path):
 
 def test_a_folder_without_data_says_what_was_looked_for(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"looked for train, dev or test with middle/\*\.txt and high/\*\.txt"):
-        find_splits("race", tmp_path)
+        benchmark_of("race").files(tmp_path, None)
     with pytest.raises(FileNotFoundError, match=r"looked for train\.jsonl or valid\.jsonl or test\.jsonl"):
-        find_splits("multiple_choice", tmp_path)
+        benchmark_of("multiple_choice").files(tmp_path, None)

@@ -2,18 +2,15 @@ import json
 import logging
 import re
 
-import numpy as np
 import pytest
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
-from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.squad.reader import read_file
 from roberta_plugin.kinds.questions import Questions
-from tests.tiny_benchmarks import words_tokenizer
-from tests.tiny_squad import question, write_json, write_prepared, write_raw
+from tests.tiny_benchmarks import examples_of, words_tokenizer
+from tests.tiny_squad import question, write_json, write_prepared
 from tests.tiny_tokenizers import train_tokenizer
 
 
@@ -29,18 +26,17 @@ def prepare_one(tmp_path, paragraphs, *, name="train-v2.0.json", **changes):
 @pytest.mark.parametrize("task", ["squad1", "squad2"])
 def test_windows_are_inputs_and_targets_spell_the_answer(tmp_path, task):
     prepared = write_prepared(tmp_path, task=task)
-    raw = read_file(task, next((tmp_path / "raw").glob("dev*")), needs_answers=True)
+    raw = examples_of(task, tmp_path / "raw")["valid"]
     encoder = Encoder(*words_tokenizer())
     split = prepared.split("valid")
     questions, columns = Questions(split, task), split.columns
-    assert questions.ids == [entry.id for entry in raw.questions]
+    assert questions.ids == [entry.id for entry in raw]
     assert questions.is_labelled
-    assert len(split) > len(raw.questions), "no passage was cut: the test shows little"
+    assert len(split) > len(raw), "no passage was cut: the test shows little"
     with_answer = set()
     for window in range(len(split)):
         number, passage, length = (int(columns[name][window]) for name in ("question", "passage", "passage_length"))
-        entry = raw.questions[number]
-        ids, question_ids = encoder.ids(raw.passages[entry.passage]), encoder.ids(entry.text)
+        ids, question_ids = map(encoder.ids, raw[number].texts)
         part = ids[columns["passage_token"][window] :][:length]
         expected = [0, *question_ids, 2, 2, *part, 2]
         assert split.sequences[window].tolist() == expected
@@ -54,7 +50,7 @@ def test_windows_are_inputs_and_targets_spell_the_answer(tmp_path, task):
             assert questions.has_answer(window)
         else:
             assert columns["start"][window] == columns["end"][window] == 0
-    assert with_answer == {number for number, entry in enumerate(raw.questions) if entry.answers}
+    assert with_answer == {number for number, entry in enumerate(raw) if entry.target}
     assert with_answer
 
 
@@ -102,7 +98,7 @@ def test_answers_that_are_nowhere_leave_training_and_stay_in_validation(tmp_path
     train, valid = (Questions(prepared.split(name), "squad2") for name in ("train", "valid"))
     assert train.ids == ["kept"] and train.split.columns["question"].tolist() == [0]
     assert valid.ids == ["lost", "kept"]
-    assert valid.right == {"lost": ["dog"], "kept": ["good"]}
+    assert valid.answers == [["dog"], ["good"]]
     assert valid.split.columns["has_answer"].tolist() == [0, 1]
     assert "1 that are nowhere in it" in caplog.text
     for name in ("train", "valid"):
@@ -162,21 +158,6 @@ def test_a_passage_that_the_tokenizer_changes_is_named(tmp_path):
         assert str(tmp_path / "raw" / "train-v2.0.json") in str(raised.value)
 
 
-def test_a_test_file_has_no_answers(tmp_path):
-    write_raw(tmp_path / "raw", sizes={"dev": 2})
-    prepared = prepare_one(
-        tmp_path, [{"context": "good", "qas": [question("squad2", "q", None)]}], name="test-v2.0.json"
-    )
-    assert prepared.splits == ("valid", "test")
-    assert not Questions(prepared.split("test"), "squad2").is_labelled
-
-
-def test_the_folder_remembers_the_layout(tmp_path):
-    prepared = write_prepared(tmp_path)
-    assert dict(Prepared.open(prepared.folder).settings) == {"max_length": 32, "question_length": 8, "doc_stride": 10}
-    assert np.asarray(prepared.split("train").sequences.sizes).max() <= 32
-
-
 @pytest.mark.parametrize("answer_text", ["good ", " good", "  good ", "good"])
 def test_white_space_around_an_answer_does_not_lengthen_its_target(tmp_path, answer_text):
     """The token of the next word begins with the space that ends the answer."""
@@ -203,9 +184,5 @@ def test_answers_that_fit_no_window_are_counted(tmp_path, caplog):
         write_json(dev / "raw" / "dev-v2.0.json", [{"context": f"{words} good", "qas": entries}])
         write_prepared(dev, raw=dev / "raw")
     train, valid = (record.message for record in caplog.records if "fit into no window" in record.message)
-    assert train.startswith(
-        "squad2 train: the answers to 1 of 2 questions fit into no window, so that all their windows are "
-    )
-    assert valid.startswith(
-        "squad2 valid: the answers to 1 of 2 questions fit into no window, so that no model can give them"
-    )
+    assert train.startswith("train: the answers to 1 of 2 questions fit into no window, so that all their windows are ")
+    assert valid.startswith("valid: the answers to 1 of 2 questions fit into no window, so that no model can give them")

@@ -2,8 +2,9 @@ import json
 
 import pytest
 
-from roberta_plugin.finetuning.squad.reader import find_files, read_file
-from roberta_plugin.kinds.passages import NO_PLACE, SquadAnswer, locate
+from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.options import SquadOptions
+from roberta_plugin.kinds.questions import NO_PLACE, SquadAnswer, locate
 from tests.tiny_squad import question, write_json
 
 CONTEXT = "The cat sat. A cat ran."
@@ -17,48 +18,56 @@ def write(tmp_path, entries, *, task="squad2", context=CONTEXT):
     return write_json(tmp_path / "train.json", [{"context": context, "qas": entries}], task=task)
 
 
-def read(tmp_path, entries, *, task="squad2", strict=False, needs_answers=True, **options):
-    path = write(tmp_path, entries, task=task, **options)
-    return read_file(task, path, needs_answers=needs_answers, strict=strict)
+def read(tmp_path, entries, *, task="squad2", strict=False, split="train", **more):
+    return read_file(task, write(tmp_path, entries, task=task, **more), split=split, strict=strict)
+
+
+def read_file(task, path, *, split="train", strict=False):
+    found, _ = benchmark_of(task).records({split: [path]}, SquadOptions(strict=strict), {})
+    return list(found[split])
+
+
+def files_of(task, raw, **named):
+    return benchmark_of(task).files(raw, SquadOptions(**named))
 
 
 def test_files_are_found_by_their_official_names(tmp_path):
     for name in ("train-v1.1.json", "dev-v1.1.json", "dev-v2.0.json"):
         (tmp_path / name).write_text("{}")
-    assert find_files("squad1", tmp_path) == {
-        "train": tmp_path / "train-v1.1.json",
-        "valid": tmp_path / "dev-v1.1.json",
+    assert files_of("squad1", tmp_path) == {
+        "train": [tmp_path / "train-v1.1.json"],
+        "valid": [tmp_path / "dev-v1.1.json"],
     }
-    assert list(find_files("squad2", tmp_path)) == ["valid"]
+    assert list(files_of("squad2", tmp_path)) == ["valid"]
     with pytest.raises(FileNotFoundError, match=r"looked for train-v2\.0\.json, dev-v2\.0\.json"):
-        find_files("squad2", tmp_path / "none")
+        files_of("squad2", tmp_path / "none")
 
 
-def test_questions_keep_their_order_and_share_equal_passages(tmp_path):
+def test_questions_keep_their_order(tmp_path):
     first = {"context": CONTEXT, "qas": [question("squad2", "a", [answer("cat", 4), answer("The cat", 0)])]}
     second = {"context": "other", "qas": [question("squad2", "b", [])]}
     third = {"context": CONTEXT, "qas": [question("squad2", "c", [answer("ran", 19)], text="")]}
-    found = read_file("squad2", write_json(tmp_path / "x.json", [first, second, third]), needs_answers=True)
-    assert found.passages == [CONTEXT, "other"]
-    assert [(entry.id, entry.passage) for entry in found.questions] == [("a", 0), ("b", 1), ("c", 0)]
-    assert found.questions[0].answers == (SquadAnswer("cat", 4), SquadAnswer("The cat", 0))
-    assert found.questions[1].answers == ()
-    assert found.misplaced == []
+    found = read_file("squad2", write_json(tmp_path / "x.json", [first, second, third]))
+    assert [(each.id, *each.texts) for each in found] == [
+        ("a", CONTEXT, "What?"),
+        ("b", "other", "What?"),
+        ("c", CONTEXT, ""),
+    ]
+    assert [[answer[:2] for answer in each.target] for each in found] == [
+        [("cat", 4), ("The cat", 0)],
+        [],
+        [("ran", 19)],
+    ]
 
 
-def test_a_misplaced_answer_is_looked_for_nearby_and_listed(tmp_path):
+def test_a_misplaced_answer_is_looked_for_nearby(tmp_path):
     entries = [
         question("squad2", "near", [answer("cat", 14)]),
         question("squad2", "nowhere", [answer("dog", 4)]),
         question("squad2", "negative", [answer("cat", -3)]),
     ]
-    found = read(tmp_path, entries)
-    assert [entry.answers[0].start for entry in found.questions] == [15, NO_PLACE, 4]
-    assert found.misplaced == [
-        {"id": "near", "answer": "cat", "answer_start": 14, "found_at": 15},
-        {"id": "nowhere", "answer": "dog", "answer_start": 4, "found_at": NO_PLACE},
-        {"id": "negative", "answer": "cat", "answer_start": -3, "found_at": 4},
-    ]
+    found = [each.target[0] for each in read(tmp_path, entries)]
+    assert found == [SquadAnswer("cat", 15, 14), SquadAnswer("dog", NO_PLACE, 4), SquadAnswer("cat", 4, -3)]
 
 
 def test_strict_refuses_misplaced_answers(tmp_path):
@@ -66,7 +75,7 @@ def test_strict_refuses_misplaced_answers(tmp_path):
         read(tmp_path, [question("squad2", "q", [answer("cat", 14)])], strict=True)
     with pytest.raises(ValueError, match="'dog' is not at its answer_start 4, nor anywhere in the passage"):
         read(tmp_path, [question("squad2", "q", [answer("dog", 4)])], strict=True)
-    assert len(read(tmp_path, [question("squad2", "q", [answer("cat", 15)])], strict=True).questions) == 1
+    assert len(read(tmp_path, [question("squad2", "q", [answer("cat", 15)])], strict=True)) == 1
 
 
 def test_the_nearest_place_wins():
@@ -77,7 +86,7 @@ def test_the_nearest_place_wins():
 
 def test_a_test_file_needs_no_answers(tmp_path):
     entries = [question("squad1", "q", None)]
-    assert read(tmp_path, entries, task="squad1", needs_answers=False).questions[0].answers is None
+    assert read(tmp_path, entries, task="squad1", split="test")[0].target is None
     with pytest.raises(ValueError, match="question 'q' lacks answers"):
         read(tmp_path, entries, task="squad1")
 
@@ -122,7 +131,7 @@ def test_half_a_character_is_refused(tmp_path):
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a \ud800", "qas": []}]}]}))
     with pytest.raises(ValueError, match="context holds half of a surrogate pair at character 2"):
-        read_file("squad2", path, needs_answers=True)
+        read_file("squad2", path)
 
 
 def test_what_is_no_squad_file_is_refused(tmp_path):
@@ -135,25 +144,28 @@ def test_what_is_no_squad_file_is_refused(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
-            read_file("squad2", path, needs_answers=True)
+            read_file("squad2", path)
 
 
 def test_whole_numbers_are_ids_too(tmp_path):
     entry = {**question("squad1", "q", [answer("cat", 4)]), "id": 262}
     path = write_json(tmp_path / "COVID-QA.json", [{"context": "the cat", "qas": [entry]}], task="squad1")
-    assert [found.id for found in read_file("squad1", path, needs_answers=True).questions] == ["262"]
+    assert [found.id for found in read_file("squad1", path)] == ["262"]
     again = write_json(tmp_path / "twice.json", [{"context": "the cat", "qas": [entry, entry]}], task="squad1")
     with pytest.raises(ValueError, match="question '262' is there twice"):
-        read_file("squad1", again, needs_answers=True)
+        read_file("squad1", again)
 
 
 def test_files_of_other_names_are_named_by_options(tmp_path):
     for name in ("COVID-QA.json", "held-out.json"):
         write_json(tmp_path / name, [])
     with pytest.raises(FileNotFoundError, match=r"looked for train-v1\.1\.json.*--train FILE\.json"):
-        find_files("squad1", tmp_path)
+        files_of("squad1", tmp_path)
     options = {"train": "COVID-QA.json", "valid": "held-out.json"}
-    found = find_files("squad1", tmp_path, options)
-    assert {split: path.name for split, path in found.items()} == {"train": "COVID-QA.json", "valid": "held-out.json"}
+    found = files_of("squad1", tmp_path, **options)
+    assert {split: path.name for split, (path,) in found.items()} == {
+        "train": "COVID-QA.json",
+        "valid": "held-out.json",
+    }
     with pytest.raises(FileNotFoundError, match=r"none\.json does not exist: --test must name a file"):
-        find_files("squad1", tmp_path, {"test": "none.json"})
+        files_of("squad1", tmp_path, test="none.json")

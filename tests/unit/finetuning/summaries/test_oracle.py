@@ -6,9 +6,8 @@ import lzma
 import numpy as np
 
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.oracle import oracle
-from roberta_plugin.finetuning.summaries.reader import read_split
-from roberta_plugin.kinds.documents import words
+from roberta_plugin.finetuning.summaries import examples
+from roberta_plugin.kinds.documents import oracle, words
 
 
 def plain_f(given, right):
@@ -70,11 +69,11 @@ def test_real_articles_have_the_oracle_of_the_plain_program_and_it_is_the_summar
     path = shared_data / "summaries" / "bbc_news_summary.dev.jsonl.xz"
     with lzma.open(path, "rt") as lines:
         records = [json.loads(next(lines)) for _ in range(8)]
-    documents = list(zip(range(8), read_split("summaries", "valid", [path], SummariesOptions()), strict=False))
+    documents = list(zip(range(8), examples("summaries", "valid", [path], SummariesOptions()), strict=False))
     found = right = both = 0
     for number, document in documents:
-        assert oracle(document.sentences, document.summary) == plain_oracle(document.sentences, document.summary, 3)
-        chosen = {document.sentences[each] for each in oracle(document.sentences, document.summary, most=30)}
-        wanted = {each for each in document.sentences if each in records[number]["summary"]}
+        assert oracle(document.texts, document.target) == plain_oracle(document.texts, document.target, 3)
+        chosen = {document.texts[each] for each in oracle(document.texts, document.target, most=30)}
+        wanted = {each for each in document.texts if each in records[number]["summary"]}
         found, right, both = found + len(chosen), right + len(wanted), both + len(chosen & wanted)
     assert 2 * both / (found + right) > 0.9

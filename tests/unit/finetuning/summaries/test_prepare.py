@@ -8,7 +8,7 @@ import pytest
 
 from roberta_plugin.finetuning.inspection import find_faults, remarks
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.summaries import tasks as tasks_module
+from roberta_plugin.kinds import summary
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_summaries import NUM_SENTENCES, write_prepared, write_raw
 
@@ -46,18 +46,6 @@ def test_the_sentences_of_the_summary_are_labelled(prepared):
         assert sorted(chosen) == sorted(record["summary"])
 
 
-def test_settings_are_recorded_with_what_they_follow_from(prepared):
-    assert prepared.settings == {
-        "max_length": 64,
-        "sentence_length": 62,
-        "doc_stride": 32,
-        "oracle_sentences": 3,
-        "id_field": "id",
-        "text_field": "text",
-        "summary_field": "summary",
-    }
-
-
 def test_what_is_left_out_and_cut_is_counted(tmp_path, caplog):
     raw = write_raw(tmp_path / "raw", sizes={"train": 3})
     with (raw / "train.jsonl").open("a") as file:
@@ -88,7 +76,7 @@ def test_what_cannot_be_learned_evaluated_or_held_in_memory_is_said(tmp_path, ca
     raw = write_raw(tmp_path / "raw", sizes={"train": 3, "valid": 2})
     lines = [json.dumps({"text": "good", **summary}) for summary in ({"summary": "good"}, {}, {})]
     (raw / "test.jsonl").write_text("\n".join(lines))
-    monkeypatch.setattr(tasks_module, "_MANY_WINDOWS", 1)
+    monkeypatch.setattr(summary, "_MANY_WINDOWS", 1)
     with caplog.at_level(logging.WARNING):
         write_prepared(tmp_path, raw=raw)
     assert "test: 2 of 3 documents have no summary, so the split is predicted and not evaluated" in caplog.text

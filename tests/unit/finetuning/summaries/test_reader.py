@@ -4,11 +4,12 @@ import gzip
 import hashlib
 import json
 import lzma
+from collections import namedtuple
 
 import pytest
 
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.summaries.reader import find_files, parted, read_split
+from roberta_plugin.finetuning.summaries import examples, files, parted
 from roberta_plugin.kinds.sentences import sentences_of
 
 STORY = (
@@ -22,8 +23,11 @@ def write_lines(path, *records):
     return path
 
 
+Document = namedtuple("Document", ("id", "texts", "target"))
+
+
 def read(raw, task="summaries", split="train", options=OPTIONS):
-    return list(read_split(task, split, find_files(task, raw, options)[split], options))
+    return [Document(*each[2:5]) for each in examples(task, split, files(task, raw, options)[split], options)]
 
 
 def test_a_text_is_split_into_sentences_and_a_list_is_kept(tmp_path):
@@ -52,12 +56,12 @@ def test_compressed_files_fields_and_names_of_files(tmp_path):
     (tmp_path / "mine.jsonl.xz").write_bytes(lzma.compress(line.encode()))
     (tmp_path / "dev.jsonl.gz").write_bytes(gzip.compress(line.strip().encode()))
     options = SummariesOptions(train="mine.jsonl.xz", text_field="doc", summary_field="abstract", id_field="name")
-    files = find_files("summaries", tmp_path, options)
-    assert {split: paths[0].name for split, paths in files.items()} == {
+    found = files("summaries", tmp_path, options)
+    assert {split: paths[0].name for split, paths in found.items()} == {
         "train": "mine.jsonl.xz",
         "valid": "dev.jsonl.gz",
     }
-    for split in files:
+    for split in found:
         assert read(tmp_path, split=split, options=options) == [("x", ("It rained.",), ("Rain.",))]
 
 
@@ -78,7 +82,7 @@ def test_a_test_document_may_have_no_summary_and_an_id_is_the_number_of_the_line
         ({"id": 1, "text": " ", "summary": "x"}, r"line 2: text is empty"),
         ({"id": 1, "text": [], "summary": "x"}, r"line 2: text has no sentence"),
         ({"id": 1, "text": ["a", 3], "summary": "x"}, r"line 2: text, sentence 2 must be a text, found 3"),
-        ({"id": "a", "text": "x", "summary": "x"}, r"line 2: .*line 1 has the id 'a' too"),
+        ({"id": "a", "text": "x", "summary": "x"}, r"line 2: the id 'a' occurs in .*line 1 already"),
         ([1], r"line 2: expected a JSON object, found \[1\]"),
     ],
 )
@@ -136,7 +140,7 @@ def test_cnn_dailymail_in_hugging_faces_form_is_that_of_the_stories(tmp_path):
         lines = "\n".join(each.strip() for each in highlights)
         records.append({"article": article.strip(), "highlights": lines, "id": str(number)})
     expected = read(tmp_path / "stories", "cnn_dailymail")
-    assert expected[0].summary == ("It is 0", "So it goes")
+    assert expected[0].target == ("It is 0", "So it goes")
     write_parquet(tmp_path / "train-00000-of-00002.parquet", records[:2])
     write_parquet(tmp_path / "train-00001-of-00002.parquet", records[2:])
     write_lines(tmp_path / "validation.jsonl", *records)
@@ -144,7 +148,7 @@ def test_cnn_dailymail_in_hugging_faces_form_is_that_of_the_stories(tmp_path):
         assert read(tmp_path, "cnn_dailymail", split) == expected
     write_parquet(tmp_path / "train-00001-of-00002.parquet", records[:1])
     with pytest.raises(
-        ValueError, match=r"00001-of-00002.parquet, row 1: .*00000-of-00002.parquet, row 1 has the id '0'"
+        ValueError, match=r"00001-of-00002.parquet, row 1: the id '0' .*00000-of-00002.parquet, row 1 already"
     ):
         read(tmp_path, "cnn_dailymail")
     write_lines(tmp_path / "test.jsonl", {"article": "", "highlights": "x", "id": "1"}, {"text": "a", "id": "2"})
@@ -165,21 +169,21 @@ def test_cnn_dailymail_in_hugging_faces_form_is_that_of_the_stories(tmp_path):
 def test_nothing_to_read_is_said(tmp_path):
     for task in ("summaries", "cnn_dailymail"):
         with pytest.raises(FileNotFoundError, match=f"holds no data for {task}: looked for"):
-            find_files(task, tmp_path, OPTIONS)
+            files(task, tmp_path, OPTIONS)
     with pytest.raises(FileNotFoundError, match=r"--train .*x.jsonl does not exist: check the path"):
-        find_files("summaries", tmp_path, SummariesOptions(train="x.jsonl"))
+        files("summaries", tmp_path, SummariesOptions(train="x.jsonl"))
 
 
 def test_stories_in_a_folder_for_each_split(tmp_path):
     for split in ("train", "val"):
         (tmp_path / split).mkdir()
         (tmp_path / split / "0a.story").write_text(STORY.format(split))
-    files = find_files("cnn_dailymail", tmp_path, OPTIONS)
-    assert list(files) == ["train", "valid"]
+    found = files("cnn_dailymail", tmp_path, OPTIONS)
+    assert list(found) == ["train", "valid"]
     (story,) = read(tmp_path, "cnn_dailymail", "valid")
     assert story.id == "0a"
-    assert story.sentences == ("First words here.", "A second sentence.", "A new paragraph")
-    assert story.summary == ("It is val", "So it goes")
+    assert story.texts == ("First words here.", "A second sentence.", "A new paragraph")
+    assert story.target == ("It is val", "So it goes")
 
 
 def test_stories_by_lists_of_addresses(tmp_path):
@@ -195,8 +199,8 @@ def test_stories_by_lists_of_addresses(tmp_path):
     (lists / "all_train.txt").write_text("\n".join(addresses[:3]) + "\n")
     (lists / "all_val.txt").write_text(addresses[3])
     (lists / "cnn_wayback_training_urls.txt").write_text(addresses[3])  # all_* counts
-    assert [story.summary[0] for story in read(tmp_path, "cnn_dailymail")] == ["It is 0", "It is 1", "It is 2"]
-    assert [story.summary[0] for story in read(tmp_path, "cnn_dailymail", "valid")] == ["It is 3"]
+    assert [story.target[0] for story in read(tmp_path, "cnn_dailymail")] == ["It is 0", "It is 1", "It is 2"]
+    assert [story.target[0] for story in read(tmp_path, "cnn_dailymail", "valid")] == ["It is 3"]
     (lists / "all_val.txt").write_text("http://none")
     with pytest.raises(FileNotFoundError, match=r"all_val.txt, line 1: the story of http://none would be [0-9a-f]{40}"):
-        find_files("cnn_dailymail", tmp_path, OPTIONS)
+        files("cnn_dailymail", tmp_path, OPTIONS)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from roberta_plugin.finetuning.raw_files import read_rows
 from roberta_plugin.finetuning.superglue.winograd import read_winogrande, read_wsc, training_rows
 from roberta_plugin.tables import Row
 from tests.real_data import unpack
-from tests.tiny_benchmarks import read_task
 
 
 def wsc(text, phrase, index, pronoun, *, label=True):
@@ -89,7 +89,11 @@ def test_training_takes_right_phrases_alone_and_turns_winogrande_s_wrong_ones_ro
 
 def test_every_official_row_of_wsc_is_read(shared_data, tmp_path):
     """All 554 + 104 rows: the pronoun is found, and all but a few have rivals."""
-    rows = read_task("WSC", unpack(shared_data, "superglue", tmp_path) / "superglue")
+    folder = unpack(shared_data, "superglue", tmp_path) / "superglue" / "WSC"
+    rows = {
+        split: [row for each in read_rows(folder / name) for row in read_wsc(each, labelled=True)]
+        for split, name in (("train", "train.jsonl"), ("valid", "val.jsonl"))
+    }
     assert {split: len(found) for split, found in rows.items()} == {"train": 554, "valid": 104}
     assert {split: sum(row.label for row in found) for split, found in rows.items()} == {"train": 259, "valid": 38}
     found = [row.schema for split in rows.values() for row in split]

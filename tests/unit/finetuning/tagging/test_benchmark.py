@@ -6,12 +6,12 @@ import pytest
 from roberta_plugin.experiments.evaluation import EvaluateSettings
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
-from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging.tasks import shown
-from roberta_plugin.kinds.entities import evaluate, invalid_places
+from roberta_plugin.finetuning.tagging import shown
+from roberta_plugin.kinds.entities import TagCounts, invalid_places
 from roberta_plugin.kinds.outputs import RawOutputs, write_outputs
-from roberta_plugin.kinds.tags import Sentences, best_valid
+from roberta_plugin.kinds.words import Sentences, best_valid
 from tests.tiny_tagging import write_columns, write_prepared, write_raw
 
 
@@ -40,17 +40,6 @@ def columns(path):
     blocks = path.read_text().split("\n\n")
     assert blocks.pop() == ""
     return [[line.split(" ") for line in block.split("\n")] for block in blocks]
-
-
-def test_the_table_leads_here_and_the_recipe_names_its_numbers(prepared):
-    assert all(benchmark_of(task).name == task for task in BENCHMARKS["tagging"][1])
-    recipe = benchmark_of("tagging").recipe(prepared)
-    assert recipe.axes["lr"] == ["2e-5", "3e-5", "5e-5"]
-    updates = 4 * -(-len(prepared.split("train")) // 32)
-    assert recipe.axes["batch"]["32"]["max-update"] == str(updates)
-    assert recipe.train["task"] == recipe.train["criterion"] == "roberta_tagging"
-    assert recipe.metric == {"log": "valid", "value": "f1", "goal": "max", "at": "best"}
-    assert len(recipe.seeds) == 5
 
 
 def test_right_logits_score_100_and_random_ones_do_not(prepared, tmp_path):
@@ -113,20 +102,15 @@ def test_an_ensemble_averages_the_probabilities_of_words(prepared):
         (mean.argmax(1), {}),
         (best_valid(mean, sentences.offsets, prepared.settings["labels"]), {"valid_sequences": True}),
     ):
-        expected = evaluate(sentences.tags, chosen, sentences.is_first, ["FINE", "POOR"])
+        expected = TagCounts(sentences.tags, chosen, sentences.is_first, ["FINE", "POOR"]).metrics()
         assert score(prepared, "valid", *members, **options) == pytest.approx(expected)
     assert score(prepared, "valid", *members)["f1"] > score(prepared, "valid", members[0])["f1"]
 
 
-def test_a_split_without_tags_gets_predictions_and_no_metrics(prepared, tmp_path):
-    assert score(prepared, "test", outputs(prepared, "test"), folder=tmp_path) == {}
-    assert [[len(line) for line in lines] for lines in columns(tmp_path / "test.predictions.conll")] == [[2], [2, 2]]
-    assert not (tmp_path / "test.report.txt").exists()
-
-
-def test_plain_tags_have_an_accuracy(tmp_path):
+@pytest.mark.parametrize("tags", [["NN", "VB"], ["S-X", "O"]])
+def test_plain_tags_have_an_accuracy(tmp_path, tags):
     raw = tmp_path / "raw"
-    write_columns(raw / "train.txt", [(["good", "xyz"], ["NN", "VB"])] * 4)
+    write_columns(raw / "train.txt", [(["good", "xyz"], tags)] * 4)
     prepared = write_prepared(tmp_path, raw=raw, scheme="plain")
     assert benchmark_of("tagging").recipe(prepared).metric["value"] == "accuracy"
     found = score(prepared, "train", outputs(prepared, "train", right=50.0), folder=tmp_path, valid_sequences=True)

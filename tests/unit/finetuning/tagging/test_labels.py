@@ -5,20 +5,27 @@ from pathlib import Path
 
 import pytest
 
+from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.tagging.labels import convert
-from roberta_plugin.finetuning.tagging.reader import Sentence
+from roberta_plugin.finetuning.tagging import labels_of
 from roberta_plugin.kinds.entities import entity_labels, types_of
+from roberta_plugin.kinds.examples import Example
 
 
 def sentences(*lines):
     result, line = [], 1
     for tags in lines:
         tags = tags.split()
-        words = tuple("w" * len(tags))
-        result.append(Sentence(path=Path("f.txt"), line=line, words=words, tags=tuple(tags), document=None))
+        result.append(Example(Path("f.txt"), line, "", tuple("w" * len(tags)), tuple(tags)))
         line += len(tags) + 1
     return result
+
+
+def convert(task, splits, options):
+    """The labels of the model, and the numbers of those of each word."""
+    labels = labels_of(task, splits, options)
+    kind = benchmark_of(task).kind_for({"labels": labels})
+    return labels, {name: [kind.numbers_of_tags(each) for each in sentences] for name, sentences in splits.items()}
 
 
 def test_labels_are_numbered_by_a_rule():
@@ -89,8 +96,3 @@ def test_plain_tags_are_labels_as_they_are():
     labels, numbers = convert("tagging", {"train": sentences("NN VB , NN")}, TaggingOptions(scheme="plain"))
     assert labels == [",", "NN", "VB"]
     assert numbers == {"train": [[1, 2, 0, 1]]}
-
-
-def test_a_split_without_tags_has_no_labels():
-    untagged = [Sentence(path=Path("t"), line=1, words=("a",), tags=None, document=None)]
-    assert convert("tagging", {"train": sentences("B-X"), "test": untagged}, TaggingOptions())[1]["test"] is None

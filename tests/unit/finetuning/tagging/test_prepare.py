@@ -11,9 +11,8 @@ from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same
-from roberta_plugin.finetuning.tagging.reader import read_file
-from roberta_plugin.kinds.tags import Sentences
-from roberta_plugin.kinds.words import IGNORED
+from roberta_plugin.kinds.conll import read_file
+from roberta_plugin.kinds.words import IGNORED, Sentences
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_tagging import write_columns, write_prepared, write_raw
 
@@ -34,11 +33,11 @@ def test_the_tags_of_the_words_are_at_their_first_tokens(prepared, tmp_path):
         sentences = Sentences(split)
         raw = read_file(prepared.folder.parent / "raw" / f"{name}.txt", needs_tags=True)
         assert len(split) > len(raw), "no sentence was cut: the test shows little"
-        words = [word for each in raw for word in each.words]
-        tags = [tag for each in raw for tag in each.tags]
+        words = [word for each in raw for word in each.texts]
+        tags = [tag for each in raw for tag in each.target]
         assert [word for record in split.records() for word in record["words"]] == words
         assert [LABELS[label] for label in sentences.tags] == tags
-        assert np.diff(sentences.offsets).tolist() == [len(each.words) for each in raw]
+        assert np.diff(sentences.offsets).tolist() == [len(each.texts) for each in raw]
         assert np.flatnonzero(sentences.is_first).tolist() == sentences.offsets[:-1].tolist()
         learned = np.split(np.asarray(split.array("token_labels")), np.cumsum(split.sequences.sizes)[:-1])
         seen = 0
@@ -54,7 +53,7 @@ def test_the_tags_of_the_words_are_at_their_first_tokens(prepared, tmp_path):
             seen += 1
         assert seen == len(words)
         num_learned = sum(int((each != IGNORED).sum()) for each in learned)
-        num_tokens = sum(len(encoder.ids(" ".join(each.words))) for each in raw)
+        num_tokens = sum(len(encoder.ids(" ".join(each.texts))) for each in raw)
         assert num_learned == (num_tokens if is_all else len(words))
 
 

@@ -7,7 +7,9 @@ import re
 
 import pytest
 
-from roberta_plugin.finetuning.tagging.reader import find_files, read_file
+from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.options import TaggingOptions
+from roberta_plugin.kinds.conll import place_of, read_file
 
 CONLL = """-DOCSTART- -X- -X- O
 
@@ -27,14 +29,18 @@ def read(tmp_path, text, *, name="train.txt", needs_tags=True, **options):
     return read_file(path, columns=(options.get("tokens_column"), options.get("tags_column")), needs_tags=needs_tags)
 
 
+def files_of(task, raw, **named):
+    return benchmark_of(task).files(raw, TaggingOptions(**named))
+
+
 def test_columns_of_conll_2003_with_documents(tmp_path):
     found = read(tmp_path, CONLL)
-    assert [(each.words, each.tags, each.document, each.line) for each in found] == [
-        (("EU", "rejects"), ("B-ORG", "O"), 0, 3),
-        (("Peter",), ("B-PER",), 0, 6),
-        (("Blackburn",), ("I-PER",), 1, 9),
+    assert [(each.texts, each.target, each.group, each.line) for each in found] == [
+        (("EU", "rejects"), ("B-ORG", "O"), "0", 3),
+        (("Peter",), ("B-PER",), "0", 6),
+        (("Blackburn",), ("I-PER",), "1", 9),
     ]
-    assert found[0].where(1) == f"{tmp_path / 'train.txt'}, line 4"
+    assert place_of(found[0], 1) == f"{tmp_path / 'train.txt'}, line 4"
 
 
 @pytest.mark.parametrize(
@@ -49,26 +55,26 @@ def test_columns_of_conll_2003_with_documents(tmp_path):
 def test_tabs_byte_order_marks_line_ends_and_blank_lines(tmp_path, text, suffix):
     pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(suffix, bytes)
     found = read(tmp_path, pack(text), name=f"train.txt{suffix}")
-    assert [(each.words, each.tags) for each in found] == [(("New York", "a"), ("O", "B-X")), (("b",), ("I-X",))]
-    assert {each.document for each in found} == {None}
+    assert [(each.texts, each.target) for each in found] == [(("New York", "a"), ("O", "B-X")), (("b",), ("I-X",))]
+    assert {each.group for each in found} == {""}
 
 
 def test_other_white_space_and_invisible_characters_are_part_of_a_word(tmp_path):
     words = ["watched\u200bwas", "Dubbz\ufeff", "a\u00a0b", "c\u2028d", "e\x85", "\u200b"]
     found = read(tmp_path, "".join(f"{word}  O\n" for word in words))
-    assert found[0].words == tuple(words)
+    assert found[0].texts == tuple(words)
 
 
 def test_a_word_may_be_empty_between_tabs(tmp_path):
-    assert read(tmp_path, "a\tO\n\tB-X\n")[0].words == ("a", "")
+    assert read(tmp_path, "a\tO\n\tB-X\n")[0].texts == ("a", "")
 
 
 def test_columns_are_chosen_by_number_or_by_name(tmp_path):
     text = "word pos tag\nEU NNP B-ORG\n\nBonn NNP B-LOC\n"
     for options in ({"tokens_column": "word", "tags_column": "pos"}, {"tags_column": "pos"}):
-        assert [each.tags for each in read(tmp_path, text, **options)] == [("NNP",), ("NNP",)]
+        assert [each.target for each in read(tmp_path, text, **options)] == [("NNP",), ("NNP",)]
     found = read(tmp_path, text.split("\n", 1)[1], tokens_column="3", tags_column="1")
-    assert (found[0].words, found[0].tags) == (("B-ORG",), ("EU",))
+    assert (found[0].texts, found[0].target) == (("B-ORG",), ("EU",))
 
 
 def test_json_lines(tmp_path):
@@ -78,19 +84,19 @@ def test_json_lines(tmp_path):
         {"tokens": [], "tags": [], "document": "b"},
     ]
     found = read(tmp_path, "\n\n".join(map(json.dumps, lines)), name="train.jsonl")
-    assert [(each.words, each.tags, each.document) for each in found] == [
-        (("New", "", "York"), ("B-X", "O", "O"), 0),
-        (("x",), ("O",), 0),
-        ((), (), 1),
+    assert [(each.texts, each.target, each.group) for each in found] == [
+        (("New", "", "York"), ("B-X", "O", "O"), "0"),
+        (("x",), ("O",), "0"),
+        ((), (), "1"),
     ]
-    assert found[1].where(0).endswith("train.jsonl, line 3, word 1")
+    assert place_of(found[1], 0).endswith("train.jsonl, line 3, word 1")
     mine = read(tmp_path, '{"w": ["a"], "t": ["O"]}', name="t.json", tokens_column="w", tags_column="t")
-    assert mine[0].words == ("a",)
+    assert mine[0].texts == ("a",)
 
 
 def test_a_test_file_may_lack_tags(tmp_path):
-    assert read(tmp_path, "a\nb\n\nc\n", needs_tags=False)[0].tags is None
-    assert read(tmp_path, '{"tokens": ["a"]}', name="t.jsonl", needs_tags=False)[0].tags is None
+    assert read(tmp_path, "a\nb\n\nc\n", needs_tags=False)[0].target is None
+    assert read(tmp_path, '{"tokens": ["a"]}', name="t.jsonl", needs_tags=False)[0].target is None
     with pytest.raises(ValueError, match=r"train\.txt, line 1: there are no tags, which only a test file may lack"):
         read(tmp_path, "a\nb\n")
 
@@ -137,14 +143,11 @@ def test_what_is_wrong_with_json_lines_is_named(tmp_path, line, message):
 def test_files_are_found_by_their_usual_names_or_by_options(tmp_path):
     for name in ("eng.train", "eng.testb", "mine.bio"):
         (tmp_path / name).write_text("a O\n")
-    assert find_files("conll2003", tmp_path, {}) == {
-        "train": tmp_path / "eng.train",
-        "test": tmp_path / "eng.testb",
-    }
-    assert find_files("tagging", tmp_path, {"valid": "mine.bio"}) == {"valid": tmp_path / "mine.bio"}
+    assert files_of("conll2003", tmp_path) == {"train": [tmp_path / "eng.train"], "test": [tmp_path / "eng.testb"]}
+    assert files_of("tagging", tmp_path, valid="mine.bio") == {"valid": [tmp_path / "mine.bio"]}
     (tmp_path / "dev.conll.zst").touch()
-    assert find_files("tagging", tmp_path, {}) == {"valid": tmp_path / "dev.conll.zst"}
+    assert files_of("tagging", tmp_path) == {"valid": [tmp_path / "dev.conll.zst"]}
     with pytest.raises(FileNotFoundError, match=r"no data for wnut17: looked for train: wnut17train\.conll; valid: "):
-        find_files("wnut17", tmp_path, {})
+        files_of("wnut17", tmp_path)
     with pytest.raises(FileNotFoundError, match="--test must name a file in"):
-        find_files("tagging", tmp_path, {"test": "none"})
+        files_of("tagging", tmp_path, test="none")

@@ -7,7 +7,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.tagging.tasks import shown
+from roberta_plugin.finetuning.tagging import shown
 from roberta_plugin.kinds.entities import entities_of
 from roberta_plugin.kinds.outputs import RawOutputs
 from tests.real_data import unpack

@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from roberta_plugin.cli import main
-from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
 from roberta_plugin.finetuning.options import XNLI_LANGUAGES as LANGUAGES
-from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.xnli.tasks import XLMR
+from roberta_plugin.finetuning.options import XnliOptions
+from roberta_plugin.finetuning.xnli import XLMR, read
 from roberta_plugin.kinds.questions import Questions
-from tests.tiny_benchmarks import words_tokenizer, write_tokenizer
+from tests.tiny_benchmarks import prepared_of, write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_squad import question, write_json, write_raw
 
@@ -34,25 +33,15 @@ def write_xnli(folder, *, languages=LANGUAGES, train_language="en"):
     return folder
 
 
-def prepared(task, raw, folder, **options):
-    tokenizer, vocabulary = words_tokenizer()
-    benchmark_of(task).prepare(
-        raw, folder, tokenizer=tokenizer, vocabulary=vocabulary, max_length=40, options=options_for(task, options)
-    )
-    return Prepared.open(folder)
-
-
 @pytest.mark.parametrize("language", ["en", "sw"])
 def test_each_language_is_a_test_split_and_that_of_training_chooses(tmp_path, language):
     raw = write_xnli(tmp_path / "raw", train_language=language)
-    found = prepared("XNLI", raw, tmp_path / "prepared", language=language)
+    found = prepared_of("XNLI", raw, tmp_path / "prepared", language=language)
     assert set(found.splits) == {"train", "valid", *(f"test_{each}" for each in LANGUAGES)}
     assert found.split("train").columns["label"].tolist() == [1, 0, 2] * 3
     assert [len(found.split(split)) for split in ("train", "valid", "test_zh")] == [9, 3, 3]
     assert found.split("test_th").columns["label"].tolist() == [1, 0, 2]
-    rows = benchmark_of("XNLI").read_split(
-        "valid", [raw / "XNLI-1.0" / "xnli.dev.tsv"], options_for("XNLI", {"language": language})
-    )
+    rows = read("valid", [raw / "XNLI-1.0" / "xnli.dev.tsv"], XnliOptions(language=language))
     assert {row.texts[0] for row in rows} == {f"{language} good dev"}
     assert found.settings["language"] == language
     assert found.content["source"]["files"] == 3, "the file of the tests is read once for the record"
@@ -61,9 +50,9 @@ def test_each_language_is_a_test_split_and_that_of_training_chooses(tmp_path, la
 def test_what_is_missing_is_named(tmp_path):
     raw = write_xnli(tmp_path / "raw", languages=LANGUAGES[:-1])
     with pytest.raises(ValueError, match=r"xnli\.test\.tsv has no rows with language zh"):
-        prepared("XNLI", raw, tmp_path / "prepared")
+        prepared_of("XNLI", raw, tmp_path / "prepared")
     with pytest.raises(FileNotFoundError, match=r"holds no multinli\.train\.fr\.tsv or XNLI-MT-1\.0/multinli/"):
-        prepared("XNLI", raw, tmp_path / "prepared", language="fr")
+        prepared_of("XNLI", raw, tmp_path / "prepared", language="fr")
 
 
 def test_numbers_of_xlmr_have_the_papers_mean():
@@ -77,7 +66,7 @@ def test_xquad_is_tested_by_language(tmp_path):
         answers = [{"text": "gut", "answer_start": 4}]
         paragraph = {"context": "das gut ist", "qas": [question("squad1", f"q-{language}", answers)]}
         write_json(raw / f"xquad.{language}.json", [paragraph], task="squad1")
-    found = prepared("squad1", raw, tmp_path / "prepared", question_length=8)
+    found = prepared_of("squad1", raw, tmp_path / "prepared", question_length=8)
     assert set(found.splits) == {"train", "valid", "test_de", "test_zh"}
     assert Questions(found.split("test_zh"), "squad1").ids == ["q-zh"]
 

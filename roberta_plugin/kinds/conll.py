@@ -1,4 +1,4 @@
-"""Files of tagged words -> checked sentences.
+"""Files of tagged words -> checked examples: `texts` are the words, `target` the tags, `group` is the document.
 
     CoNLL columns   a word per line with its columns, separated by tabs or spaces; a blank line ends a sentence;
                     -DOCSTART- begins a document
@@ -11,112 +11,54 @@ characters are part of a word. A line of white space alone is blank (WNUT-17 end
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.tables import check_list, check_text, named_format, read_table, short, text_lines
 
-logger = logging.getLogger(__name__)
-
-SPLITS = ("train", "valid", "test")
-_ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", ".jsonl", ".ndjson", ".json")
 _DOCUMENT = "-DOCSTART-"
-# task -> split -> names that its file may have, the first one that exists
-_FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "conll2003": {
-        "train": ("eng.train", "train.txt"),
-        "valid": ("eng.testa", "valid.txt", "dev.txt"),
-        "test": ("eng.testb", "test.txt"),
-    },
-    "wnut17": {
-        "train": ("wnut17train.conll",),
-        "valid": ("emerging.dev.conll",),
-        "test": ("emerging.test.annotated", "emerging.test.conll"),
-    },
-    "tagging": {
-        "train": tuple(f"train{ending}" for ending in _ENDINGS),
-        "valid": tuple(f"{name}{ending}" for name in ("valid", "dev", "validation") for ending in _ENDINGS),
-        "test": tuple(f"test{ending}" for ending in _ENDINGS),
-    },
-}
 _COLUMN_OPTIONS = ("--tokens-column", "--tags-column")
 Columns = tuple[str | None, str | None]
 _TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("tags", "ner_tags", "labels")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sentence:
-    """A sentence of a file."""
-
-    path: Path
-    line: int
-    """Line of the first word, counted from 1."""
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    """As in the file; None if it has none."""
-    document: int | None
-    """Number of the document; None if the file names no documents."""
-
-    def where(self, place: int) -> str:
-        """The file and line of a word."""
-        if named_format(self.path) == "jsonl":
-            return f"{self.path}, line {self.line}, word {place + 1}"
-        return f"{self.path}, line {self.line + place}"
+def place_of(example: Example, word: int) -> str:
+    """The file and line of a word."""
+    if named_format(example.path) == "jsonl":
+        return f"{example.path}, line {example.line}, word {word + 1}"
+    return f"{example.path}, line {example.line + word}"
 
 
-def find_files(task: str, raw: Path, named: Mapping[str, str]) -> dict[str, Path]:
-    """The file of each split in the folder `raw`: those that `named` gives by split, else those with a known name.
-
-    Raises:
-        FileNotFoundError: if there is none, saying what was looked for; or if a named file does not exist.
-    """
-    for split, name in named.items():
-        if not (raw / name).is_file():
-            raise FileNotFoundError(f"{raw / name} does not exist: --{split} must name a file in {raw}.")
-    if named:
-        return {split: raw / named[split] for split in SPLITS if split in named}
-    found = {}
-    for split, names in _FILES[task].items():
-        paths = (raw / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS))
-        path = next((path for path in paths if path.is_file()), None)
-        if path is not None:
-            found[split] = path
-    if not found:
-        wanted = "; ".join(f"{split}: {' or '.join(names[:3])}" for split, names in _FILES[task].items())
-        raise FileNotFoundError(
-            f"{raw} holds no data for {task}: looked for {wanted}. Name the folder that has them, or its files: "
-            "--train FILE --valid FILE --test FILE."
-        )
-    return found
+def _sentence(path: Path, line: int, words: tuple[str, ...], tags: tuple[str, ...] | None, document: int) -> Example:
+    """A sentence whose first word is in a line; `document` is a number from 0 on, or -1 if the file names none."""
+    return Example(path, line, str(line), words, tags, group="" if document < 0 else str(document))
 
 
 def read_file(
     path: Path, *, columns: Columns = (None, None), needs_tags: bool, called: tuple[str, str] = _COLUMN_OPTIONS
-) -> list[Sentence]:
+) -> list[Example]:
     """Read and check a file.
 
     `columns` of words and tags are names or numbers, None: the usual ones; `called` are the options that name them.
     """
     is_json = named_format(path) == "jsonl"
     sentences = list(_read_json(path, columns) if is_json else _read_columns(path, columns, called))
-    if not any(sentence.words for sentence in sentences):
+    if not any(sentence.texts for sentence in sentences):
         raise ValueError(f"{path} holds no words: give a file of tagged words.")
     for sentence in sentences:
-        if sentence.tags is None and needs_tags:
+        if sentence.target is None and needs_tags:
             raise ValueError(
-                f"{sentence.where(0)}: there are no tags, which only a test file may lack. Add them, or name their "
+                f"{place_of(sentence, 0)}: there are no tags, which only a test file may lack. Add them, or name their "
                 "column: --tags-column."
             )
-        if (sentence.tags is None) != (sentences[0].tags is None):
-            raise ValueError(f"{sentence.where(0)}: some sentences have tags and some have none. Correct the file.")
+        if (sentence.target is None) != (sentences[0].target is None):
+            raise ValueError(f"{place_of(sentence, 0)}: some sentences have tags and some have none. Correct the file.")
     return sentences
 
 
-def _read_columns(path: Path, wanted: Columns, called: tuple[str, str]) -> Iterator[Sentence]:
+def _read_columns(path: Path, wanted: Columns, called: tuple[str, str]) -> Iterator[Example]:
     lines = [line.rstrip("\r\n") for line in text_lines(path)]
     columns = _Columns(path, wanted, called)
     words: list[str] = []
@@ -125,10 +67,9 @@ def _read_columns(path: Path, wanted: Columns, called: tuple[str, str]) -> Itera
     has_words_before = any(line.strip() for line in lines[:first_mark])
     documents, first = 0 if has_words_before else -1, 0
 
-    def sentence() -> Sentence:
+    def sentence() -> Example:
         tagged = tuple(tags) if columns.has_tags else None
-        document = None if first_mark is None else documents
-        return Sentence(path=path, line=first, words=tuple(words), tags=tagged, document=document)
+        return _sentence(path, first, tuple(words), tagged, -1 if first_mark is None else documents)
 
     for number, line in enumerate([*lines, ""], start=1):
         cells = _cells(line)
@@ -203,7 +144,7 @@ class _Columns:
         return word, tag
 
 
-def _read_json(path: Path, wanted: Columns) -> Iterator[Sentence]:
+def _read_json(path: Path, wanted: Columns) -> Iterator[Example]:
     documents, before = -1, object()
     for row in read_table(path):
         record, where = row.values, row.where
@@ -216,8 +157,7 @@ def _read_json(path: Path, wanted: Columns) -> Iterator[Sentence]:
         document = record.get("document")
         if document is not None and document != before:
             documents, before = documents + 1, document
-        has_document = document is not None
-        yield Sentence(path=path, line=row.line, words=words, tags=tags, document=documents if has_document else None)
+        yield _sentence(path, row.line, words, tags, -1 if document is None else documents)
 
 
 def _list_of(

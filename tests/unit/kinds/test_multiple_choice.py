@@ -1,10 +1,10 @@
-"""Question and option become one text, and the model's input is cut where the paper cuts it."""
+"""Question and option become one text, the model's input is cut where the paper cuts it, and options are counted."""
 
 import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.options import RaceOptions
-from roberta_plugin.kinds.choices import ChoiceLayout, question_with_option
+from roberta_plugin.kinds.multiple_choice import ChoiceLayout, accuracies, answers, question_with_option
 from roberta_plugin.kinds.records import one_line
 from tests.tiny_benchmarks import words_tokenizer
 
@@ -95,3 +95,23 @@ def test_options_that_cannot_work_are_refused_by_name(max_length, options, messa
 
 def test_options_are_read():
     assert ChoiceLayout.of(60, question_length=55, order="question").question_length == 55
+
+
+def test_accuracies_are_exact_quotients_for_each_level_and_all():
+    given = np.array([0, 1, 2, 0, 1, 3, 0])
+    labels = np.array([0, 1, 1, 0, 0, 3, 1])
+    levels = np.array([0, 0, 0, 1, 1, 1, 1])
+    assert accuracies(given, labels, levels) == {
+        "accuracy": 100 * 4 / 7,
+        "accuracy_middle": 100 * 2 / 3,
+        "accuracy_high": 100 * 2 / 4,
+    }
+    assert accuracies(given, labels, np.full(7, -1)) == {"accuracy": 100 * 4 / 7}
+    labels[3:] = -1
+    assert accuracies(given, labels, levels) == {"accuracy": 100 * 2 / 3, "accuracy_middle": 100 * 2 / 3}
+    assert accuracies(given, np.full(7, -1), levels) == {}
+
+
+def test_the_answer_is_the_most_probable_option_and_the_first_of_equal_ones():
+    chances = np.array([0.2, 0.5, 0.3, 0.5, 0.5])
+    assert answers(chances, np.array([0, 3, 5])).tolist() == [1, 0]

@@ -1,15 +1,20 @@
 """QNLI's groups and decisions."""
 
+from pathlib import Path
+
 import numpy as np
 
-from roberta_plugin.finetuning.text_examples import TextExample, training_groups
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.pair_ranking import decide
+from roberta_plugin.kinds.pair_ranking import training_groups as groups_of
 
 
 def rows_of(*rows):
-    return [
-        TextExample(str(index), (question, sentence), label) for index, (question, sentence, label) in enumerate(rows)
-    ]
+    return [Example(Path("train.tsv"), 2, "0", (question, sentence), str(label)) for question, sentence, label in rows]
+
+
+def training_groups(rows, *, seed):
+    return groups_of(rows, right_label="1", seed=seed)
 
 
 ROWS = rows_of(("q1", "no", 0), ("q2", "yes", 1), ("q1", "right", 1), ("q3", "wrong", 0), ("q1", "also no", 0))

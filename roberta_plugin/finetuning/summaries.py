@@ -1,4 +1,4 @@
-"""Raw files -> documents in sentences, with their summaries.
+"""Extractive summaries: which sentences of a document to keep (Liu and Lapata 2019, "BertSumExt").
 
 `summaries` reads tables of one document a row: JSON Lines, CSV, TSV or Parquet, plain or compressed
 (`roberta_plugin/tables.py`), called train, valid (or dev, validation) and test, or the files that the options name.
@@ -18,6 +18,13 @@ CNN/DailyMail is distributed (Hermann et al. 2015) as stories, and lists of whic
 A story has paragraphs, and after each line `@highlight` a sentence of the summary. Either each split has a folder, such
 as train/*.story, or lists of addresses say which story belongs to which split (all_train.txt, all_val.txt,
 all_test.txt; the story of an address is the file called by the SHA-1 of the address).
+
+The grid has BertSumExt's settings where RoBERTa's paper has none, and the paper's Table 10 for GLUE otherwise. Liu and
+Lapata 2019 (sections 3.2 and 4.2): two layers over the sentences, 50,000 updates, and a rate of 2e-3 times
+min(step^-0.5, step * 10,000^-1.5), whose peak is 2e-5; with batches of about 36 documents (Liu 2019, arXiv 1903.10318),
+they are 6 epochs of CNN/DailyMail's 287,227 documents. RoBERTa's Table 10: rates around it, a warm-up of 6 %, linear
+decay, weight decay of 0.1, 10 epochs of smaller sets. The checkpoint is chosen by the mean of ROUGE-1 and ROUGE-2 on
+the development set.
 """
 
 from __future__ import annotations
@@ -25,18 +32,24 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import regex  # type: ignore[import-untyped]
 
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
+from roberta_plugin.finetuning.benchmark import Benchmark, Training, by_split
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.raw_files import read_text
 from roberta_plugin.kinds.cells import texts_in
+from roberta_plugin.kinds.documents import ORACLE_SENTENCES
+from roberta_plugin.kinds.examples import Example
 from roberta_plugin.kinds.records import one_line
-from roberta_plugin.kinds.sentences import sentences_of
-from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, find_table, read_table
+from roberta_plugin.kinds.sentences import SummaryLayout, sentences_of
+from roberta_plugin.progress import terminal_bar
+from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, find_table, read_table, with_unique_ids
 
 SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
 HUGGING_FACE = {"id_field": "id", "text_field": "article", "summary_field": "highlights"}
@@ -54,21 +67,12 @@ _HIGHLIGHT = "@highlight"
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 
 
-class Document(NamedTuple):
-    """A document and, where it is known, its summary."""
-
-    id: str
-    sentences: tuple[str, ...]
-    summary: tuple[str, ...] | None
-    """Sentences of the summary."""
-
-
-def find_files(task: str, raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
+def files(task: str, raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
     """The files of each split."""
     found = find_stories(raw, SPLITS) if task == "cnn_dailymail" else {}
     if not any(found.values()):
-        found = _tables(raw, options.files)
-    found = {split: files for split, files in found.items() if files}
+        found = _tables(raw, options)
+    found = {split: paths for split, paths in found.items() if paths}
     if not found:
         wanted = "train, valid and test as .jsonl, .csv, .tsv or .parquet"
         if task == "cnn_dailymail":
@@ -79,51 +83,36 @@ def find_files(task: str, raw: Path, options: SummariesOptions) -> dict[str, lis
     return found
 
 
-def _tables(raw: Path, named: dict[str, str]) -> dict[str, list[Path]]:
+def _tables(raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
     found = {}
     for split, names in SPLITS.items():
-        if split in named:
-            found[split] = [find_table(raw, named[split], option=f"--{split}")]
-            continue
         whole = [
             raw / f"{name}{ending}{packed}" for name in names for ending in _ORDER for packed in ("", *COMPRESSIONS)
         ]
         parts = [path for name in names for path in sorted(raw.glob(f"{name}-?????-of-?????.parquet"))]
         found[split] = [path for path in whole if path.is_file()][:1] or parts
-    return found
+    return {**found, **{split: [find_table(raw, name, option=f"--{split}")] for split, name in options.files.items()}}
 
 
-def read_split(task: str, split: str, files: list[Path], options: SummariesOptions) -> Iterator[Document]:
-    """The documents of a split; those of a test split may have no summary."""
-    seen: dict[str, str] = {}
-    is_stories = files[0].suffix == ".story"
-    documents = _stories(files) if is_stories else _rows(task, split, files, options)
-    for where, document in documents:
-        if document.id in seen:
-            raise ValueError(
-                f"{where}: {seen[document.id]} has the id {document.id!r} too. Ids must differ: remove or rename one."
-            )
-        seen[document.id] = where
-        yield document
+def examples(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:
+    """The documents of a split: the texts are sentences, and so is the target; those of a test split may have none."""
+    found = read_stories(paths) if paths[0].suffix == ".story" else _rows(task, split, paths, options)
+    documents = ((str(each.path) if not each.line else each.where, each) for each in found)
+    return with_unique_ids(terminal_bar(documents, f"{task} {split}", unit=" documents"), id_of=lambda each: each.id)
 
 
-def _stories(files: list[Path]) -> Iterator[tuple[str, Document]]:
-    for path, article, highlights in read_stories(files):
-        yield str(path), Document(path.stem, tuple(sentences_of(article)), _lines(highlights))
-
-
-def _rows(task: str, split: str, files: list[Path], options: SummariesOptions) -> Iterator[tuple[str, Document]]:
+def _rows(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:
     is_hugging_face = task == "cnn_dailymail"
     names = HUGGING_FACE if is_hugging_face else field_names(options)
     elsewhere = " of the task summaries" if is_hugging_face else ""
-    for path in files:
-        before = f"{path.stem}-" if len(files) > 1 else ""
+    for path in paths:
+        before = f"{path.stem}-" if len(paths) > 1 else ""
         for row in read_table(path):
             text = row.value(names["text_field"], option=f"--text-field{elsewhere}")
             sentences = _sentences(text, names["text_field"], row.where, may_be_empty=is_hugging_face)
             summary = _summary_of(row, names["summary_field"], split, is_hugging_face)
             id_ = check_id(row.values.get(names["id_field"], f"{before}{row.line}"), row.where)
-            yield row.where, Document(id_, sentences, summary)
+            yield Example(path, row.line, id_, sentences, summary)
 
 
 def _summary_of(row: Row, name: str, split: str, is_hugging_face: bool) -> tuple[str, ...] | None:
@@ -209,12 +198,50 @@ def _listed(lists: list[Path], stories: dict[str, Path]) -> list[Path]:
     return list(found.values())
 
 
-def read_stories(files: list[Path]) -> Iterator[tuple[Path, str, list[str]]]:
-    """File, article and highlights of each story.
+def read_stories(paths: list[Path]) -> Iterator[Example]:
+    """The document of each story.
 
     Raises:
         ValueError: naming the file and the byte, if it is not UTF-8.
     """
-    for path in files:
+    for path in paths:
         article, *highlights = read_text(path).split(_HIGHLIGHT)
-        yield path, article, highlights
+        yield Example(path, 0, path.stem, tuple(sentences_of(article)), _lines(highlights))
+
+
+def settings(task: str, *, max_length: int, options: SummariesOptions) -> dict[str, Any]:
+    """`Benchmark.settings`: the layout of the windows, and the columns of tables."""
+    layout = SummaryLayout.of(max_length, sentence_length=options.sentence_length, doc_stride=options.doc_stride)
+    found = {**asdict(layout), "oracle_sentences": options.oracle_sentences or ORACLE_SENTENCES}
+    return {**found, **(field_names(options) if task == "summaries" else {})}
+
+
+def _row(name: str, **more: Any) -> Benchmark:
+    return Benchmark(
+        name=name,
+        kind="summary",
+        files=partial(files, name),
+        records=by_split(partial(examples, name)),
+        settings=partial(settings, name),
+        selection="rouge",
+        official="rouge1",
+        **more,
+    )
+
+
+TASKS = {
+    "summaries": _row("summaries", training=Training(batches=(36,), num_seeds=3)),
+    "cnn_dailymail": _row(
+        "cnn_dailymail",
+        training=Training(lrs=("2e-5",), batches=(36,), epochs=6, num_seeds=3),
+        paper={  # Liu and Lapata 2019, Table 2, BERT base
+            "test": {
+                "BertSumExt": {
+                    **{"rouge1": 43.25, "rouge2": 20.24, "rougeLsum": 39.63},
+                    **{"lead_rouge1": 40.42, "lead_rouge2": 17.62, "lead_rougeLsum": 36.67},
+                    **{"oracle_rouge1": 52.59, "oracle_rouge2": 31.24, "oracle_rougeLsum": 48.87},
+                }
+            }
+        },
+    ),
+}
