@@ -12,7 +12,6 @@ The layers, top to bottom; a module imports only from layers below it:
     planner/              estimates of a training's FLOPs, time and memory
     demo/                 a whole pretraining in minutes, with nothing downloaded
     launch/               one training on SLURM, from a recipe to its end, through faults
-    training/             one fairseq-train: options, process, log
     prediction/           a model's answers about new text, for every kind of task
     hub/                  a trained model in a few lines of Python
     conversion/           models from and for Hugging Face, fairseq and ONNX Runtime

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED
 from roberta_plugin.experiments.sweeps.slurm import JOBS, known_jobs, run_states
+from roberta_plugin.launch import slurm_commands
+from roberta_plugin.launch.log import last_lines
 from roberta_plugin.launch.report import attempt_lines, launched_run, log_path, write_report
 from roberta_plugin.launch.restart import read_attempts
+from roberta_plugin.launch.slurm_commands import Job
 from roberta_plugin.launch.status import Launch, Status, find_runs, read_launch, read_status
 from roberta_plugin.locks import ended_training
 from roberta_plugin.settings import Checked, add_options, from_arguments, setting
-from roberta_plugin.training import slurm_commands
-from roberta_plugin.training.log import last_lines
-from roberta_plugin.training.slurm_commands import Job
 
 COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last sign", "restarts", "run folder")
 ACTIONS = ("logs", "attempts", "report", "cancel")

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 def show_commands(grid: Grid, root: Path) -> int:
     """Print every run's command."""
-    from roberta_plugin.training.process import train_program
+    from roberta_plugin.launch.process import train_program
 
     for item in grid.runs:
         print(f"# {item.name}\n{shlex.join([*train_program(), *item.arguments_in(root / item.name, grid.metric)])}")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import roberta_plugin
 from roberta_plugin.data.blocks import BreakMode
+from roberta_plugin.launch.log import parse_line, show_on
+from roberta_plugin.launch.process import lines_of, train_program
 from roberta_plugin.machine import num_cores
 from roberta_plugin.progress import progress_bar
-from roberta_plugin.training.log import parse_line, show_on
-from roberta_plugin.training.process import lines_of, train_program
 
 # Chosen for minutes of training on two cores. Blocks and batches are small and the learning rate is high, because early
 # in training more updates help more than more tokens. More than the paper's 15 % of the tokens are predicted, so each

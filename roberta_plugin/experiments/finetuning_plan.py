@@ -29,9 +29,9 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.kinds.metrics import OF_SCORES
 from roberta_plugin.kinds.windows import question_length
+from roberta_plugin.launch.options_file import named_options
+from roberta_plugin.launch.resources import Resources, given_settings
 from roberta_plugin.record import differences, refuse
-from roberta_plugin.training.options_file import named_options
-from roberta_plugin.training.resources import Resources, given_settings
 
 GRID = "finetune.yaml"
 START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started

@@ -1,12 +1,19 @@
 """Training on a SLURM cluster: from a recipe to a job that survives preemption, time limits and broken nodes.
 
+    options_file.py  YAML files -> texts by name -> fairseq-train's arguments; the one reader
+    arguments.py     fairseq-train's arguments, parsed by its own parser and checked before it starts
+    resources.py     resources and environment of a SLURM job -> options of sbatch; of recipes, grid files and --slurm
+    batch_size.py    effective batch, number of GPUs -> batch of one GPU, updates to accumulate; size of an update
+    process.py       a fairseq-train process on this machine: started, followed, stopped
+    log.py           fairseq's JSON log -> records and loss curves; the end of any log
+    slurm_commands.py  questions to SLURM
+
     recipe.py        config file + flags -> LaunchSettings -> fairseq-train's arguments for the number of GPUs
     checks.py        LaunchSettings -> the refusals that can be made before anything is submitted
     snapshot.py      the code and the config -> the run folder; the job runs this copy
     submission.py    LaunchSettings, or a sweep's function -> batch script -> job       ^ on the login node
     ---------------------------------------------------------------------------------------------------
-    node.py          a free port on the first node                             v on the cluster, in order
-    rendezvous.py    SLURM's environment -> rank, world size, address            (each rank, down to update_hook.py)
+    rendezvous.py    a free port, by the batch script; each rank: SLURM's environment -> rank, world size, address
     preflight.py     is every rank there, does every GPU compute, does an all-reduce add up?
     job.py           one rank, by submitit or torchrun: newest whole checkpoint, fairseq-train, finished or stopped
     update_hook.py   after every update: stop, save by the clock, write the status

@@ -13,13 +13,12 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.launch import status
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch import slurm_commands, status
+from roberta_plugin.launch.arguments import check_options
 from roberta_plugin.launch.recipe import LaunchSettings, complete
+from roberta_plugin.launch.resources import Resources, check_resources, check_text
 from roberta_plugin.record import differences, option_name, refuse
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training import slurm_commands
-from roberta_plugin.training.arguments import check_options
-from roberta_plugin.training.resources import Resources, check_resources, check_text
 
 # By the beginnings of their names in fairseq's namespace.
 FREE = (

@@ -40,12 +40,12 @@ import torch.distributed as dist
 
 from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
 from roberta_plugin.files import atomic_write
+from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch import checks, preflight, restart, status
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
+from roberta_plugin.launch.resources import keep_secrets, written_variables
 from roberta_plugin.stop_signals import StopSignals
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.job_environment import keep_secrets, written_variables
 
 logger = logging.getLogger(__name__)
 

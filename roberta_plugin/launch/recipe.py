@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
+from roberta_plugin.launch.batch_size import plan_batch, sequences_in_tokens
+from roberta_plugin.launch.options_file import locate, named_options, read_yaml, to_arguments
+from roberta_plugin.launch.resources import Resources, read_resources, with_entries
 from roberta_plugin.settings import BAGS, REQUIRED, is_null, setting
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.arguments import OUR_TASK, PACKAGE, value_of
-from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
-from roberta_plugin.training.options_file import locate, named_options, read_yaml, to_arguments
-from roberta_plugin.training.resources import Resources, read_resources, with_entries
 
 _ON_DISKS = "use a container, or unpack the packages on each node's disk by lines of setup, as in slurm/README.md"
 REMOVED = {

@@ -18,10 +18,10 @@ from typing import Any
 
 from roberta_plugin.data.count_baselines import LOSSES, standing
 from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.launch.log import Curve, Record, curves, parse_line
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.status import Launch, Status, read_launch, read_status
 from roberta_plugin.pictures import picture
-from roberta_plugin.training.log import Curve, Record, curves, parse_line
 
 REPORT, PLOT = "report.md", "report.png"
 TRAINING = "train_inner"

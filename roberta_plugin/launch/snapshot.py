@@ -2,7 +2,7 @@
 
 RUN-DIR/.snapshots/NUMBER/ holds code/ (roberta_plugin, and a user directory of the recipe's own), recipe.json, the
 config file and environment.sh, the values of --env; only their owner can read these three. Secrets of --env are in
-none of them (`training/job_environment.py`). Editing the checkout afterwards changes neither a waiting job nor one that
+none of them (`launch/resources.py`). Editing the checkout afterwards changes neither a waiting job nor one that
 starts again. A sweep has one snapshot for all its runs.
 """
 
@@ -20,9 +20,9 @@ from importlib import metadata
 from pathlib import Path
 
 from roberta_plugin.files import NO_ROOM
+from roberta_plugin.launch.arguments import PACKAGE
 from roberta_plugin.launch.recipe import LaunchSettings, recipe_files
-from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.job_environment import redacted_copy, written_variables
+from roberta_plugin.launch.resources import redacted_copy, written_variables
 
 ENVIRONMENT = "environment.sh"
 SNAPSHOTS = ".snapshots"  # hidden: a user looks for other files in a run folder

@@ -25,9 +25,12 @@ import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from roberta_plugin.launch import checks, status
+from roberta_plugin.launch.arguments import PACKAGE
 from roberta_plugin.launch.job import PORT_VARIABLE, PREEMPTION, TrainingJob
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
+from roberta_plugin.launch.resources import Resources, dropped_variables, keep_secrets, submitit_parameters
+from roberta_plugin.launch.slurm_commands import submission_environment
 from roberta_plugin.launch.snapshot import (
     ENVIRONMENT,
     arguments_with_code,
@@ -36,10 +39,6 @@ from roberta_plugin.launch.snapshot import (
     without_secrets,
     write_environment,
 )
-from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.job_environment import dropped_variables, keep_secrets
-from roberta_plugin.training.resources import Resources, submitit_parameters
-from roberta_plugin.training.slurm_commands import submission_environment
 
 MAX_TIMEOUTS = 100  # a run of a sweep may need many time limits
 # From the end of the first rank to that of the last, without which srun would wait forever for a rank whose step daemon
@@ -251,7 +250,7 @@ def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         '[ -x "$host_python" ] || host_python=python3',
         *_end_attempt(recipe, snapshot=snapshot),
         *environment_lines(recipe, snapshot=snapshot, code=shlex.quote(str(snapshot / "code"))),
-        f"port=$({_outside(snapshot, 'node.py')} port {first_port})",
+        f"port=$({_outside(snapshot, 'rendezvous.py')} {first_port})",
         f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
         *_exports({"SLURM_WAIT": str(WAIT_S)}),
         *([] if recipe.is_cpu else _exports(nccl_variables(recipe.output_dir))),

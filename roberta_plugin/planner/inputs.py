@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch.arguments import check_options
+from roberta_plugin.launch.log import median_speed
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.models.sharing import num_groups
 from roberta_plugin.planner.flops import PAPER_VOCABULARY, Shape, flops_per_token
 from roberta_plugin.planner.machines import Machine
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.arguments import check_options
-from roberta_plugin.training.log import median_speed
 
 _SPECIALS = 5  # <s> <pad> </s> <unk>, which dict.txt never holds, and <mask>, which the task adds
 _DEVICES = re.compile(r"training on (\d+) devices")

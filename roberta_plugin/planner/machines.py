@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from roberta_plugin.launch.options_file import read_yaml
 from roberta_plugin.models.flops import peak_of
 from roberta_plugin.settings import REQUIRED, Checked, convert, setting
-from roberta_plugin.training.options_file import read_yaml
 
 ACHIEVED = 0.8  # share of the nominal bandwidth that NCCL reaches with large messages; an assumption
 LATENCY_S = 10e-6  # per message between nodes; an assumption

@@ -17,11 +17,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from roberta_plugin.launch.log import curve
 from roberta_plugin.planner.flops import Shape, flops_per_token
 from roberta_plugin.planner.inputs import Precision, Training, vocabulary_size
 from roberta_plugin.planner.machines import ACHIEVED, Machine
 from roberta_plugin.planner.plan import plan
-from roberta_plugin.training.log import curve
 from tests.benchmarks.report import Report, machine
 from tests.slurm_cluster import free_ports
 from tests.tiny_corpus import command, environment, write_data_bin

@@ -127,7 +127,7 @@ BREAKS = (
     ),
     Break(
         "secrets are written",
-        "training/job_environment.py",
+        "launch/resources.py",
         "return _SECRET.search(name.upper()) is not None",
         "return False",
         ("environment", "--only", "secret"),

@@ -13,7 +13,7 @@ import yaml
 
 from roberta_plugin.cli import main
 from roberta_plugin.experiments.sweeps import run as sweep_run
-from roberta_plugin.training.log import parse_line
+from roberta_plugin.launch.log import parse_line
 from tests.forked_training import ForkedProcess
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 from tests.tiny_corpus import command as console_script

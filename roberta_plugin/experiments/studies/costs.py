@@ -27,8 +27,8 @@ from roberta_plugin.experiments.studies.settings import FINE_TUNING, Study, Tuni
 from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.launch.log import curve
 from roberta_plugin.machine import num_cores
-from roberta_plugin.training.log import curve
 
 
 @dataclass(frozen=True, kw_only=True)

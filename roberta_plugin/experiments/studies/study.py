@@ -63,11 +63,11 @@ from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.launch.log import curve
+from roberta_plugin.launch.resources import given_settings
 from roberta_plugin.locks import try_lock
 from roberta_plugin.prediction.opening import usable_device
 from roberta_plugin.record import differences, listed
-from roberta_plugin.training.log import curve
-from roberta_plugin.training.resources import given_settings
 
 NAME = "study.json"
 _PROCESSES = "processes"

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from roberta_plugin.launch.arguments import PACKAGE
+from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml, to_arguments
 from roberta_plugin.launch.recipe import recipe_files
+from roberta_plugin.launch.resources import Resources, read_resources
 from roberta_plugin.settings import check_values, convert, is_null
-from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.options_file import in_section, locate, named_options, read_yaml, to_arguments
-from roberta_plugin.training.resources import Resources, read_resources
 
 T = TypeVar("T")
 SECTIONS = ("train", "base", "axes", "variants", "seeds", "slurm")  # of grid files and study files

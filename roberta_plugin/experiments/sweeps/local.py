@@ -17,9 +17,9 @@ from typing import Any
 from tqdm import tqdm
 
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, POLL_S, RUNNING, Attempt, RunFolder
+from roberta_plugin.launch.log import Record, parse_line, show_on
 from roberta_plugin.machine import num_cores
 from roberta_plugin.progress import terminal_size
-from roberta_plugin.training.log import Record, parse_line, show_on
 
 _LOOK_EVERY_S = 1.0
 _MOST_BARS = 8  # of runs, which must fit on the screen

@@ -34,10 +34,10 @@ from roberta_plugin.checkpoint_files import lock_unfinished, remove_unfinished
 from roberta_plugin.experiments.sweeps.grid import Grid, Metric, Run, finite
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.launch.log import lines_of, parse_line
+from roberta_plugin.launch.process import STOP_PATIENCE_S, TrainingProcess, train_program
 from roberta_plugin.locks import holders, is_locked, try_lock
 from roberta_plugin.record import differences, moved, option_name, options_of, refuse
-from roberta_plugin.training.log import lines_of, parse_line
-from roberta_plugin.training.process import STOP_PATIENCE_S, TrainingProcess, train_program
 
 OUTPUTS = "outputs"
 POLL_S = 0.2

@@ -15,10 +15,9 @@ from typing import Any
 
 from roberta_plugin.experiments.sweeps.run import DONE, FAILED, WAITING, Attempt, RunFolder, keep_weights, state_of
 from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.checks import check_partition
-from roberta_plugin.training import slurm_commands
-from roberta_plugin.training.job_environment import keep_secrets
-from roberta_plugin.training.resources import Resources, check_resources, check_text
+from roberta_plugin.launch.resources import Resources, check_resources, check_text, keep_secrets
 
 JOBS, _LOGS = "jobs.json", "submitit"
 POLL_S = 10.0

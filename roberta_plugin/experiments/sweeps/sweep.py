@@ -34,11 +34,11 @@ from roberta_plugin.experiments.sweeps.run import (
     stop_orphan,
 )
 from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, submit, wait_for_queue
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch.arguments import PACKAGE
+from roberta_plugin.launch.options_file import locate
+from roberta_plugin.launch.resources import redacted_copy
 from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.job_environment import redacted_copy
-from roberta_plugin.training.options_file import locate
 
 
 @dataclass(frozen=True, kw_only=True)

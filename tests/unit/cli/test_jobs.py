@@ -7,11 +7,11 @@ import time
 import pytest
 
 from roberta_plugin.cli import build_parser, jobs
+from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.restart import Decision, End, Limits, write_attempt
 from roberta_plugin.launch.status import Launch, Status, read_status, write_launch, write_status
 from roberta_plugin.locks import TRAINING_LOCK, try_lock
 from roberta_plugin.signs_of_life import Slowest
-from roberta_plugin.training import slurm_commands
 
 
 @pytest.fixture

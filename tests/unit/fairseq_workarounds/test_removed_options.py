@@ -5,7 +5,7 @@ import torch
 from fairseq import checkpoint_utils, options
 
 from roberta_plugin.fairseq_workarounds.removed_options import REMOVED, without_removed
-from roberta_plugin.training import arguments
+from roberta_plugin.launch import arguments
 from tests.tiny_checkpoints import change_options, state_of
 
 BASE = ["data-bin", "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny"]

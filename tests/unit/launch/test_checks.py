@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
-from roberta_plugin.launch import checks, status
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch import checks, slurm_commands, status
 from roberta_plugin.launch.recipe import complete
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training import slurm_commands
-from roberta_plugin.training.slurm_commands import Partition
+from roberta_plugin.launch.slurm_commands import Partition
 from tests.tiny_corpus import write_data_bin
 from tests.unit.launch.recipes import good_recipe
 

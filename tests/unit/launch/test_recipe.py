@@ -6,7 +6,7 @@ import pytest
 
 from roberta_plugin.cli import main
 from roberta_plugin.launch.recipe import LaunchSettings, load_recipe
-from roberta_plugin.training.resources import minutes_of
+from roberta_plugin.launch.resources import minutes_of
 
 CONFIG = """
 output_dir: runs/base

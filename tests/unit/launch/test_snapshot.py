@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from roberta_plugin.launch.arguments import PACKAGE
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.snapshot import (
     arguments_with_code,
@@ -15,7 +16,6 @@ from roberta_plugin.launch.snapshot import (
     take_snapshot,
     user_dir_of,
 )
-from roberta_plugin.training.arguments import PACKAGE
 
 
 def test_code_and_config_are_copied_and_numbered(tmp_path):

@@ -3,8 +3,8 @@
 import pytest
 
 from roberta_plugin.experiments.sweeps.grid import Metric, read_grid
-from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.resources import Resources
+from roberta_plugin.launch.arguments import PACKAGE
+from roberta_plugin.launch.resources import Resources
 
 GRID = """
 train:

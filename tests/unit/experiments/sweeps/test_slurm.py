@@ -13,9 +13,9 @@ from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.slurm import SweepJob, check_slurm, queued_runs, submit
 from roberta_plugin.experiments.sweeps.sweep import prepare
 from roberta_plugin.launch.preflight import PreflightError
+from roberta_plugin.launch.resources import Resources
 from roberta_plugin.launch.snapshot import write_environment
 from roberta_plugin.launch.submission import environment_lines
-from roberta_plugin.training.resources import Resources
 
 
 def test_a_time_limit_is_needed():

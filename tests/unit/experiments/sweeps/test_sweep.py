@@ -7,8 +7,8 @@ import pytest
 from roberta_plugin.experiments.sweeps import slurm, sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.sweep import check_options, prepare, to_do
+from roberta_plugin.launch.options_file import read_yaml
 from roberta_plugin.locks import try_lock
-from roberta_plugin.training.options_file import read_yaml
 
 
 def grid_of(tmp_path, train="data: d", axes="lr: [1, 2]"):

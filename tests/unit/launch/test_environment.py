@@ -5,10 +5,10 @@ import subprocess
 
 import pytest
 
+from roberta_plugin.launch import resources
+from roberta_plugin.launch.options_file import read_yaml
+from roberta_plugin.launch.resources import Resources, check_resources, given_settings, read_resources
 from roberta_plugin.settings import parse_pairs
-from roberta_plugin.training import job_environment
-from roberta_plugin.training.options_file import read_yaml
-from roberta_plugin.training.resources import Resources, check_resources, given_settings, read_resources
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def test_a_secret_goes_from_the_settings_into_the_environment():
     assert found.env == ("HF_TOKEN", "NCCL_DEBUG=WARN", "WANDB_API_KEY")
     assert (os.environ["HF_TOKEN"], os.environ["WANDB_API_KEY"]) == ("hf_abc", "123")
     assert "hf_abc" not in str(given_settings(found))
-    assert job_environment.written_variables([*found.env, "EDITOR"]) == {"NCCL_DEBUG": "WARN", "EDITOR": "vi"}
+    assert resources.written_variables([*found.env, "EDITOR"]) == {"NCCL_DEBUG": "WARN", "EDITOR": "vi"}
     check_resources(found)
 
 
@@ -45,7 +45,7 @@ def test_a_job_inherits_what_is_listed():
     os.environ["HF_TOKEN"] = "hf_abc"
 
     def inherited(inherit, *env):
-        return os.environ.keys() - job_environment.dropped_variables(env, inherit)
+        return os.environ.keys() - resources.dropped_variables(env, inherit)
 
     assert inherited("all") == os.environ.keys()
     assert {"HOME", "PATH", "LC_ALL"} & os.environ.keys() <= inherited("none")
@@ -73,7 +73,7 @@ lr: 1e-4
 """
     path = tmp_path / "recipe.yaml"
     path.write_text(text)
-    copy = job_environment.redacted_copy(path, ["HF_TOKEN", "my_auth", "TOKENIZERS_PARALLELISM=false"])
+    copy = resources.redacted_copy(path, ["HF_TOKEN", "my_auth", "TOKENIZERS_PARALLELISM=false"])
     path.write_text(copy)
     hidden = dict.fromkeys(("HF_TOKEN", "my_auth", "DB_PASS"), "...")
     assert read_yaml(path) == {
@@ -97,7 +97,7 @@ def test_a_variable_of_slurm_is_taken_from_the_shell_where_it_has_no_value():
     assert found.env == ("A=", "EDITOR", "HF_TOKEN")
     assert found.sbatch_options == {"exclusive": True}
     check_resources(found)
-    assert job_environment.written_variables(found.env) == {"A": "", "EDITOR": "vi"}
+    assert resources.written_variables(found.env) == {"A": "", "EDITOR": "vi"}
     with pytest.raises(ValueError, match=r"--slurm 'env\.' must have the form NAME=VALUE"):
         parse_pairs(["env."], option="--slurm")
 

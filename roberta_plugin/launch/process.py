@@ -16,7 +16,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from roberta_plugin.training.log import last_lines
+from roberta_plugin.launch.log import last_lines
 
 STOP_PATIENCE_S = 30.0  # fairseq-train may be saving a checkpoint
 _POLL_S = 0.05

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from roberta_plugin.training import slurm_commands
+from roberta_plugin.launch import slurm_commands
 
 
 @pytest.fixture

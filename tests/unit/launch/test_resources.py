@@ -2,7 +2,7 @@
 
 import pytest
 
-from roberta_plugin.training.resources import (
+from roberta_plugin.launch.resources import (
     Gpus,
     Resources,
     check_resources,

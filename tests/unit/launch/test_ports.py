@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from roberta_plugin.launch import node
+from roberta_plugin.launch import rendezvous
 from tests.slurm_cluster import free_ports
 
 
@@ -21,25 +21,27 @@ def listen(port, address="127.0.0.1"):
 @pytest.fixture
 def first():
     """The first of four ports that are free."""
-    return next(port for port in free_ports(50) if node.free_pair(port) == port == node.free_pair(port + 2) - 2)
+    return next(
+        port for port in free_ports(50) if rendezvous.free_pair(port) == port == rendezvous.free_pair(port + 2) - 2
+    )
 
 
 def test_the_first_pair_is_taken_where_it_is_free(first):
-    assert node.free_pair(first) == first
+    assert rendezvous.free_pair(first) == first
 
 
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("address", ["127.0.0.1", ""])
 def test_a_pair_of_which_one_is_taken_is_passed_over(first, offset, address):
     with listen(first + offset, address):
-        assert node.free_pair(first) == first + 2
+        assert rendezvous.free_pair(first) == first + 2
         done = subprocess.run(
-            [sys.executable, "-I", node.__file__, "port", str(first)], capture_output=True, text=True, check=True
+            [sys.executable, "-I", rendezvous.__file__, str(first)], capture_output=True, text=True, check=True
         )
         assert done.stdout == f"{first + 2}\n"
 
 
 def test_there_is_an_end(first, monkeypatch):
-    monkeypatch.setattr(node, "NUM_TRIES", 1)
+    monkeypatch.setattr(rendezvous, "NUM_TRIES", 1)
     with listen(first), pytest.raises(OSError, match="are all taken"):
-        node.free_pair(first)
+        rendezvous.free_pair(first)
