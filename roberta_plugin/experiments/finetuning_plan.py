@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.settings import FinetuneSettings
-from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
-from roberta_plugin.experiments.sweeps.run import RunFolder, run_folders
+from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, run_folders
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmark import MAX_LENGTH, PaperRecipe
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, kind_of, selectable
@@ -31,6 +30,7 @@ from roberta_plugin.kinds.metrics import OF_SCORES
 from roberta_plugin.kinds.windows import question_length
 from roberta_plugin.launch.options_file import named_options
 from roberta_plugin.launch.resources import Resources, given_settings
+from roberta_plugin.launch.run_folder import RunFolder
 from roberta_plugin.record import differences, refuse
 
 GRID = "finetune.yaml"

@@ -1,25 +1,25 @@
-"""Training on a SLURM cluster: from a recipe to a job that survives preemption, time limits and broken nodes.
+"""fairseq-train, started and kept running: on this machine, or on a SLURM cluster through preemption and broken nodes.
 
-    options_file.py  YAML files -> texts by name -> fairseq-train's arguments; the one reader
-    arguments.py     fairseq-train's arguments, parsed by its own parser and checked before it starts
-    resources.py     resources and environment of a SLURM job -> options of sbatch; of recipes, grid files and --slurm
-    batch_size.py    effective batch, number of GPUs -> batch of one GPU, updates to accumulate; size of an update
-    process.py       a fairseq-train process on this machine: started, followed, stopped
-    log.py           fairseq's JSON log -> records and loss curves; the end of any log
+    options_file.py    YAML files -> texts by name -> fairseq-train's arguments; the one reader
+    arguments.py       fairseq-train's arguments, parsed by its own parser and checked before it starts
+    batch_size.py      effective batch, number of GPUs -> batch of one GPU, updates to accumulate; size of an update
+    resources.py       resources and environment of a SLURM job -> options of sbatch; of recipes, grid files and --slurm
     slurm_commands.py  questions to SLURM
+    process.py         a fairseq-train process on this machine: started, followed, stopped
+    log.py             fairseq's JSON log -> records and loss curves; the end of any log
+    run_folder.py      one run, launched or of a sweep: its record, its state, its attempts, its lock
+    report.py          report.md of a launched run and its curves; logs and ends of attempts, for people
 
-    recipe.py        config file + flags -> LaunchSettings -> fairseq-train's arguments for the number of GPUs
-    checks.py        LaunchSettings -> the refusals that can be made before anything is submitted
-    snapshot.py      the code and the config -> the run folder; the job runs this copy
-    submission.py    LaunchSettings, or a sweep's function -> batch script -> job       ^ on the login node
+    recipe.py          config file + flags -> LaunchSettings -> fairseq-train's arguments for the number of GPUs
+    checks.py          LaunchSettings -> the refusals that can be made before anything is submitted
+    snapshot.py        the code and the config -> the run folder; the job runs this copy
+    submission.py      a recipe, or the runs of a sweep -> batch script -> job or array     ^ on the login node
     ---------------------------------------------------------------------------------------------------
-    rendezvous.py    a free port, by the batch script; each rank: SLURM's environment -> rank, world size, address
-    preflight.py     is every rank there, does every GPU compute, does an all-reduce add up?
-    job.py           one rank, by submitit or torchrun: newest whole checkpoint, fairseq-train, finished or stopped
-    update_hook.py   after every update: stop, save by the clock, write the status
-    restart.py       in the batch script: decide whether the job restarts
-    status.py        progress of each run: written by rank 0, read by `roberta jobs`
-    report.py        report.md and its curves; logs and ends of attempts, for people
+    rendezvous.py      a free port; SLURM's environment -> rank, world size, address        v on the cluster, in order
+    preflight.py       is every rank there, does every GPU compute, does an all-reduce add up?
+    job.py             one rank of a launched run: newest whole checkpoint, fairseq-train; or one run of a sweep
+    update_hook.py     after every update: stop, save by the clock, write the status
+    restart.py         in the batch script: decide whether the job restarts
 
 From a notebook, or another command that submits jobs:
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.launch import arguments as train_arguments
-from roberta_plugin.launch import slurm_commands, status
+from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.arguments import check_options
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.resources import Resources, check_resources, check_text
+from roberta_plugin.launch.run_folder import ITSELF, known_jobs, read_record
 from roberta_plugin.record import differences, option_name, refuse
 
 # By the beginnings of their names in fairseq's namespace.
@@ -99,14 +100,12 @@ def check_cluster(recipe: LaunchSettings) -> None:
         ValueError: for a partition that is unknown or too small, or a run folder whose job is still active.
     """
     check_partition(recipe)
-    before = status.read_launch(recipe.output_dir)
-    if before is not None and before.job_id is not None:
-        state = slurm_commands.job_state(before.job_id)
-        if state in slurm_commands.ACTIVE_STATES:
-            raise ValueError(
-                f"Job {before.job_id} of the run folder {recipe.output_dir} is still {state}: two trainings would "
-                f"write the same checkpoints. Cancel it with `scancel {before.job_id}`, or choose another --output-dir."
-            )
+    job_id = known_jobs(recipe.output_dir).get(ITSELF)
+    if job_id and (job := slurm_commands.jobs([job_id]).get(job_id)) and job.is_active:
+        raise ValueError(
+            f"Job {job_id} of the run folder {recipe.output_dir} is still {job.state}: two trainings would write the "
+            f"same checkpoints. Cancel it with `scancel {job_id}`, or choose another --output-dir."
+        )
 
 
 def check_partition(resources: Resources) -> None:
@@ -137,7 +136,7 @@ def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[s
     Raises:
         ValueError: for a change that was not, with the old and the new value.
     """
-    before = status.read_launch(recipe.output_dir)
+    before = read_record(recipe.output_dir)
     if before is None:
         return ()
     from roberta_plugin.fairseq_workarounds.removed_options import without_removed

@@ -19,7 +19,6 @@ run the installed plugin.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import logging
 import os
@@ -41,10 +40,19 @@ import torch.distributed as dist
 from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
 from roberta_plugin.files import atomic_write
 from roberta_plugin.launch import arguments as train_arguments
-from roberta_plugin.launch import checks, preflight, restart, status
+from roberta_plugin.launch import checks, preflight, restart
 from roberta_plugin.launch.recipe import LaunchSettings, complete
-from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
-from roberta_plugin.launch.resources import keep_secrets, written_variables
+from roberta_plugin.launch.rendezvous import RankInfo, attempt, distributed_arguments, port_of, rank_from_environment
+from roberta_plugin.launch.resources import written_variables
+from roberta_plugin.launch.run_folder import (
+    DONE,
+    FAILED,
+    ITSELF,
+    Attempt,
+    RunFolder,
+    add_jobs,
+    write_record,
+)
 from roberta_plugin.stop_signals import StopSignals
 
 logger = logging.getLogger(__name__)
@@ -114,7 +122,7 @@ class TrainingJob:
         restart.note_failure(
             self.recipe.output_dir,
             job_id=os.environ["SLURM_JOB_ID"],
-            attempt=status.attempt(),
+            attempt=attempt(),
             rank=int(os.environ.get("SLURM_PROCID", 0)),
             host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
             node=int(os.environ.get("SLURM_NODEID", 0)),
@@ -142,7 +150,7 @@ class TrainingJob:
         )
         logger.info(f"checkpoints in {self.recipe.save_dir}: {said}")
         if rank_info.rank == 0:
-            restart.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
+            restart.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=attempt())
 
         from roberta_plugin.fairseq_workarounds import lost_ranks
 
@@ -157,6 +165,51 @@ class TrainingJob:
 
         save_dir_lock.acquire(self.recipe.save_dir)
         return prepare_checkpoints(self.recipe.save_dir)
+
+
+class RunJob:
+    """A task of the array: check the GPUs, do one run, stop in order when SLURM takes the node away.
+
+    `after` is called with the folder of a run that is done: in its job, where the GPUs are.
+    """
+
+    def __init__(self, *, num_gpus: int = 0, after: Callable[[RunFolder], None] | None = None) -> None:
+        self._num_gpus = num_gpus
+        self._after = after
+        self._attempt: Attempt | None = None
+
+    def __call__(self, folder: RunFolder) -> str:
+        """The state the run is left in, or "elsewhere" if another process trains it.
+
+        Raises:
+            RuntimeError: if the run has failed, so that the task of the array fails too.
+        """
+        self._check_gpus(folder)
+        self._attempt = folder.start()
+        state = self._attempt.wait() if self._attempt else "elsewhere"
+        if state == FAILED:
+            raise RuntimeError(
+                f"{folder.run.name}: {(folder.failure() or {}).get('reason')}; see {folder.path}/log.txt"
+            )
+        if self._after and folder.state() == DONE:  # also where an earlier start of this job has done the run
+            self._after(folder)
+        return state
+
+    def checkpoint(self, folder: RunFolder) -> Any:
+        """Called by submitit when the task is preempted or its time is up: stop, and be called again later."""
+        if self._attempt:
+            self._attempt.stop()
+        again = RunJob(num_gpus=self._num_gpus, after=self._after)
+        return submitit.helpers.DelayedSubmission(again, folder)
+
+    def _check_gpus(self, folder: RunFolder) -> None:
+        if self._num_gpus == 0 or "--cpu" in folder.run.arguments:
+            return
+        try:
+            preflight.check_this_node(self._num_gpus)
+        except preflight.PreflightError as error:
+            folder.fail(str(error))
+            raise
 
 
 def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> RankInfo:
@@ -184,13 +237,7 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
         ValueError: if the recipe does not fit this number of ranks, or changes the settings of the run.
         FileNotFoundError: for a missing data folder.
     """
-    recipe = dataclasses.replace(
-        recipe,
-        output_dir=recipe.output_dir.expanduser().absolute(),
-        env=keep_secrets(recipe.env),
-        nodes=1,
-        gpus_per_node=rank.world_size,
-    )
+    recipe = recipe.resolved(nodes=1, gpus_per_node=rank.world_size)
     with StopSignals((signal.SIGINT, signal.SIGTERM)) as stop:
         checks.check_recipe(recipe)
         os.environ.update(written_variables(recipe.env))
@@ -212,15 +259,15 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
 
 
 def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
-    """On rank 0, while the others wait: check settings and checkpoints, write launch.json."""
+    """On rank 0, while the others wait: check settings and checkpoints, and note them in the run folder."""
     from roberta_plugin.fairseq_workarounds import save_dir_lock
 
     changes = checks.check_changes(recipe, arguments)
     recipe.save_dir.mkdir(parents=True, exist_ok=True)
     save_dir_lock.acquire(recipe.save_dir)
     logger.info(f"checkpoints in {recipe.save_dir}: {prepare_checkpoints(recipe.save_dir)}")
-    about = status.Launch.of(recipe, job_id=None, snapshot="none: torchrun", arguments=arguments, changes=changes)
-    status.write_launch(recipe.output_dir, about)
+    write_record(recipe.output_dir, recipe.record(arguments, changes=changes, snapshot="none: torchrun"))
+    add_jobs(recipe.output_dir, {ITSELF: ""})
 
 
 def _log_to_stdout() -> None:

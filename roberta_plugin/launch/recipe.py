@@ -6,18 +6,20 @@ the differences.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.launch.batch_size import plan_batch, sequences_in_tokens
 from roberta_plugin.launch.options_file import locate, named_options, read_yaml, to_arguments
-from roberta_plugin.launch.resources import Resources, read_resources, with_entries
+from roberta_plugin.launch.resources import Resources, keep_secrets, read_resources, with_entries
+from roberta_plugin.launch.run_folder import RunRecord
 from roberta_plugin.settings import BAGS, REQUIRED, is_null, setting
 
 _ON_DISKS = "use a container, or unpack the packages on each node's disk by lines of setup, as in slurm/README.md"
@@ -90,6 +92,22 @@ class LaunchSettings(Resources):
     def save_dir(self) -> Path:
         """Where fairseq-train writes its checkpoints."""
         return self.output_dir / "checkpoints"
+
+    def resolved(self, **changes: Any) -> Self:
+        """The settings with the whole path of the run folder and no secrets, which this process's environment keeps."""
+        output_dir = self.output_dir.expanduser().absolute()
+        return dataclasses.replace(self, output_dir=output_dir, env=keep_secrets(self.env), **changes)
+
+    def record(self, arguments: tuple[str, ...], *, changes: tuple[str, ...], snapshot: str) -> RunRecord:
+        """What the run folder notes of these settings."""
+        return RunRecord(
+            arguments=arguments,
+            num_gpus=self.num_gpus,
+            batch_sequences=self.batch_sequences,
+            batch_tokens=self.batch_tokens,
+            changes=changes,
+            snapshot=snapshot,
+        )
 
 
 def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[str] = ()) -> LaunchSettings:

@@ -99,6 +99,11 @@ def rank_from_environment(
     )
 
 
+def attempt() -> int:
+    """The number of restarts of this job by SLURM or torchrun."""
+    return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
+
+
 def expand_node_list(text: str) -> tuple[str, ...]:
     """Expand SLURM's short form: `gpu[1-3,07],login` -> gpu1, gpu2, gpu3, gpu07, login."""
     hosts: list[str] = []

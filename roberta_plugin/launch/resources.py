@@ -201,6 +201,16 @@ def check_resources(resources: Resources) -> None:
         )
 
 
+def check_slurm(resources: Resources | None) -> None:
+    """Refuse resources of a sweep that cannot work, or that lack a time limit, before anything is written."""
+    if resources is None or not resources.time:
+        raise ValueError(
+            "The runs have no time limit, which --slurm needs: write `slurm: {time: 8:00:00}` in the grid file, or "
+            "--slurm time=8:00:00. A run that needs longer is requeued and resumes."
+        )
+    check_resources(resources)
+
+
 def submitit_parameters(resources: Resources, *, ntasks_per_node: int, has_gpus: bool) -> dict[str, Any]:
     """The resources under the names that submitit gives them.
 

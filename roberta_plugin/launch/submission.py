@@ -4,8 +4,8 @@
     srun ... submitit ... job.py                            by submitit
     start again, or end                                     END_LINES, `restart.py`
 
-The script runs on the first node, outside of any container. `roberta launch` submits one job, a sweep an array; both by
-`submit`.
+The script runs on the first node, outside of any container. `launch` submits the one run of a recipe, `submit_runs`
+those of a sweep as an array, each on one node, where submitit requeues what was preempted or has timed out.
 """
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ from typing import Any
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from roberta_plugin.launch import checks, status
+from roberta_plugin.launch import checks
 from roberta_plugin.launch.arguments import PACKAGE
-from roberta_plugin.launch.job import PORT_VARIABLE, PREEMPTION, TrainingJob
+from roberta_plugin.launch.job import PORT_VARIABLE, PREEMPTION, RunJob, TrainingJob
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
-from roberta_plugin.launch.resources import Resources, dropped_variables, keep_secrets, submitit_parameters
+from roberta_plugin.launch.resources import (
+    Resources,
+    check_slurm,
+    check_text,
+    dropped_variables,
+    keep_secrets,
+    submitit_parameters,
+)
+from roberta_plugin.launch.run_folder import ARRAY_LOGS, ITSELF, RunFolder, add_jobs, write_record
 from roberta_plugin.launch.slurm_commands import submission_environment
 from roberta_plugin.launch.snapshot import (
     ENVIRONMENT,
@@ -76,11 +84,7 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
         FileNotFoundError: for a missing data folder.
         PermissionError: for a run folder that cannot be written to.
     """
-    recipe = dataclasses.replace(
-        recipe,
-        output_dir=recipe.output_dir.expanduser().absolute(),
-        env=keep_secrets(recipe.env),
-    )
+    recipe = recipe.resolved()
     checks.check_recipe(recipe)
     arguments = complete(recipe)
     changes = checks.check_changes(recipe, arguments)
@@ -103,39 +107,46 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
     job = TrainingJob(recipe=without_secrets(recipe), arguments=arguments_with_code(arguments, folder=snapshot))
     with _calling_sbatch(recipe, folder=executor.folder):
         job_id = str(executor.submit(job).job_id)
-    about = status.Launch.of(recipe, job_id=job_id, snapshot=str(snapshot), arguments=arguments, changes=changes)
-    status.write_launch(recipe.output_dir, about)
+    write_record(recipe.output_dir, recipe.record(arguments, changes=changes, snapshot=str(snapshot)))
+    add_jobs(recipe.output_dir, {ITSELF: job_id})
     return dataclasses.replace(submission, job_id=job_id)
 
 
-def submit_array(
-    function: Callable[[Any], Any],
-    items: Sequence[Any],
+def submit_runs(
+    folders: Sequence[RunFolder],
     *,
-    folder: Path,
+    root: Path,
     name: str,
     code: Path,
     num_parallel: int,
     resources: Resources,
-) -> list[str]:
-    """Submit an array of jobs, one process each: job number i calls `function(items[i])`.
+    after: Callable[[RunFolder], None] | None = None,
+) -> dict[str, str]:
+    """Submit the runs of a sweep as one array of which at most `num_parallel` tasks run at a time.
 
-    A function with a method `checkpoint` is called again after a time limit. All nodes see the file system of `folder`.
-    Returns the ids of the jobs.
+    All nodes see the file system of `root`. `after` is what a job does with the folder of its run when that is done.
+    Returns the job id of each run, by its name.
 
     Raises:
-        ValueError: with sbatch's reason, if it refuses.
+        ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.
     """
+    resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
+    check_text({"--output-dir": root, "the job's name": name})
+    check_slurm(resources)
+    checks.check_partition(resources)
     write_environment(code.parent, resources.env)
-    executor = _Executor(folder, max_num_timeout=MAX_TIMEOUTS, python=_host_program(resources))
+    executor = _Executor(root / ARRAY_LOGS, max_num_timeout=MAX_TIMEOUTS, python=_host_program(resources))
     executor.update_parameters(
         **submitit_parameters(resources, ntasks_per_node=1, has_gpus=True),
         job_name=name,
         array_parallelism=num_parallel,
-        setup=environment_lines(resources, snapshot=code.parent, code=f"{shlex.quote(str(code))}"),
+        setup=environment_lines(resources, snapshot=code.parent),
     )
-    with _calling_sbatch(resources, folder=folder):
-        return [str(job.job_id) for job in executor.map_array(function, items)]
+    with _calling_sbatch(resources, folder=executor.folder):
+        jobs = executor.map_array(RunJob(num_gpus=resources.gpus_per_node, after=after), folders)
+    submitted = {folder.run.name: str(job.job_id) for folder, job in zip(folders, jobs, strict=True)}
+    add_jobs(root, submitted)
+    return submitted
 
 
 @contextlib.contextmanager
@@ -232,8 +243,9 @@ def _python(recipe: LaunchSettings) -> str:
     return " ".join(["apptainer exec --nv", output_dir, *mounts, shlex.quote(recipe.container), "python3 -P"])
 
 
-def environment_lines(resources: Resources, *, snapshot: Path, code: str) -> list[str]:
-    """The variables of --env, modules, conda and `setup`, then PYTHONPATH with the code in front."""
+def environment_lines(resources: Resources, *, snapshot: Path) -> list[str]:
+    """The variables of --env, modules, conda and `setup`, then PYTHONPATH with the snapshot's code in front."""
+    code = shlex.quote(str(snapshot / "code"))
     return [
         f". {shlex.quote(str(snapshot / ENVIRONMENT))}",
         *resources.activation,
@@ -249,7 +261,7 @@ def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         f"host_python={shlex.quote(sys.executable)}",  # outside of the container: this one, if the node has it
         '[ -x "$host_python" ] || host_python=python3',
         *_end_attempt(recipe, snapshot=snapshot),
-        *environment_lines(recipe, snapshot=snapshot, code=shlex.quote(str(snapshot / "code"))),
+        *environment_lines(recipe, snapshot=snapshot),
         f"port=$({_outside(snapshot, 'rendezvous.py')} {first_port})",
         f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
         *_exports({"SLURM_WAIT": str(WAIT_S)}),

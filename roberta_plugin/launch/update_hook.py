@@ -25,7 +25,8 @@ from omegaconf import OmegaConf
 
 from roberta_plugin.fairseq_workarounds import lost_ranks, stopping
 from roberta_plugin.fairseq_workarounds.hooks import listening
-from roberta_plugin.launch import status
+from roberta_plugin.launch.rendezvous import attempt
+from roberta_plugin.launch.run_folder import Status, write_status
 from roberta_plugin.stop_signals import StopSignals
 
 with fairseq_import.no_basic_config():  # a program of its own, which sets up logging
@@ -75,11 +76,11 @@ class UpdateHook:
     def write_status(self, phase: str) -> None:
         """Write status.json, on rank 0."""
         if self._is_master:
-            status.write_status(
+            write_status(
                 self._run_dir,
-                status.Status(
+                Status(
                     job_id=self._job_id,
-                    attempt=status.attempt(),
+                    attempt=attempt(),
                     phase=phase,
                     update=self.update,
                     max_update=self._max_update,
@@ -87,7 +88,6 @@ class UpdateHook:
                     tokens_per_second=self._speed.tokens_per_second,
                     updates_per_second=self._speed.updates_per_second,
                     time=time.time(),
-                    num_gpus=dist.get_world_size() if dist.is_initialized() else None,
                     mfu=self._speed.mfu,
                     slowest=lost_ranks.slowest(),
                 ),

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from roberta_plugin.launch import status
+from roberta_plugin.launch import run_folder
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.submission import launch
 from tests.integration.test_slurm import (
@@ -115,7 +115,7 @@ def test_a_node_that_hangs_while_a_job_restarts_is_left_out(cluster, tiny_data_b
     assert f"node {node}: rank 1: did not start within 25 s" in silent["reason"]
     assert silent["excluded"] == [node]
     assert f"of world size 2 on {node}\n" not in log_of(output_dir, job_id, 1).rpartition("rank 1 of")[2]
-    assert status.read_status(output_dir).phase == "finished"
+    assert run_folder.read_status(output_dir).phase == "finished"
 
 
 @pytest.mark.slow

@@ -55,16 +55,15 @@ from roberta_plugin.experiments.studies.settings import (
     Study,
     TuningProbe,
 )
-from roberta_plugin.experiments.sweeps.grid import VARIANT, grid_from
-from roberta_plugin.experiments.sweeps.local import share_done
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, run_folders
-from roberta_plugin.experiments.sweeps.slurm import check_slurm
+from roberta_plugin.experiments.sweeps.grid import VARIANT, grid_from, run_folders
+from roberta_plugin.experiments.sweeps.running import share_done
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.log import curve
-from roberta_plugin.launch.resources import given_settings
+from roberta_plugin.launch.resources import check_slurm, given_settings
+from roberta_plugin.launch.run_folder import DONE, FAILED
 from roberta_plugin.locks import try_lock
 from roberta_plugin.prediction.opening import usable_device
 from roberta_plugin.record import differences, listed

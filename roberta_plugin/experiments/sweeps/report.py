@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.experiments.sweeps.grid import Grid, Metric
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
+from roberta_plugin.experiments.sweeps.grid import Grid
 from roberta_plugin.files import write_text
 from roberta_plugin.json_files import write_json
+from roberta_plugin.launch.run_folder import DONE, FAILED, Metric, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.launch import arguments as train_arguments
-from roberta_plugin.launch import checks, slurm_commands, status
+from roberta_plugin.launch import checks, slurm_commands
 from roberta_plugin.launch.recipe import complete
+from roberta_plugin.launch.run_folder import ITSELF, add_jobs, read_record, write_record
 from roberta_plugin.launch.slurm_commands import Partition
 from tests.tiny_corpus import write_data_bin
 from tests.unit.launch.recipes import good_recipe
@@ -139,13 +140,10 @@ def test_what_the_cluster_does_not_have_is_refused(recipe, monkeypatch):
 def test_a_run_folder_has_one_job_at_a_time(recipe, monkeypatch, state):
     monkeypatch.setattr(slurm_commands, "has_slurm", lambda: True)
     monkeypatch.setattr(slurm_commands, "partitions", list)
-    monkeypatch.setattr(slurm_commands, "job_state", lambda job_id: state)
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job(state, "None")})
     recipe = recipe()
     recipe.output_dir.mkdir(parents=True)
-    status.write_launch(
-        recipe.output_dir,
-        status.Launch(job_id="7", name="run", num_gpus=4, batch_sequences=None, batch_tokens=None, snapshot="s"),
-    )
+    add_jobs(recipe.output_dir, {ITSELF: "7"})
     if state == "timeout":
         checks.check_cluster(recipe)
     else:
@@ -170,17 +168,7 @@ def launched(tiny_data_bin, tmp_path):
     """A run that was launched once; returns a function that checks a second launch of it."""
     first = good_recipe(tiny_data_bin, tmp_path / "run", batch_sequences=64)
     first.output_dir.mkdir()
-    launch = status.Launch(
-        job_id="7",
-        name="run",
-        num_gpus=4,
-        batch_sequences=64,
-        batch_tokens=None,
-        snapshot="s",
-        arguments=complete(first),
-        changes=("an older one",),
-    )
-    status.write_launch(first.output_dir, launch)
+    write_record(first.output_dir, first.record(complete(first), changes=("an older one",), snapshot="s"))
 
     def again(*options, without=(), data=tiny_data_bin, **fields):
         recipe = good_recipe(data, first.output_dir, *options, without=without, batch_sequences=64)
@@ -195,9 +183,9 @@ def test_the_same_launch_again_is_no_change(launched):
 
 
 def test_an_option_of_an_earlier_version_is_no_change(launched, tmp_path):
-    before = status.read_launch(tmp_path / "run")
+    before = read_record(tmp_path / "run")
     arguments = (*before.arguments, "--background-checkpoints")
-    status.write_launch(tmp_path / "run", dataclasses.replace(before, arguments=arguments))
+    write_record(tmp_path / "run", dataclasses.replace(before, arguments=arguments))
     assert launched() == ("an older one",)
 
 
@@ -212,8 +200,7 @@ def test_the_batch_of_an_update_may_not_change_where_no_setting_fixes_it(tiny_da
 
     first = recipe()  # 4 sequences x 2 x 4 GPUs
     first.output_dir.mkdir()
-    values = {"job_id": "7", "name": "run", "batch_sequences": None, "batch_tokens": None, "snapshot": "s"}
-    status.write_launch(first.output_dir, status.Launch(num_gpus=4, arguments=complete(first), **values))
+    write_record(first.output_dir, first.record(complete(first), changes=(), snapshot="s"))
     for same in (
         recipe(),
         recipe(nodes=1),  # another number of GPUs

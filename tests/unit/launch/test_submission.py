@@ -12,8 +12,10 @@ import time
 
 import pytest
 
-from roberta_plugin.launch import checks, status
+from roberta_plugin.launch import checks
+from roberta_plugin.launch.recipe import complete
 from roberta_plugin.launch.rendezvous import port_of
+from roberta_plugin.launch.run_folder import write_record
 from roberta_plugin.launch.snapshot import take_snapshot
 from roberta_plugin.launch.submission import launch
 from tests.unit.launch.recipes import good_recipe
@@ -121,10 +123,7 @@ def test_containers(tiny_data_bin, tmp_path):
 def test_a_run_keeps_its_effective_batch(tiny_data_bin, tmp_path):
     recipe = good_recipe(tiny_data_bin, tmp_path / "run", batch_sequences=64)
     recipe.output_dir.mkdir()
-    status.write_launch(
-        recipe.output_dir,
-        status.Launch(job_id="7", name="run", num_gpus=8, batch_sequences=64, batch_tokens=None, snapshot="s"),
-    )
+    write_record(recipe.output_dir, recipe.record(complete(recipe), changes=(), snapshot="s"))
     launch(recipe, dry_run=True)
     with pytest.raises(ValueError, match="--batch-sequences was 64 and is 128 now"):
         launch(dataclasses.replace(recipe, batch_sequences=128), dry_run=True)
