@@ -26,7 +26,7 @@ The layers, top to bottom; a module imports only from layers below it:
     record                made from what, and what differs now
     stop_signals          SIGINT and SIGTERM           files        atomic writing
     machine               usable cores                 progress     bars and log lines
-    locks                 flock                        signs_of_life  heartbeats: missing ranks, stragglers
+    locks                 flock
     extras                optional packages         foreign_fields  other programs' files: what becomes of each field
     fairseq_import        without side effects         pictures       PNG files
     settings              dataclasses from texts, and their options

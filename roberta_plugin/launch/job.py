@@ -152,9 +152,9 @@ class TrainingJob:
         if rank_info.rank == 0:
             restart.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=attempt())
 
-        from roberta_plugin.fairseq_workarounds import lost_ranks
+        from roberta_plugin.fairseq_workarounds import heartbeats
 
-        lost_ranks.on_lost.append(self._note_failure)
+        heartbeats.on_lost.append(self._note_failure)
         end = functools.partial(self._end, hook, rank_info)
         _run_fairseq(hook, rank_info, self.arguments, is_cpu=self.recipe.is_cpu, at_end=end)
         return hook

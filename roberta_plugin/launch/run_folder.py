@@ -43,7 +43,6 @@ from roberta_plugin.launch.restart import STATUS_FILE
 from roberta_plugin.locks import is_locked, try_lock
 from roberta_plugin.record import differences, moved, option_name, options_of, refuse
 from roberta_plugin.settings import check_values
-from roberta_plugin.signs_of_life import Slowest
 
 RUN, JOBS, RESULT, FAILURE, LOCK, LOG = "run.json", "jobs.json", "result.json", "failure.json", "lock", "log.txt"
 OUTPUTS = "outputs"
@@ -167,12 +166,7 @@ class Status:
     updates_per_second: float | None
     time: float  # seconds since 1970
     mfu: float | None = None  # percent of the GPUs' peak
-    slowest: Slowest | None = None  # the straggler, if there are several ranks
-
-    def __post_init__(self) -> None:
-        """Make a `Slowest` of the list that JSON has."""
-        if self.slowest is not None:
-            object.__setattr__(self, "slowest", Slowest(*self.slowest))
+    slowest: Sequence[Any] | None = None  # the straggler, if there are several ranks (`heartbeats.Slowest`)
 
     @property
     def seconds_left(self) -> float | None:

@@ -277,7 +277,7 @@ def _exports(values: Mapping[str, str]) -> list[str]:
 def nccl_variables(output_dir: Path) -> dict[str, str]:
     """NCCL's reaction to a hang, unless the environment says otherwise.
 
-    Its watchdog ends a rank whose collective has failed or timed out (`fairseq_workarounds/lost_ranks.py` sets the
+    Its watchdog ends a rank whose collective has failed or timed out (`fairseq_workarounds/heartbeats.py` sets the
     time), and each rank then writes its last collectives to RUN-DIR/logs: torch's flight recorder.
     """
     return {

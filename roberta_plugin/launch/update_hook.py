@@ -23,7 +23,7 @@ from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
-from roberta_plugin.fairseq_workarounds import lost_ranks, stopping
+from roberta_plugin.fairseq_workarounds import heartbeats, stopping
 from roberta_plugin.fairseq_workarounds.hooks import listening
 from roberta_plugin.launch.rendezvous import attempt
 from roberta_plugin.launch.run_folder import Status, write_status
@@ -89,7 +89,7 @@ class UpdateHook:
                     updates_per_second=self._speed.updates_per_second,
                     time=time.time(),
                     mfu=self._speed.mfu,
-                    slowest=lost_ranks.slowest(),
+                    slowest=heartbeats.slowest(),
                 ),
             )
 

@@ -106,7 +106,7 @@ BREAKS = (
     ),
     Break(
         "no watch of lost ranks",
-        "fairseq_workarounds/lost_ranks.py",
+        "fairseq_workarounds/heartbeats.py",
         "if _watch or not seconds or",
         "if True or _watch or not seconds or",
         ("environment", "--only", "rank 1 stopped for good"),

@@ -66,7 +66,7 @@ def recipe_of(data_bin, output_dir, *, updates=UPDATES, options=(), **fields):
 
 def row_of(output_dir):
     """The run's row of `roberta jobs`."""
-    return jobs.run_entry(output_dir, jobs.ask_slurm([output_dir]))[0]
+    return jobs.entry(output_dir, jobs.ask_slurm([output_dir]))[0]
 
 
 def log_of(output_dir, job_id, rank=0):
@@ -204,7 +204,7 @@ def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node
     os.kill(cluster.pid_of_rank(job_id, 1), signal.SIGKILL)
     wait_for(lambda: cluster.state(job_id) == "PENDING", 30, "the job's end after the death of a rank")
     assert ": the job restarts from its last checkpoint" in log_of(output_dir, job_id)
-    assert "(SIGKILL)" in jobs.run_entry(output_dir, jobs.ask_slurm([output_dir]))[1]
+    assert "(SIGKILL)" in jobs.entry(output_dir, jobs.ask_slurm([output_dir]))[1]
     checkpoints = output_dir / "checkpoints"
     named = sorted(checkpoints.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[-1]))
     assert len(named) == 3

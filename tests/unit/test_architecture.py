@@ -36,7 +36,7 @@ FLOORS = [
     {"models"},
     {"tables.py"},
     {"data"},
-    {"checkpoint_files.py", "json_files.py", "signs_of_life.py", "stop_signals.py"},
+    {"checkpoint_files.py", "json_files.py", "stop_signals.py"},
     {
         "extras.py",
         "files.py",
