@@ -10,10 +10,8 @@
     run_folder.py      one run, launched or of a sweep: its record, its state, its attempts, its lock
     report.py          report.md of a launched run and its curves; logs and ends of attempts, for people
 
-    recipe.py          config file + flags -> LaunchSettings -> fairseq-train's arguments for the number of GPUs
-    checks.py          LaunchSettings -> the refusals that can be made before anything is submitted
-    snapshot.py        the code and the config -> the run folder; the job runs this copy
-    submission.py      a recipe, or the runs of a sweep -> batch script -> job or array     ^ on the login node
+    recipe.py          config file + flags -> LaunchSettings, checked -> fairseq-train's arguments for the GPUs
+    submission.py      a recipe, or runs of a sweep -> copy of the code, batch script, job  ^ on the login node
     ---------------------------------------------------------------------------------------------------
     rendezvous.py      a free port; SLURM's environment -> rank, world size, address        v on the cluster, in order
     preflight.py       is every rank there, does every GPU compute, does an all-reduce add up?
@@ -28,6 +26,6 @@ From a notebook, or another command that submits jobs:
 
     settings = load_recipe(Path("slurm/pretrain_base.yaml"), flags={"nodes": 4}, train=["data-bin/books"])
     settings = LaunchSettings(output_dir=Path("runs/base"), train=("data-bin", "--arch", ...), nodes=2)  # or so
-    submission = launch(settings, dry_run=True)    # ValueError or FileNotFoundError where a check of checks.py fails
+    submission = launch(settings, dry_run=True)    # ValueError or FileNotFoundError where a check fails
     submission.job_id, submission.script, submission.commands      # job_id is None after a dry run
 """

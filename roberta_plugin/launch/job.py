@@ -40,8 +40,8 @@ import torch.distributed as dist
 from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
 from roberta_plugin.files import atomic_write
 from roberta_plugin.launch import arguments as train_arguments
-from roberta_plugin.launch import checks, preflight, restart
-from roberta_plugin.launch.recipe import LaunchSettings, complete
+from roberta_plugin.launch import preflight, restart
+from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_recipe
 from roberta_plugin.launch.rendezvous import RankInfo, attempt, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.resources import written_variables
 from roberta_plugin.launch.run_folder import (
@@ -239,10 +239,9 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
     """
     recipe = recipe.resolved(nodes=1, gpus_per_node=rank.world_size)
     with StopSignals((signal.SIGINT, signal.SIGTERM)) as stop:
-        checks.check_recipe(recipe)
+        arguments = check_recipe(recipe)
         os.environ.update(written_variables(recipe.env))
         _log_to_stdout()
-        arguments = complete(recipe)
         if rank.rank == 0:
             _prepare(recipe, arguments)
         hook = _update_hook(recipe, rank, stop, job_id="")
@@ -262,7 +261,7 @@ def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
     """On rank 0, while the others wait: check settings and checkpoints, and note them in the run folder."""
     from roberta_plugin.fairseq_workarounds import save_dir_lock
 
-    changes = checks.check_changes(recipe, arguments)
+    changes = check_changes(recipe, arguments)
     recipe.save_dir.mkdir(parents=True, exist_ok=True)
     save_dir_lock.acquire(recipe.save_dir)
     logger.info(f"checkpoints in {recipe.save_dir}: {prepare_checkpoints(recipe.save_dir)}")

@@ -1,25 +1,36 @@
 """Config file + flags -> LaunchSettings -> fairseq-train's arguments, completed for the number of GPUs.
 
 A *recipe* is such a file; slurm/README.md has the format. It may name another one by `base: FILE` and then holds only
-the differences.
+the differences. Below, the checks before a job is submitted: each refusal names the option and the remedy.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import re
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.launch.batch_size import plan_batch, sequences_in_tokens
 from roberta_plugin.launch.options_file import locate, named_options, read_yaml, to_arguments
-from roberta_plugin.launch.resources import Resources, keep_secrets, read_resources, with_entries
-from roberta_plugin.launch.run_folder import RunRecord
+from roberta_plugin.launch.resources import (
+    Resources,
+    check_resources,
+    check_text,
+    keep_secrets,
+    read_resources,
+    with_entries,
+)
+from roberta_plugin.launch.run_folder import ITSELF, RunRecord, known_jobs, read_record
+from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.settings import BAGS, REQUIRED, is_null, setting
 
 _ON_DISKS = "use a container, or unpack the packages on each node's disk by lines of setup, as in slurm/README.md"
@@ -283,3 +294,126 @@ def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
     sequences = sequences_in_tokens(recipe.batch_tokens or 0, tokens_per_sample=length)
     plan = plan_batch(sequences, num_gpus=recipe.num_gpus, most_per_gpu=most)
     return ("--max-tokens", str(plan.per_gpu * length), "--update-freq", str(plan.update_freq))
+
+
+# By the beginnings of their names in fairseq's namespace.
+FREE = (
+    # how an update's batch is shared out and computed; the batch is compared instead
+    *("batch_size", "required_batch_size", "max_tokens", "update_freq", "update_seq", "num_workers", "cpu"),
+    *("data_buffer_size", "distributed", "device_id", "ddp", "bucket_cap", "fix_batches", "find_unused", "broadcast"),
+    *("nprocs", "tpu", "fp16_", "min_loss_scale", "threshold_loss_scale", "on_cpu_convert", "empty_cache"),
+    *("attention_backend", "compile", "memory_efficient", "all_gather", "heartbeat", "localsgd", "slowmo"),
+    *("pipeline", "zero", "use_sharded"),
+    # logging, saving, validation, and the end of the run
+    *("log", "tensorboard", "wandb", "azureml", "aim", "no_progress", "profile", "plasma", "suppress"),
+    *("reset_logging", "save", "keep", "no_", "checkpoint", "write_checkpoints"),
+    *("load_checkpoint", "best_checkpoint", "maximize_best", "valid", "disable_valid", "ignore_unused_valid"),
+    *("max_valid", "fixed_validation", "skip_invalid", "patience", "max_update", "max_epoch", "stop", "user_dir"),
+    *("model_parallel", "use_plasma", "simul", "quant", "async", "combine_valid", "dataset_impl", "continue_once"),
+    *("finetune_from", "use_bmuf", "criterion_log"),
+)
+COMPARED = {"no_mask", "no_shuffle"}  # though they begin like one of FREE
+
+
+def check_recipe(recipe: LaunchSettings) -> tuple[str, ...]:
+    """Check all that needs no SLURM: numbers, options, data, the run folder; return fairseq-train's arguments.
+
+    Raises:
+        ValueError: for options that contradict each other or that fairseq-train does not know.
+        FileNotFoundError: for a data folder that is missing.
+        PermissionError: for a run folder that cannot be written to.
+    """
+    check_resources(recipe)
+    texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
+    check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
+    arguments = complete(recipe)
+    parsed = train_arguments.parse(arguments)
+    train_arguments.check_options(parsed)
+    train_arguments.check_data(parsed)
+    check_run_dir(recipe)
+    return arguments
+
+
+def check_run_dir(recipe: LaunchSettings) -> None:
+    """Refuse a run folder that cannot be written to, or whose name something else would read otherwise."""
+    output_dir = recipe.output_dir
+    reasons = {
+        os.pathsep: "the job finds the run's copy of the code by PYTHONPATH, where a colon separates folders",
+        "%": "SLURM replaces patterns such as %j in the names of its logs",
+        "\\": "SLURM drops backslashes in the names of its logs",
+        **({",": "it separates the folders that a container sees"} if recipe.container is not None else {}),
+    }
+    for character, reason in reasons.items():
+        if character in str(output_dir.absolute()):
+            raise ValueError(f"--output-dir {output_dir}: its full path must not hold {character!r}, because {reason}.")
+    folder = output_dir
+    while not folder.exists():
+        folder = folder.parent
+    probe = folder / f".{secrets.token_hex(4)}.tmp"
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise PermissionError(
+            f"The run folder {output_dir} cannot be written to ({error.strerror}: {folder}): choose another "
+            f"--output-dir, on a file system that all nodes share."
+        ) from error
+    if os.path.lexists(output_dir) and not output_dir.is_dir():
+        raise PermissionError(f"The run folder {output_dir} is a file: choose another --output-dir.")
+
+
+def check_cluster(recipe: LaunchSettings) -> None:
+    """Check against SLURM: it is installed, the partition exists and is large enough, the run is not running.
+
+    Raises:
+        ValueError: for a partition that is unknown or too small, or a run folder whose job is still active.
+    """
+    slurm_commands.check_partition(recipe.partition, nodes=recipe.nodes)
+    job_id = known_jobs(recipe.output_dir).get(ITSELF)
+    if job_id and (job := slurm_commands.jobs([job_id]).get(job_id)) and job.is_active:
+        raise ValueError(
+            f"Job {job_id} of the run folder {recipe.output_dir} is still {job.state}: two trainings would write the "
+            f"same checkpoints. Cancel it with `scancel {job_id}`, or choose another --output-dir."
+        )
+
+
+def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """All accepted changes since the run began, those of this launch last.
+
+    A run folder keeps the settings that it began with, except those that concern the machines, such as the number of
+    GPUs or the last update.
+
+    Raises:
+        ValueError: for a change that was not, with the old and the new value.
+    """
+    before = read_record(recipe.output_dir)
+    if before is None:
+        return ()
+    from roberta_plugin.fairseq_workarounds.removed_options import without_removed
+
+    old, new = ({name: getattr(run, name) for name in ("batch_sequences", "batch_tokens")} for run in (before, recipe))
+    is_batch_set = any(new.values())
+    if before.arguments:
+        old |= _options(tuple(without_removed(before.arguments)))
+        new |= _options(arguments)
+        for name in () if is_batch_set else ("batch_size", "max_tokens"):
+            was, now = (int(options[name] or 0) * int(options["update_freq"][0]) for options in (old, new))
+            if was != now:  # the number of GPUs alone may change the batch
+                batch = f"{option_name(name)} x --update-freq x GPUs"
+                old[batch], new[batch] = was * before.num_gpus, now * recipe.num_gpus
+    found = differences(old, new, free=lambda name: name.startswith(FREE) and name not in COMPARED)
+    if not recipe.accept_changes:
+        refuse(
+            f"The run folder {recipe.output_dir} was begun with other settings",
+            found,
+            "Keep them (the number of GPUs may change), choose another --output-dir, or accept the change by "
+            "--accept-changes.",
+        )
+    return (*before.changes, *map(str, found))
+
+
+def _options(arguments: tuple[str, ...]) -> dict[str, Any]:
+    """All options of fairseq-train, by their names in its namespace; the folders of the data by absolute paths."""
+    options = vars(train_arguments.parse(arguments))
+    data = re.sub(r"[^,:@]+", lambda folder: str(Path(folder.group()).absolute()), options["data"] or "")
+    return {**options, "data": data}

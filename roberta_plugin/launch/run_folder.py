@@ -5,7 +5,7 @@ No other module knows the names of these files, but `restart.py`, which must imp
     run.json       made from: fairseq-train's arguments; of a sweep, cell and seed; of a launch, batch and snapshot
     jobs.json      SLURM's jobs by run, in the folder of a sweep; a launched run is the only one there, called `.`
     checkpoints/   a stopped run resumes from the last one
-    .snapshots/    the code that the jobs run (`snapshot.py`), in the folder of the sweep or the launched run
+    .snapshots/    the code that the jobs run (`submission.py`), in the folder of the sweep or the launched run
 
     of a launched run                                    of a run of a sweep, ROOT/CELL/seed-N
     status.json    what rank 0 last said of it           result.json   the metric: the run is done
@@ -36,7 +36,7 @@ from roberta_plugin.checkpoint_files import lock_unfinished, remove_unfinished
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch import slurm_commands
-from roberta_plugin.launch.arguments import PACKAGE
+from roberta_plugin.launch.arguments import PACKAGE, with_code
 from roberta_plugin.launch.log import last_exception, lines_of, parse_line
 from roberta_plugin.launch.process import TrainingProcess, identity, train_program, wait_for_release
 from roberta_plugin.launch.restart import STATUS_FILE
@@ -125,10 +125,7 @@ class Run:
         if "--best-checkpoint-metric" not in self.arguments:
             own += metric.options
         arguments = [argument.replace(_FOLDER, str(folder)) for argument in self.arguments] + own
-        if code is not None:
-            at = arguments.index("--user-dir") + 1
-            arguments[at] = str(code / Path(arguments[at]).resolve().name)
-        return arguments
+        return arguments if code is None else list(with_code(arguments, code))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +256,7 @@ class RunFolder:
     def __init__(self, root: Path, run: Run, metric: Metric) -> None:
         self.run, self.metric, self.root = run, metric, root
         self.path = root / run.name
-        self.code: Path | None = None  # of a snapshot (`snapshot.py`); None: the code that runs now
+        self.code: Path | None = None  # of a snapshot (`submission.py`); None: the code that runs now
 
     def check(self, named: Callable[[str], str] = option_name) -> None:
         """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it.

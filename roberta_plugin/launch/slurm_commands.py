@@ -13,22 +13,33 @@ ACTIVE_STATES = ("running", "pending", "requeued", "suspended", "completing", "c
 LOST = "unknown"  # SLURM forgets jobs some minutes after their end
 
 
-class Partition(NamedTuple):
-    """A partition and its number of nodes."""
-
-    name: str
-    num_nodes: int
-
-
 def has_slurm() -> bool:
     """Whether SLURM's commands are installed here."""
     return shutil.which("sbatch") is not None
 
 
-def partitions() -> list[Partition]:
-    """The partitions that jobs can be submitted to."""
+def partitions() -> dict[str, int]:
+    """The number of nodes of each partition that jobs can be submitted to, by its name."""
     lines = (line.split() for line in _output(["sinfo", "--noheader", "--format=%R %D"]).splitlines())
-    return [Partition(name, int(num_nodes)) for name, num_nodes in lines]
+    return {name: int(num_nodes) for name, num_nodes in lines}
+
+
+def check_partition(partition: str | None, *, nodes: int) -> None:
+    """Refuse a partition that the cluster does not have, or that has fewer nodes than are asked for.
+
+    Raises:
+        ValueError: naming the partitions that there are; also where SLURM is not installed.
+    """
+    if not has_slurm():
+        raise ValueError("sbatch is not installed here: submit from a login node of the cluster, or use --dry-run.")
+    known = partitions()
+    names = partition.split(",") if partition is not None else []
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ValueError(f"The cluster has no partition {missing[0]!r}: --partition can be {', '.join(sorted(known))}.")
+    most = max((known[name] for name in names), default=nodes)
+    if nodes > most:
+        raise ValueError(f"--nodes is {nodes}, and the partition {partition} has {most} nodes in all.")
 
 
 class Job(NamedTuple):

@@ -6,28 +6,38 @@
 
 The script runs on the first node, outside of any container. `launch` submits the one run of a recipe, `submit_runs`
 those of a sweep as an array, each on one node, where submitit requeues what was preempted or has timed out.
+
+Jobs run a copy of the code, FOLDER/.snapshots/NUMBER/code: roberta_plugin, and a user directory of the recipe's own.
+Beside it are recipe.json, the config file and environment.sh, the values of --env, which only their owner can read, and
+which hold no secrets. Editing the checkout afterwards changes neither a waiting job nor one that starts again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
+import os
+import platform
+import secrets
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from roberta_plugin.launch import checks
-from roberta_plugin.launch.arguments import PACKAGE
+from roberta_plugin.files import NO_ROOM
+from roberta_plugin.launch.arguments import PACKAGE, user_dir_of, with_code
 from roberta_plugin.launch.job import PORT_VARIABLE, PREEMPTION, RunJob, TrainingJob
-from roberta_plugin.launch.recipe import LaunchSettings, complete
+from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_cluster, check_recipe, recipe_files
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.resources import (
     Resources,
@@ -35,24 +45,21 @@ from roberta_plugin.launch.resources import (
     check_text,
     dropped_variables,
     keep_secrets,
+    redacted_copy,
     submitit_parameters,
+    written_variables,
 )
 from roberta_plugin.launch.run_folder import ARRAY_LOGS, ITSELF, RunFolder, add_jobs, write_record
-from roberta_plugin.launch.slurm_commands import submission_environment
-from roberta_plugin.launch.snapshot import (
-    ENVIRONMENT,
-    arguments_with_code,
-    next_folder,
-    take_snapshot,
-    without_secrets,
-    write_environment,
-)
+from roberta_plugin.launch.slurm_commands import check_partition, submission_environment
 
 MAX_TIMEOUTS = 100  # a run of a sweep may need many time limits
 # From the end of the first rank to that of the last, without which srun would wait forever for a rank whose step daemon
 # has died; SLURM's KillWait (30 s) comes on top. The ranks end together, when rank 0 has written all it has to.
 WAIT_S = 10
 END_LINES = ["end_attempt $?"]
+ENVIRONMENT = "environment.sh"
+SNAPSHOTS = ".snapshots"  # hidden: a user looks for other files in a run folder
+IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +77,7 @@ class _Executor(submitit.SlurmExecutor):
 
     @classmethod
     def affinity(cls) -> int:
-        """Usable; whether there is an sbatch is checked by `checks.check_partition`."""
+        """Usable; whether there is an sbatch is checked by `check_partition`."""
         return 2
 
 
@@ -85,9 +92,8 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
         PermissionError: for a run folder that cannot be written to.
     """
     recipe = recipe.resolved()
-    checks.check_recipe(recipe)
-    arguments = complete(recipe)
-    changes = checks.check_changes(recipe, arguments)
+    arguments = check_recipe(recipe)
+    changes = check_changes(recipe, arguments)
     snapshot = next_folder(recipe.output_dir)
     executor = _Executor(recipe.output_dir / "logs", python=_python(recipe))
     executor.update_parameters(**sbatch_parameters(recipe, snapshot=snapshot))
@@ -100,11 +106,11 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
     )
     if dry_run:
         return submission
-    checks.check_cluster(recipe)
+    check_cluster(recipe)
     recipe.save_dir.mkdir(parents=True, exist_ok=True)
     taken = take_snapshot(recipe, arguments=arguments, config=config)
     assert taken == snapshot
-    job = TrainingJob(recipe=without_secrets(recipe), arguments=arguments_with_code(arguments, folder=snapshot))
+    job = TrainingJob(recipe=without_secrets(recipe), arguments=with_code(arguments, snapshot / "code"))
     with _calling_sbatch(recipe, folder=executor.folder):
         job_id = str(executor.submit(job).job_id)
     write_record(recipe.output_dir, recipe.record(arguments, changes=changes, snapshot=str(snapshot)))
@@ -133,7 +139,7 @@ def submit_runs(
     resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
     check_text({"--output-dir": root, "the job's name": name})
     check_slurm(resources)
-    checks.check_partition(resources)
+    check_partition(resources.partition, nodes=resources.nodes)
     write_environment(code.parent, resources.env)
     executor = _Executor(root / ARRAY_LOGS, max_num_timeout=MAX_TIMEOUTS, python=_host_program(resources))
     executor.update_parameters(
@@ -306,3 +312,106 @@ def _end_attempt(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
 def _outside(snapshot: Path, name: str) -> str:
     """The command that runs a file of this folder with the standard library only."""
     return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "launch" / name))}'
+
+
+def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config: Path | None) -> Path:
+    """Copy code and config into the run folder; return the new snapshot's folder."""
+    folder = next_folder(recipe.output_dir)
+    user_dir = user_dir_of(arguments)
+    copy_code(folder, user_dirs=() if user_dir is None else (user_dir,))
+    record = {
+        "recipe": dataclasses.asdict(without_secrets(recipe)),
+        "fairseq_train": arguments,
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in ("torch", "numpy", "ve-fairseq", "submitit")},
+    }
+    write_for_owner(folder / "recipe.json", json.dumps(record, indent=1, default=str) + "\n")
+    write_environment(folder, recipe.env)
+    for path in [] if config is None else recipe_files(config):
+        write_for_owner(folder / path.name, redacted_copy(path, recipe.env))
+    return folder
+
+
+def copy_code(folder: Path, *, user_dirs: Collection[Path]) -> None:
+    """Copy this package, and user directories, into `folder`/code, which appears when it is whole.
+
+    Raises:
+        ValueError: if something cannot be copied, as a link that leads nowhere.
+    """
+    unfinished = folder / f".code.{secrets.token_hex(4)}.tmp"
+    for source in (PACKAGE, *user_dirs):
+        try:
+            shutil.copytree(source, unfinished / source.name, ignore=IGNORED)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            reason = reason_of(error)
+            remedy = "repair the file, or take it out; a link must lead to a file and not into its own folder."
+            if any(os.strerror(number) in reason for number in NO_ROOM):
+                remedy = "free some space there, and run the same command again."
+            raise ValueError(f"{source} cannot be copied to {folder} ({reason}): {remedy}") from error
+    unfinished.rename(folder / "code")
+
+
+def reason_of(error: OSError) -> str:
+    """Why a file or tree was not copied; the first entry of shutil's list of failures."""
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
+        return str(error.args[0][0][-1])
+    return f"{os.strerror(error.errno)}: {error.filename}" if error.errno and error.filename else str(error)
+
+
+def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> tuple[Path, bool]:
+    """The code of a sweep's runs: the first start copies it, and later edits do not change it.
+
+    With `renew` it is the present code from now on. Returns the folder to put in front of PYTHONPATH, and whether the
+    present code differs from it.
+
+    Raises:
+        ValueError: if two user directories have the same name.
+    """
+    names = [PACKAGE.name, *(path.name for path in user_dirs)]
+    if len(set(names)) < len(names):
+        raise ValueError(f"The grid's user directories {', '.join(map(str, user_dirs))} have a name twice: rename one.")
+    whole = [code for code in root.glob(f"{SNAPSHOTS}/*/code") if all((code / name).is_dir() for name in names)]
+    before = sorted(whole, key=lambda code: int(code.parent.name))
+    if before:
+        code = before[-1]
+        is_outdated = any(_differs(source, code / source.name) for source in (PACKAGE, *user_dirs))
+        if not (renew and is_outdated):
+            return code, is_outdated
+    folder = next_folder(root)
+    copy_code(folder, user_dirs=user_dirs)
+    return folder / "code", False
+
+
+def _differs(source: Path, copy: Path) -> bool:
+    """Whether a folder of code differs from its copy."""
+
+    def files(folder: Path) -> dict[Path, bytes]:
+        paths = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        names = {path.relative_to(folder): path for path in paths}
+        return {name: path.read_bytes() for name, path in names.items() if not str(name).startswith(".")}
+
+    return files(source) != files(copy)
+
+
+def without_secrets(recipe: LaunchSettings) -> LaunchSettings:
+    """The recipe without the values of --env."""
+    return dataclasses.replace(recipe, env=tuple(f"{text.partition('=')[0]}=..." for text in recipe.env))
+
+
+def write_environment(folder: Path, env: Iterable[str]) -> None:
+    """Write the variables of --env to `folder`/environment.sh, for a batch script to source, but for secrets."""
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in written_variables(env).items()]
+    write_for_owner(folder / ENVIRONMENT, "".join(lines))
+
+
+def write_for_owner(path: Path, text: str) -> None:
+    """Write a file that others cannot read, not even for a moment."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def next_folder(output_dir: Path) -> Path:
+    """The folder of the next snapshot; those of earlier launches stay."""
+    taken = [int(path.name) for path in (output_dir / SNAPSHOTS).glob("*") if path.name.isdigit()]
+    return output_dir / SNAPSHOTS / str(max(taken, default=-1) + 1)

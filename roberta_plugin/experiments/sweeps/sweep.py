@@ -25,12 +25,12 @@ from roberta_plugin.experiments.sweeps.grid import Grid, read_grid, run_folders
 from roberta_plugin.experiments.sweeps.report import write_report
 from roberta_plugin.experiments.sweeps.running import SweepProgress, run_locally, wait_for_queue
 from roberta_plugin.launch import arguments as train_arguments
-from roberta_plugin.launch.arguments import PACKAGE
+from roberta_plugin.launch.arguments import PACKAGE, user_dir_of
 from roberta_plugin.launch.options_file import locate
 from roberta_plugin.launch.process import stop_orphan
 from roberta_plugin.launch.resources import check_slurm, redacted_copy
 from roberta_plugin.launch.run_folder import DONE, LOCK, RUNNING, RunFolder, keep_best, keep_weights, queued_runs
-from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
+from roberta_plugin.launch.submission import submit_runs, sweep_snapshot, write_for_owner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +176,6 @@ class _Sweep:
 
     def submit(self, chosen: Sequence[RunFolder]) -> dict[str, str]:
         """Submit runs as a job array."""
-        from roberta_plugin.launch.submission import submit_runs
-
         settings, code, resources = self.settings, chosen[0].code, self.grid.slurm
         assert code is not None
         assert resources is not None

@@ -8,24 +8,23 @@ import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.launch import arguments as train_arguments
-from roberta_plugin.launch import checks, slurm_commands
-from roberta_plugin.launch.recipe import complete
+from roberta_plugin.launch import slurm_commands
+from roberta_plugin.launch.recipe import check_changes, check_cluster, check_recipe, check_run_dir, complete
 from roberta_plugin.launch.run_folder import ITSELF, add_jobs, read_record, write_record
-from roberta_plugin.launch.slurm_commands import Partition
 from tests.tiny_corpus import write_data_bin
 from tests.unit.launch.recipes import good_recipe
 
 
 @pytest.fixture
 def recipe(tiny_data_bin, tmp_path):
-    def recipe(*options, data_bin=tiny_data_bin, **fields):
-        return good_recipe(data_bin, tmp_path / "runs" / "run", *options, **fields)
+    def recipe(*options, data_bin=tiny_data_bin, output_dir=tmp_path / "runs" / "run", **fields):
+        return good_recipe(data_bin, output_dir, *options, **fields)
 
     return recipe
 
 
 def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
-    checks.check_recipe(recipe(batch_sequences=64))
+    check_recipe(recipe(batch_sequences=64))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -48,18 +47,18 @@ def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
 )
 def test_bad_numbers_are_refused(recipe, fields, message):
     with pytest.raises(ValueError, match=message):
-        checks.check_recipe(recipe(**fields))
+        check_recipe(recipe(**fields))
 
 
 def test_a_container_cannot_see_a_run_folder_with_a_comma(tiny_data_bin, tmp_path):
-    with pytest.raises(ValueError, match="must not hold a comma, which separates the folders that a container sees"):
-        checks.check_container(good_recipe(tiny_data_bin, tmp_path / "a,b", container="a.sqsh"))
-    checks.check_container(good_recipe(tiny_data_bin, tmp_path / "a,b"))
+    with pytest.raises(ValueError, match="must not hold ',', because it separates the folders that a container sees"):
+        check_run_dir(good_recipe(tiny_data_bin, tmp_path / "a,b", container="a.sqsh"))
+    check_run_dir(good_recipe(tiny_data_bin, tmp_path / "a,b"))
 
 
 def test_an_option_that_fairseq_train_does_not_know_is_refused(recipe):
     with pytest.raises(ValueError, match=r"fairseq-train would refuse these options: .*--learning-speed"):
-        checks.check_recipe(recipe("--learning-speed", "3"))
+        check_recipe(recipe("--learning-speed", "3"))
 
 
 @pytest.mark.parametrize(
@@ -68,15 +67,15 @@ def test_an_option_that_fairseq_train_does_not_know_is_refused(recipe):
 )
 def test_an_option_that_a_training_would_refuse_is_refused(recipe, options, message):
     with pytest.raises(ValueError, match=message):
-        checks.check_recipe(recipe(*options))
+        check_recipe(recipe(*options))
 
 
 def test_missing_data_are_refused(recipe, tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist: make it with `roberta binarize --output-dir"):
-        checks.check_recipe(recipe(data_bin=tmp_path / "none-bin"))
+        check_recipe(recipe(data_bin=tmp_path / "none-bin"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=r"holds no dict.txt"):
-        checks.check_recipe(recipe(data_bin=tmp_path / "empty"))
+        check_recipe(recipe(data_bin=tmp_path / "empty"))
     with pytest.raises(ValueError, match="names no data folder"):
         train_arguments.check_data(Namespace(task="sentence_prediction", data=""))
 
@@ -85,15 +84,15 @@ def test_missing_splits_are_refused_before_a_job_is_submitted(recipe, tmp_path):
     first, second = (write_data_bin(tmp_path / name, num_documents=3) for name in ("first", "second"))
     (second / "valid.idx").unlink()
     for data in (f"{first},{second}", f"{second}@2,{first}@1", f"{second}:{first}"):
-        checks.check_recipe(recipe(data_bin=data))
+        check_recipe(recipe(data_bin=data))
     (first / "valid.idx").unlink()
     for options in ((), ("--combine-valid-subsets",), ("--valid-subset", "held-out,valid")):
         with pytest.raises(FileNotFoundError, match=r"No data folder has the validation split '(valid|held-out)'"):
-            checks.check_recipe(recipe(*options, data_bin=f"{first}@1,{second}@3"))
-    checks.check_recipe(recipe("--disable-validation", data_bin=f"{first}@1,{second}@3"))
+            check_recipe(recipe(*options, data_bin=f"{first}@1,{second}@3"))
+    check_recipe(recipe("--disable-validation", data_bin=f"{first}@1,{second}@3"))
     (second / "train.idx").unlink()
     with pytest.raises(FileNotFoundError, match=r"second/train\.idx does not exist"):
-        checks.check_recipe(recipe("--disable-validation", data_bin=f"{first},{second}"))
+        check_recipe(recipe("--disable-validation", data_bin=f"{first},{second}"))
 
 
 def test_empty_splits_are_refused_before_a_job_is_submitted(recipe, tmp_path):
@@ -101,13 +100,13 @@ def test_empty_splits_are_refused_before_a_job_is_submitted(recipe, tmp_path):
     (second / "valid.idx").unlink()
     empty(first / "valid")
     with pytest.raises(ValueError, match=r"The split 'valid' of .*/first is empty .*--valid-subset, or add --disable"):
-        checks.check_recipe(recipe(data_bin=f"{second}:{first}"))
-    checks.check_recipe(recipe("--disable-validation", data_bin=f"{second}:{first}"))
+        check_recipe(recipe(data_bin=f"{second}:{first}"))
+    check_recipe(recipe("--disable-validation", data_bin=f"{second}:{first}"))
     empty(first / "train")
     with pytest.raises(
         ValueError, match=r"The split 'train' of .*/first is empty .*or take the folder out of the data"
     ):
-        checks.check_recipe(recipe("--disable-validation", data_bin=f"{second}:{first}"))
+        check_recipe(recipe("--disable-validation", data_bin=f"{second}:{first}"))
 
 
 def empty(prefix):
@@ -115,52 +114,52 @@ def empty(prefix):
         pass
 
 
-def test_a_run_folder_that_cannot_be_written_to_is_refused(tmp_path):
+def test_a_run_folder_that_cannot_be_written_to_is_refused(recipe, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PermissionError, match="choose another --output-dir"):
-        checks.check_run_dir(tmp_path / "file" / "run")
+        check_run_dir(recipe(output_dir=tmp_path / "file" / "run"))
     with pytest.raises(PermissionError, match="choose another --output-dir"):
-        checks.check_run_dir(tmp_path / "file")
+        check_run_dir(recipe(output_dir=tmp_path / "file"))
     with pytest.raises(PermissionError, match="choose another --output-dir"):
-        checks.check_run_dir(tmp_path.__class__("/proc/run"))  # nobody can write there, root included
+        check_run_dir(recipe(output_dir=tmp_path.__class__("/proc/run")))  # nobody can write there, root included
 
 
 def test_what_the_cluster_does_not_have_is_refused(recipe, monkeypatch):
     monkeypatch.setattr(slurm_commands, "has_slurm", lambda: True)
-    monkeypatch.setattr(slurm_commands, "partitions", lambda: [Partition("main", 4), Partition("long", 2)])
-    checks.check_cluster(recipe(partition="main", nodes=4))
-    checks.check_cluster(recipe(partition="long,main", nodes=4))
+    monkeypatch.setattr(slurm_commands, "partitions", lambda: {"main": 4, "long": 2})
+    check_cluster(recipe(partition="main", nodes=4))
+    check_cluster(recipe(partition="long,main", nodes=4))
     with pytest.raises(ValueError, match="no partition 'gpu': --partition can be long, main"):
-        checks.check_cluster(recipe(partition="gpu"))
+        check_cluster(recipe(partition="gpu"))
     with pytest.raises(ValueError, match="--nodes is 3, and the partition long has 2 nodes"):
-        checks.check_cluster(recipe(partition="long", nodes=3))
+        check_cluster(recipe(partition="long", nodes=3))
 
 
 @pytest.mark.parametrize("state", ["running", "pending", "timeout"])
 def test_a_run_folder_has_one_job_at_a_time(recipe, monkeypatch, state):
     monkeypatch.setattr(slurm_commands, "has_slurm", lambda: True)
-    monkeypatch.setattr(slurm_commands, "partitions", list)
+    monkeypatch.setattr(slurm_commands, "partitions", dict)
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job(state, "None")})
     recipe = recipe()
     recipe.output_dir.mkdir(parents=True)
     add_jobs(recipe.output_dir, {ITSELF: "7"})
     if state == "timeout":
-        checks.check_cluster(recipe)
+        check_cluster(recipe)
     else:
         with pytest.raises(ValueError, match="scancel 7"):
-            checks.check_cluster(recipe)
+            check_cluster(recipe)
 
 
 def test_without_slurm_the_way_out_is_named(recipe, monkeypatch):
     monkeypatch.setattr(slurm_commands, "has_slurm", lambda: False)
     with pytest.raises(ValueError, match="--dry-run"):
-        checks.check_cluster(recipe())
+        check_cluster(recipe())
 
 
 @pytest.mark.parametrize(("name", "reason"), [("20:30", "PYTHONPATH"), ("50%j", "names of its logs"), ("a\\b", "logs")])
-def test_a_run_folder_that_pythonpath_or_slurm_would_read_otherwise_is_refused(tmp_path, name, reason):
+def test_a_run_folder_that_pythonpath_or_slurm_would_read_otherwise_is_refused(recipe, tmp_path, name, reason):
     with pytest.raises(ValueError, match=f"its full path must not hold '.+', because .*{reason}"):
-        checks.check_run_dir(tmp_path / name)
+        check_run_dir(recipe(output_dir=tmp_path / name))
 
 
 @pytest.fixture
@@ -173,7 +172,7 @@ def launched(tiny_data_bin, tmp_path):
     def again(*options, without=(), data=tiny_data_bin, **fields):
         recipe = good_recipe(data, first.output_dir, *options, without=without, batch_sequences=64)
         recipe = dataclasses.replace(recipe, **fields)
-        return checks.check_changes(recipe, complete(recipe))
+        return check_changes(recipe, complete(recipe))
 
     return again
 
@@ -207,10 +206,10 @@ def test_the_batch_of_an_update_may_not_change_where_no_setting_fixes_it(tiny_da
         recipe("--batch-size", "2", "--update-freq", "4"),
         recipe("--batch-size", "8", nodes=1),
     ):
-        assert checks.check_changes(same, complete(same)) == ()
+        assert check_changes(same, complete(same)) == ()
     larger = recipe("--batch-size", "8")
     with pytest.raises(ValueError, match=r"--batch-size x --update-freq x GPUs was 32 and is 64 now.*--accept-changes"):
-        checks.check_changes(larger, complete(larger))
+        check_changes(larger, complete(larger))
 
 
 @pytest.mark.parametrize(

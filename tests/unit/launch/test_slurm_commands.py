@@ -22,7 +22,7 @@ def answer(tmp_path, monkeypatch):
 
 def test_partitions_are_read(answer):
     answer("sinfo", "main 12\nhigh 4")
-    assert slurm_commands.partitions() == [("main", 12), ("high", 4)]
+    assert slurm_commands.partitions() == {"main": 12, "high": 4}
 
 
 def test_all_jobs_and_tasks_of_arrays_are_asked_about_at_once(answer):

@@ -6,15 +6,13 @@ import sys
 
 import pytest
 
-from roberta_plugin.launch.arguments import PACKAGE
+from roberta_plugin.launch.arguments import PACKAGE, user_dir_of, with_code
 from roberta_plugin.launch.recipe import LaunchSettings, complete
-from roberta_plugin.launch.snapshot import (
-    arguments_with_code,
+from roberta_plugin.launch.submission import (
     copy_code,
     next_folder,
     sweep_snapshot,
     take_snapshot,
-    user_dir_of,
 )
 
 
@@ -45,9 +43,9 @@ def test_a_user_directory_of_ones_own_comes_along(tmp_path):
         LaunchSettings(output_dir=tmp_path / "run", train=arguments), arguments=arguments, config=None
     )
     assert (snapshot / "code" / "my_plugin" / "__init__.py").exists()
-    moved = arguments_with_code(arguments, folder=snapshot)
+    moved = with_code(arguments, snapshot / "code")
     assert moved == ("data-bin", "--user-dir", str(snapshot / "code" / "my_plugin"), "--cpu")
-    assert arguments_with_code(("data-bin",), folder=snapshot) == ("data-bin",)
+    assert with_code(("data-bin",), snapshot / "code") == ("data-bin",)
 
 
 def test_of_several_user_directories_the_last_one_counts(tmp_path):
@@ -80,7 +78,7 @@ def test_a_full_disk_is_not_blamed_on_the_code(tmp_path):
     script = f"""
 import resource
 from pathlib import Path
-from roberta_plugin.launch.snapshot import copy_code
+from roberta_plugin.launch.submission import copy_code
 resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
 copy_code(Path({str(tmp_path)!r}), user_dirs=())
 """
@@ -101,7 +99,7 @@ def test_a_sweep_keeps_the_code_of_its_first_start_until_it_is_renewed(tmp_path)
     root = tmp_path / "sweep"
     first, is_outdated = sweep_snapshot(root, user_dirs=[own], renew=False)
     assert (first, is_outdated) == (root / ".snapshots" / "0" / "code", False)
-    assert (first / PACKAGE.name / "launch" / "snapshot.py").is_file()
+    assert (first / PACKAGE.name / "launch" / "submission.py").is_file()
     (own / "__init__.py").write_text("A = 2\n")
     assert sweep_snapshot(root, user_dirs=[own], renew=False) == (first, True)
     assert (first / "my_plugin" / "__init__.py").read_text() == "A = 1\n"

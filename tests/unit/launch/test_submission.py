@@ -12,12 +12,11 @@ import time
 
 import pytest
 
-from roberta_plugin.launch import checks
+from roberta_plugin.launch import submission
 from roberta_plugin.launch.recipe import complete
 from roberta_plugin.launch.rendezvous import port_of
 from roberta_plugin.launch.run_folder import write_record
-from roberta_plugin.launch.snapshot import take_snapshot
-from roberta_plugin.launch.submission import launch
+from roberta_plugin.launch.submission import launch, take_snapshot
 from tests.unit.launch.recipes import good_recipe
 
 
@@ -137,7 +136,7 @@ def submit(tmp_path, monkeypatch):
     sbatch.write_text(f"#!/bin/sh\nenv -0 > {tmp_path}/given\necho Submitted batch job 7\n")
     sbatch.chmod(0o755)
     monkeypatch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(checks, "check_cluster", lambda recipe: None)
+    monkeypatch.setattr(submission, "check_cluster", lambda recipe: None)
 
     def submit(recipe, **options):
         assert launch(recipe, **options).job_id == "7"

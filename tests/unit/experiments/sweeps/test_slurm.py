@@ -15,8 +15,7 @@ from roberta_plugin.launch.job import RunJob
 from roberta_plugin.launch.preflight import PreflightError
 from roberta_plugin.launch.resources import Resources, check_slurm
 from roberta_plugin.launch.run_folder import queued_runs
-from roberta_plugin.launch.snapshot import write_environment
-from roberta_plugin.launch.submission import environment_lines, submit_runs
+from roberta_plugin.launch.submission import environment_lines, submit_runs, write_environment
 
 
 def test_a_time_limit_is_needed():
