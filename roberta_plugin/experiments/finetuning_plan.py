@@ -124,12 +124,10 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     prepared = prepared_data(settings, start)
     content = _grid_content(settings, prepared, start, num_gpus=num_gpus, report=report)
     path = settings.output_dir / GRID
-    without_slurm = {name: section for name, section in json.loads(as_yaml(content)).items() if name != "slurm"}
-    grid = grid_from(without_slurm, path)
+    sections = {name: section for name, section in content.items() if name != "slurm"}
+    grid = replace(grid_from(sections, path), slurm=settings.slurm)
     check_options(grid, is_written=False)
-    plan = FinetunePlan(
-        settings=settings, prepared=prepared, grid=replace(grid, slurm=settings.slurm), gpus_per_run=gpus_per_run
-    )
+    plan = FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=gpus_per_run)
     for folder in plan.runs:  # before the file that describes them is replaced
         folder.check(lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)))
     check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
