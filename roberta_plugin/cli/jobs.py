@@ -34,7 +34,7 @@ from roberta_plugin.launch.slurm_commands import Job
 from roberta_plugin.locks import ended_training
 from roberta_plugin.settings import Checked, add_options, from_arguments, setting
 
-COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last sign", "restarts", "run folder")
+COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last written", "restarts", "run folder")
 ACTIONS = ("logs", "attempts", "report", "cancel")
 NO_ANSWER = "SLURM does not answer"
 CLEAR = "\x1b[H\x1b[2J"  # the terminal's codes for: to the top, and clear the screen
@@ -91,25 +91,25 @@ def run(args: argparse.Namespace) -> int:
             print(f"==> {path} <==", *last_lines(path, max(1, settings.lines)), sep="\n")
         elif action == "cancel":
             cancel(folder)
-        elif launched_job(folder) is not None and action == "attempts":
-            print("\n".join(attempt_lines(folder)) or f"{folder}: no attempt has ended yet")
         else:
-            print(f"report: {write_report(folder)}")
+            launched_job(folder)
+            attempts = "\n".join(attempt_lines(folder)) or f"{folder}: no attempt has ended yet"
+            print(attempts if action == "attempts" else f"report: {write_report(folder)}")
     return 0
 
 
 def cancel(folder: Path) -> None:
     """Cancel the jobs of a folder that are active."""
-    ids = {job.partition("_")[0] for job in known_jobs(folder).values() if job} or {launched_job(folder)}
+    submitted = known_jobs(folder)
+    ids = {job.partition("_")[0] for job in submitted.values() if job} or {launched_job(folder)}
     jobs = slurm_commands.jobs(ids)
     active = sorted({job_id.partition("_")[0] for job_id, job in jobs.items() if job.is_active})
     if not active:
-        states = ", ".join(f"{one}: {jobs[one].state if one in jobs else slurm_commands.LOST}" for one in sorted(ids))
-        raise ValueError(f"No job of {folder} is active ({states}).")
+        raise ValueError(f"No job of {folder} is active (it had {', '.join(sorted(ids))}).")
     for job_id in active:
         slurm_commands.cancel(job_id)
-    saves = ", after saving a checkpoint" if any(job.state == "running" for job in jobs.values()) else ""
-    print(f"job {', '.join(active)} of {folder}: cancelled, it ends{saves}")
+    saves = ITSELF in submitted and jobs[active[0]].state == "running"
+    print(f"job {', '.join(active)} of {folder}: cancelled" + (", it ends after saving a checkpoint" if saves else ""))
 
 
 def watch(folders: Sequence[Path], seconds: float) -> int:
@@ -237,7 +237,7 @@ def age_of(status: Status) -> float:
 
 
 def progress_of(status: Status, job: Job) -> tuple[str, ...]:
-    """Update, loss, tokens a second, MFU, time left, last sign, restarts; stale values are omitted."""
+    """Update, loss, tokens a second, MFU, time left, when it was last written, restarts; stale values are omitted."""
     trains = job.state == "running" and status.phase == "training" and not is_silent(status)
     left = status.seconds_left if trains else None
     speed = status.tokens_per_second if trains or status.phase == "finished" else None

@@ -137,19 +137,19 @@ def draw_baseline(axes: Any, name: str, loss: float, *, of: str) -> None:
 
 
 def launched_job(folder: Path) -> str:
-    """The last job of a launched run; empty if torchrun has started it.
+    """The last job of a launched run.
 
     Raises:
         FileNotFoundError: for another folder.
         ValueError: for that of a sweep.
     """
     jobs = known_jobs(folder)
-    if ITSELF not in jobs and jobs:
+    if jobs.keys() - {ITSELF}:
         raise ValueError(
             f"{folder} is the folder of a sweep: the logs of its runs are CELL/seed-N/{LOG} there, and the command "
             f"that has submitted it, given again, writes {REPORT}."
         )
-    if not jobs:
+    if not jobs.get(ITSELF):
         raise FileNotFoundError(f"{folder} is not the folder of a launched run: `roberta jobs` lists them.")
     return jobs[ITSELF]
 

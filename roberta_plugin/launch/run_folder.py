@@ -270,7 +270,7 @@ class RunFolder:
 
         now = self.run.arguments
         before = [
-            argument if argument in now else moved(argument, before=known.sweep, now=self.root)
+            argument if argument in now else moved(argument, before=known.sweep or None, now=self.root)
             for argument in without_removed(known.arguments)
         ]
         refuse(

@@ -145,7 +145,7 @@ def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_
     monkeypatch.setattr(slurm_commands, "cancel", cancelled.append)
     run_jobs("cancel", root, states=alive)
     assert cancelled == ["7"]
-    with pytest.raises(ValueError, match=r"No job of .*/RTE/runs is active \(5: unknown, 7: unknown\)"):
+    with pytest.raises(ValueError, match=r"No job of .*/RTE/runs is active \(it had 5, 7\)"):
         run_jobs("cancel", root, states={})
     assert run_jobs(root, states={})[2].endswith("writes the report, and runs again what is not done")
     with pytest.raises(ValueError, match=r"CELL/seed-N/log\.txt"):
@@ -256,9 +256,9 @@ def test_cancel_ends_the_job_of_a_run_and_no_other(failed, monkeypatch, capsys):
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("running", "None")})
     assert act("cancel", failed) == 0
     assert cancelled == ["7"]
-    assert "cancelled, it ends, after saving a checkpoint" in capsys.readouterr().out
+    assert "cancelled, it ends after saving a checkpoint" in capsys.readouterr().out
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("failed", "NonZeroExitCode")})
-    with pytest.raises(ValueError, match=r"No job of .* is active \(7: failed\)"):
+    with pytest.raises(ValueError, match=r"No job of .* is active \(it had 7\)"):
         act("cancel", failed)
 
 
