@@ -106,17 +106,14 @@ class TrainingJob:
 
     def _end(self, hook: Any, rank_info: RankInfo) -> None:
         """Do the last steps while the other ranks still wait, so that all end together."""
-        hook.write_status("stopped" if hook.has_stopped else "finished")
-        if rank_info.rank == 0 and not hook.has_stopped:
-            self._report()
-
-    def _report(self) -> None:
         from roberta_plugin.launch.report import REPORT, write_report
 
-        try:
-            write_report(self.recipe.output_dir)
-        except Exception as error:  # a plotting error does not undo a finished training
-            logger.warning(f"{REPORT} could not be written ({error}): try `roberta jobs report`")
+        hook.write_status("stopped" if hook.has_stopped else "finished")
+        if rank_info.rank == 0 and not hook.has_stopped:
+            try:
+                write_report(self.recipe.output_dir)
+            except Exception as error:  # a plotting error does not undo a finished training
+                logger.warning(f"{REPORT} could not be written ({error}): try `roberta jobs report`")
 
     def _note_failure(self, error: Exception) -> None:
         restart.note_failure(
@@ -145,9 +142,8 @@ class TrainingJob:
             finding = preflight.check_device(rank_info.local_rank, num_gpus=rank_info.ranks_per_node)
         preflight.check_ranks(store, rank_info, finding, seconds=seconds)
         preflight.check_all_reduce(store, rank_info, is_cpu=self.recipe.is_cpu)
-        said = preflight.from_rank_zero(
-            store, rank_info, "checkpoint", self._prepare_checkpoints, seconds=CHECKPOINT_SECONDS
-        )
+        prepare = functools.partial(locked_checkpoints, self.recipe.save_dir)
+        said = preflight.from_rank_zero(store, rank_info, "checkpoint", prepare, seconds=CHECKPOINT_SECONDS)
         logger.info(f"checkpoints in {self.recipe.save_dir}: {said}")
         if rank_info.rank == 0:
             restart.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=attempt())
@@ -158,13 +154,6 @@ class TrainingJob:
         end = functools.partial(self._end, hook, rank_info)
         _run_fairseq(hook, rank_info, self.arguments, is_cpu=self.recipe.is_cpu, at_end=end)
         return hook
-
-    def _prepare_checkpoints(self) -> str:
-        """Check the checkpoints on rank 0, once no other training can touch them; return messages for the user."""
-        from roberta_plugin.fairseq_workarounds import save_dir_lock
-
-        save_dir_lock.acquire(self.recipe.save_dir)
-        return prepare_checkpoints(self.recipe.save_dir)
 
 
 class RunJob:
@@ -259,12 +248,9 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
 
 def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
     """On rank 0, while the others wait: check settings and checkpoints, and note them in the run folder."""
-    from roberta_plugin.fairseq_workarounds import save_dir_lock
-
     changes = check_changes(recipe, arguments)
     recipe.save_dir.mkdir(parents=True, exist_ok=True)
-    save_dir_lock.acquire(recipe.save_dir)
-    logger.info(f"checkpoints in {recipe.save_dir}: {prepare_checkpoints(recipe.save_dir)}")
+    logger.info(f"checkpoints in {recipe.save_dir}: {locked_checkpoints(recipe.save_dir)}")
     write_record(recipe.output_dir, recipe.record(arguments, changes=changes, snapshot="none: torchrun"))
     add_jobs(recipe.output_dir, {ITSELF: ""})
 
@@ -321,6 +307,14 @@ class CheckedMain:
         sys.stdout.flush()
         fairseq_cli.train.main(config)
         self._at_end()
+
+
+def locked_checkpoints(save_dir: Path) -> str:
+    """`prepare_checkpoints`, once no other training can touch them."""
+    from roberta_plugin.fairseq_workarounds import save_dir_lock
+
+    save_dir_lock.acquire(save_dir)
+    return prepare_checkpoints(save_dir)
 
 
 def prepare_checkpoints(save_dir: Path) -> str:

@@ -25,7 +25,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -188,29 +188,23 @@ def _chmod(path: Path, mode: int) -> None:
 
 
 def sbatch_parameters(recipe: LaunchSettings, *, snapshot: Path) -> dict[str, Any]:
-    """submitit's parameters for the recipe."""
+    """submitit's parameters for the recipe: one failing rank ends the job; each node has a log."""
     parameters = submitit_parameters(recipe, ntasks_per_node=recipe.gpus_per_node, has_gpus=not recipe.is_cpu)
     # --distribution=block: ranks fill one node after the other, as rendezvous.py expects
     parameters["additional_parameters"] = {"distribution": "block", **parameters["additional_parameters"]}
+    log = f"--output={recipe.output_dir}/logs/%j_%n_log.out"
+    srun = ["--kill-on-bad-exit=1", "--open-mode=append", "--label", log, f"--cpus-per-task={recipe.cpus_per_gpu}"]
+    if recipe.container is not None and recipe.container_runtime == "pyxis":
+        mounts = [f"{recipe.output_dir}:{recipe.output_dir}", recipe.container_mounts]
+        srun.append(f"--container-image={recipe.container}")
+        srun.append(f"--container-mounts={','.join(mount for mount in mounts if mount)}")
     return parameters | {
         "job_name": recipe.job_name,
         "stderr_to_stdout": True,
         "setup": setup_lines(recipe, snapshot=snapshot),
         "teardown": END_LINES,
-        "srun_args": srun_arguments(recipe),
+        "srun_args": srun,
     }
-
-
-def srun_arguments(recipe: LaunchSettings) -> list[str]:
-    """srun options: one failing rank ends the job; logs are appended."""
-    logs = f"{recipe.output_dir}/logs/%j_%n_log.out"  # one for each node, and its lines with the ranks' numbers
-    arguments = ["--kill-on-bad-exit=1", "--open-mode=append", "--label", f"--output={logs}"]
-    arguments.append(f"--cpus-per-task={recipe.cpus_per_gpu}")
-    if recipe.container is not None and recipe.container_runtime == "pyxis":
-        arguments.append(f"--container-image={recipe.container}")
-        mounts = [f"{recipe.output_dir}:{recipe.output_dir}", recipe.container_mounts]
-        arguments.append(f"--container-mounts={','.join(mount for mount in mounts if mount)}")
-    return arguments
 
 
 def rank_command(recipe: LaunchSettings, arguments: tuple[str, ...]) -> str:
@@ -260,58 +254,43 @@ def environment_lines(resources: Resources, *, snapshot: Path) -> list[str]:
 
 
 def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """The batch script before srun: ignore signals meant for the ranks; set up the environment."""
-    first_port = recipe.port or port_of(recipe.output_dir)
-    return [
-        f"trap : TERM USR1 {PREEMPTION.name.removeprefix('SIG')}",
-        f"host_python={shlex.quote(sys.executable)}",  # outside of the container: this one, if the node has it
-        '[ -x "$host_python" ] || host_python=python3',
-        *_end_attempt(recipe, snapshot=snapshot),
-        *environment_lines(recipe, snapshot=snapshot),
-        f"port=$({_outside(snapshot, 'rendezvous.py')} {first_port})",
-        f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
-        *_exports({"SLURM_WAIT": str(WAIT_S)}),
-        *([] if recipe.is_cpu else _exports(nccl_variables(recipe.output_dir))),
-    ]
+    """The batch script before srun: ignore signals meant for the ranks; set up the environment.
 
+    Outside of any container runs this Python, if the node has it, with the standard library only: `rendezvous.py` finds
+    a free port, and at the end of the script `restart.py` decides whether the job restarts, and gives its exit code.
 
-def _exports(values: Mapping[str, str]) -> list[str]:
-    """Lines that set variables unless the environment has them."""
-    return [f"export {name}=${{{name}:-{value}}}" for name, value in values.items()]
-
-
-def nccl_variables(output_dir: Path) -> dict[str, str]:
-    """NCCL's reaction to a hang, unless the environment says otherwise.
-
-    Its watchdog ends a rank whose collective has failed or timed out (`fairseq_workarounds/heartbeats.py` sets the
+    NCCL's watchdog ends a rank whose collective has failed or timed out (`fairseq_workarounds/heartbeats.py` sets the
     time), and each rank then writes its last collectives to RUN-DIR/logs: torch's flight recorder.
     """
-    return {
+    first_port = recipe.port or port_of(recipe.output_dir)
+    output_dir, here = (
+        shlex.quote(str(path)) for path in (recipe.output_dir, snapshot / "code" / PACKAGE.name / "launch")
+    )
+    nccl = {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "600",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
-        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": shlex.quote(f"{output_dir}/logs/nccl_trace_"),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": shlex.quote(f"{recipe.output_dir}/logs/nccl_trace_"),
     }
-
-
-def _end_attempt(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """The end of the script: `restart.py` decides whether the job restarts, and gives its exit code."""
+    defaults = {"SLURM_WAIT": str(WAIT_S), **({} if recipe.is_cpu else nccl)}
     return [
+        f"trap : TERM USR1 {PREEMPTION.name.removeprefix('SIG')}",
+        f"host_python={shlex.quote(sys.executable)}",
+        '[ -x "$host_python" ] || host_python=python3',
         "end_attempt() {",
         "code=$1",
-        f"{_outside(snapshot, 'restart.py')} --output-dir {shlex.quote(str(recipe.output_dir))} --code $code"
-        f" --num-nodes {recipe.nodes} --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
+        f'"$host_python" -I {here}/restart.py --output-dir {output_dir} --code $code --num-nodes {recipe.nodes}'
+        f" --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
         "decided=$?",
         "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
         "exit $decided",
         "}",
+        *environment_lines(recipe, snapshot=snapshot),
+        f'port=$("$host_python" -I {here}/rendezvous.py {first_port})',
+        f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
+        *(f"export {name}=${{{name}:-{value}}}" for name, value in defaults.items()),  # unless the environment has them
     ]
-
-
-def _outside(snapshot: Path, name: str) -> str:
-    """The command that runs a file of this folder with the standard library only."""
-    return f'"$host_python" -I {shlex.quote(str(snapshot / "code" / PACKAGE.name / "launch" / name))}'
 
 
 def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config: Path | None) -> Path:
