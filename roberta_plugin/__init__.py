@@ -11,7 +11,7 @@ The layers, top to bottom; a module imports only from layers below it:
     experiments/          many trainings: sweeps, the paper's fine-tuning procedure, studies
     planner/              estimates of a training's FLOPs, time and memory
     demo/                 a whole pretraining in minutes, with nothing downloaded
-    launch/               one training on SLURM, from a recipe to its end, through faults
+    launch/               fairseq-train: its arguments, run folder, process and SLURM job, through faults
     prediction/           a model's answers about new text, for every kind of task
     hub/                  a trained model in a few lines of Python
     conversion/           models from and for Hugging Face, fairseq and ONNX Runtime

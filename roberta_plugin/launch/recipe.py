@@ -11,7 +11,8 @@ import itertools
 import os
 import re
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -134,7 +135,7 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     """
     values: dict[str, Any] = _read(config) if config is not None else {}
     where = "the command line" if config is None else str(config)
-    try:
+    with located(config, flags=flags, train=train):
         arguments = _with_arguments(_train_options(values.pop("train", {}), where), train, where)
         given = {name: value for name, value in flags.items() if value is not None}
         values.update({name: with_entries(values.get(name), given.pop(name)) for name in BAGS if name in given} | given)
@@ -144,37 +145,37 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
         _check_removed(values, where)
         hint = "; options of fairseq-train belong under train"
         return read_resources({**values, "train": arguments}, where=where, kind=LaunchSettings, hint=hint)
-    except ValueError as error:
+
+
+@contextmanager
+def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[str]) -> Iterator[None]:
+    """Let an error begin with where its options come from: the command line, or the line of the recipe or of its base.
+
+    `flags` and `train` are what the command line gives; without a `config`, errors stay as they are.
+    """
+    try:
+        yield
+    except (ValueError, FileNotFoundError, PermissionError) as error:
         if config is None:
             raise
-        found = locate_in_recipe(config, str(error), given=given_names(flags, train))
-        raise ValueError(str(error).replace(where, found, 1)) from error
+        message = str(error).removeprefix(f"{config}: ")
+        places = [str(config)]
+        if isinstance(error, ValueError):
+            given = {name.replace("_", "-") for name, value in flags.items() if value is not None}
+            given |= {text[2:].partition("=")[0].replace("_", "-") for text in train if text.startswith("--")}
+            if given.intersection(re.findall(r"--([\w-]+)", message)):
+                places = ["the command line"]
+            else:
+                found = {path: locate(path, message) for path in recipe_files(config)}
+                places = [place for path, place in found.items() if place != str(path)] + places
+        kind = ValueError if isinstance(error, ValueError) else type(error)
+        raise kind(f"{places[0]}: {message}") from error
 
 
 def recipe_files(config: Path) -> list[Path]:
     """The file and, if it names one, its base."""
     base = read_yaml(config).get("base")
     return [config] if base is None or is_null(base) else [config, config.parent / str(base)]
-
-
-def given_names(flags: Mapping[str, Any], train: Sequence[str]) -> set[str]:
-    """The options that the command line gives, without their dashes."""
-    names = {name for name, value in flags.items() if value is not None}
-    names |= {text[2:].partition("=")[0] for text in train if text.startswith("--")}
-    return {name.replace("_", "-") for name in names}
-
-
-def locate_in_recipe(config: Path, message: str, *, given: Collection[str] = ()) -> str:
-    """Where the options of `message` come from: the command line, with the options `given`; or the line of the recipe
-    or of its base; else the recipe's file.
-    """
-    if any(name in given for name in re.findall(r"--([\w-]+)", message)):
-        return "the command line"
-    for path in recipe_files(config):
-        found = locate(path, message)
-        if found != str(path):
-            return found
-    return str(config)
 
 
 def _check_removed(values: Mapping[str, Any], where: str) -> None:
