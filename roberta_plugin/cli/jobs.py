@@ -174,11 +174,11 @@ def run_entry(folder: Path, job_id: str, known: dict[str, Job] | None) -> tuple[
     status = read_status(folder)
     if status is not None and status.job_id != job_id:
         status = None  # the run was launched again since rank 0 wrote it
-    job = job_of(folder, job_id, known, status)
-    progress = () if status is None else progress_of(status, job)
+    job = known_job(folder, job_id, known, status)
+    progress = () if status is None else progress_cells(status, job)
     is_finished = status is not None and status.phase == "finished"
-    note = "" if is_finished else note_of(folder, job_id, status, job)
-    return cells(job_id or "-", state_of(job, status), folder, *progress), note
+    note = "" if is_finished else attempt_note(folder, job_id, status, job)
+    return cells(job_id or "-", shown_state(job, status), folder, *progress), note
 
 
 def sweep_entry(root: Path, jobs: dict[str, str], known: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
@@ -189,7 +189,7 @@ def sweep_entry(root: Path, jobs: dict[str, str], known: dict[str, Job] | None) 
     states = run_states(root, known)
     counts = Counter(states.values())
     state = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if name != DONE) or "finished"
-    notes = [f"failed: {root / name}/{LOG}" for name, state_of_run in states.items() if state_of_run == FAILED]
+    notes = [f"failed: {root / name}/{LOG}" for name, run_state in states.items() if run_state == FAILED]
     notes = [*notes[:SHOWN_FAILURES], *([f"{len(notes)} have failed in all"] if len(notes) > SHOWN_FAILURES else [])]
     if not counts.keys() & set(slurm_commands.ACTIVE_STATES):
         again = "" if state == "finished" else ", and runs again what is not done"
@@ -197,7 +197,7 @@ def sweep_entry(root: Path, jobs: dict[str, str], known: dict[str, Job] | None) 
     return cells(latest, state, root, f"{counts[DONE]} of {len(states)} runs"), "; ".join(notes)
 
 
-def job_of(folder: Path, job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
+def known_job(folder: Path, job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
     """The job as SLURM knows it; without SLURM (`roberta train`), as rank 0 wrote it, if rank 0 lives."""
     if not job_id and status is not None:
         if status.phase == "failed":
@@ -211,7 +211,7 @@ def job_of(folder: Path, job_id: str, known: dict[str, Job] | None, status: Stat
     return known.get(job_id, Job(slurm_commands.LOST, ""))
 
 
-def state_of(job: Job, status: Status | None) -> str:
+def shown_state(job: Job, status: Status | None) -> str:
     """SLURM's word for the job and why it waits; what rank 0 wrote, once that says more."""
     if status is not None and status.phase == "finished":
         return "finished"
@@ -228,15 +228,15 @@ def state_of(job: Job, status: Status | None) -> str:
 def is_silent(status: Status) -> bool:
     """Whether rank 0 should have written since: the training hangs, validates or saves."""
     an_update = 0.0 if not status.updates_per_second else 1 / status.updates_per_second
-    return age_of(status) > max(SILENT_S, 10 * an_update)
+    return age(status) > max(SILENT_S, 10 * an_update)
 
 
-def age_of(status: Status) -> float:
+def age(status: Status) -> float:
     """Seconds since rank 0 last wrote its status."""
     return max(0.0, time.time() - status.time)
 
 
-def progress_of(status: Status, job: Job) -> tuple[str, ...]:
+def progress_cells(status: Status, job: Job) -> tuple[str, ...]:
     """Update, loss, tokens a second, MFU, time left, when it was last written, restarts; stale values are omitted."""
     trains = job.state == "running" and status.phase == "training" and not is_silent(status)
     left = status.seconds_left if trains else None
@@ -247,12 +247,12 @@ def progress_of(status: Status, job: Job) -> tuple[str, ...]:
         "-" if speed is None else f"{speed:,.0f}",
         "-" if speed is None or status.mfu is None else f"{status.mfu:.1f} %",
         "-" if left is None else str(datetime.timedelta(seconds=round(left))),
-        f"{datetime.timedelta(seconds=round(age_of(status)))} ago",
+        f"{datetime.timedelta(seconds=round(age(status)))} ago",
         str(status.attempt),
     )
 
 
-def note_of(folder: Path, job_id: str, status: Status | None, job: Job) -> str:
+def attempt_note(folder: Path, job_id: str, status: Status | None, job: Job) -> str:
     """How the job's last attempt ended, what followed, and the log to open; empty for a run that goes well."""
     records = [record for record in read_attempts(folder) if record["job_id"] == job_id]
     if not records:
