@@ -231,8 +231,12 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
         arguments = check_recipe(recipe)
         os.environ.update(written_variables(recipe.env))
         _log_to_stdout()
-        if rank.rank == 0:
-            _prepare(recipe, arguments)
+        if rank.rank == 0:  # the others wait for it
+            changes = check_changes(recipe, arguments)
+            recipe.save_dir.mkdir(parents=True, exist_ok=True)
+            logger.info(f"checkpoints in {recipe.save_dir}: {locked_checkpoints(recipe.save_dir)}")
+            write_record(recipe.output_dir, recipe.record(arguments, changes=changes, snapshot="none: torchrun"))
+            add_jobs(recipe.output_dir, {ITSELF: ""})
         hook = _update_hook(recipe, rank, stop, job_id="")
         hook.write_status("starting")
         try:
@@ -244,15 +248,6 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
         if not hook.has_stopped:
             return 0
         return 128 + (stop.received or signal.SIGTERM)  # a rank that got no signal stops for the sake of another
-
-
-def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
-    """On rank 0, while the others wait: check settings and checkpoints, and note them in the run folder."""
-    changes = check_changes(recipe, arguments)
-    recipe.save_dir.mkdir(parents=True, exist_ok=True)
-    logger.info(f"checkpoints in {recipe.save_dir}: {locked_checkpoints(recipe.save_dir)}")
-    write_record(recipe.output_dir, recipe.record(arguments, changes=changes, snapshot="none: torchrun"))
-    add_jobs(recipe.output_dir, {ITSELF: ""})
 
 
 def _log_to_stdout() -> None:
@@ -331,7 +326,7 @@ def prepare_checkpoints(save_dir: Path) -> str:
         return "; ".join([*said, "no checkpoint yet: the training begins"])
 
     updates = {path: updates_of(path) for path in paths}
-    order = sorted(paths, key=lambda path: (_or_below_all(updates[path]), path.name == LAST), reverse=True)
+    order = sorted(paths, key=lambda path: (updates[path] is not None, updates[path], path.name == LAST), reverse=True)
     broken = []
     for path in order:
         if updates[path] is not None and is_whole(path):
@@ -370,7 +365,3 @@ def is_whole(path: Path) -> bool:
         return fault_of(path) is None
     except OSError:
         return False
-
-
-def _or_below_all(updates: int | None) -> int:
-    return -1 if updates is None else updates

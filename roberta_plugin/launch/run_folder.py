@@ -315,22 +315,19 @@ class RunFolder:
             shutil.rmtree(self.path / OUTPUTS, ignore_errors=True)  # of an earlier training
             os.ftruncate(lock, 0)
             os.write(lock, json.dumps(identity(os.getpid())).encode())
+            variables = dict(environment or {})
+            if self.code is not None:  # fairseq-train imports this package from there, not from the working folder
+                path = os.pathsep.join(filter(None, [str(self.code), os.environ.get("PYTHONPATH", "")]))
+                variables = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", **variables}
             process = TrainingProcess(
                 [*train_program(), *self.run.arguments_in(self.path, self.metric, code=self.code)],
                 log=self.path / LOG,
                 lock=lock,
-                environment={**self._code_environment(), **(environment or {})},
+                environment=variables,
             )
         finally:
             os.close(lock)  # the training holds it now
         return Attempt(self, process)
-
-    def _code_environment(self) -> dict[str, str]:
-        """Variables by which fairseq-train imports this package from the snapshot, and not from the working folder."""
-        if self.code is None:
-            return {}
-        path = os.pathsep.join(filter(None, [str(self.code), os.environ.get("PYTHONPATH", "")]))
-        return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
     def finish(self, *, exit_code: int, seconds: float, log_start: int = 0) -> str:
         """Write result.json, or failure.json with the reason; return the state.
