@@ -127,11 +127,12 @@ def check_this_node(num_gpus: int) -> None:
         f"from {__name__} import check_device\nfor n in range({num_gpus}): print(check_device(n, num_gpus={num_gpus}))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines() if done.returncode == 0 else done.stderr.splitlines()[-1:]
-    for finding in lines:
-        if finding != ALL_WELL:
-            host = socket.gethostname()
-            raise PreflightError(f"node {host}: {finding}. {REPORT_IT}.", nodes=(host,))
+    findings = [line for line in done.stdout.splitlines() if line != ALL_WELL]
+    if done.returncode:  # a traceback, or a signal without one
+        findings = done.stderr.splitlines()[-1:] or [f"the check of its GPUs ended with exit code {done.returncode}"]
+    if findings:
+        host = socket.gethostname()
+        raise PreflightError(f"node {host}: {findings[0]}. {REPORT_IT}.", nodes=(host,))
 
 
 def from_rank_zero(store: Store, rank_info: RankInfo, key: str, function: Callable[[], str], *, seconds: float) -> str:
