@@ -15,7 +15,7 @@ import optuna
 from roberta_plugin.experiments.settings import SweepSettings
 from roberta_plugin.experiments.sweeps.grid import grid_from
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
-from roberta_plugin.training.options_file import read_yaml
+from roberta_plugin.launch.options_file import read_yaml
 
 
 def suggested(trial):

@@ -11,8 +11,7 @@ The layers, top to bottom; a module imports only from layers below it:
     experiments/          many trainings: sweeps, the paper's fine-tuning procedure, studies
     planner/              estimates of a training's FLOPs, time and memory
     pretraining/          one pretraining, from text to results, by a recipe
-    launch/               one training on SLURM, from a recipe to its end, through faults
-    training/             one fairseq-train: options, process, log
+    launch/               fairseq-train: its arguments, run folder, process and SLURM job, through faults
     prediction/           a model's answers about new text, for every kind of task
     hub/                  a trained model in a few lines of Python
     conversion/           models from and for Hugging Face, fairseq and ONNX Runtime
@@ -27,7 +26,7 @@ The layers, top to bottom; a module imports only from layers below it:
     record                made from what, and what differs now
     stop_signals          SIGINT and SIGTERM           files        atomic writing
     machine               usable cores                 progress     bars and log lines
-    locks                 flock                        signs_of_life  heartbeats: missing ranks, stragglers
+    locks                 flock
     extras                optional packages         foreign_fields  other programs' files: what becomes of each field
     fairseq_import        without side effects         reports        tables, plots
     settings              dataclasses from texts, and their options

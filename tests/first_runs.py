@@ -11,7 +11,7 @@ from roberta_plugin.cli import build_parser
 from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
 from roberta_plugin.experiments.finetuning_plan import GRID
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.training import arguments as train_arguments
+from roberta_plugin.launch import arguments as train_arguments
 
 
 def finetune_first_run(work: Path, task: str, folder: Path, *options: str, raw: str = "raw") -> Path:

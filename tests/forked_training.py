@@ -195,7 +195,7 @@ class ForkedTrainings:
 
 
 class ForkedProcess:
-    """A training of a sweep in such a fork, in the place of `roberta_plugin.training.process.TrainingProcess`."""
+    """A training of a sweep in such a fork, in the place of `roberta_plugin.launch.process.TrainingProcess`."""
 
     def __init__(
         self, command: Sequence[str], *, log: Path, lock: int, environment: Mapping[str, str], **_: object

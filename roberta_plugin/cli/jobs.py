@@ -15,18 +15,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED
-from roberta_plugin.experiments.sweeps.slurm import JOBS, known_jobs, run_states
-from roberta_plugin.launch.report import attempt_lines, launched_run, log_path, write_report
+from roberta_plugin.launch import slurm_commands
+from roberta_plugin.launch.log import last_lines
+from roberta_plugin.launch.report import attempt_lines, launched_job, log_path, write_report
 from roberta_plugin.launch.restart import read_attempts
-from roberta_plugin.launch.status import Launch, Status, find_runs, read_launch, read_status
+from roberta_plugin.launch.run_folder import (
+    DONE,
+    FAILED,
+    ITSELF,
+    LOG,
+    Status,
+    find_submitted,
+    known_jobs,
+    read_status,
+    run_states,
+)
+from roberta_plugin.launch.slurm_commands import Job
 from roberta_plugin.locks import ended_training
 from roberta_plugin.settings import Checked, add_options, from_arguments, setting
-from roberta_plugin.training import slurm_commands
-from roberta_plugin.training.log import last_lines
-from roberta_plugin.training.slurm_commands import Job
 
-COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last sign", "restarts", "run folder")
+COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last written", "restarts", "run folder")
 ACTIONS = ("logs", "attempts", "report", "cancel")
 NO_ANSWER = "SLURM does not answer"
 CLEAR = "\x1b[H\x1b[2J"  # the terminal's codes for: to the top, and clear the screen
@@ -78,51 +86,30 @@ def run(args: argparse.Namespace) -> int:
     if len(folders) == 1:
         raise ValueError(f"roberta jobs {action}: name the run folder, as in `roberta jobs {action} runs/base`.")
     for folder in folders[1:]:
-        if (folder / JOBS).is_file():
-            act_on_sweep(folder, action)
-        elif action == "logs":
+        if action == "logs":
             path = log_path(folder, node=settings.node)
             print(f"==> {path} <==", *last_lines(path, max(1, settings.lines)), sep="\n")
-        elif action == "attempts":
-            launched_run(folder)
-            print("\n".join(attempt_lines(folder)) or f"{folder}: no attempt has ended yet")
         elif action == "cancel":
             cancel(folder)
         else:
-            launched_run(folder)
-            print(f"report: {write_report(folder)}")
+            launched_job(folder)
+            attempts = "\n".join(attempt_lines(folder)) or f"{folder}: no attempt has ended yet"
+            print(attempts if action == "attempts" else f"report: {write_report(folder)}")
     return 0
 
 
 def cancel(folder: Path) -> None:
-    """Cancel the job of a run."""
-    job_id = launched_run(folder).job_id or ""
-    state = slurm_commands.job_state(job_id)
-    if state not in slurm_commands.ACTIVE_STATES:
-        raise ValueError(f"Job {job_id} of {folder} is not active: its state is {state}.")
-    slurm_commands.cancel(job_id)
-    saves = ", after saving a checkpoint" if state == "running" else ""
-    print(f"job {job_id} of {folder}: cancelled, it ends{saves}")
-
-
-def act_on_sweep(root: Path, action: str) -> None:
-    """Cancel what is left of a job array; its logs and its report are elsewhere.
-
-    Raises:
-        ValueError: for another action, saying where to look; also if all jobs have ended.
-    """
-    if action != "cancel":
-        raise ValueError(
-            f"{root} is the folder of a sweep: the logs of its runs are CELL/seed-N/log.txt there, and the command "
-            "that has submitted it, given again, writes report.md."
-        )
-    job_ids = sorted({job.partition("_")[0] for job in known_jobs(root).values()})
-    active = sorted({task.partition("_")[0] for task in slurm_commands.queued_tasks(job_ids)})
+    """Cancel the jobs of a folder that are active."""
+    submitted = known_jobs(folder)
+    ids = {job.partition("_")[0] for job in submitted.values() if job} or {launched_job(folder)}
+    jobs = slurm_commands.jobs(ids)
+    active = sorted({job_id.partition("_")[0] for job_id, job in jobs.items() if job.is_active})
     if not active:
-        raise ValueError(f"No job of {root} is active (it had {', '.join(job_ids)}).")
+        raise ValueError(f"No job of {folder} is active (it had {', '.join(sorted(ids))}).")
     for job_id in active:
         slurm_commands.cancel(job_id)
-    print(f"job {', '.join(active)} of {root}: cancelled")
+    saves = ITSELF in submitted and jobs[active[0]].state == "running"
+    print(f"job {', '.join(active)} of {folder}: cancelled" + (", it ends after saving a checkpoint" if saves else ""))
 
 
 def watch(folders: Sequence[Path], seconds: float) -> int:
@@ -138,17 +125,16 @@ def watch(folders: Sequence[Path], seconds: float) -> int:
 
 
 def show_table(folders: Sequence[Path]) -> int:
-    """Print a row for each run."""
+    """Print a row for each launched run and each sweep."""
     missing = [folder for folder in folders if not folder.is_dir()]
     if missing:
         raise FileNotFoundError(f"There is no folder {missing[0]}: name the folder that holds your runs.")
-    runs = [found for folder in folders for found in find_runs(folder)]
-    sweeps = [found for folder in folders for found in find_runs(folder, by=JOBS)]
-    if not runs and not sweeps:
+    submitted = [found for folder in folders for found in find_submitted(folder)]
+    if not submitted:
         print(f"no launched run in {', '.join(map(str, folders))}")
         return 0
-    known = ask_slurm(runs)
-    entries = [(COLUMNS, ""), *(run_entry(run, known) for run in runs), *(sweep_entry(root) for root in sweeps)]
+    known = ask_slurm(submitted)
+    entries = [(COLUMNS, ""), *(entry(folder, known) for folder in submitted)]
     widths = [max(len(row[column]) for row, _ in entries) for column in range(len(COLUMNS))]
     for row, note in entries:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -157,13 +143,12 @@ def show_table(folders: Sequence[Path]) -> int:
     return 0
 
 
-def ask_slurm(runs: Sequence[Path]) -> dict[str, Job] | None:
-    """The jobs of run folders in SLURM, by their ids; None if SLURM does not answer."""
+def ask_slurm(folders: Sequence[Path]) -> dict[str, Job] | None:
+    """The jobs of the folders in SLURM, by their ids; None if SLURM does not answer."""
     ids = set()
-    for folder in runs:
+    for folder in folders:
         with contextlib.suppress(ValueError):  # a damaged file has its own row
-            launch = read_launch(folder)
-            ids |= {launch.job_id} if launch is not None and launch.job_id else set()
+            ids |= {job.partition("_")[0] for job in known_jobs(folder).values() if job}
     try:
         return slurm_commands.jobs(ids)
     except OSError:
@@ -175,34 +160,36 @@ def cells(job_id: str, state: str, folder: Path, *progress: str) -> tuple[str, .
     return (job_id, state, *progress, *("-",) * (len(COLUMNS) - 3 - len(progress)), str(folder))
 
 
-def run_entry(folder: Path, known: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
-    """A run as the cells of COLUMNS, and a note about its last attempt; empty for a run that goes well."""
+def entry(folder: Path, known: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
+    """A launched run or a sweep as the cells of COLUMNS, and a note; empty for a run that goes well."""
     try:
-        launch, status = read_launch(folder), read_status(folder)
-    except ValueError as error:  # the table shows the other runs all the same
+        jobs = known_jobs(folder)
+        return run_entry(folder, jobs[ITSELF], known) if ITSELF in jobs else sweep_entry(folder, jobs, known)
+    except ValueError as error:  # the table shows the others all the same
         return cells("-", "unreadable", folder), str(error)
-    job_id = "" if launch is None else launch.job_id or ""
-    if launch is None or (status is not None and status.job_id != job_id):
+
+
+def run_entry(folder: Path, job_id: str, known: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
+    """A launched run, and how its last attempt ended."""
+    status = read_status(folder)
+    if status is not None and status.job_id != job_id:
         status = None  # the run was launched again since rank 0 wrote it
-    job = job_of(folder, job_id, known, status)
-    progress = () if status is None else progress_of(status, job)
+    job = known_job(folder, job_id, known, status)
+    progress = () if status is None else progress_cells(status, job)
     is_finished = status is not None and status.phase == "finished"
-    note = "" if launch is None or is_finished else note_of(folder, launch, status, job)
-    return cells(job_id or "-", state_of(job, status), folder, *progress), note
+    note = "" if is_finished else attempt_note(folder, job_id, status, job)
+    return cells(job_id or "-", shown_state(job, status), folder, *progress), note
 
 
-def sweep_entry(root: Path) -> tuple[tuple[str, ...], str]:
-    """A sweep as the cells of COLUMNS, and a note about runs that have failed or have no job."""
-    try:
-        jobs, states = known_jobs(root), run_states(root)
-    except ValueError as error:
-        return cells("-", "unreadable", root), str(error)
-    except ChildProcessError:
-        return cells("-", f"{slurm_commands.LOST} ({NO_ANSWER})", root), ""
+def sweep_entry(root: Path, jobs: dict[str, str], known: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
+    """A sweep, and which of its runs have failed, or that none has a job any more."""
+    latest = max((job.partition("_")[0] for job in jobs.values()), key=int, default="-")
+    if known is None:
+        return cells(latest, f"{slurm_commands.LOST} ({NO_ANSWER})", root), ""
+    states = run_states(root, known)
     counts = Counter(states.values())
     state = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if name != DONE) or "finished"
-    latest = max((job.partition("_")[0] for job in jobs.values()), key=int, default="-")
-    notes = [f"failed: {root / name}/log.txt" for name, state_of_run in states.items() if state_of_run == FAILED]
+    notes = [f"failed: {root / name}/{LOG}" for name, run_state in states.items() if run_state == FAILED]
     notes = [*notes[:SHOWN_FAILURES], *([f"{len(notes)} have failed in all"] if len(notes) > SHOWN_FAILURES else [])]
     if not counts.keys() & set(slurm_commands.ACTIVE_STATES):
         again = "" if state == "finished" else ", and runs again what is not done"
@@ -210,7 +197,7 @@ def sweep_entry(root: Path) -> tuple[tuple[str, ...], str]:
     return cells(latest, state, root, f"{counts[DONE]} of {len(states)} runs"), "; ".join(notes)
 
 
-def job_of(folder: Path, job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
+def known_job(folder: Path, job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
     """The job as SLURM knows it; without SLURM (`roberta train`), as rank 0 wrote it, if rank 0 lives."""
     if not job_id and status is not None:
         if status.phase == "failed":
@@ -224,7 +211,7 @@ def job_of(folder: Path, job_id: str, known: dict[str, Job] | None, status: Stat
     return known.get(job_id, Job(slurm_commands.LOST, ""))
 
 
-def state_of(job: Job, status: Status | None) -> str:
+def shown_state(job: Job, status: Status | None) -> str:
     """SLURM's word for the job and why it waits; what rank 0 wrote, once that says more."""
     if status is not None and status.phase == "finished":
         return "finished"
@@ -241,16 +228,16 @@ def state_of(job: Job, status: Status | None) -> str:
 def is_silent(status: Status) -> bool:
     """Whether rank 0 should have written since: the training hangs, validates or saves."""
     an_update = 0.0 if not status.updates_per_second else 1 / status.updates_per_second
-    return age_of(status) > max(SILENT_S, 10 * an_update)
+    return age(status) > max(SILENT_S, 10 * an_update)
 
 
-def age_of(status: Status) -> float:
+def age(status: Status) -> float:
     """Seconds since rank 0 last wrote its status."""
     return max(0.0, time.time() - status.time)
 
 
-def progress_of(status: Status, job: Job) -> tuple[str, ...]:
-    """Update, loss, tokens a second, MFU, time left, last sign, restarts; stale values are omitted."""
+def progress_cells(status: Status, job: Job) -> tuple[str, ...]:
+    """Update, loss, tokens a second, MFU, time left, when it was last written, restarts; stale values are omitted."""
     trains = job.state == "running" and status.phase == "training" and not is_silent(status)
     left = status.seconds_left if trains else None
     speed = status.tokens_per_second if trains or status.phase == "finished" else None
@@ -260,25 +247,25 @@ def progress_of(status: Status, job: Job) -> tuple[str, ...]:
         "-" if speed is None else f"{speed:,.0f}",
         "-" if speed is None or status.mfu is None else f"{status.mfu:.1f} %",
         "-" if left is None else str(datetime.timedelta(seconds=round(left))),
-        f"{datetime.timedelta(seconds=round(age_of(status)))} ago",
+        f"{datetime.timedelta(seconds=round(age(status)))} ago",
         str(status.attempt),
     )
 
 
-def note_of(folder: Path, launch: Launch, status: Status | None, job: Job) -> str:
+def attempt_note(folder: Path, job_id: str, status: Status | None, job: Job) -> str:
     """How the job's last attempt ended, what followed, and the log to open; empty for a run that goes well."""
-    records = [record for record in read_attempts(folder) if record["job_id"] == launch.job_id]
+    records = [record for record in read_attempts(folder) if record["job_id"] == job_id]
     if not records:
         is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")
-        log = f"; log: {folder}/logs/{launch.job_id}_0_log.out" if launch.job_id else ""
-        return f"{job.reason}{log}" if is_bad else running_note(job, launch, status)
+        log = f"; log: {folder}/logs/{job_id}_0_log.out" if job_id else ""
+        return f"{job.reason}{log}" if is_bad else slowest_rank(job, status)
     last = records[-1]
     if status is not None and status.attempt > last["attempt"] and job.state == "running":
-        return running_note(job, launch, status)  # it has started again, and runs
+        return slowest_rank(job, status)  # it has started again, and runs
     reason = f" ({last['reason']})" if last.get("reason") else ""
     excluded = f"; excluded: {', '.join(last['excluded'])}" if last.get("excluded") else ""
     then = last.get("then", "")
-    if last.get("restarts") and job.state not in slurm_commands.ACTIVE_STATES and job.reason != NO_ANSWER:
+    if last.get("restarts") and not job.is_active and job.reason != NO_ANSWER:
         why = f" ({job.reason})" if job.reason not in ("", "None") else ""
         then = f"SLURM has not restarted the job, its state is {job.state}{why}: launch the run again to resume it"
     return (
@@ -286,17 +273,12 @@ def note_of(folder: Path, launch: Launch, status: Status | None, job: Job) -> st
     )
 
 
-def running_note(job: Job, launch: Launch, status: Status | None) -> str:
-    """The number of GPUs of a running job if not all, and its slowest rank."""
-    if status is None or job.state != "running":
+def slowest_rank(job: Job, status: Status | None) -> str:
+    """The slowest rank of a running job; empty if it is not known."""
+    if status is None or status.slowest is None or job.state != "running" or status.phase != "training":
         return ""
-    parts = []
-    if (status.num_gpus or launch.num_gpus) < launch.num_gpus:
-        parts.append(f"on {status.num_gpus:,} of {launch.num_gpus:,} GPUs")
-    if status.slowest is not None and status.phase == "training":
-        rank, host, median_s, worst_s, all_s = status.slowest
-        parts.append(
-            f"slowest rank: {rank} on {host}, {median_s:.3g} s an update for data and forward passes "
-            f"(worst {worst_s:.3g} s; median of all ranks {all_s:.3g} s)"
-        )
-    return "; ".join(parts)
+    rank, host, median_s, worst_s, all_s = status.slowest
+    return (
+        f"slowest rank: {rank} on {host}, {median_s:.3g} s an update for data and forward passes "
+        f"(worst {worst_s:.3g} s; median of all ranks {all_s:.3g} s)"
+    )

@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.launch.recipe import REMOVED, LaunchSettings, given_names, load_recipe, locate_in_recipe
+from roberta_plugin.launch.recipe import REMOVED, LaunchSettings, load_recipe, located
 from roberta_plugin.settings import add_options
 
 
@@ -51,15 +51,8 @@ def run(args: argparse.Namespace) -> int:
     from roberta_plugin.launch.submission import launch
 
     recipe = recipe_of(args)
-    try:
+    with located(args.config, flags=_flags(args), train=args.train):
         submission = launch(recipe, dry_run=args.dry_run, config=args.config)
-    except (ValueError, FileNotFoundError, PermissionError) as error:
-        if args.config is None:
-            raise
-        given = given_names(_flags(args), args.train)
-        is_option = isinstance(error, ValueError)
-        where = locate_in_recipe(args.config, str(error), given=given) if is_option else args.config
-        raise type(error)(f"{where}: {error}") from error
     if args.dry_run:
         print(submission.script.rstrip())
         print("\n# commands: the first one submits the script above, the second is what each rank does")

@@ -58,7 +58,7 @@ def prepare(argv: Sequence[str]) -> tuple[Any, Any]:
     from fairseq.data import iterators
     from fairseq.trainer import Trainer
 
-    from roberta_plugin.training import arguments as train_arguments
+    from roberta_plugin.launch import arguments as train_arguments
 
     cfg = train_arguments.to_config(train_arguments.parse(argv))
     utils.import_user_module(cfg.common)

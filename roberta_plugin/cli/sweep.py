@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
 def show_commands(grid: Grid, root: Path) -> int:
     """Print every run's command."""
-    from roberta_plugin.experiments.sweeps.run import run_folders
-    from roberta_plugin.training.process import train_program
-    from roberta_plugin.training.trackers import shown
+    from roberta_plugin.experiments.sweeps.grid import run_folders
+    from roberta_plugin.launch.process import train_program
+    from roberta_plugin.launch.trackers import shown
 
     for folder in run_folders(grid, root):
         arguments = folder.run.arguments_in(folder.path, grid.metric)

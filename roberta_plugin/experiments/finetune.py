@@ -35,12 +35,12 @@ from roberta_plugin.experiments.finetuning_plan import FinetunePlan, Report, pla
 from roberta_plugin.experiments.settings import EvaluateSettings, SweepSettings
 from roberta_plugin.experiments.settings import FinetuneSettings as FinetuneSettings
 from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
-from roberta_plugin.experiments.sweeps.run import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, keep_best, not_best
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.custom.tasks import HELD_OUT
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import write_json
+from roberta_plugin.launch.run_folder import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, keep_best, not_best
 from roberta_plugin.reports import markdown_table
 
 _HONEST = (

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.settings import FinetuneSettings
-from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
-from roberta_plugin.experiments.sweeps.run import RunFolder, run_folders
+from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, run_folders
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmark import MAX_LENGTH, PaperRecipe
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, kind_of, selectable
@@ -29,9 +28,10 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.kinds.metrics import OF_SCORES
 from roberta_plugin.kinds.windows import question_length
+from roberta_plugin.launch.options_file import named_options
+from roberta_plugin.launch.resources import Resources, given_settings
+from roberta_plugin.launch.run_folder import RunFolder
 from roberta_plugin.record import differences, refuse
-from roberta_plugin.training.options_file import named_options
-from roberta_plugin.training.resources import Resources, given_settings
 
 GRID = "finetune.yaml"
 START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started
@@ -124,12 +124,10 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     prepared = prepared_data(settings, start)
     content = _grid_content(settings, prepared, start, num_gpus=num_gpus, report=report)
     path = settings.output_dir / GRID
-    without_slurm = {name: section for name, section in json.loads(as_yaml(content)).items() if name != "slurm"}
-    grid = grid_from(without_slurm, path)
+    sections = {name: section for name, section in content.items() if name != "slurm"}
+    grid = replace(grid_from(sections, path), slurm=settings.slurm)
     check_options(grid, is_written=False)
-    plan = FinetunePlan(
-        settings=settings, prepared=prepared, grid=replace(grid, slurm=settings.slurm), gpus_per_run=gpus_per_run
-    )
+    plan = FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=gpus_per_run)
     for folder in plan.runs:  # before the file that describes them is replaced
         folder.check(lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)))
     check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())

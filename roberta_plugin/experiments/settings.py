@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings
+from roberta_plugin.launch.resources import Resources, read_resources
 from roberta_plugin.machine import Precision
 from roberta_plugin.settings import REQUIRED, Checked, parse_pairs, setting
-from roberta_plugin.training.resources import Resources, read_resources
 
 Keep = Literal["best", "weights", "all"]
 

@@ -58,7 +58,7 @@ Each fault has a number and the file that works around it:
    "Please install tensorboardX" comes before fairseq loads any plugin: setup.py requires that package.)
 18. **A stop skips the validation of its update for good** (`stopping`), which changes `checkpoint_best.pt` and
    --patience. The checkpoint of 9 notes it, and the next start validates first.
-19. **A lost rank leaves the others waiting** (`lost_ranks`): gloo for half an hour, and for ever if rank 0 is stopped.
+19. **A lost rank leaves the others waiting** (`heartbeats`): gloo for half an hour, and for ever if rank 0 is stopped.
    No error names the rank. Each rank now writes heartbeats; after five minutes without one, or ten without an
    update, the others write their stacks, end and name the missing rank.
 20. **--bf16 and --fp16 add up gradients in half precision** (`half_precision`). With --update-freq, small additions to
@@ -103,8 +103,8 @@ from roberta_plugin.fairseq_workarounds import (
     checkpoints,
     command_line,
     half_precision,
+    heartbeats,
     hooks,
-    lost_ranks,
     resuming,
     stopping,
 )
@@ -118,23 +118,23 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     (data_utils, "raise_if_valid_subsets_unintentionally_ignored"): [command_line.check_valid_subsets],
     # A training, epoch by epoch.
     (hooks.PROGRAM, "train"): [
-        lost_ranks.train,  # names the lost rank in errors of all that follows
+        heartbeats.train,  # names the lost rank in errors of all that follows
         resuming.train,  # a finished training neither handles signals nor begins an epoch
         stopping.train,  # ends the program when the epoch has been stopped, with its checkpoint written
     ],
     (hooks.PROGRAM, "validate_and_save"): [
-        lost_ranks.validate_and_save,  # from its end on, this rank waits for data
+        heartbeats.validate_and_save,  # from its end on, this rank waits for data
         stopping.validate_and_save,  # may replace the validation and the checkpoint by one checkpoint
     ],
-    (hooks.PROGRAM, "validate"): [lost_ranks.validate],
-    (Trainer, "train_step"): [lost_ranks.train_step],
-    (Trainer, "valid_step"): [lost_ranks.valid_step],
+    (hooks.PROGRAM, "validate"): [heartbeats.validate],
+    (Trainer, "train_step"): [heartbeats.train_step],
+    (Trainer, "valid_step"): [heartbeats.valid_step],
     (Trainer, "_reduce_and_log_stats"): [log_output.reduce_and_log_stats],
     (TensorboardProgressBarWrapper, "_writer"): [log_output.writer_of_folder],
     (WandBProgressBarWrapper, "update_config"): [log_output.update_wandb_config],
     # A checkpoint is loaded: at the start of every training, whether there is one or not.
     (checkpoint_utils, "load_checkpoint"): [
-        lost_ranks.load_checkpoint,  # starts the watch: ranks wait for each other in all that follows
+        heartbeats.load_checkpoint,  # starts the watch: ranks wait for each other in all that follows
         resuming.load_checkpoint,  # looks at what was loaded
         command_line.load_checkpoint,  # refuses options that call_main has not seen
         checkpoints.lock_and_load,  # before anything in the folder is touched
@@ -146,7 +146,7 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
     (distributed_utils, "_broadcast_object_slow"): [checkpoints.broadcast_object],
     # A checkpoint is saved.
     (checkpoint_utils, "save_checkpoint"): [
-        lost_ranks.save_checkpoint,  # its heartbeats say so as long as the training stands still
+        heartbeats.save_checkpoint,  # its heartbeats say so as long as the training stands still
     ],
     (Trainer, "save_checkpoint"): [resuming.save_trainer],
     (checkpoint_utils, "torch_persistent_save"): [checkpoints.torch_persistent_save],
@@ -169,7 +169,7 @@ LISTENERS: dict[tuple[Any, str], list[hooks.Listener]] = {
 OF_TRAININGS: dict[tuple[Any, str], list[hooks.Listener]] = {
     (distributed_utils, "call_main"): [
         command_line.call_main,  # refuses options before anything begins
-        lost_ranks.call_main,  # ends with the exit code of a lost rank, past the handlers of signals
+        heartbeats.call_main,  # ends with the exit code of a lost rank, past the handlers of signals
         stopping.call_main,  # handles signals, and forwards them to the ranks
     ],
 }

@@ -110,7 +110,7 @@ def train(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, task: Any, epoch
 
 def load_checkpoint(fairseqs: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
     """fairseq's `load_checkpoint`; tells the task how to count updates; logs it if --max-epoch leaves nothing to do."""
-    if hasattr(trainer.task, "count_updates"):
+    if hasattr(getattr(trainer, "task", None), "count_updates"):  # trainers of fairseq's own tests have no task
         trainer.task.count_updates = trainer.get_num_updates
     extra_state, epoch_itr = fairseqs(cfg, trainer, **options)
     max_epoch, epochs = trainer.cfg.optimization.max_epoch, epoch_itr.next_epoch_idx - 1

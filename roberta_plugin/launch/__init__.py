@@ -1,18 +1,25 @@
-"""Training on a SLURM cluster: from a recipe to a job that survives preemption, time limits and broken nodes.
+"""fairseq-train, started and kept running: on this machine, or on a SLURM cluster through preemption and broken nodes.
 
-    recipe.py        config file + flags -> LaunchSettings -> fairseq-train's arguments for the number of GPUs
-    checks.py        LaunchSettings -> the refusals that can be made before anything is submitted
-    snapshot.py      the code and the config -> the run folder; the job runs this copy
-    submission.py    LaunchSettings, or a sweep's function -> batch script -> job       ^ on the login node
+    options_file.py    YAML files -> texts by name -> fairseq-train's arguments; the one reader
+    arguments.py       fairseq-train's arguments, parsed by its own parser and checked before it starts
+    batch_size.py      effective batch, number of GPUs -> batch of one GPU, updates to accumulate; size of an update
+    resources.py       resources and environment of a SLURM job -> options of sbatch; of recipes, grid files and --slurm
+    slurm_commands.py  questions to SLURM
+    trackers.py        folder of a run -> its name, group and id in Weights & Biases, as variables
+    process.py         a fairseq-train trackers         folder of a run                   -> its name, group and id in Weights & Biases, as variables
+process on this machine: started, followed, stopped
+    log.py             fairseq's JSON log -> records and loss curves; the end of any log
+    run_folder.py      one run, launched or of a sweep: its record, its state, its attempts, its lock
+    report.py          report.md of a launched run and its curves; logs and ends of attempts, for people
+
+    recipe.py          config file + flags -> LaunchSettings, checked -> fairseq-train's arguments for the GPUs
+    submission.py      a recipe, or runs of a sweep -> copy of the code, batch script, job  ^ on the login node
     ---------------------------------------------------------------------------------------------------
-    node.py          a free port on the first node                             v on the cluster, in order
-    rendezvous.py    SLURM's environment -> rank, world size, address            (each rank, down to update_hook.py)
-    preflight.py     is every rank there, does every GPU compute, does an all-reduce add up?
-    job.py           one rank, by submitit or torchrun: newest whole checkpoint, fairseq-train, finished or stopped
-    update_hook.py   after every update: stop, save by the clock, write the status
-    restart.py       in the batch script: decide whether the job restarts
-    status.py        progress of each run: written by rank 0, read by `roberta jobs`
-    report.py        report.md and its curves; logs and ends of attempts, for people
+    rendezvous.py      a free port; SLURM's environment -> rank, world size, address        v on the cluster, in order
+    preflight.py       is every rank there, does every GPU compute, does an all-reduce add up?
+    job.py             one rank of a launched run: newest whole checkpoint, fairseq-train; or one run of a sweep
+    update_hook.py     after every update: stop, save by the clock, write the status
+    restart.py         in the batch script: decide whether the job restarts
 
 From a notebook, or another command that submits jobs:
 
@@ -21,6 +28,6 @@ From a notebook, or another command that submits jobs:
 
     settings = load_recipe(Path("slurm/pretrain_base.yaml"), flags={"nodes": 4}, train=["data-bin/books"])
     settings = LaunchSettings(output_dir=Path("runs/base"), train=("data-bin", "--arch", ...), nodes=2)  # or so
-    submission = launch(settings, dry_run=True)    # ValueError or FileNotFoundError where a check of checks.py fails
+    submission = launch(settings, dry_run=True)    # ValueError or FileNotFoundError where a check fails
     submission.job_id, submission.script, submission.commands      # job_id is None after a dry run
 """

@@ -19,7 +19,6 @@ run the installed plugin.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import logging
 import os
@@ -40,13 +39,22 @@ import torch.distributed as dist
 
 from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
 from roberta_plugin.files import atomic_write
-from roberta_plugin.launch import checks, preflight, restart, status
-from roberta_plugin.launch.recipe import LaunchSettings, complete
-from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of, rank_from_environment
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch import preflight, restart
+from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_recipe
+from roberta_plugin.launch.rendezvous import RankInfo, attempt, distributed_arguments, port_of, rank_from_environment
+from roberta_plugin.launch.resources import written_variables
+from roberta_plugin.launch.run_folder import (
+    DONE,
+    FAILED,
+    ITSELF,
+    Attempt,
+    RunFolder,
+    add_jobs,
+    write_record,
+)
+from roberta_plugin.launch.trackers import tracker_variables
 from roberta_plugin.stop_signals import StopSignals
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.job_environment import keep_secrets, written_variables
-from roberta_plugin.training.trackers import tracker_variables
 
 logger = logging.getLogger(__name__)
 
@@ -99,23 +107,20 @@ class TrainingJob:
 
     def _end(self, hook: Any, rank_info: RankInfo) -> None:
         """Do the last steps while the other ranks still wait, so that all end together."""
-        hook.write_status("stopped" if hook.has_stopped else "finished")
-        if rank_info.rank == 0 and not hook.has_stopped:
-            self._report()
-
-    def _report(self) -> None:
         from roberta_plugin.launch.report import REPORT, write_report
 
-        try:
-            write_report(self.recipe.output_dir)
-        except Exception as error:  # a plotting error does not undo a finished training
-            logger.warning(f"{REPORT} could not be written ({error}): try `roberta jobs report`")
+        hook.write_status("stopped" if hook.has_stopped else "finished")
+        if rank_info.rank == 0 and not hook.has_stopped:
+            try:
+                write_report(self.recipe.output_dir)
+            except Exception as error:  # a plotting error does not undo a finished training
+                logger.warning(f"{REPORT} could not be written ({error}): try `roberta jobs report`")
 
     def _note_failure(self, error: Exception) -> None:
         restart.note_failure(
             self.recipe.output_dir,
             job_id=os.environ["SLURM_JOB_ID"],
-            attempt=status.attempt(),
+            attempt=attempt(),
             rank=int(os.environ.get("SLURM_PROCID", 0)),
             host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
             node=int(os.environ.get("SLURM_NODEID", 0)),
@@ -138,26 +143,63 @@ class TrainingJob:
             finding = preflight.check_device(rank_info.local_rank, num_gpus=rank_info.ranks_per_node)
         preflight.check_ranks(store, rank_info, finding, seconds=seconds)
         preflight.check_all_reduce(store, rank_info, is_cpu=self.recipe.is_cpu)
-        said = preflight.from_rank_zero(
-            store, rank_info, "checkpoint", self._prepare_checkpoints, seconds=CHECKPOINT_SECONDS
-        )
+        prepare = functools.partial(locked_checkpoints, self.recipe.save_dir)
+        said = preflight.from_rank_zero(store, rank_info, "checkpoint", prepare, seconds=CHECKPOINT_SECONDS)
         logger.info(f"checkpoints in {self.recipe.save_dir}: {said}")
         if rank_info.rank == 0:
-            restart.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=status.attempt())
+            restart.note_start(self.recipe.output_dir, job_id=os.environ["SLURM_JOB_ID"], attempt=attempt())
 
-        from roberta_plugin.fairseq_workarounds import lost_ranks
+        from roberta_plugin.fairseq_workarounds import heartbeats
 
-        lost_ranks.on_lost.append(self._note_failure)
+        heartbeats.on_lost.append(self._note_failure)
         end = functools.partial(self._end, hook, rank_info)
         _run_fairseq(hook, rank_info, self.arguments, recipe=self.recipe, at_end=end)
         return hook
 
-    def _prepare_checkpoints(self) -> str:
-        """Check the checkpoints on rank 0, once no other training can touch them; return messages for the user."""
-        from roberta_plugin.fairseq_workarounds import checkpoints
 
-        checkpoints.lock_save_dir(self.recipe.save_dir)
-        return prepare_checkpoints(self.recipe.save_dir)
+class RunJob:
+    """A task of the array: check the GPUs, do one run, stop in order when SLURM takes the node away.
+
+    `after` is called with the folder of a run that is done: in its job, where the GPUs are.
+    """
+
+    def __init__(self, *, num_gpus: int = 0, after: Callable[[RunFolder], None] | None = None) -> None:
+        self._num_gpus = num_gpus
+        self._after = after
+        self._attempt: Attempt | None = None
+
+    def __call__(self, folder: RunFolder) -> str:
+        """The state the run is left in, or "elsewhere" if another process trains it.
+
+        Raises:
+            RuntimeError: if the run has failed, so that the task of the array fails too.
+        """
+        self._check_gpus(folder)
+        self._attempt = folder.start()
+        state = self._attempt.wait() if self._attempt else "elsewhere"
+        if state == FAILED:
+            raise RuntimeError(
+                f"{folder.run.name}: {(folder.failure() or {}).get('reason')}; see {folder.path}/log.txt"
+            )
+        if self._after and folder.state() == DONE:  # also where an earlier start of this job has done the run
+            self._after(folder)
+        return state
+
+    def checkpoint(self, folder: RunFolder) -> Any:
+        """Called by submitit when the task is preempted or its time is up: stop, and be called again later."""
+        if self._attempt:
+            self._attempt.stop()
+        again = RunJob(num_gpus=self._num_gpus, after=self._after)
+        return submitit.helpers.DelayedSubmission(again, folder)
+
+    def _check_gpus(self, folder: RunFolder) -> None:
+        if self._num_gpus == 0 or "--cpu" in folder.run.arguments:
+            return
+        try:
+            preflight.check_this_node(self._num_gpus)
+        except preflight.PreflightError as error:
+            folder.fail(str(error))
+            raise
 
 
 def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> RankInfo:
@@ -185,20 +227,17 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
         ValueError: if the recipe does not fit this number of ranks, or changes the settings of the run.
         FileNotFoundError: for a missing data folder.
     """
-    recipe = dataclasses.replace(
-        recipe,
-        output_dir=recipe.output_dir.expanduser().absolute(),
-        env=keep_secrets(recipe.env),
-        nodes=1,
-        gpus_per_node=rank.world_size,
-    )
+    recipe = recipe.resolved(nodes=1, gpus_per_node=rank.world_size)
     with StopSignals((signal.SIGINT, signal.SIGTERM)) as stop:
-        checks.check_recipe(recipe)
+        arguments = check_recipe(recipe)
         os.environ.update(written_variables(recipe.env))
         _log_to_stdout()
-        arguments = complete(recipe)
-        if rank.rank == 0:
-            _prepare(recipe, arguments)
+        if rank.rank == 0:  # the others wait for it
+            changes = check_changes(recipe, arguments)
+            recipe.save_dir.mkdir(parents=True, exist_ok=True)
+            logger.info(f"checkpoints in {recipe.save_dir}: {locked_checkpoints(recipe.save_dir)}")
+            write_record(recipe.output_dir, recipe.record(arguments, changes=changes, snapshot="none: torchrun"))
+            add_jobs(recipe.output_dir, {ITSELF: ""})
         hook = _update_hook(recipe, rank, stop, job_id="")
         hook.write_status("starting")
         try:
@@ -210,18 +249,6 @@ def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
         if not hook.has_stopped:
             return 0
         return 128 + (stop.received or signal.SIGTERM)  # a rank that got no signal stops for the sake of another
-
-
-def _prepare(recipe: LaunchSettings, arguments: tuple[str, ...]) -> None:
-    """On rank 0, while the others wait: check settings and checkpoints, write launch.json."""
-    from roberta_plugin.fairseq_workarounds import checkpoints
-
-    changes = checks.check_changes(recipe, arguments)
-    recipe.save_dir.mkdir(parents=True, exist_ok=True)
-    checkpoints.lock_save_dir(recipe.save_dir)
-    logger.info(f"checkpoints in {recipe.save_dir}: {prepare_checkpoints(recipe.save_dir)}")
-    about = status.Launch.of(recipe, job_id=None, snapshot="none: torchrun", arguments=arguments, changes=changes)
-    status.write_launch(recipe.output_dir, about)
 
 
 def _log_to_stdout() -> None:
@@ -284,6 +311,14 @@ class CheckedMain:
         self._at_end()
 
 
+def locked_checkpoints(save_dir: Path) -> str:
+    """`prepare_checkpoints`, once no other training can touch them."""
+    from roberta_plugin.fairseq_workarounds import checkpoints
+
+    checkpoints.lock_save_dir(save_dir)
+    return prepare_checkpoints(save_dir)
+
+
 def prepare_checkpoints(save_dir: Path) -> str:
     """Make the newest whole checkpoint checkpoint_last.pt; return messages for the user.
 
@@ -298,7 +333,7 @@ def prepare_checkpoints(save_dir: Path) -> str:
         return "; ".join([*said, "no checkpoint yet: the training begins"])
 
     updates = {path: updates_of(path) for path in paths}
-    order = sorted(paths, key=lambda path: (_or_below_all(updates[path]), path.name == LAST), reverse=True)
+    order = sorted(paths, key=lambda path: (updates[path] is not None, updates[path], path.name == LAST), reverse=True)
     broken = []
     for path in order:
         if updates[path] is not None and is_whole(path):
@@ -337,7 +372,3 @@ def is_whole(path: Path) -> bool:
         return fault_of(path) is None
     except OSError:
         return False
-
-
-def _or_below_all(updates: int | None) -> int:
-    return -1 if updates is None else updates

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -26,13 +26,14 @@ logger = logging.getLogger(__name__)
 ALL_WELL = "all well"
 REDUCE_SECONDS = 60.0  # NCCL sets up its connections in the first all-reduce
 SAY_EVERY_S = 30.0
+REPORT_IT = "Exclude a broken node with --exclude NODE and report it to your cluster's administrators"
 
 
 class PreflightError(RuntimeError):
     """The job cannot train on these nodes; `nodes` holds the faulty ones, as far as known."""
 
     def __init__(self, message: str, *, nodes: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
+        super().__init__(f"Pre-flight: {message}")
         self.nodes = nodes
 
 
@@ -42,32 +43,53 @@ def meet(rank_info: RankInfo, *, seconds: float) -> TCPStore:
     Raises:
         PreflightError: if the address is taken (rank 0) or cannot be reached; names the node.
     """
+    host, port, limit = rank_info.hosts[0], rank_info.preflight_port, datetime.timedelta(seconds=seconds)
     try:
-        return TCPStore(
-            rank_info.hosts[0],
-            rank_info.preflight_port,
-            rank_info.world_size,
-            rank_info.rank == 0,
-            timeout=datetime.timedelta(seconds=seconds),
-            wait_for_workers=False,
-        )
+        return TCPStore(host, port, rank_info.world_size, rank_info.rank == 0, timeout=limit, wait_for_workers=False)
     except RuntimeError as error:
-        address = f"{rank_info.hosts[0]}:{rank_info.preflight_port}"
         reason = f"cannot be reached within {seconds:.0f} s"
         if rank_info.rank == 0:
             reason = "cannot be opened: is the port taken? Give another --port"
-        raise PreflightError(
-            f"Pre-flight, rank {rank_info.rank} on {rank_info.host}: {address} (rank 0) {reason}."
-        ) from error
+        raise PreflightError(f"rank {rank_info.rank} on {rank_info.host}: {host}:{port} (rank 0) {reason}.") from error
 
 
-def check_ranks(store: Store, rank_info: RankInfo, finding: str, *, seconds: float) -> None:
-    """Share this rank's finding, ALL_WELL or a fault, with all ranks.
+def check_ranks(
+    store: Store,
+    rank_info: RankInfo,
+    finding: str,
+    *,
+    seconds: float,
+    key: str = "check",
+    silent: str = "did not start",
+) -> None:
+    """Share this rank's finding, ALL_WELL or a fault, with all ranks; rank 0 collects them.
 
     Raises:
         PreflightError: on every rank, if any of them found something wrong or did not report within `seconds`.
     """
-    _report(store, rank_info, "check", finding, seconds=seconds, silent="did not start")
+    store.set(f"{key}/{rank_info.rank}", finding)
+    if rank_info.rank == 0:
+        missing = _missing(store, rank_info, key, seconds=seconds)
+        found = {
+            rank: store.get(f"{key}/{rank}").decode() for rank in range(rank_info.world_size) if rank not in missing
+        }
+        found |= dict.fromkeys(missing, f"{silent} within {seconds:.0f} s")
+        store.set(
+            f"{key}/verdict", json.dumps({rank: text for rank, text in sorted(found.items()) if text != ALL_WELL})
+        )
+    try:
+        store.wait([f"{key}/verdict"], datetime.timedelta(seconds=2 * seconds))
+    except RuntimeError as error:
+        raise PreflightError(
+            f"rank {rank_info.rank} on {rank_info.host}: rank 0 on {rank_info.hosts[0]} has fallen silent."
+        ) from error
+    faults = {int(rank): text for rank, text in json.loads(store.get(f"{key}/verdict").decode()).items()}
+    if faults:
+        told = "; ".join(f"node {rank_info.host_of(rank)}: rank {rank}: {text}" for rank, text in faults.items())
+        nodes = tuple(dict.fromkeys(map(rank_info.host_of, faults)))
+        raise PreflightError(
+            f"{told}. {REPORT_IT}; where a node is only slow, allow more time with --preflight-seconds.", nodes=nodes
+        )
 
 
 def check_all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds: float = REDUCE_SECONDS) -> None:
@@ -77,7 +99,7 @@ def check_all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds
         PreflightError: on every rank, if a rank got another sum, an error, or nothing within `seconds`.
     """
     finding = _all_reduce(store, rank_info, is_cpu=is_cpu, seconds=seconds)
-    _report(store, rank_info, "reduce", finding, seconds=seconds, silent="was lost in the all-reduce")
+    check_ranks(store, rank_info, finding, seconds=seconds, key="reduce", silent="was lost in the all-reduce")
     dist.destroy_process_group()
 
 
@@ -101,22 +123,16 @@ def check_this_node(num_gpus: int) -> None:
     Raises:
         PreflightError: naming the node and the fault.
     """
-    program = f"from {__name__} import ALL_WELL, check_local_gpus; print(check_local_gpus({num_gpus}))"
+    program = (
+        f"from {__name__} import check_device\nfor n in range({num_gpus}): print(check_device(n, num_gpus={num_gpus}))"
+    )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False)
-    finding = (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
-    if finding != ALL_WELL:
+    findings = [line for line in done.stdout.splitlines() if line != ALL_WELL]
+    if done.returncode:  # a traceback, or a signal without one
+        findings = done.stderr.splitlines()[-1:] or [f"the check of its GPUs ended with exit code {done.returncode}"]
+    if findings:
         host = socket.gethostname()
-        raise PreflightError(
-            f"Pre-flight: node {host}: {finding}. Exclude a broken node with `exclude: NODE` and report it to your "
-            f"cluster's administrators.",
-            nodes=(host,),
-        )
-
-
-def check_local_gpus(num_gpus: int) -> str:
-    """ALL_WELL if this process sees `num_gpus` GPUs and each can multiply, else the fault."""
-    findings = (check_device(number, num_gpus=num_gpus) for number in range(num_gpus))
-    return next((finding for finding in findings if finding != ALL_WELL), ALL_WELL)
+        raise PreflightError(f"node {host}: {findings[0]}. {REPORT_IT}.", nodes=(host,))
 
 
 def from_rank_zero(store: Store, rank_info: RankInfo, key: str, function: Callable[[], str], *, seconds: float) -> str:
@@ -125,19 +141,18 @@ def from_rank_zero(store: Store, rank_info: RankInfo, key: str, function: Callab
     Raises:
         RuntimeError: on the other ranks, with the message of rank 0's exception.
     """
-    if rank_info.rank:
-        store.wait([key], datetime.timedelta(seconds=seconds))
-        answer: str = store.get(key).decode()
-        is_well, _, text = answer.partition(":")
-        if is_well != "ok":
-            raise RuntimeError(f"Rank 0 on {rank_info.hosts[0]}: {text}")
+    if rank_info.rank == 0:
+        try:
+            text = function()
+        except Exception as error:
+            store.set(key, f"error:{error}")
+            raise
+        store.set(key, f"ok:{text}")
         return text
-    try:
-        text = function()
-    except Exception as error:
-        store.set(key, f"error:{error}")
-        raise
-    store.set(key, f"ok:{text}")
+    store.wait([key], datetime.timedelta(seconds=seconds))
+    is_well, _, text = store.get(key).decode().partition(":")
+    if is_well != "ok":
+        raise RuntimeError(f"Rank 0 on {rank_info.hosts[0]}: {text}")
     return text
 
 
@@ -165,54 +180,19 @@ def _all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds: flo
     return ALL_WELL if total.item() == expected else f"the all-reduce gave {total.item()} instead of {expected}"
 
 
-def _report(store: Store, rank_info: RankInfo, key: str, finding: str, *, seconds: float, silent: str) -> None:
-    """Share this rank's result; rank 0 collects all reports and publishes the verdict."""
-    store.set(f"{key}/{rank_info.rank}", finding)
-    if rank_info.rank == 0:
-        findings = _findings(store, rank_info, key, seconds=seconds, silent=silent)
-        store.set(f"{key}/verdict", json.dumps(findings))
-    try:
-        store.wait([f"{key}/verdict"], datetime.timedelta(seconds=2 * seconds))
-    except RuntimeError as error:
-        raise PreflightError(
-            f"Pre-flight, rank {rank_info.rank} on {rank_info.host}: rank 0 on {rank_info.hosts[0]} has fallen silent."
-        ) from error
-    findings = json.loads(store.get(f"{key}/verdict").decode())
-    if findings:
-        verdict = "; ".join(f"node {node}: {', '.join(texts)}" for node, texts in findings.items())
-        raise PreflightError(
-            f"Pre-flight: {verdict}. Exclude a broken node with --exclude NODE and report it to your cluster's "
-            f"administrators; where a node is only slow, allow more time with --preflight-seconds.",
-            nodes=tuple(findings),
-        )
-
-
-def _findings(store: Store, rank_info: RankInfo, key: str, *, seconds: float, silent: str) -> dict[str, list[str]]:
-    """The faults, by node."""
+def _missing(store: Store, rank_info: RankInfo, key: str, *, seconds: float) -> set[int]:
+    """The ranks that have not reported within `seconds`; says now and then on which nodes they are."""
     missing = set(range(rank_info.world_size))
-    start = time.monotonic()
-    say_at = start + SAY_EVERY_S
-    while missing:
-        missing = {rank for rank in missing if not store.check([f"{key}/{rank}"])}
+    start = say_at = time.monotonic()
+    while missing := {rank for rank in missing if not store.check([f"{key}/{rank}"])}:
         now = time.monotonic()
         if now > start + seconds:
             break
-        if missing and now > say_at:
-            say_at = now + SAY_EVERY_S
-            logger.info(f"pre-flight: waiting for {_on_nodes(missing, rank_info)}; {start + seconds - now:.0f} s left")
+        if now > say_at + SAY_EVERY_S:
+            say_at = now
+            hosts = sorted({rank_info.host_of(rank) for rank in missing})
+            logger.info(
+                f"pre-flight: waiting for {len(missing)} of {rank_info.world_size} ranks, on {', '.join(hosts)}"
+            )
         time.sleep(0.02)
-    findings: dict[str, list[str]] = {}
-    for rank in range(rank_info.world_size):
-        finding = f"{silent} within {seconds:.0f} s" if rank in missing else store.get(f"{key}/{rank}").decode()
-        if finding != ALL_WELL:
-            findings.setdefault(rank_info.host_of(rank), []).append(f"rank {rank}: {finding}")
-    return findings
-
-
-def _on_nodes(ranks: Iterable[int], rank_info: RankInfo) -> str:
-    """A description such as `9 of 16 ranks, on gpu2 (8), gpu1 (1)`."""
-    hosts = [rank_info.host_of(rank) for rank in ranks]
-    counts = sorted({host: hosts.count(host) for host in hosts}.items(), key=lambda pair: -pair[1])
-    more = f" and {len(counts) - 8} more nodes" if len(counts) > 8 else ""
-    names = ", ".join(f"{host} ({count})" for host, count in counts[:8])
-    return f"{len(hosts)} of {rank_info.world_size} ranks, on {names}{more}"
+    return missing

@@ -1,24 +1,38 @@
 """Config file + flags -> LaunchSettings -> fairseq-train's arguments, completed for the number of GPUs.
 
 A *recipe* is such a file; slurm/README.md has the format. It may name another one by `base: FILE` and then holds only
-the differences.
+the differences. Below, the checks before a job is submitted: each refusal names the option and the remedy.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch import slurm_commands
+from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
+from roberta_plugin.launch.batch_size import plan_batch, sequences_in_tokens
+from roberta_plugin.launch.options_file import locate, named_options, read_yaml, to_arguments
+from roberta_plugin.launch.resources import (
+    Resources,
+    check_resources,
+    check_text,
+    keep_secrets,
+    read_resources,
+    with_entries,
+)
+from roberta_plugin.launch.run_folder import ITSELF, RunRecord, known_jobs, read_record
+from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.settings import BAGS, REQUIRED, is_null, setting
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.arguments import OUR_TASK, PACKAGE, value_of
-from roberta_plugin.training.batch_size import plan_batch, sequences_in_tokens
-from roberta_plugin.training.options_file import locate, named_options, read_yaml, to_arguments
-from roberta_plugin.training.resources import Resources, read_resources, with_entries
 
 _ON_DISKS = "use a container, or unpack the packages on each node's disk by lines of setup, as in slurm/README.md"
 REMOVED = {
@@ -91,6 +105,22 @@ class LaunchSettings(Resources):
         """Where fairseq-train writes its checkpoints."""
         return self.output_dir / "checkpoints"
 
+    def resolved(self, **changes: Any) -> Self:
+        """The settings with the whole path of the run folder and no secrets, which this process's environment keeps."""
+        output_dir = self.output_dir.expanduser().absolute()
+        return dataclasses.replace(self, output_dir=output_dir, env=keep_secrets(self.env), **changes)
+
+    def record(self, arguments: tuple[str, ...], *, changes: tuple[str, ...], snapshot: str) -> RunRecord:
+        """What the run folder notes of these settings."""
+        return RunRecord(
+            arguments=arguments,
+            num_gpus=self.num_gpus,
+            batch_sequences=self.batch_sequences,
+            batch_tokens=self.batch_tokens,
+            changes=changes,
+            snapshot=snapshot,
+        )
+
 
 def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[str] = ()) -> LaunchSettings:
     """Read a config file; `flags` win over it, and the arguments `train` are added to its fairseq-train options.
@@ -105,7 +135,7 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     """
     values: dict[str, Any] = _read(config) if config is not None else {}
     where = "the command line" if config is None else str(config)
-    try:
+    with located(config, flags=flags, train=train):
         arguments = _with_arguments(_train_options(values.pop("train", {}), where), train, where)
         given = {name: value for name, value in flags.items() if value is not None}
         values.update({name: with_entries(values.get(name), given.pop(name)) for name in BAGS if name in given} | given)
@@ -115,37 +145,37 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
         _check_removed(values, where)
         hint = "; options of fairseq-train belong under train"
         return read_resources({**values, "train": arguments}, where=where, kind=LaunchSettings, hint=hint)
-    except ValueError as error:
+
+
+@contextmanager
+def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[str]) -> Iterator[None]:
+    """Let an error begin with where its options come from: the command line, or the line of the recipe or of its base.
+
+    `flags` and `train` are what the command line gives; without a `config`, errors stay as they are.
+    """
+    try:
+        yield
+    except (ValueError, FileNotFoundError, PermissionError) as error:
         if config is None:
             raise
-        found = locate_in_recipe(config, str(error), given=given_names(flags, train))
-        raise ValueError(str(error).replace(where, found, 1)) from error
+        message = str(error).removeprefix(f"{config}: ")
+        places = [str(config)]
+        if isinstance(error, ValueError):
+            given = {name.replace("_", "-") for name, value in flags.items() if value is not None}
+            given |= {text[2:].partition("=")[0].replace("_", "-") for text in train if text.startswith("--")}
+            if given.intersection(re.findall(r"--([\w-]+)", message)):
+                places = ["the command line"]
+            else:
+                found = {path: locate(path, message) for path in recipe_files(config)}
+                places = [place for path, place in found.items() if place != str(path)] + places
+        kind = ValueError if isinstance(error, ValueError) else type(error)
+        raise kind(f"{places[0]}: {message}") from error
 
 
 def recipe_files(config: Path) -> list[Path]:
     """The file and, if it names one, its base."""
     base = read_yaml(config).get("base")
     return [config] if base is None or is_null(base) else [config, config.parent / str(base)]
-
-
-def given_names(flags: Mapping[str, Any], train: Sequence[str]) -> set[str]:
-    """The options that the command line gives, without their dashes."""
-    names = {name for name, value in flags.items() if value is not None}
-    names |= {text[2:].partition("=")[0] for text in train if text.startswith("--")}
-    return {name.replace("_", "-") for name in names}
-
-
-def locate_in_recipe(config: Path, message: str, *, given: Collection[str] = ()) -> str:
-    """Where the options of `message` come from: the command line, with the options `given`; or the line of the recipe
-    or of its base; else the recipe's file.
-    """
-    if any(name in given for name in re.findall(r"--([\w-]+)", message)):
-        return "the command line"
-    for path in recipe_files(config):
-        found = locate(path, message)
-        if found != str(path):
-            return found
-    return str(config)
 
 
 def _check_removed(values: Mapping[str, Any], where: str) -> None:
@@ -265,3 +295,126 @@ def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
     sequences = sequences_in_tokens(recipe.batch_tokens or 0, tokens_per_sample=length)
     plan = plan_batch(sequences, num_gpus=recipe.num_gpus, most_per_gpu=most)
     return ("--max-tokens", str(plan.per_gpu * length), "--update-freq", str(plan.update_freq))
+
+
+# By the beginnings of their names in fairseq's namespace.
+FREE = (
+    # how an update's batch is shared out and computed; the batch is compared instead
+    *("batch_size", "required_batch_size", "max_tokens", "update_freq", "update_seq", "num_workers", "cpu"),
+    *("data_buffer_size", "distributed", "device_id", "ddp", "bucket_cap", "fix_batches", "find_unused", "broadcast"),
+    *("nprocs", "tpu", "fp16_", "min_loss_scale", "threshold_loss_scale", "on_cpu_convert", "empty_cache"),
+    *("attention_backend", "compile", "memory_efficient", "all_gather", "heartbeat", "localsgd", "slowmo"),
+    *("pipeline", "zero", "use_sharded"),
+    # logging, saving, validation, and the end of the run
+    *("log", "tensorboard", "wandb", "azureml", "aim", "no_progress", "profile", "plasma", "suppress"),
+    *("reset_logging", "save", "keep", "no_", "checkpoint", "write_checkpoints"),
+    *("load_checkpoint", "best_checkpoint", "maximize_best", "valid", "disable_valid", "ignore_unused_valid"),
+    *("max_valid", "fixed_validation", "skip_invalid", "patience", "max_update", "max_epoch", "stop", "user_dir"),
+    *("model_parallel", "use_plasma", "simul", "quant", "async", "combine_valid", "dataset_impl", "continue_once"),
+    *("finetune_from", "use_bmuf", "criterion_log"),
+)
+COMPARED = {"no_mask", "no_shuffle"}  # though they begin like one of FREE
+
+
+def check_recipe(recipe: LaunchSettings) -> tuple[str, ...]:
+    """Check all that needs no SLURM: numbers, options, data, the run folder; return fairseq-train's arguments.
+
+    Raises:
+        ValueError: for options that contradict each other or that fairseq-train does not know.
+        FileNotFoundError: for a data folder that is missing.
+        PermissionError: for a run folder that cannot be written to.
+    """
+    check_resources(recipe)
+    texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
+    check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
+    arguments = complete(recipe)
+    parsed = train_arguments.parse(arguments)
+    train_arguments.check_options(parsed)
+    train_arguments.check_data(parsed)
+    check_run_dir(recipe)
+    return arguments
+
+
+def check_run_dir(recipe: LaunchSettings) -> None:
+    """Refuse a run folder that cannot be written to, or whose name something else would read otherwise."""
+    output_dir = recipe.output_dir
+    reasons = {
+        os.pathsep: "the job finds the run's copy of the code by PYTHONPATH, where a colon separates folders",
+        "%": "SLURM replaces patterns such as %j in the names of its logs",
+        "\\": "SLURM drops backslashes in the names of its logs",
+        **({",": "it separates the folders that a container sees"} if recipe.container is not None else {}),
+    }
+    for character, reason in reasons.items():
+        if character in str(output_dir.absolute()):
+            raise ValueError(f"--output-dir {output_dir}: its full path must not hold {character!r}, because {reason}.")
+    folder = output_dir
+    while not folder.exists():
+        folder = folder.parent
+    probe = folder / f".{secrets.token_hex(4)}.tmp"
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise PermissionError(
+            f"The run folder {output_dir} cannot be written to ({error.strerror}: {folder}): choose another "
+            f"--output-dir, on a file system that all nodes share."
+        ) from error
+    if os.path.lexists(output_dir) and not output_dir.is_dir():
+        raise PermissionError(f"The run folder {output_dir} is a file: choose another --output-dir.")
+
+
+def check_cluster(recipe: LaunchSettings) -> None:
+    """Check against SLURM: it is installed, the partition exists and is large enough, the run is not running.
+
+    Raises:
+        ValueError: for a partition that is unknown or too small, or a run folder whose job is still active.
+    """
+    slurm_commands.check_partition(recipe.partition, nodes=recipe.nodes)
+    job_id = known_jobs(recipe.output_dir).get(ITSELF)
+    if job_id and (job := slurm_commands.jobs([job_id]).get(job_id)) and job.is_active:
+        raise ValueError(
+            f"Job {job_id} of the run folder {recipe.output_dir} is still {job.state}: two trainings would write the "
+            f"same checkpoints. Cancel it with `scancel {job_id}`, or choose another --output-dir."
+        )
+
+
+def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """All accepted changes since the run began, those of this launch last.
+
+    A run folder keeps the settings that it began with, except those that concern the machines, such as the number of
+    GPUs or the last update.
+
+    Raises:
+        ValueError: for a change that was not, with the old and the new value.
+    """
+    before = read_record(recipe.output_dir)
+    if before is None:
+        return ()
+    from roberta_plugin.fairseq_workarounds.command_line import without_removed
+
+    old, new = ({name: getattr(run, name) for name in ("batch_sequences", "batch_tokens")} for run in (before, recipe))
+    is_batch_set = any(new.values())
+    if before.arguments:
+        old |= _options(tuple(without_removed(before.arguments)))
+        new |= _options(arguments)
+        for name in () if is_batch_set else ("batch_size", "max_tokens"):
+            was, now = (int(options[name] or 0) * int(options["update_freq"][0]) for options in (old, new))
+            if was != now:  # the number of GPUs alone may change the batch
+                batch = f"{option_name(name)} x --update-freq x GPUs"
+                old[batch], new[batch] = was * before.num_gpus, now * recipe.num_gpus
+    found = differences(old, new, free=lambda name: name.startswith(FREE) and name not in COMPARED)
+    if not recipe.accept_changes:
+        refuse(
+            f"The run folder {recipe.output_dir} was begun with other settings",
+            found,
+            "Keep them (the number of GPUs may change), choose another --output-dir, or accept the change by "
+            "--accept-changes.",
+        )
+    return (*before.changes, *map(str, found))
+
+
+def _options(arguments: tuple[str, ...]) -> dict[str, Any]:
+    """All options of fairseq-train, by their names in its namespace; the folders of the data by absolute paths."""
+    options = vars(train_arguments.parse(arguments))
+    data = re.sub(r"[^,:@]+", lambda folder: str(Path(folder.group()).absolute()), options["data"] or "")
+    return {**options, "data": data}

@@ -1,14 +1,18 @@
-"""SLURM's environment -> which rank this process is, of how many, and where the ranks meet.
+"""Where the ranks of a job meet: SLURM's environment -> rank, world size, address and port.
 
 fairseq finds these by itself only in some setups, and where it does not it falls back to localhost, which makes
 several trainings of one; so every number is given to it explicitly, and compared with the recipe.
-This file uses the standard library alone: a thousand processes can import it on one machine.
+The batch script runs this file by `python -I` on the node of rank 0, to find a free port: hence the standard library
+alone, any Python from 3.8 on, as `restart.py`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import socket
+import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +20,11 @@ from pathlib import Path
 
 FIRST_PORT = 20000  # ports from 32768 on may be taken by outgoing connections
 NUM_PORT_PAIRS = 5000
+NUM_TRIES = 200  # pairs of ports
+LAST_PORT = 65534
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RankInfo:
     """One process of a job: its rank, the job's size, and the address of rank 0, which torchrun knows without hosts."""
 
@@ -93,6 +99,11 @@ def rank_from_environment(
     )
 
 
+def attempt() -> int:
+    """The number of restarts of this job by SLURM or torchrun."""
+    return int(os.environ.get("SLURM_RESTART_COUNT") or os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
+
+
 def expand_node_list(text: str) -> tuple[str, ...]:
     """Expand SLURM's short form: `gpu[1-3,07],login` -> gpu1, gpu2, gpu3, gpu07, login."""
     hosts: list[str] = []
@@ -125,3 +136,31 @@ def distributed_arguments(rank_info: RankInfo, *, is_cpu: bool) -> list[str]:
     if is_cpu:  # torch's own data-parallel wrapper, fairseq's default, expects GPUs
         arguments += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     return arguments
+
+
+def free_pair(first: int) -> int:
+    """The first free pair of ports of `first`, `first` + 2, ...: two runs may have been given one port.
+
+    Raises:
+        OSError: if all that were tried are taken.
+    """
+    for port in range(first, min(first + 2 * NUM_TRIES, LAST_PORT), 2):
+        if _is_free(port) and _is_free(port + 1):
+            return port
+    raise OSError(f"ports {first} to {first + 2 * NUM_TRIES} are all taken")
+
+
+def _is_free(port: int) -> bool:
+    """Whether a server could listen at this port now, on all addresses; lingering connections do not matter."""
+    for family in (socket.AF_INET6, socket.AF_INET) if socket.has_dualstack_ipv6() else (socket.AF_INET,):
+        try:
+            with socket.create_server(("", port), family=family, dualstack_ipv6=family == socket.AF_INET6):
+                return True
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # no IPv6 address is configured
+                return False
+    return False
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{free_pair(int(sys.argv[1]))}\n")

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from roberta_plugin.data.count_baselines import LOSSES, standing
 from roberta_plugin.files import write_text
+from roberta_plugin.launch.log import Curve, Record, curves, parse_line
 from roberta_plugin.launch.restart import read_attempts
-from roberta_plugin.launch.status import Launch, Status, read_launch, read_status
+from roberta_plugin.launch.run_folder import ITSELF, LOG, known_jobs, read_record, read_status
 from roberta_plugin.reports import Line, Panel, markdown_table, plot
-from roberta_plugin.training.log import Curve, Record, curves, parse_line
 
 REPORT, PLOT = "report.md", "report.png"
 TRAINING = "train_inner"
@@ -53,7 +53,7 @@ def _records(output_dir: Path) -> list[Record]:
 
 
 def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
-    launch, status, attempts = read_launch(output_dir), read_status(output_dir), attempt_lines(output_dir)
+    record, status, attempts = read_record(output_dir), read_status(output_dir), attempt_lines(output_dir)
     rows = [("state", "unknown" if status is None else status.phase)]
     if status is not None:
         rows.append(("updates", f"{status.update:,}" + (f" of {status.max_update:,}" if status.max_update else "")))
@@ -67,9 +67,9 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
             best = min(range(len(curve.values)), key=lambda place: curve.values[place])
             text = f"{curve.values[-1]:.4f}, best {curve.values[best]:.4f} at update {curve.updates[best]:,}"
             rows.append((f"{kind} {name}, last", text))
-    if launch is not None:
-        rows += [("GPUs", _gpus(launch, status)), ("snapshot of the code", launch.snapshot)]
-    restarts = sum(bool(record.get("restarts")) for record in read_attempts(output_dir))
+    if record is not None:
+        rows += [("GPUs", f"{record.num_gpus:,}"), ("snapshot of the code", record.snapshot)]
+    restarts = sum(bool(ended.get("restarts")) for ended in read_attempts(output_dir))
     rows.append(("restarts", str(restarts)))
     lines = [f"# {output_dir.name}", "", markdown_table(["", ""], rows)]
     if curves:
@@ -79,10 +79,10 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
     lines += [line for sentence in standings(curves) for line in ("", f"{sentence}.")]
     if attempts:
         lines += ["", "## Attempts", "", "```", *attempts, "```"]
-    if launch is not None and launch.changes:
-        lines += ["", "## Settings that were changed on the way", "", *(f"- {change}" for change in launch.changes)]
-    if launch is not None and launch.arguments:
-        lines += ["", "## Options of fairseq-train", "", "```", shlex.join(launch.arguments), "```"]
+    if record is not None and record.changes:
+        lines += ["", "## Settings that were changed on the way", "", *(f"- {change}" for change in record.changes)]
+    if record is not None:
+        lines += ["", "## Options of fairseq-train", "", "```", shlex.join(record.arguments), "```"]
     return "\n".join(lines) + "\n"
 
 
@@ -97,13 +97,6 @@ def standings(curves: Mapping[tuple[str, str], Curve]) -> list[str]:
         for kind, name in curves
         if name == "unigram_loss" and (kind, "loss") in curves
     ]
-
-
-def _gpus(launch: Launch, status: Status | None) -> str:
-    """Number of GPUs of the last start; with a range of nodes, also the most that the launch asked for."""
-    is_of_launch = status is not None and status.job_id == (launch.job_id or "")
-    last = status.num_gpus if status is not None and is_of_launch else None
-    return f"{launch.num_gpus:,}" if last in (None, launch.num_gpus) else f"{last:,}, of {launch.num_gpus:,} at most"
 
 
 def draw(path: Path, curves: Mapping[tuple[str, str], Curve], *, loss: str = "loss in the log") -> None:
@@ -134,24 +127,32 @@ def count_levels(losses: Mapping[str, float], *, split: str) -> dict[str, float]
     return {f"{LOSSES[name]} ({split})": loss for name, loss in losses.items()}
 
 
-def launched_run(output_dir: Path) -> Launch:
-    """The last submission of a run folder.
+def launched_job(folder: Path) -> str:
+    """The last job of a launched run.
 
     Raises:
-        FileNotFoundError: if nothing was.
+        FileNotFoundError: for another folder.
+        ValueError: for that of a sweep.
     """
-    launch = read_launch(output_dir)
-    if launch is None or launch.job_id is None:
-        raise FileNotFoundError(f"{output_dir} is not the folder of a launched run: `roberta jobs` lists them.")
-    return launch
+    jobs = known_jobs(folder)
+    if jobs.keys() - {ITSELF}:
+        raise ValueError(
+            f"{folder} is the folder of a sweep: the logs of its runs are CELL/seed-N/{LOG} there, and the command "
+            f"that has submitted it, given again, writes {REPORT}."
+        )
+    if not jobs.get(ITSELF):
+        raise FileNotFoundError(f"{folder} is not the folder of a launched run: `roberta jobs` lists them.")
+    return jobs[ITSELF]
 
 
-def log_path(output_dir: Path, *, node: int | None = None) -> Path:
-    """The log of a node; None: of the node whose rank failed first in the last attempt that ended, else the first."""
-    job_id = launched_run(output_dir).job_id
-    records = [record for record in read_attempts(output_dir) if record["job_id"] == job_id]
+def log_path(folder: Path, *, node: int | None = None) -> Path:
+    """The log of a run; of a launched one that of a node: None is the one whose rank failed first, else the first."""
+    if (folder / LOG).is_file():
+        return folder / LOG
+    job_id = launched_job(folder)
+    records = [record for record in read_attempts(folder) if record["job_id"] == job_id]
     name = f"logs/{job_id}_0_log.out" if not records else records[-1].get("log", f"logs/{job_id}_0_log.out")
-    path = output_dir / (name if node is None else f"logs/{job_id}_{node}_log.out")
+    path = folder / (name if node is None else f"logs/{job_id}_{node}_log.out")
     if not path.is_file():
         others = sorted(path.parent.glob(f"{job_id}_*_log.out"))
         found = f"there are {len(others)} logs of job {job_id}" if others else f"job {job_id} has written no log yet"

@@ -23,9 +23,10 @@ from fairseq import checkpoint_utils
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
-from roberta_plugin.fairseq_workarounds import lost_ranks, stopping
+from roberta_plugin.fairseq_workarounds import heartbeats, stopping
 from roberta_plugin.fairseq_workarounds.hooks import listening
-from roberta_plugin.launch import status
+from roberta_plugin.launch.rendezvous import attempt
+from roberta_plugin.launch.run_folder import Status, write_status
 from roberta_plugin.stop_signals import StopSignals
 
 with fairseq_import.no_basic_config():  # a program of its own, which sets up logging
@@ -75,11 +76,11 @@ class UpdateHook:
     def write_status(self, phase: str) -> None:
         """Write status.json, on rank 0."""
         if self._is_master:
-            status.write_status(
+            write_status(
                 self._run_dir,
-                status.Status(
+                Status(
                     job_id=self._job_id,
-                    attempt=status.attempt(),
+                    attempt=attempt(),
                     phase=phase,
                     update=self.update,
                     max_update=self._max_update,
@@ -87,9 +88,8 @@ class UpdateHook:
                     tokens_per_second=self._speed.tokens_per_second,
                     updates_per_second=self._speed.updates_per_second,
                     time=time.time(),
-                    num_gpus=dist.get_world_size() if dist.is_initialized() else None,
                     mfu=self._speed.mfu,
-                    slowest=lost_ranks.slowest(),
+                    slowest=heartbeats.slowest(),
                 ),
             )
 
@@ -101,7 +101,8 @@ class UpdateHook:
         self._speed.count()
         is_last = stopping.is_last_update(cfg, trainer, epoch_itr, end_of_epoch=end_of_epoch)
         self._show(at_once=is_last or self._stop.received is not None)
-        is_stopped, is_to_save = self._agree(trainer, self._is_time_to_save())
+        is_due = self._is_master and 0 < self._save_seconds <= time.monotonic() - self._saved_at
+        is_stopped, is_to_save = self._agree(trainer, is_due)
         losses, is_done = stopping.finish_update(
             fairseqs,
             update,
@@ -110,7 +111,8 @@ class UpdateHook:
             on_stop=self._note_stop,
         )
         if is_to_save and not is_done and not end_of_epoch:
-            checkpoint_utils.save_checkpoint(_as_if_due(cfg.checkpoint), trainer, epoch_itr, None)
+            as_if_due = OmegaConf.merge(cfg.checkpoint, {"save_interval_updates": 1})  # under its own name
+            checkpoint_utils.save_checkpoint(as_if_due, trainer, epoch_itr, None)
             self._saved_at = time.monotonic()
         return losses, is_done
 
@@ -119,12 +121,9 @@ class UpdateHook:
         return agree([self._stop.received is not None, *wishes], device=trainer.device)
 
     def _note_stop(self) -> None:
-        logger.info(f"stopped by {_name(self._stop)} after update {self.update}: saving a checkpoint")
+        name = "another rank" if self._stop.received is None else self._stop.received.name
+        logger.info(f"stopped by {name} after update {self.update}: saving a checkpoint")
         self.has_stopped = True
-
-    def _is_time_to_save(self) -> bool:
-        """Whether rank 0's clock says that a checkpoint is due."""
-        return self._is_master and 0 < self._save_seconds <= time.monotonic() - self._saved_at
 
     def _show(self, *, at_once: bool) -> None:
         """Write the status after the first update, then every few seconds."""
@@ -175,16 +174,7 @@ def agree(wishes: list[bool], *, device: torch.device) -> list[bool]:
     return [bool(wish) for wish in wished.tolist()]
 
 
-def _as_if_due(checkpoint: Any) -> Any:
-    """Checkpoint options that save this update under its own name and delete old ones."""
-    return OmegaConf.merge(checkpoint, {"save_interval_updates": 1})
-
-
 def _of_update(key: str) -> float:
     """fairseq's logged values of the last update alone."""
     meter = metrics.get_meter("train", key)
     return 0.0 if meter is None or meter.val is None else float(meter.val)
-
-
-def _name(stop: StopSignals) -> str:
-    return "another rank" if stop.received is None else stop.received.name

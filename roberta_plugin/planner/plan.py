@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from roberta_plugin.data.rounding import ceil_div
+from roberta_plugin.launch.batch_size import BatchPlan, plan_batch
 from roberta_plugin.planner.goodput import Failures, goodput
 from roberta_plugin.planner.training import (
     SHARE_TO_FILL,
@@ -30,7 +31,6 @@ from roberta_plugin.planner.training import (
     largest_batch,
 )
 from roberta_plugin.reports import markdown_table
-from roberta_plugin.training.batch_size import BatchPlan, plan_batch
 
 BACKWARD_SHARE = 2 / 3  # of a step's FLOPs: 4 of 6 per weight
 BUCKET_BYTES = 25 * 2**20  # fairseq's --bucket-cap-mb; nothing hides the all-reduce of the last bucket

@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch.arguments import check_options
+from roberta_plugin.launch.log import median_speed
+from roberta_plugin.launch.options_file import read_yaml
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.models.encoder import num_groups
 from roberta_plugin.models.flops import half_precision_peak, training_flops
 from roberta_plugin.settings import REQUIRED, Checked, convert, setting
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.arguments import check_options
-from roberta_plugin.training.log import median_speed
-from roberta_plugin.training.options_file import read_yaml
 
 PAPER_VOCABULARY = (
     50_265  # the released roberta.base and roberta.large: 50,260 symbols, and <s> <pad> </s> <unk> <mask>

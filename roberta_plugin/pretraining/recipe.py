@@ -26,8 +26,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from roberta_plugin.launch.options_file import named_options, read_yaml, to_arguments
 from roberta_plugin.settings import Checked, convert, setting
-from roberta_plugin.training.options_file import named_options, read_yaml, to_arguments
 
 FOLDER = Path(__file__).parent / "recipes"
 UPDATES = ("max-update", "total-num-update", "warmup-updates")  # options that count updates

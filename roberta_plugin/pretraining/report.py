@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.files import write_text
+from roberta_plugin.launch.log import parse_line
 from roberta_plugin.launch.report import curves_of, draw
-from roberta_plugin.training.log import parse_line
 
 _REPORT = """\
 # {name}: results

@@ -27,6 +27,8 @@ from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.launch import process
+from roberta_plugin.launch.log import parse_line, show_on
 from roberta_plugin.locks import try_lock
 from roberta_plugin.machine import num_cores
 from roberta_plugin.pretraining.choice import Machine, choose, command, fitted, remarks, vocabulary_size
@@ -34,8 +36,6 @@ from roberta_plugin.pretraining.recipe import Recipe, load
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.record import differences, options_of, refuse
 from roberta_plugin.settings import REQUIRED, Checked, setting
-from roberta_plugin.training import process
-from roberta_plugin.training.log import parse_line, show_on
 
 RECORD = "pretrain.json"
 MAX_THREADS = 8  # small models cannot use more
@@ -155,7 +155,7 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str]) -> 
 
 def check(plan: Plan) -> None:
     """Refuse options and data with which fairseq-train could not begin."""
-    from roberta_plugin.training.arguments import check_data, check_options, parse
+    from roberta_plugin.launch.arguments import check_data, check_options, parse
 
     parsed = parse(plan.arguments)
     check_data(parsed)

@@ -47,6 +47,7 @@ from roberta_plugin.tasks.masked_lm_options import (
     check_same_vocabulary,
     check_splits,
     growth_of,
+    max_tokens_of,
     pair_format,
     split_and_corpus,
 )
@@ -261,7 +262,7 @@ class RobertaMaskedLMTask(BlockTask):
 
     def current(self, what: Literal["block", "batch"]) -> int:
         """The tokens of a block, or of a batch, after the updates that the training has made."""
-        end = self.cfg.tokens_per_sample if what == "block" else self.cfg.max_tokens
+        end = self.cfg.tokens_per_sample if what == "block" else max_tokens_of(self.cfg)
         return growth.value_at(getattr(self.growth, what), self.count_updates(), default=int(end or 0))
 
     def post_validate(self, model: Any, stats: dict[str, Any], agg: Any) -> None:

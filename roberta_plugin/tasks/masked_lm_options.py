@@ -19,6 +19,7 @@ from roberta_plugin.data.pair_chunks import PairFormat
 from roberta_plugin.data.pairs import NUM_SPECIALS
 from roberta_plugin.settings import setting
 from roberta_plugin.tasks import growth
+from roberta_plugin.tasks.block_task import whole_config
 
 BREAK_MODES = {"full-sentences": "complete", "doc-sentences": "complete_doc"}
 _PAIRS = {"input_format": get_args(PairFormat)}
@@ -137,7 +138,6 @@ class RobertaMaskedLMConfig(FairseqDataclass):
     amp: bool = II("common.amp")
     update_freq: list[int] = II("optimization.update_freq")
     ddp_backend: str = II("distributed_training.ddp_backend")
-    max_tokens: Optional[int] = II("dataset.max_tokens")
 
 
 def check_config(cfg: RobertaMaskedLMConfig) -> MaskingRecipe:
@@ -183,6 +183,12 @@ class Growth(NamedTuple):
         return growth.next_step(sorted({*self.block, *self.batch}), updates)
 
 
+def max_tokens_of(cfg: Any) -> int | None:
+    """--max-tokens, of fairseq's configuration around the task's, or of the namespace of a command line."""
+    limit = getattr(getattr(whole_config(cfg), "dataset", cfg), "max_tokens", None)
+    return None if limit is None else int(limit)
+
+
 def growth_of(cfg: Any) -> Growth:
     """The growth that the options describe.
 
@@ -190,12 +196,13 @@ def growth_of(cfg: Any) -> Growth:
         ValueError: if it is not well formed, does not end at --tokens-per-sample and --max-tokens, or has a block that
             is longer than its batch.
     """
-    names = {"grow_tokens_per_sample": "tokens_per_sample", "grow_max_tokens": "max_tokens"}
+    ends = {"tokens_per_sample": cfg.tokens_per_sample, "max_tokens": max_tokens_of(cfg)}
     found = []
-    for name, of_end in names.items():
-        option, end = f"--{name.replace('_', '-')}", getattr(cfg, of_end, None)
+    for of_end, end in ends.items():
+        name = f"grow_{of_end}"
+        option = f"--{name.replace('_', '-')}"
         steps = growth.parse(getattr(cfg, name, None), option=option)
-        if steps and not str(end).startswith("${") and steps[-1].value != end:
+        if steps and end is not None and steps[-1].value != end:  # None where the task stands alone, as in a hub
             raise ValueError(
                 f"{option} ends at {steps[-1].value}, and --{of_end.replace('_', '-')} is {end}: make them equal."
             )

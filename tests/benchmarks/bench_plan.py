@@ -17,6 +17,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from roberta_plugin.launch.log import curve
 from roberta_plugin.planner.plan import plan
 from roberta_plugin.planner.training import (
     ACHIEVED,
@@ -27,7 +28,6 @@ from roberta_plugin.planner.training import (
     flops_per_token,
     vocabulary_size,
 )
-from roberta_plugin.training.log import curve
 from tests.benchmarks.report import Report, machine
 from tests.slurm_cluster import free_ports
 from tests.tiny_corpus import command, environment, write_data_bin

@@ -106,7 +106,7 @@ BREAKS = (
     ),
     Break(
         "no watch of lost ranks",
-        "fairseq_workarounds/lost_ranks.py",
+        "fairseq_workarounds/heartbeats.py",
         "if _watch or not seconds or",
         "if True or _watch or not seconds or",
         ("environment", "--only", "rank 1 stopped for good"),
@@ -127,7 +127,7 @@ BREAKS = (
     ),
     Break(
         "secrets are written",
-        "training/job_environment.py",
+        "launch/resources.py",
         "return _SECRET.search(name.upper()) is not None",
         "return False",
         ("environment", "--only", "secret"),

@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 from backports import zstd
 
-from roberta_plugin.launch.status import Status, write_status
+from roberta_plugin.launch.run_folder import Status, write_status
 from tests.campaign.entries import SIZES, Entry, roberta
 from tests.campaign.forks import CRASH, HANG, Outcome, in_child, preload
 from tests.campaign.outcome import Table

@@ -150,7 +150,7 @@ def all_entries(inputs: Path) -> list[Entry]:
         {"name": "checkpoint -> export", "folder": "hub", "victims": ["checkpoint_last.pt"], "result": numbers}
         | {"main": lambda run, out: roberta("export", run, "--to", "huggingface", OUTPUT, out / "model")}
         | {"has_checksums": True},
-        {"name": "run folder -> jobs", "folder": "launched", "victims": ["launch.json", "status.json"], "main": jobs}
+        {"name": "run folder -> jobs", "folder": "launched", "victims": ["jobs.json", "status.json"], "main": jobs}
         | {"result": lambda out, said: re.sub(r"[^ ]+ days, [^ ]+ ago", "", said), "has_checksums": False},
         {"name": "TSV -> prepare", "folder": "glue/SST-2", "victims": ["train.tsv", "dev.tsv"]}
         | {

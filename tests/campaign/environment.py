@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from roberta_plugin.fairseq_workarounds.lost_ranks import VARIABLE
+from roberta_plugin.fairseq_workarounds.heartbeats import VARIABLE
 from tests.campaign.corruption import launch
 from tests.campaign.outcome import Table
 from tests.campaign.subjects import OUTPUT, Subject, pretraining

@@ -19,8 +19,8 @@ from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.launch.log import parse_line
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
-from roberta_plugin.training.log import parse_line
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import command, environment, logged, run, run_ranks

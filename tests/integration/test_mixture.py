@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from roberta_plugin.training.log import curves, parse_line
+from roberta_plugin.launch.log import curves, parse_line
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, train_command, write_data_bin
 

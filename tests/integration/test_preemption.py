@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 import torch
 
-from roberta_plugin.launch import status
+from roberta_plugin.launch import run_folder
 from roberta_plugin.launch.job import TrainingJob
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from tests.conftest import REPOSITORY
@@ -122,7 +122,7 @@ def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted,
     stopped_at = first.updates()[-1]
     assert stopped_at < UPDATES
     assert f"stopped by another rank after update {stopped_at}: saving" in first.log()
-    last = status.read_status(recipe.output_dir)
+    last = run_folder.read_status(recipe.output_dir)
     assert (last.phase, last.update) == ("stopped", stopped_at)
     by_the_clock = list(recipe.save_dir.glob("checkpoint_*_*.pt"))
     assert 0 < len(by_the_clock) <= 2
@@ -134,7 +134,7 @@ def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted,
     found = final_parameters(recipe)
     assert found.keys() == uninterrupted.keys()
     assert all(torch.equal(found[name], uninterrupted[name]) for name in found)
-    assert status.read_status(recipe.output_dir).phase == "finished"
+    assert run_folder.read_status(recipe.output_dir).phase == "finished"
 
 
 def test_a_finished_job_that_starts_again_does_nothing(recipe, uninterrupted):
@@ -145,7 +145,7 @@ def test_a_finished_job_that_starts_again_does_nothing(recipe, uninterrupted):
     assert again.updates() == []
     assert f"--max-update is {UPDATES}. Nothing to do" in again.log()
     assert last.stat().st_mtime_ns == before
-    found = status.read_status(recipe.output_dir)
+    found = run_folder.read_status(recipe.output_dir)
     assert (found.phase, found.update, found.max_update) == ("finished", UPDATES, UPDATES)
 
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from roberta_plugin.training.batch_size import plan_batch
+from roberta_plugin.launch.batch_size import plan_batch
 from tests.tiny_corpus import logged, run, run_ranks, train_command
 
 pytestmark = pytest.mark.integration

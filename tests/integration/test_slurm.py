@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from roberta_plugin.cli import jobs
-from roberta_plugin.launch import status
+from roberta_plugin.launch import run_folder
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.submission import launch
 from tests.conftest import REPOSITORY
@@ -66,7 +66,7 @@ def recipe_of(data_bin, output_dir, *, updates=UPDATES, options=(), **fields):
 
 def row_of(output_dir):
     """The run's row of `roberta jobs`."""
-    return jobs.run_entry(output_dir, jobs.ask_slurm([output_dir]))[0]
+    return jobs.entry(output_dir, jobs.ask_slurm([output_dir]))[0]
 
 
 def log_of(output_dir, job_id, rank=0):
@@ -153,7 +153,7 @@ def test_every_rank_has_its_place_and_trains(uninterrupted):
     assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))
     assert '"bsz": "16"' in log_of(output_dir, job_id)
     assert len(list((output_dir / "checkpoints").glob("checkpoint_*_*.pt"))) == 3
-    last = status.read_status(output_dir)
+    last = run_folder.read_status(output_dir)
     assert (last.phase, last.update, last.attempt) == ("finished", UPDATES, 0)
     assert last.tokens_per_second > 0
     row = row_of(output_dir)
@@ -192,7 +192,7 @@ def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, un
     assert re.findall(r"resuming from checkpoint_last.pt, update (\d+)", log) == [str(update) for update in stops]
     assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))  # each once: none lost, none repeated
     assert_same_bits(output_dir, uninterrupted[0])
-    assert status.read_status(output_dir).attempt == 2
+    assert run_folder.read_status(output_dir).attempt == 2
 
 
 def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node(
@@ -204,7 +204,7 @@ def test_a_job_survives_a_killed_rank_cut_off_checkpoints_and_the_loss_of_a_node
     os.kill(cluster.pid_of_rank(job_id, 1), signal.SIGKILL)
     wait_for(lambda: cluster.state(job_id) == "PENDING", 30, "the job's end after the death of a rank")
     assert ": the job restarts from its last checkpoint" in log_of(output_dir, job_id)
-    assert "(SIGKILL)" in jobs.run_entry(output_dir, jobs.ask_slurm([output_dir]))[1]
+    assert "(SIGKILL)" in jobs.entry(output_dir, jobs.ask_slurm([output_dir]))[1]
     checkpoints = output_dir / "checkpoints"
     named = sorted(checkpoints.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[-1]))
     assert len(named) == 3
@@ -244,7 +244,7 @@ def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluste
     assert f"resuming from checkpoint_last.pt, update {stopped_at}" in log_of(output_dir, job_id)
     cluster.call("scancel", job_id)
     wait_for_end(cluster, output_dir, job_id, "CANCELLED")
-    last = status.read_status(output_dir)
+    last = run_folder.read_status(output_dir)
     assert (last.phase, last.attempt) == ("stopped", 1)
     assert last.update == updates_done(output_dir, job_id)[-1]
     assert "the job was cancelled, or SLURM itself restarts it" in log_of(output_dir, job_id)
@@ -260,7 +260,7 @@ def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, u
     cluster.call("scancel", "--signal=TERM", first)
     wait_for_end(cluster, output_dir, first, "FAILED")
     assert "--max-requeues is 0" in log_of(output_dir, first)
-    last = status.read_status(output_dir)
+    last = run_folder.read_status(output_dir)
     assert (last.phase, last.update) == ("stopped", updates_done(output_dir, first)[-1])
 
     with pytest.raises(ValueError, match="--batch-sequences was 16 and is 32 now"):
@@ -318,7 +318,7 @@ def test_what_the_cluster_does_not_have_is_refused(cluster, tiny_data_bin, tmp_p
     with pytest.raises(ValueError, match="sbatch refused the job"):
         launch(recipe_of(tiny_data_bin, tmp_path / "run", constraint="quantum"))
     assert cluster.call("squeue", "--noheader", "--format=%A") == before
-    assert status.read_launch(tmp_path / "run") is None
+    assert run_folder.read_record(tmp_path / "run") is None
 
 
 def test_two_jobs_in_one_run_folder_are_refused(cluster, tiny_data_bin, tmp_path):

@@ -11,9 +11,9 @@ import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch.recipe import complete, load_recipe
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.resources import check_resources, minutes_of
+from roberta_plugin.launch.resources import check_resources, minutes_of
 from tests.conftest import REPOSITORY
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 

@@ -13,8 +13,7 @@ import submitit
 
 from roberta_plugin.launch import rendezvous
 from roberta_plugin.launch.recipe import LaunchSettings
-from roberta_plugin.launch.snapshot import copy_code, write_environment
-from roberta_plugin.launch.submission import sbatch_parameters
+from roberta_plugin.launch.submission import copy_code, sbatch_parameters, write_environment
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 
 pytestmark = [

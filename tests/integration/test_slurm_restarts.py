@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from roberta_plugin.launch import status
+from roberta_plugin.launch import run_folder
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.submission import launch
 from tests.integration.test_slurm import (
@@ -115,12 +115,12 @@ def test_a_node_that_hangs_while_a_job_restarts_is_left_out(cluster, tiny_data_b
     assert f"node {node}: rank 1: did not start within 25 s" in silent["reason"]
     assert silent["excluded"] == [node]
     assert f"of world size 2 on {node}\n" not in log_of(output_dir, job_id, 1).rpartition("rank 1 of")[2]
-    assert status.read_status(output_dir).phase == "finished"
+    assert run_folder.read_status(output_dir).phase == "finished"
 
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_in_training_ends_the_attempt_and_its_node_is_left_out(cluster, tiny_data_bin, tmp_path):
-    """Ten seconds without a sign of life; then the job restarts on the node that was left."""
+    """Ten seconds without a heartbeat; then the job restarts on the node that was left."""
     output_dir = tmp_path / "run"
     recipe = recipe_of(
         tiny_data_bin,
@@ -141,7 +141,7 @@ def test_a_rank_that_hangs_in_training_ends_the_attempt_and_its_node_is_left_out
     wait_for(lambda: cluster.fields(job_id)["ExcNodeList"] == node, 30, "the node's exclusion")
     (lost,) = read_attempts(output_dir)
     assert (lost["kind"], lost["restarts"], lost["excluded"]) == ("failed in training", True, [node])
-    assert f"rank 1 on {node} (process {hung}) has given no sign of life for 1" in lost["reason"]
+    assert f"rank 1 on {node} (process {hung}) has sent no heartbeat for 1" in lost["reason"]
     assert "Stacks of all threads" in log_of(output_dir, job_id)
     wait_for_restart(cluster, job_id, 1)
     wait_for_end(cluster, output_dir, job_id)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.cli import main
-from roberta_plugin.experiments.sweeps import run as sweep_run
+from roberta_plugin.launch import run_folder
 from roberta_plugin.locks import is_locked
 from tests.forked_training import ForkedProcess
 from tests.slurm_cluster import wait_for
@@ -80,7 +80,7 @@ def finished(work):
 def do(work, *options):
     """`roberta study` in this process, its trainings in forks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep_run, "TrainingProcess", ForkedProcess)
+        patch.setattr(run_folder, "TrainingProcess", ForkedProcess)
         return main(["study", str(work / "study.yaml"), "--output-dir", str(work / "out"), *options])
 
 

@@ -12,8 +12,8 @@ import torch
 import yaml
 
 from roberta_plugin.cli import main
-from roberta_plugin.experiments.sweeps import run as sweep_run
-from roberta_plugin.training.log import parse_line
+from roberta_plugin.launch import run_folder
+from roberta_plugin.launch.log import parse_line
 from tests.forked_training import ForkedProcess
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 from tests.tiny_corpus import command as console_script
@@ -47,7 +47,7 @@ def command(grid, folder, *options):
 def sweep_here(grid, folder, *options):
     """`roberta sweep` in this process, its trainings in forks; the exit code."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep_run, "TrainingProcess", ForkedProcess)
+        patch.setattr(run_folder, "TrainingProcess", ForkedProcess)
         return main(["sweep", str(grid), "--output-dir", str(folder), *options])
 
 

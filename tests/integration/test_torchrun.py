@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.launch import status
+from roberta_plugin.launch import run_folder
 from tests.conftest import REPOSITORY
 from tests.slurm_cluster import free_ports, wait_for
 from tests.tiny_corpus import environment, train_command
@@ -69,7 +69,7 @@ def test_two_ranks_train_together(tiny_data_bin, tmp_path):
     assert {int(rank) for rank in re.findall(r"rank (\d) of world size 2", said)} == {0, 1}
     assert updates_in(log) == list(range(1, 13))
     assert '"bsz": "16"' in said
-    found = status.read_status(tmp_path / "run")
+    found = run_folder.read_status(tmp_path / "run")
     assert (found.phase, found.update) == ("finished", 12)
     state = torch.load(tmp_path / "run" / "checkpoints" / "checkpoint_last.pt", weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 12
@@ -102,5 +102,5 @@ def test_an_elastic_training_goes_on_without_a_machine_that_is_lost(tiny_data_bi
     sizes = Counter(re.findall(r'train_inner \| .*"bsz": "(\d+)"', after))
     assert sizes.most_common(1)[0][0] == "16", "the recipe's batch; the last of an epoch is smaller"
     assert max(map(int, sizes)) == 16
-    found = status.read_status(tmp_path / "run")
+    found = run_folder.read_status(tmp_path / "run")
     assert (found.phase, found.update) == ("finished", UPDATES)

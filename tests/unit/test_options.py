@@ -20,8 +20,8 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
 import roberta_plugin
+from roberta_plugin.launch.resources import Resources, check_resources
 from roberta_plugin.settings import REQUIRED, add_options, check_values, choices_of, flag, limits_of
-from roberta_plugin.training.resources import Resources, check_resources
 
 LONGEST_HELP = 200
 

@@ -1,6 +1,6 @@
 """A study -> its plan: for each variant fairseq-train's options, updates, tokens and FLOPs.
 
-    variants + data --training/batch_size.py--> tokens and FLOPs of an update --budget--> updates, learning rate
+    variants + data --launch/batch_size.py--> tokens and FLOPs of an update --budget--> updates, learning rate
 
 What cannot work is refused here, before anything runs. FLOPs are those of forward and backward, without padding and
 recomputation (`models/flops.py`).
@@ -19,13 +19,13 @@ import roberta_plugin
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.studies.settings import Budget, Study, Variant
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch.arguments import check_options
+from roberta_plugin.launch.batch_size import UpdateSize, measured_size, nominal_size
+from roberta_plugin.launch.options_file import to_arguments
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
 from roberta_plugin.planner.training import Shape, model_shape
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.arguments import check_options
-from roberta_plugin.training.batch_size import UpdateSize, measured_size, nominal_size
-from roberta_plugin.training.options_file import to_arguments
 
 # Options with which a run may end before its updates, or leave nothing to measure; and fairseq's defaults.
 _WHOLE_RUNS = {

@@ -36,14 +36,14 @@ from roberta_plugin.experiments.finetune import evaluation_of
 from roberta_plugin.experiments.finetuning_plan import check_model, grid_of, starting_model
 from roberta_plugin.experiments.studies.plan import PlannedStudy
 from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, TuningProbe
-from roberta_plugin.experiments.sweeps.grid import Grid, grid_from
+from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, run_folders
 from roberta_plugin.experiments.sweeps.report import best_cell, cells_of
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, run_folders
 from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub.scoring import score_masked
+from roberta_plugin.launch.run_folder import DONE, FAILED
 from roberta_plugin.models.checkpoints import build_model
 from roberta_plugin.tasks.block_task import load_vocabulary
 

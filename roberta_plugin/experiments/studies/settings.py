@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeVar
 from roberta_plugin.experiments.sweeps.grid import SECTIONS, VARIANT, cells_from, checked_seeds, resources_of
 from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
+from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml
+from roberta_plugin.launch.resources import Resources
 from roberta_plugin.planner.equal_compute import RULES
 from roberta_plugin.settings import REQUIRED, Checked, check_names, convert, is_null, setting
-from roberta_plugin.training.options_file import in_section, locate, named_options, read_yaml
-from roberta_plugin.training.resources import Resources
 
 T = TypeVar("T")
 _OWN_SECTIONS = ("title", "reference", "budget", "learning-rate", "probes")

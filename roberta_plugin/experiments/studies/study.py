@@ -33,18 +33,17 @@ from roberta_plugin.experiments.studies import probes, report
 from roberta_plugin.experiments.studies.plan import PlannedStudy, check_data, notes_on, plan_study
 from roberta_plugin.experiments.studies.probes import Model
 from roberta_plugin.experiments.studies.settings import FINE_TUNING, PerplexityProbe, Probe, TuningProbe, read_study
-from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from
-from roberta_plugin.experiments.sweeps.run import DONE, RunFolder, run_folders
-from roberta_plugin.experiments.sweeps.slurm import check_slurm
+from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from, run_folders
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub.running import usable_device
 from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.launch.log import curve
+from roberta_plugin.launch.resources import check_slurm, given_settings
+from roberta_plugin.launch.run_folder import DONE, RunFolder
 from roberta_plugin.locks import try_lock
 from roberta_plugin.record import differences, listed
-from roberta_plugin.training.log import curve
-from roberta_plugin.training.resources import given_settings
 
 NAME = "study.json"
 PRETRAINING = "pretraining"  # a folder, and the name of its jobs

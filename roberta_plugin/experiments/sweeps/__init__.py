@@ -1,9 +1,7 @@
 """Many trainings over a grid: on this machine or as one SLURM job array, resumable.
 
-grid    grid file -> cells and runs: axes and seeds
-sweep   runs      -> run folders, the report
-run     one run: its folder, its state, its fairseq-train, the checkpoints that are kept
-local   runs on this machine, several at a time; the display of their progress
-slurm   runs as one SLURM job array
-report  results   -> table, best cell, plot, ensemble
+grid     grid file -> cells and runs: axes and seeds
+sweep    runs      -> run folders (`launch/run_folder.py`), trained here or submitted (`launch/submission.py`)
+running  runs in progress: several at a time on this machine, or in SLURM's queue; the display of their progress
+report   results   -> table, best cell, plot, ensemble
 """

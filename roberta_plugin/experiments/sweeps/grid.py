@@ -11,20 +11,18 @@ Example:
 from __future__ import annotations
 
 import itertools
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
+from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml, to_arguments
 from roberta_plugin.launch.recipe import recipe_files
-from roberta_plugin.settings import check_values, convert, is_null
-from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.options_file import in_section, locate, named_options, read_yaml, to_arguments
-from roberta_plugin.training.resources import Resources, read_resources
+from roberta_plugin.launch.resources import Resources, read_resources
+from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
+from roberta_plugin.settings import convert, is_null
 
-T = TypeVar("T")
 SECTIONS = ("train", "base", "axes", "variants", "seeds", "slurm")  # of grid files and study files
 VARIANT = "variant"
 # What the sweep sets for each run, and why a grid file must not.
@@ -35,53 +33,8 @@ _OURS = {
     "log-file": "every run has its own log.txt",
     "restore-file": "a run resumes from its own checkpoint; to start from a model use --finetune-from-model",
 }
-_FOLDER = "{folder}"
 _SEED = re.compile(r"0|[1-9][0-9]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """The number by which runs are compared.
-
-    Either `log`, the validation split whose records in the log hold `value`, or `file`, a JSON file in the run's folder
-    that holds it (`a.b` is b inside a).
-    """
-
-    value: str
-    goal: Literal["min", "max"]
-    log: str = ""
-    at: Literal["best", "last"] = "best"
-    """The validation that counts."""
-    file: str = ""
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_values(self)
-        if bool(self.log) == bool(self.file):
-            raise ValueError("there must be either log, the split as in fairseq's log, or file, a JSON file.")
-
-    @property
-    def options(self) -> list[str]:
-        """Options that let fairseq keep the checkpoint that is best by this metric."""
-        if not self.log or self.at != "best":
-            return []
-        goal = ["--maximize-best-checkpoint-metric"] if self.goal == "max" else []
-        return ["--best-checkpoint-metric", self.value, *goal]
-
-    def best(self, items: Iterable[T], value: Callable[[T], float | None]) -> T:
-        """The item with the best value, of equal ones the first; None is worse than every number."""
-
-        def rank(item: T) -> float:
-            number = value(item)
-            return -math.inf if number is None else -number if self.goal == "min" else number
-
-        return max(items, key=rank)
-
-    def __str__(self) -> str:
-        """As in `valid ppl, last, smaller is better`."""
-        where = self.file or f"{self.log} {self.value}, {self.at}"
-        return f"{where}, {'smaller' if self.goal == 'min' else 'larger'} is better"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,34 +45,6 @@ class Cell:
     settings: Mapping[str, str]  # axis -> label
     options: Mapping[str, Any]  # of fairseq-train, as they are written
     own_options: tuple[str, ...]  # names of the options that the axes set
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One training: its cell, its seed, and fairseq-train's arguments, in which {folder} stands for its folder."""
-
-    cell: str
-    seed: str
-    settings: Mapping[str, str]  # axis -> label
-    arguments: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The run's path in the folder of the sweep."""
-        return f"{self.cell}/seed-{self.seed}"
-
-    def arguments_in(self, folder: Path, metric: Metric, *, code: Path | None = None) -> list[str]:
-        """fairseq-train's arguments for a run in `folder`; user directories are taken from `code`."""
-        own = ["--seed", self.seed, "--save-dir", str(folder / "checkpoints"), "--log-format", "json"]
-        if "--user-dir" not in self.arguments:
-            own += ["--user-dir", str(PACKAGE)]
-        if "--best-checkpoint-metric" not in self.arguments:
-            own += metric.options
-        arguments = [argument.replace(_FOLDER, str(folder)) for argument in self.arguments] + own
-        if code is not None:
-            at = arguments.index("--user-dir") + 1
-            arguments[at] = str(code / Path(arguments[at]).resolve().name)
-        return arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +60,11 @@ class Grid:
     def cells(self) -> list[str]:
         """Names of the cells, in the order of the file."""
         return list(dict.fromkeys(run.cell for run in self.runs))
+
+
+def run_folders(grid: Grid, root: Path) -> list[RunFolder]:
+    """The folders of all runs of a grid, in its order."""
+    return [RunFolder(root, run, grid.metric) for run in grid.runs]
 
 
 def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
@@ -289,12 +219,3 @@ def resources_of(content: Any, given: Mapping[str, Any], path: Path) -> Resource
     except ValueError as error:
         raise ValueError(str(error).replace(str(path), locate(path, str(error)), 1)) from error
     return resources
-
-
-def finite(value: Any) -> float | None:
-    """`value` as a number, or None if it is not finite: a diverged run logs nan."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None

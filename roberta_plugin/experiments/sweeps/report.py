@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin import reports
-from roberta_plugin.experiments.sweeps.grid import Grid, Metric
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, RunFolder
+from roberta_plugin.experiments.sweeps.grid import Grid
+from roberta_plugin.launch.run_folder import DONE, FAILED, Metric, RunFolder
 from roberta_plugin.reports import markdown_table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class CellResults:
     """A cell and the results of its finished runs; the numbers are None before the first one is done."""
 
     name: str
@@ -32,16 +32,16 @@ class Cell:
         return len(self.values) == self.num_runs
 
 
-def cells_of(grid: Grid, folders: Sequence[RunFolder]) -> list[Cell]:
+def cells_of(grid: Grid, folders: Sequence[RunFolder]) -> list[CellResults]:
     """The cells in the order of the grid file."""
     return [_cell(name, [folder for folder in folders if folder.run.cell == name]) for name in grid.cells]
 
 
-def _cell(name: str, folders: Sequence[RunFolder]) -> Cell:
+def _cell(name: str, folders: Sequence[RunFolder]) -> CellResults:
     results = {folder.run.seed: folder.result() for folder in folders}
     values = {seed: float(result["value"]) for seed, result in results.items() if result is not None}
     ordered = sorted(values.values())
-    return Cell(
+    return CellResults(
         name=name,
         values=values,
         num_runs=len(folders),
@@ -52,7 +52,7 @@ def _cell(name: str, folders: Sequence[RunFolder]) -> Cell:
     )
 
 
-def best_cell(cells: Sequence[Cell], metric: Metric) -> Cell | None:
+def best_cell(cells: Sequence[CellResults], metric: Metric) -> CellResults | None:
     """The cell with the best median, as the paper chooses (section 5.1); of equal ones the first.
 
     Cells that lack a run are left out as long as another one is complete: a median of fewer seeds is another thing.
@@ -98,7 +98,7 @@ def write_report(grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemb
     return facts
 
 
-def as_markdown(facts: dict[str, Any], grid: Grid, cells: Sequence[Cell], best: Cell | None) -> str:
+def as_markdown(facts: dict[str, Any], grid: Grid, cells: Sequence[CellResults], best: CellResults | None) -> str:
     """The report for people."""
     done = facts["states"].get(DONE, 0)
     parts = [
@@ -123,7 +123,7 @@ def as_markdown(facts: dict[str, Any], grid: Grid, cells: Sequence[Cell], best: 
     return "\n\n".join(parts) + "\n"
 
 
-def cell_table(cells: Sequence[Cell], best: Cell | None) -> str:
+def cell_table(cells: Sequence[CellResults], best: CellResults | None) -> str:
     """A Markdown table, a cell a row."""
     rows = []
     for cell in cells:

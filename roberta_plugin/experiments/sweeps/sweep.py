@@ -1,6 +1,6 @@
 """A sweep: train the runs of a grid file that are still to be done, here or on a cluster, and report.
 
-    grid file --grid.py--> runs --run.py--> folders --local.py | slurm.py--> result.json
+    grid file --grid.py--> runs --run_folder.py--> folders --running.py--> result.json
                                               --report.py--> report.md, report.json
 
 The folders are the whole state: the same call resumes a sweep that was stopped, leaves alone what is done or running,
@@ -21,24 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.experiments.settings import SweepSettings as SweepSettings
-from roberta_plugin.experiments.sweeps.grid import Grid, read_grid
-from roberta_plugin.experiments.sweeps.local import SweepProgress, run_locally
+from roberta_plugin.experiments.sweeps.grid import Grid, read_grid, run_folders
 from roberta_plugin.experiments.sweeps.report import write_report
-from roberta_plugin.experiments.sweeps.run import (
-    DONE,
-    RUNNING,
-    RunFolder,
-    keep_best,
-    keep_weights,
-    run_folders,
-    stop_orphan,
-)
-from roberta_plugin.experiments.sweeps.slurm import check_slurm, queued_runs, submit, wait_for_queue
-from roberta_plugin.launch.snapshot import sweep_snapshot, user_dir_of, write_for_owner
-from roberta_plugin.training import arguments as train_arguments
-from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.job_environment import redacted_copy
-from roberta_plugin.training.options_file import locate
+from roberta_plugin.experiments.sweeps.running import SweepProgress, run_locally, wait_for_queue
+from roberta_plugin.launch import arguments as train_arguments
+from roberta_plugin.launch.arguments import PACKAGE, user_dir_of
+from roberta_plugin.launch.options_file import locate
+from roberta_plugin.launch.process import stop_orphan
+from roberta_plugin.launch.resources import check_slurm, redacted_copy
+from roberta_plugin.launch.run_folder import DONE, LOCK, RUNNING, RunFolder, keep_best, keep_weights, queued_runs
+from roberta_plugin.launch.submission import submit_runs, sweep_snapshot, write_for_owner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +132,7 @@ class _Sweep:
     def stop_orphans(self) -> None:
         """Stop the trainings that a killed sweep has left running on this machine; they are resumed."""
         for folder in self.folders:
-            if stop_orphan(folder.path / "lock"):
+            if stop_orphan(folder.path / LOCK):
                 self.say(
                     f"{folder.run.name} was still running without the sweep that started it: stopped, to be resumed"
                 )
@@ -194,7 +186,7 @@ class _Sweep:
         settings, code, resources = self.settings, chosen[0].code, self.grid.slurm
         assert code is not None
         assert resources is not None
-        jobs = submit(
+        jobs = submit_runs(
             chosen,
             root=self.root,
             name=self.name,

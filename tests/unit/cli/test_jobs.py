@@ -7,11 +7,11 @@ import time
 import pytest
 
 from roberta_plugin.cli import build_parser, jobs
+from roberta_plugin.fairseq_workarounds.heartbeats import Slowest
+from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.restart import Decision, End, Limits, write_attempt
-from roberta_plugin.launch.status import Launch, Status, read_status, write_launch, write_status
+from roberta_plugin.launch.run_folder import ITSELF, Status, add_jobs, read_status, write_status
 from roberta_plugin.locks import TRAINING_LOCK, try_lock
-from roberta_plugin.signs_of_life import Slowest
-from roberta_plugin.training import slurm_commands
 
 
 @pytest.fixture
@@ -19,11 +19,11 @@ def run_jobs(monkeypatch, capsys):
     """Run the command with SLURM's word for each job; returns the lines it prints."""
 
     def run_jobs(*folders, states):
-        def ask(job_ids):
+        def ask(job_ids, ours=False):
             if states is None:
                 raise OSError("SLURM is down")
             found = {job_id: slurm_commands.Job(*f"{text}|None".split("|")[:2]) for job_id, text in states.items()}
-            return {job_id: found[job_id] for job_id in job_ids & found.keys()}
+            return {job_id: job for job_id, job in found.items() if job_id.partition("_")[0] in job_ids}
 
         monkeypatch.setattr(slurm_commands, "jobs", ask)
         args = build_parser("jobs").parse_args(["jobs", *map(str, folders)])
@@ -35,8 +35,7 @@ def run_jobs(monkeypatch, capsys):
 
 def add_run(folder, job_id, *, status_of=None, **changes):
     folder.mkdir(parents=True)
-    launch = Launch(job_id=job_id, name="base", num_gpus=4, batch_sequences=64, batch_tokens=None, snapshot="s")
-    write_launch(folder, launch)
+    add_jobs(folder, {ITSELF: job_id})
     values = {"attempt": 1, "phase": "training", "update": 2500, "max_update": 10000, "loss": 3.25, "time": time.time()}
     values |= {
         "tokens_per_second": 1234567.8,
@@ -128,8 +127,7 @@ def test_a_job_that_slurm_has_ended_for_good_is_not_said_to_restart(run_jobs, tm
 
 
 def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_path, monkeypatch):
-    alive = {"7_1": "running", "7_2": "pending", "7_3": "pending"}
-    monkeypatch.setattr(slurm_commands, "queued_tasks", lambda job_ids: alive)
+    alive = {"7_0": "completed", "7_1": "running", "7_2": "pending", "7_3": "pending", "5_1": "failed"}
     root = tmp_path / "RTE" / "runs"
     files = {"a": "result.json", "b": None, "c": None, "d": "failure.json", "e": "failure.json", "f": None}
     for cell, file in files.items():  # d was submitted again, e has failed, f has left the queue without a word
@@ -138,33 +136,30 @@ def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_
             (root / cell / "seed-1" / name).write_text("{}")
     numbers = {"a": "7_0", "b": "7_1", "c": "7_2", "d": "7_3", "e": "5_1", "f": "5_2"}
     (root / "jobs.json").write_text(json.dumps({f"{cell}/seed-1": job for cell, job in numbers.items()}))
-    _, row, note = run_jobs(tmp_path, states={})
+    _, row, note = run_jobs(tmp_path, states=alive)
     assert row.split()[:1] == ["7"] and row.endswith(str(root))
     assert "1 failed, 1 not in the queue, 2 pending, 1 running" in row
     assert "1 of 6 runs" in row
     assert note == f"    failed: {root}/e/seed-1/log.txt"
     cancelled = []
     monkeypatch.setattr(slurm_commands, "cancel", cancelled.append)
-    run_jobs("cancel", root, states={})
+    run_jobs("cancel", root, states=alive)
     assert cancelled == ["7"]
-    alive.clear()
+    with pytest.raises(ValueError, match=r"No job of .*/RTE/runs is active \(it had 5, 7\)"):
+        run_jobs("cancel", root, states={})
     assert run_jobs(root, states={})[2].endswith("writes the report, and runs again what is not done")
     with pytest.raises(ValueError, match=r"CELL/seed-N/log\.txt"):
         run_jobs("logs", root, states={})
-
-    def ask(job_ids):
-        raise OSError("SLURM is down")
-
-    monkeypatch.setattr(slurm_commands, "queued_tasks", ask)
-    assert "unknown (SLURM does not answer)" in run_jobs(root, states={})[1]
+    (root / "e" / "seed-1" / "log.txt").write_text("its last line\n")
+    assert run_jobs("logs", root / "e" / "seed-1", states={})[-1] == "its last line"
+    assert "unknown (SLURM does not answer)" in run_jobs(root, states=None)[1]
 
 
-def test_a_job_on_a_part_of_its_nodes_says_so(run_jobs, tmp_path):
-    add_run(tmp_path / "a", "7", num_gpus=3)
-    assert run_jobs(tmp_path / "a", states={"7": "running"})[2] == "    on 3 of 4 GPUs"
-    assert len(run_jobs(tmp_path / "a", states={"7": "pending"})) == 2
-    write_status(tmp_path / "a", Status(**{**vars(read_status(tmp_path / "a")), "num_gpus": 4}))
-    assert len(run_jobs(tmp_path / "a", states={"7": "running"})) == 2
+def test_a_launch_of_version_0_2_is_listed_and_goes_on(run_jobs, tmp_path):
+    add_run(tmp_path / "a", "7")
+    (tmp_path / "a" / "jobs.json").unlink()
+    (tmp_path / "a" / "launch.json").write_text(json.dumps({"job_id": "7", "name": "a", "arguments": ["d"]}))
+    assert run_jobs(tmp_path, states={"7": "running"})[1].split()[:3] == ["7", "running", "2,500"]
 
 
 def test_the_table_refreshes_until_ctrl_c(run_jobs, tmp_path, monkeypatch):
@@ -203,7 +198,6 @@ def test_no_runs_and_no_folder(run_jobs, tmp_path):
 def test_a_run_shows_its_mfu_and_the_rank_that_the_others_wait_for(run_jobs, tmp_path):
     slowest = Slowest(rank=3, host="n2", median_s=0.52, worst_s=2.1, all_s=0.31)
     add_run(tmp_path / "a", "7", mfu=41.27, slowest=slowest)
-    assert read_status(tmp_path / "a").slowest == slowest
     lines = run_jobs(tmp_path, states={"7": "running"})
     assert "41.3 %" in lines[1]
     expected = (
@@ -262,9 +256,9 @@ def test_cancel_ends_the_job_of_a_run_and_no_other(failed, monkeypatch, capsys):
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("running", "None")})
     assert act("cancel", failed) == 0
     assert cancelled == ["7"]
-    assert "cancelled, it ends, after saving a checkpoint" in capsys.readouterr().out
+    assert "cancelled, it ends after saving a checkpoint" in capsys.readouterr().out
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("failed", "NonZeroExitCode")})
-    with pytest.raises(ValueError, match=r"Job 7 of .* is not active: its state is failed"):
+    with pytest.raises(ValueError, match=r"No job of .* is active \(it had 7\)"):
         act("cancel", failed)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from roberta_plugin.data.block_batches import BlockBatch, BlockBatches, LazySequence, UpdateStarts, num_blocks_before
 from roberta_plugin.data.block_order import KnownOrder
-from roberta_plugin.training.batch_size import plan_batch
+from roberta_plugin.launch.batch_size import plan_batch
 
 ORDER = KnownOrder(np.array([7, 3, 5, 1, 2]), np.array([1, 1, 2, 2, 2]))
 

@@ -17,7 +17,7 @@ from roberta_plugin.experiments.finetune import (
     settings_of_folds,
 )
 from roberta_plugin.finetuning.options import CustomOptions, RaceOptions
-from roberta_plugin.training.resources import Resources
+from roberta_plugin.launch.resources import Resources
 
 REQUIRED = {"model": Path("model.pt"), "output_dir": Path("out")}
 

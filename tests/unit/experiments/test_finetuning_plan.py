@@ -11,7 +11,7 @@ from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.inspection import remarks
-from roberta_plugin.training.resources import Resources
+from roberta_plugin.launch.resources import Resources
 
 RECIPE = PaperRecipe(
     train={"task": "race", "weight-decay": "0.1"},

@@ -21,9 +21,9 @@ from roberta_plugin.fairseq_workarounds.command_line import (
     refusal_in,
     without_removed,
 )
+from roberta_plugin.launch import arguments
 from roberta_plugin.tasks.block_task import load_vocabulary
 from roberta_plugin.tasks.masked_lm_options import check_folders
-from roberta_plugin.training import arguments
 from tests.tiny_checkpoints import change_options, state_of
 
 roberta_plugin.register()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from roberta_plugin.data.block_batches import BlockBatches, UpdateStarts
 from roberta_plugin.data.block_order import ORDER_VERSION, EpochOrder, cut_batches
 from roberta_plugin.fairseq_workarounds.epoch_iterator import BLOCKS_SEEN, EPOCH, ORDER, BlockEpochIterator
-from roberta_plugin.training.batch_size import plan_batch
+from roberta_plugin.launch.batch_size import plan_batch
 
 NUM_BLOCKS = 203
 LENGTHS = np.random.default_rng(0).integers(5, 60, NUM_BLOCKS).astype(np.int32)

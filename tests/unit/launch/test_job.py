@@ -12,7 +12,7 @@ import submitit
 import torch
 
 from roberta_plugin.fairseq_workarounds import checkpoints
-from roberta_plugin.launch import job, restart, status
+from roberta_plugin.launch import job, restart
 from roberta_plugin.launch.job import (
     PREEMPTION,
     STOP_SIGNALS,
@@ -26,6 +26,7 @@ from roberta_plugin.launch.job import (
 from roberta_plugin.launch.preflight import PreflightError
 from roberta_plugin.launch.recipe import LaunchSettings, batch_arguments, complete
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments
+from roberta_plugin.launch.run_folder import known_jobs, read_record, read_status
 from roberta_plugin.stop_signals import StopSignals
 from tests.unit.launch.recipes import good_recipe
 
@@ -188,10 +189,10 @@ def test_the_batch_of_an_update_stays_the_same_for_any_number_of_ranks(tiny_data
     for world_size, batch in ((2, "--batch-size 4 --update-freq 8"), (16, "--batch-size 4 --update-freq 1")):
         assert train_rank(recipe, RankInfo(rank=0, world_size=world_size, local_rank=0)) == 0
         assert batch in trained[-1]
-        assert status.read_status(recipe.output_dir).phase == "finished"
+        assert read_status(recipe.output_dir).phase == "finished"
     assert os.environ["MINE"] == "yes"
-    launch = status.read_launch(recipe.output_dir)
-    assert (launch.job_id, launch.num_gpus, launch.batch_sequences) == (None, 16, 64)
+    record = read_record(recipe.output_dir)
+    assert (known_jobs(recipe.output_dir), record.num_gpus, record.batch_sequences) == ({".": ""}, 16, 64)
 
 
 def test_the_first_rank_refuses_other_settings_in_the_same_run_folder(tiny_data_bin, tmp_path, trained):
@@ -210,7 +211,7 @@ def test_an_error_is_in_the_status_that_roberta_jobs_reads(tiny_data_bin, tmp_pa
     recipe = good_recipe(tiny_data_bin, tmp_path / "run")
     with pytest.raises(RuntimeError, match="no GPU"):
         train_rank(recipe, RankInfo(rank=0, world_size=1, local_rank=0))
-    assert status.read_status(recipe.output_dir).phase == "failed"
+    assert read_status(recipe.output_dir).phase == "failed"
 
 
 def write_checkpoint(path, updates):

@@ -67,7 +67,7 @@ def test_the_error_holds_the_nodes_at_fault_and_rank_0_says_whom_it_waits_for(mo
         return failed.value.nodes
 
     assert on_ranks([0, 1, 3], check) == [("gpu2", "gpu3")] * 3
-    assert "pre-flight: waiting for 3 of 6 ranks, on gpu3 (2), gpu2 (1);" in caplog.text
+    assert "pre-flight: waiting for 3 of 6 ranks, on gpu2, gpu3" in caplog.text
 
 
 def test_a_rank_that_is_late_is_waited_for():
@@ -139,3 +139,9 @@ def test_on_a_gpu_the_device_check_and_the_all_reduce_pass(gpu):
     assert preflight.check_device(place.local_rank, num_gpus=place.ranks_per_node) == preflight.ALL_WELL
     preflight.check_all_reduce(preflight.meet(place, seconds=5), place, is_cpu=False, seconds=60)
     assert not dist.is_initialized()
+
+
+def test_a_check_of_a_node_that_dies_without_a_word_is_a_fault(monkeypatch):
+    monkeypatch.setattr(preflight.sys, "executable", "/bin/false")
+    with pytest.raises(preflight.PreflightError, match=r"node .*: the check of its GPUs ended with exit code 1"):
+        preflight.check_this_node(2)

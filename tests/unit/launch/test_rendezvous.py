@@ -1,10 +1,17 @@
-"""Rank, world size and address come from SLURM's variables, and must be what the recipe asked for."""
+"""Rank, world size and address come from SLURM's variables, and must be what the recipe asked for.
+
+A free pair of ports is found beside those taken.
+"""
 
 import itertools
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from roberta_plugin.launch import rendezvous
 from roberta_plugin.launch.rendezvous import (
     RankInfo,
     distributed_arguments,
@@ -12,6 +19,7 @@ from roberta_plugin.launch.rendezvous import (
     port_of,
     rank_from_environment,
 )
+from tests.slurm_cluster import free_ports
 
 
 def slurm(rank, *, nodes=4, ranks_per_node=8, node_list="gpu[01-04]", **changes):
@@ -93,3 +101,40 @@ def test_fairseq_is_told_everything():
 def test_a_single_rank_needs_no_rendezvous_but_is_told_that_it_is_single():
     place = RankInfo(rank=0, world_size=1, local_rank=0, ranks_per_node=1, hosts=("a",), port=20000)
     assert distributed_arguments(place, is_cpu=False) == ["--distributed-world-size", "1"]
+
+
+def listen(port, address="127.0.0.1"):
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind((address, port))
+    server.listen(1)
+    return server
+
+
+@pytest.fixture
+def first():
+    """The first of four ports that are free."""
+    return next(
+        port for port in free_ports(50) if rendezvous.free_pair(port) == port == rendezvous.free_pair(port + 2) - 2
+    )
+
+
+def test_the_first_pair_is_taken_where_it_is_free(first):
+    assert rendezvous.free_pair(first) == first
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("address", ["127.0.0.1", ""])
+def test_a_pair_of_which_one_is_taken_is_passed_over(first, offset, address):
+    with listen(first + offset, address):
+        assert rendezvous.free_pair(first) == first + 2
+        done = subprocess.run(
+            [sys.executable, "-I", rendezvous.__file__, str(first)], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == f"{first + 2}\n"
+
+
+def test_there_is_an_end(first, monkeypatch):
+    monkeypatch.setattr(rendezvous, "NUM_TRIES", 1)
+    with listen(first), pytest.raises(OSError, match="are all taken"):
+        rendezvous.free_pair(first)

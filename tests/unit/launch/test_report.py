@@ -1,14 +1,13 @@
 """report.md of a run: numbers and curves from the log, attempts, settings."""
 
-import dataclasses
 import json
 import os
 
 from roberta_plugin.launch.report import curves_of, write_report
 from roberta_plugin.launch.restart import Decision, write_attempt
-from roberta_plugin.launch.status import write_launch, write_status
+from roberta_plugin.launch.run_folder import write_record, write_status
 from tests.unit.launch.ends import LIMITS, TRAINING
-from tests.unit.launch.test_status import LAUNCH, STATUS
+from tests.unit.launch.test_run_folder import RECORD, STATUS
 
 
 def record(kind, **values):
@@ -20,9 +19,9 @@ def record(kind, **values):
 
 
 def test_numbers_curves_attempts_and_settings(tmp_path):
-    write_launch(
+    write_record(
         tmp_path,
-        type(LAUNCH)(**{**vars(LAUNCH), "arguments": ("data-bin", "--lr", "1"), "changes": ("--lr 1 instead of 2",)}),
+        type(RECORD)(**{**vars(RECORD), "arguments": ("data-bin", "--lr", "1"), "changes": ("--lr 1 instead of 2",)}),
     )
     write_status(tmp_path, type(STATUS)(**{**vars(STATUS), "phase": "finished"}))
     write_attempt(tmp_path, TRAINING, Decision(True, "the job restarts"), LIMITS)
@@ -47,6 +46,7 @@ def test_numbers_curves_attempts_and_settings(tmp_path):
         "| valid loss, last | 6.0000, best 5.0000 at update 2 |",
         "On valid, the model has a loss of 6.000 bits per token (ppl 64): better than the frequencies of tokens "
         "(10.000), and worse than a table of bigrams (5.500, ppl 45.25).",
+        "| GPUs | 4 |",
         "| restarts | 1 |",
         "- --lr 1 instead of 2",
         "data-bin --lr 1",
@@ -58,18 +58,8 @@ def test_numbers_curves_attempts_and_settings(tmp_path):
     assert (tmp_path / "report.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_of_a_range_of_nodes_the_gpus_that_trained_are_named(tmp_path):
-    write_launch(tmp_path, LAUNCH)
-    shown = {}
-    for num_gpus, job_id in ((LAUNCH.num_gpus, LAUNCH.job_id), (1, LAUNCH.job_id), (1, "of an earlier launch")):
-        write_status(tmp_path, dataclasses.replace(STATUS, num_gpus=num_gpus, job_id=job_id))
-        lines = write_report(tmp_path).read_text().splitlines()
-        shown[num_gpus, job_id] = next(line for line in lines if line.startswith("| GPUs"))
-    assert list(shown.values()) == ["| GPUs | 4 |", "| GPUs | 1, of 4 at most |", "| GPUs | 4 |"]
-
-
 def test_a_log_without_numbers_is_said_to_be_one(tmp_path):
-    write_launch(tmp_path, LAUNCH)
+    write_record(tmp_path, RECORD)
     assert "they need `log_format: json`" in write_report(tmp_path).read_text()
     assert not (tmp_path / "report.png").exists()
     assert curves_of([]) == {}

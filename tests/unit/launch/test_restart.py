@@ -419,9 +419,9 @@ def test_it_runs_alone_with_plain_python(tmp_path, scontrol):
 
 def test_only_the_standard_library_is_imported():
     code = "import sys; before = set(sys.modules); sys.path.append(sys.argv[1])\n"
-    code += "import node, restart\n"
+    code += "import rendezvous, restart\n"
     code += "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
     code += "print(sorted(new - sys.stdlib_module_names))"
     command = [sys.executable, "-I", "-S", "-c", code, str(FOLDER)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['node', 'restart']"
+    assert done.stdout.strip() == "['rendezvous', 'restart']"

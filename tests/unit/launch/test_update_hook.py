@@ -13,8 +13,9 @@ from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
 from roberta_plugin.fairseq_workarounds import hooks, stopping
-from roberta_plugin.launch import status, update_hook
+from roberta_plugin.launch import update_hook
 from roberta_plugin.launch.job import STOP_SIGNALS
+from roberta_plugin.launch.run_folder import read_status
 from roberta_plugin.launch.update_hook import Speed, UpdateHook, agree
 from roberta_plugin.stop_signals import StopSignals
 
@@ -82,7 +83,7 @@ def test_without_a_signal_fairseq_does_what_it_does(run):
     assert (run.fairseqs, run.saved) == ([7], [])
     assert run.update(8) == ([1.5], False)
     assert run.fairseqs == [7, 8]
-    assert status.read_status(run.folder).update == 7
+    assert read_status(run.folder).update == 7
 
 
 def test_the_listeners_of_the_plugin_stay_and_come_after_the_hook(run, monkeypatch):
@@ -104,7 +105,7 @@ def test_what_a_checkpoint_has_counts_before_the_first_update(run, monkeypatch):
     with hook:
         assert checkpoint_utils.load_checkpoint(None, trainer, a=1) == {"a": 1}
         hook.write_status("finished")
-    found = status.read_status(run.folder)
+    found = read_status(run.folder)
     assert (found.phase, found.update, found.max_update) == ("finished", 100, 100)
 
 

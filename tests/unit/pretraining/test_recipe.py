@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from roberta_plugin.launch.arguments import check_data, check_options, parse
 from roberta_plugin.pretraining.choice import Machine, command
 from roberta_plugin.pretraining.recipe import FOLDER, load, names
-from roberta_plugin.training.arguments import check_data, check_options, parse
 from tests.conftest import REPOSITORY
 
 PC = Machine(cores=2, has_bf16=True)

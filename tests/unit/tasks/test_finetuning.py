@@ -17,6 +17,7 @@ from roberta_plugin.criterions.finetuning import (
     SummarizationCriterion,
 )
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
+from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.tasks.finetuning import (
     FineTuningConfig,
     RaceTask,
@@ -29,7 +30,6 @@ from roberta_plugin.tasks.finetuning import (
     SummarizationTask,
 )
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMConfig, RobertaMaskedLMTask
-from roberta_plugin.training import arguments as train_arguments
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_squad import write_prepared as write_squad

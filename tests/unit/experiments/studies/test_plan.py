@@ -4,7 +4,7 @@ import pytest
 
 from roberta_plugin.experiments.studies.plan import notes_on, plan_study
 from roberta_plugin.experiments.studies.settings import PAPER, read_study
-from roberta_plugin.training.resources import Resources, read_resources
+from roberta_plugin.launch.resources import Resources, read_resources
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study

@@ -12,8 +12,7 @@ from roberta_plugin.experiments.studies import probes as study_probes
 from roberta_plugin.experiments.studies.plan import check_data, plan_study
 from roberta_plugin.experiments.studies.probes import Model, check_probes, tuned_value, tuning_grid
 from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
-from roberta_plugin.experiments.sweeps.grid import grid_from
-from roberta_plugin.experiments.sweeps.run import run_folders
+from roberta_plugin.experiments.sweeps.grid import grid_from, run_folders
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study

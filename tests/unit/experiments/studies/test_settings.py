@@ -14,7 +14,7 @@ from roberta_plugin.experiments.studies.settings import (
 )
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import TASKS
-from roberta_plugin.training.options_file import to_arguments
+from roberta_plugin.launch.options_file import to_arguments
 
 TEXT = """\
 title: Masks

@@ -23,7 +23,7 @@ from roberta_plugin.experiments.studies.study import (
     value_of,
 )
 from roberta_plugin.json_files import write_json
-from roberta_plugin.training.resources import given_settings
+from roberta_plugin.launch.resources import given_settings
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from roberta_plugin.experiments.sweeps.grid import Metric, read_grid
-from roberta_plugin.training.arguments import PACKAGE
-from roberta_plugin.training.resources import Resources
+from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.launch.arguments import PACKAGE
+from roberta_plugin.launch.resources import Resources
+from roberta_plugin.launch.run_folder import Metric
 
 GRID = """
 train:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.experiments.sweeps.grid import Grid, Metric, Run
+from roberta_plugin.experiments.sweeps.grid import Grid
 from roberta_plugin.experiments.sweeps.report import best_cell, cells_of, ensemble, write_report
-from roberta_plugin.experiments.sweeps.run import RunFolder
+from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
 
 ACCURACY = Metric(log="valid", value="accuracy", goal="max")
 PPL = Metric(log="valid", value="ppl", goal="min")

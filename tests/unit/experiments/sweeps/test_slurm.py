@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import cloudpickle
 import pytest
 
-from roberta_plugin.experiments.sweeps import slurm
+from roberta_plugin.experiments.sweeps import running
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.experiments.sweeps.slurm import SweepJob, check_slurm, queued_runs, submit
 from roberta_plugin.experiments.sweeps.sweep import prepare
+from roberta_plugin.launch.job import RunJob
 from roberta_plugin.launch.preflight import PreflightError
-from roberta_plugin.launch.snapshot import write_environment
-from roberta_plugin.launch.submission import environment_lines
-from roberta_plugin.training.resources import Resources
+from roberta_plugin.launch.resources import Resources, check_slurm
+from roberta_plugin.launch.run_folder import queued_runs
+from roberta_plugin.launch.submission import environment_lines, submit_runs, write_environment
 
 
 def test_a_time_limit_is_needed():
@@ -43,7 +43,7 @@ def squeue(tmp_path, monkeypatch):
 def test_runs_in_the_queue(squeue, tmp_path):
     assert queued_runs(tmp_path) == {}, "without jobs.json nobody should ask SLURM"
     (tmp_path / "jobs.json").write_text(json.dumps({"a/seed-1": "100_0", "a/seed-2": "100_1", "b/seed-1": "7"}))
-    squeue("100 1 PENDING\\n7 N/A RUNNING\\n")
+    squeue("100|0|COMPLETED|None\\n100|1|PENDING|None\\n7|N/A|RUNNING|None\\n")
     assert queued_runs(tmp_path) == {"a/seed-2": "pending", "b/seed-1": "running"}
     asked = (tmp_path / "asked").read_text().split()
     assert {"--me", "--jobs=100,7"} <= set(asked), "other people's jobs were asked about"
@@ -64,13 +64,13 @@ def test_without_an_answer_nothing_is_guessed(squeue, tmp_path):
 @pytest.mark.usefixtures("squeue")
 def test_without_sbatch_nothing_is_submitted(tmp_path):
     with pytest.raises(ValueError, match="sbatch is not installed here"):
-        submit([], root=tmp_path, name="sweep", code=tmp_path, num_parallel=1, resources=Resources(time="5"))
+        submit_runs([], root=tmp_path, name="sweep", code=tmp_path, num_parallel=1, resources=Resources(time="5"))
 
 
 def test_the_snapshot_is_imported_whatever_variables_and_modules_say(tmp_path):
     resources = Resources(env=("PYTHONPATH=/of/env",), setup=("export PYTHONPATH=/of/a/module:$PYTHONPATH",))
     write_environment(tmp_path, resources.env)
-    lines = [*environment_lines(resources, snapshot=tmp_path, code=f"{tmp_path}/code"), "echo $PYTHONPATH"]
+    lines = [*environment_lines(resources, snapshot=tmp_path), "echo $PYTHONPATH"]
     done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
     assert done.stdout == f"{tmp_path}/code:/of/a/module:/of/env\n"
 
@@ -88,8 +88,8 @@ class FakeFolder(SimpleNamespace):
 def test_a_failed_training_fails_its_array_task_with_the_reason(tmp_path):
     folder = FakeFolder(state="failed", run=SimpleNamespace(name="a/seed-1", arguments=()), path=tmp_path)
     with pytest.raises(RuntimeError, match=r"a/seed-1: .*ValueError: bad lr; see .*log.txt"):
-        SweepJob()(folder)
-    assert SweepJob()(FakeFolder(state="done")) == "done"
+        RunJob()(folder)
+    assert RunJob()(FakeFolder(state="done")) == "done"
 
 
 def test_a_run_that_is_done_is_evaluated_in_its_job_also_by_a_later_start_of_it():
@@ -98,7 +98,7 @@ def test_a_run_that_is_done_is_evaluated_in_its_job_also_by_a_later_start_of_it(
             return None if self.is_left else super().start()
 
     evaluated = []
-    job = SweepJob(after=lambda folder: evaluated.append(folder.state()))
+    job = RunJob(after=lambda folder: evaluated.append(folder.state()))
     assert job(Folder(state=lambda: "done", is_left=True)) == "elsewhere", "an earlier start has trained it"
     assert evaluated == ["done"]
     assert job(Folder(state=lambda: "running", is_left=True)) == "elsewhere"
@@ -113,10 +113,10 @@ def test_a_node_without_its_gpus_fails_the_run_and_is_named(tmp_path, monkeypatc
     run = SimpleNamespace(name="a/seed-1", arguments=("data",))
     folder = FakeFolder(state="done", run=run, path=tmp_path, fail=noted.append)
     with pytest.raises(PreflightError, match=r"Pre-flight: node .*: torch sees no GPU"):
-        SweepJob(num_gpus=2)(folder)
+        RunJob(num_gpus=2)(folder)
     assert "torch sees no GPU" in noted[0]
     run.arguments = ("data", "--cpu")
-    assert SweepJob(num_gpus=2)(folder) == "done"
+    assert RunJob(num_gpus=2)(folder) == "done"
 
 
 def test_a_controller_that_is_silent_for_a_while_and_a_job_that_never_trained(tmp_path, monkeypatch):
@@ -136,9 +136,9 @@ def test_a_controller_that_is_silent_for_a_while_and_a_job_that_never_trained(tm
             raise ChildProcessError("SLURM cannot be asked")
         return answer
 
-    monkeypatch.setattr(slurm, "queued_runs", queued_runs)
-    monkeypatch.setattr(slurm, "POLL_S", 0)
-    slurm.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
+    monkeypatch.setattr(running, "queued_runs", queued_runs)
+    monkeypatch.setattr(running, "ASK_EVERY_S", 0)
+    running.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
     assert not answers, "it did not wait until the queue was empty"
     silence = "SLURM cannot be asked; the jobs continue, and SLURM is asked again every 0 s for 60 minutes"
     assert [line.split(" ", 1)[1] for line in said] == [silence, "SLURM answers again"] * 2
@@ -148,9 +148,9 @@ def test_a_controller_that_is_silent_for_a_while_and_a_job_that_never_trained(tm
         f"job 7_2 has ended, and the run is not done; its own log: {root}/submitit/7_2_0_log.err"
     )
     answers = [None, set()]
-    monkeypatch.setattr(slurm, "PATIENCE_S", -1)
+    monkeypatch.setattr(running, "PATIENCE_S", -1)
     with pytest.raises(ChildProcessError, match="SLURM cannot be asked"):
-        slurm.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
+        running.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
 
 
 def test_a_long_silence_has_a_line_every_ten_minutes(tmp_path, monkeypatch):
@@ -161,10 +161,10 @@ def test_a_long_silence_has_a_line_every_ten_minutes(tmp_path, monkeypatch):
             raise ChildProcessError("SLURM cannot be asked")
         return set()
 
-    monkeypatch.setattr(slurm, "queued_runs", queued_runs)
-    monkeypatch.setattr(slurm.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(running, "queued_runs", queued_runs)
+    monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(running.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     said = []
-    assert not slurm._may_be_queued(tmp_path, said.append)
+    assert not running._may_be_queued(tmp_path, said.append)
     assert [line.rpartition(" for ")[2] for line in said[:-1]] == ["60 minutes", "50 minutes", "40 minutes"]
     assert "answers again" in said[-1]

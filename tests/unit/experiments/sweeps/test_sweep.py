@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from roberta_plugin.experiments.sweeps import slurm, sweep
+from roberta_plugin.experiments.sweeps import running, sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.sweep import check_options, prepare, to_do
+from roberta_plugin.launch import submission
+from roberta_plugin.launch.options_file import read_yaml
 from roberta_plugin.locks import try_lock
-from roberta_plugin.training.options_file import read_yaml
 
 
 def grid_of(tmp_path, train="data: d", axes="lr: [1, 2]"):
@@ -34,11 +35,11 @@ def test_waiting_includes_what_an_earlier_call_has_submitted(tmp_path, monkeypat
     grid = grid_of(tmp_path)
     names = {run.name for run in grid.runs}
     answers = [names, names, names, set()]
-    for module in (sweep, slurm):
+    for module in (sweep, running):
         monkeypatch.setattr(module, "queued_runs", lambda root: answers.pop(0))
     monkeypatch.setattr(sweep, "check_options", lambda grid: None)
-    monkeypatch.setattr(sweep, "submit", None)
-    monkeypatch.setattr(slurm, "POLL_S", 0)
+    monkeypatch.setattr(submission, "submit_runs", None)
+    monkeypatch.setattr(running, "ASK_EVERY_S", 0)
     said = []
     settings = sweep.SweepSettings(grid=grid.path, output_dir=tmp_path / "out", slurm={"time": "1:00:00"}, wait=True)
     sweep.sweep(settings, say=said.append)

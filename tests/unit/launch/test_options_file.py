@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from roberta_plugin.training.options_file import locate, named_options, read_yaml, to_arguments
+from roberta_plugin.launch.options_file import locate, named_options, read_yaml, to_arguments
 
 
 def write(tmp_path, content):

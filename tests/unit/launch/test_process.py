@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from roberta_plugin.training import process
-from roberta_plugin.training.process import lines_of
+from roberta_plugin.launch import process
+from roberta_plugin.launch.process import lines_of
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_the_command_does_not_outlive_a_killed_parent(tmp_path):
     parent_code = f"""
 import sys
 from pathlib import Path
-from roberta_plugin.training.process import lines_of
+from roberta_plugin.launch.process import lines_of
 command = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(300)"]
 for line in lines_of(command, log=Path({str(tmp_path / "log")!r}), environment={{}}, lock=1):
     print(line, end="", flush=True)

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from roberta_plugin.training.arguments import parse, to_config
-from roberta_plugin.training.batch_size import measured_size, nominal_size, plan_batch, sequences_in_tokens
+from roberta_plugin.launch.arguments import parse, to_config
+from roberta_plugin.launch.batch_size import measured_size, nominal_size, plan_batch, sequences_in_tokens
 from tests.tiny_corpus import write_data_bin
 
 

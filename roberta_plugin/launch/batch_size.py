@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roberta_plugin.data.rounding import ceil_div
-from roberta_plugin.training.arguments import OUR_TASK, to_config
+from roberta_plugin.launch.arguments import OUR_TASK, to_config
 
 _SAMPLED_BLOCKS = 2**21  # in a larger corpus, this number from the beginning of the first epoch's random order
 _BLOCKS_AT_ONCE = 2**17

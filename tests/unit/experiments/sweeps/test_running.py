@@ -5,9 +5,8 @@ import threading
 
 import pytest
 
-from roberta_plugin.experiments.sweeps import local as sweep_local
-from roberta_plugin.experiments.sweeps.grid import Run
-from roberta_plugin.experiments.sweeps.local import (
+from roberta_plugin.experiments.sweeps import running
+from roberta_plugin.experiments.sweeps.running import (
     SweepProgress,
     describe,
     environments,
@@ -15,8 +14,9 @@ from roberta_plugin.experiments.sweeps.local import (
     share_done,
     visible_gpus,
 )
+from roberta_plugin.launch.run_folder import Run
 from roberta_plugin.locks import try_lock
-from tests.unit.experiments.sweeps.test_run import ACCURACY, RunFolder
+from tests.unit.launch.test_run_folder import ACCURACY, RunFolder
 
 
 class FakeRun:
@@ -55,7 +55,7 @@ class FakeRun:
 def fresh(monkeypatch):
     monkeypatch.setattr(FakeRun, "alive", [])
     monkeypatch.setattr(FakeRun, "most_alive", 0)
-    monkeypatch.setattr(sweep_local, "POLL_S", 0.001)
+    monkeypatch.setattr(running, "POLL_S", 0.001)
 
 
 def run_all(runs, **options):
@@ -119,7 +119,7 @@ def test_runs_are_stopped_at_the_same_time_each_of_which_may_be_saving():
 
 def test_parallel_runs_share_the_cores(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(sweep_local, "num_cores", lambda: 9)
+    monkeypatch.setattr(running, "num_cores", lambda: 9)
     assert environments(4, gpus_per_run=0) == [{"OMP_NUM_THREADS": "2"}] * 4
     assert environments(20, gpus_per_run=0)[0] == {"OMP_NUM_THREADS": "1"}
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
@@ -174,7 +174,7 @@ def test_on_a_terminal_a_bar_shows_the_share_and_the_time_left_and_one_the_run_t
     tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sweep_local, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(running, "_LOOK_EVERY_S", 0.0)
     runs = [with_log(tmp_path, "1", updates=20), with_log(tmp_path, "2")]
     with SweepProgress(runs) as progress:
         progress.report(runs[0], "started")

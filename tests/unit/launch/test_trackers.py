@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from roberta_plugin.training.trackers import shown, tracker_variables
+from roberta_plugin.launch.trackers import shown, tracker_variables
 
 FOLDER = Path("/runs/table3/lr-1e-4/seed-1")
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from roberta_plugin.training import slurm_commands
+from roberta_plugin.launch import slurm_commands
 
 
 @pytest.fixture
@@ -22,35 +22,27 @@ def answer(tmp_path, monkeypatch):
 
 def test_partitions_are_read(answer):
     answer("sinfo", "main 12\nhigh 4")
-    assert slurm_commands.partitions() == [("main", 12), ("high", 4)]
+    assert slurm_commands.partitions() == {"main": 12, "high": 4}
 
 
-def test_all_jobs_are_asked_about_at_once(answer):
-    answer("squeue", "7|RUNNING|None\n8|PENDING|Resources")
-    assert slurm_commands.jobs({"7", "8", "9"}) == {"7": ("running", "None"), "8": ("pending", "Resources")}
-    assert slurm_commands.job_state("8") == "pending"
-    assert slurm_commands.job_state("9") == slurm_commands.LOST
+def test_all_jobs_and_tasks_of_arrays_are_asked_about_at_once(answer):
+    answer("squeue", "7|N/A|RUNNING|None\n8|N/A|PENDING|Resources\n100|12|COMPLETED|None")
+    expected = {"7": ("running", "None"), "8": ("pending", "Resources"), "100_12": ("completed", "None")}
+    jobs = slurm_commands.jobs({"7", "8", "9", "100"})
+    assert jobs == expected
+    assert [job.is_active for job in jobs.values()] == [True, True, False]
     assert slurm_commands.jobs(()) == {}
-
-
-def test_tasks_in_the_queue(answer):
-    answer("squeue", "100 0 RUNNING\n100 12 PENDING\n7 N/A PENDING")
-    found = {"100_0": "running", "100_12": "pending", "7": "pending"}
-    assert slurm_commands.queued_tasks({"100", "7"}) == found
 
 
 def test_a_forgotten_job_is_unknown(answer):
     answer("squeue", "slurm_load_jobs error: Invalid job id specified", code=1)
-    assert slurm_commands.job_state("7") == slurm_commands.LOST
-    assert slurm_commands.queued_tasks({"7"}) == {}
+    assert slurm_commands.jobs({"7"}) == {}
 
 
 def test_a_controller_that_is_down_is_not_a_job_that_is_gone(answer):
     answer("squeue", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)", code=1)
     with pytest.raises(OSError, match="Unable to contact"):
-        slurm_commands.job_state("7")
-    with pytest.raises(OSError, match="Unable to contact"):
-        slurm_commands.queued_tasks({"7"})
+        slurm_commands.jobs({"7"})
 
 
 def test_a_submission_takes_nothing_over_from_the_job_that_it_is_made_in(monkeypatch):

@@ -13,22 +13,33 @@ ACTIVE_STATES = ("running", "pending", "requeued", "suspended", "completing", "c
 LOST = "unknown"  # SLURM forgets jobs some minutes after their end
 
 
-class Partition(NamedTuple):
-    """A partition and its number of nodes."""
-
-    name: str
-    num_nodes: int
-
-
 def has_slurm() -> bool:
     """Whether SLURM's commands are installed here."""
     return shutil.which("sbatch") is not None
 
 
-def partitions() -> list[Partition]:
-    """The partitions that jobs can be submitted to."""
+def partitions() -> dict[str, int]:
+    """The number of nodes of each partition that jobs can be submitted to, by its name."""
     lines = (line.split() for line in _output(["sinfo", "--noheader", "--format=%R %D"]).splitlines())
-    return [Partition(name, int(num_nodes)) for name, num_nodes in lines]
+    return {name: int(num_nodes) for name, num_nodes in lines}
+
+
+def check_partition(partition: str | None, *, nodes: int) -> None:
+    """Refuse a partition that the cluster does not have, or that has fewer nodes than are asked for.
+
+    Raises:
+        ValueError: naming the partitions that there are; also where SLURM is not installed.
+    """
+    if not has_slurm():
+        raise ValueError("sbatch is not installed here: submit from a login node of the cluster, or use --dry-run.")
+    known = partitions()
+    names = partition.split(",") if partition is not None else []
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ValueError(f"The cluster has no partition {missing[0]!r}: --partition can be {', '.join(sorted(known))}.")
+    most = max((known[name] for name in names), default=nodes)
+    if nodes > most:
+        raise ValueError(f"--nodes is {nodes}, and the partition {partition} has {most} nodes in all.")
 
 
 class Job(NamedTuple):
@@ -37,27 +48,39 @@ class Job(NamedTuple):
     state: str
     reason: str
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it waits, runs or ends."""
+        return self.state in ACTIVE_STATES
 
-def jobs(job_ids: Collection[str]) -> dict[str, Job]:
-    """The jobs that SLURM still knows, by their ids, with one call of squeue.
+
+def jobs(job_ids: Collection[str], *, ours: bool = False) -> dict[str, Job]:
+    """The jobs that SLURM still knows and the tasks of arrays, by their ids, with one call of squeue.
+
+    Args:
+        job_ids: as SLURM numbers jobs, without tasks.
+        ours: whether to pass over the jobs of other users, to whom SLURM may have given a number again.
+
+    Example:
+        jobs({"123", "7"})  ->  {"123_4": Job("pending", "Priority"), "7": Job("running", "None")}
 
     Raises:
         OSError: if SLURM cannot be asked.
     """
     if not job_ids:
         return {}
-    command = ["squeue", "--noheader", "--states=all", f"--jobs={','.join(sorted(job_ids))}", "--format=%A|%T|%r"]
-    lines = [line.split("|", 2) for line in _output_of_known(command).splitlines() if line.count("|") >= 2]
-    return {job_id.strip(): Job(state.strip().lower(), reason.strip()) for job_id, state, reason in lines}
-
-
-def job_state(job_id: str) -> str:
-    """The job's state in lower case, such as `running`, or LOST if SLURM no longer knows the job.
-
-    Raises:
-        OSError: if SLURM cannot be asked.
-    """
-    return jobs([job_id]).get(job_id, Job(LOST, "")).state
+    command = ["squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(sorted(job_ids))}"]
+    try:
+        text = _output([*command, *["--me"] * ours, "--format=%F|%K|%T|%r"])
+    except OSError as error:
+        if "Invalid job id" in str(error):  # SLURM no longer knows any of them
+            return {}
+        raise
+    lines = [line.strip().split("|", 3) for line in text.splitlines() if line.count("|") >= 3]
+    return {
+        job if task == "N/A" else f"{job}_{task}": Job(state.lower(), reason.strip())
+        for job, task, state, reason in lines
+    }
 
 
 def cancel(job_id: str) -> None:
@@ -67,22 +90,6 @@ def cancel(job_id: str) -> None:
         OSError: if SLURM cannot be asked, or refuses.
     """
     _output(["scancel", job_id])
-
-
-def queued_tasks(job_ids: Collection[str]) -> dict[str, str]:
-    """The states of our pending and running jobs, and of their array tasks.
-
-    Example:
-        queued_tasks({"123", "7"})  ->  {"123_4": "pending", "7": "running"}
-
-    Raises:
-        OSError: if SLURM cannot be asked.
-    """
-    if not job_ids:
-        return {}
-    command = ["squeue", "--noheader", "--me", "--array", f"--jobs={','.join(sorted(job_ids))}", "--format=%F %K %T"]
-    tasks = [line.split() for line in _output_of_known(command).splitlines() if line.strip()]
-    return {job if task == "N/A" else f"{job}_{task}": state.lower() for job, task, state in tasks}
 
 
 @contextlib.contextmanager
@@ -105,16 +112,6 @@ def submission_environment(*, given: Collection[str] = (), dropped: Collection[s
         yield
     finally:
         os.environ.update(before)
-
-
-def _output_of_known(command: list[str]) -> str:
-    """The output of squeue about some jobs; empty if SLURM no longer knows any of them."""
-    try:
-        return _output(command)
-    except OSError as error:
-        if "Invalid job id" in str(error):
-            return ""
-        raise
 
 
 def _output(command: list[str]) -> str:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from roberta_plugin.training.log import Record, curve, median_speed, parse_line, show_on
+from roberta_plugin.launch.log import Record, curve, median_speed, parse_line, show_on
 
 START = "2026-01-01 00:00:00 | INFO | "
 

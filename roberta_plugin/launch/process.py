@@ -7,16 +7,20 @@ one while any of its processes lives, even if we are killed.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from roberta_plugin.training.log import last_lines
+from roberta_plugin.launch.log import last_lines
+from roberta_plugin.locks import holders, is_locked
 
 STOP_PATIENCE_S = 30.0  # fairseq-train may be saving a checkpoint
 _POLL_S = 0.05
@@ -146,3 +150,40 @@ def failure(what: str, log: Path) -> ChildProcessError:
 def _end_with_parent() -> None:
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def identity(pid: int | None) -> dict[str, Any]:
+    """A process by host, number and start time, because numbers are used again; from Linux's /proc."""
+    try:
+        since = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        since = ""
+    return {"host": socket.gethostname(), "pid": pid, "since": since}
+
+
+def stop_orphan(lock: Path) -> bool:
+    """Stop a training that outlived the sweep that started it (kill -9, a lost connection); return whether it was one.
+
+    Its lock file names the process of the sweep. A training that a sweep waits for, or that runs on another machine, is
+    left alone.
+    """
+    try:
+        owner = json.loads(lock.read_bytes())
+        is_orphan = owner["host"] == socket.gethostname() and owner != identity(owner["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    if not is_orphan or not is_locked(lock):
+        return False
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in holders(lock):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        wait_for_release(lock)
+    return not is_locked(lock)
+
+
+def wait_for_release(lock: Path) -> None:
+    """Wait until the stopped processes of a training are gone."""
+    deadline = time.monotonic() + STOP_PATIENCE_S
+    while is_locked(lock) and time.monotonic() < deadline:
+        time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The runs of a sweep on this machine, several at a time; and how far all runs are, here and on a cluster.
+"""The runs of a sweep in progress: trained on this machine, several at a time, or waited for in SLURM's queue.
 
 On a terminal there is a bar for each run that trains and one for all, else a line for each run that ends.
 """
@@ -16,11 +16,26 @@ from typing import Any
 
 from tqdm import tqdm
 
-from roberta_plugin.experiments.sweeps.run import DONE, FAILED, POLL_S, RUNNING, Attempt, RunFolder
+from roberta_plugin.launch.log import Record, parse_line, show_on
+from roberta_plugin.launch.run_folder import (
+    ARRAY_LOGS,
+    DONE,
+    FAILED,
+    POLL_S,
+    RUNNING,
+    WAITING,
+    Attempt,
+    RunFolder,
+    keep_weights,
+    known_jobs,
+    queued_runs,
+)
 from roberta_plugin.machine import num_cores
 from roberta_plugin.progress import terminal_size
-from roberta_plugin.training.log import Record, parse_line, show_on
 
+ASK_EVERY_S = 10.0  # SLURM
+PATIENCE_S = 3600.0  # a controller may be restarted while its jobs run
+SAY_EVERY_S = 600.0
 _LOOK_EVERY_S = 1.0
 _MOST_BARS = 8  # of runs, which must fit on the screen
 _TAIL_BYTES = 2**15  # of a log, in which its last records are looked for
@@ -93,6 +108,58 @@ def visible_gpus() -> list[str]:
         return [name.strip() for name in chosen.split(",") if name.strip()]
     nodes = sorted(Path("/dev").glob("nvidia[0-9]*"))
     return [str(number) for number in range(len(nodes))]
+
+
+def wait_for_queue(
+    folders: Sequence[RunFolder],
+    *,
+    root: Path,
+    keep: str,
+    say: Callable[[str], None],
+    look: Callable[[], None],
+) -> None:
+    """Wait until the queue holds no run any more; those that left it without training have failed.
+
+    Unless `keep` is `all`, runs that are done lose what is needed to resume. `look` is called after each poll.
+
+    Raises:
+        ChildProcessError: if SLURM has not answered for an hour.
+    """
+    while _may_be_queued(root, say):
+        time.sleep(ASK_EVERY_S)
+        look()
+        if keep != "all":
+            keep_weights(folders)
+    jobs = known_jobs(root)
+    for folder in folders:
+        job = jobs.get(folder.run.name)
+        if job is not None and folder.state() == WAITING:
+            log = root / ARRAY_LOGS / f"{job}_0_log.err"
+            folder.fail(f"job {job} has ended, and the run is not done; its own log: {log}")
+
+
+def _may_be_queued(root: Path, say: Callable[[str], None]) -> bool:
+    """Whether runs are in SLURM's queue; retries for an hour if squeue fails, as the jobs themselves do."""
+    begun = time.monotonic()
+    say_at = begun
+    while True:
+        try:
+            answer = bool(queued_runs(root))
+        except ChildProcessError as error:
+            now = time.monotonic()
+            if now > begun + PATIENCE_S:
+                raise
+            if now >= say_at:
+                say_at = now + SAY_EVERY_S
+                say(
+                    f"{time.strftime('%H:%M:%S')} {error}; the jobs continue, and SLURM is asked again every "
+                    f"{ASK_EVERY_S:.0f} s for {(begun + PATIENCE_S - now) / 60:.0f} minutes"
+                )
+            time.sleep(ASK_EVERY_S)
+            continue
+        if say_at > begun:
+            say(f"{time.strftime('%H:%M:%S')} SLURM answers again")
+        return answer
 
 
 class SweepProgress:

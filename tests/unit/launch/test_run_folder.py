@@ -11,18 +11,28 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.experiments.sweeps import run as sweep_run
-from roberta_plugin.experiments.sweeps.grid import Metric, Run
-from roberta_plugin.experiments.sweeps.run import (
+from roberta_plugin.launch import run_folder
+from roberta_plugin.launch.log import last_exception
+from roberta_plugin.launch.process import stop_orphan
+from roberta_plugin.launch.run_folder import (
     DONE,
+    ITSELF,
+    Metric,
+    Run,
     RunFolder,
+    RunRecord,
+    Status,
+    add_jobs,
     drop_optimizer,
+    find_submitted,
     keep_best,
     keep_weights,
-    last_exception,
     metric_in_log,
     not_best,
-    stop_orphan,
+    read_record,
+    read_status,
+    write_record,
+    write_status,
 )
 
 PPL = Metric(log="valid", value="ppl", goal="min", at="best")
@@ -84,7 +94,7 @@ def program(monkeypatch):
     """Let a Python program take the place of fairseq-train; its arguments are in sys.argv[1:]."""
 
     def replace(code):
-        monkeypatch.setattr(sweep_run, "train_program", lambda: [sys.executable, "-c", code])
+        monkeypatch.setattr(run_folder, "train_program", lambda: [sys.executable, "-c", code])
 
     return replace
 
@@ -343,7 +353,7 @@ def test_a_run_uses_the_code_of_its_snapshot(tmp_path, program):
 def test_a_damaged_file_is_named(tmp_path, name, content):
     folder = make(tmp_path)
     (folder.path / name).write_text(content)
-    with pytest.raises(ValueError, match=rf"lr-1/seed-2/{name} .*: delete it and run the command again"):
+    with pytest.raises(ValueError, match=rf"lr-1/seed-2/{name} .*: delete it when the run's job has ended"):
         folder.check() if name == "run.json" else folder.result()
 
 
@@ -426,3 +436,49 @@ def test_of_each_complete_cell_the_best_run_is_kept(tmp_path):
     assert not_best(list(folders.values()), ACCURACY) == []
     keep_best(list(folders.values()), ACCURACY)
     assert {run for run, folder in folders.items() if left(folder)} == {("a", "2"), ("b", "1")}
+
+
+RECORD = RunRecord(arguments=("d",), num_gpus=4, batch_sequences=64, snapshot="snapshots/0")
+STATUS = Status(
+    job_id="7",
+    attempt=1,
+    phase="training",
+    update=250,
+    max_update=1000,
+    loss=3.5,
+    tokens_per_second=1e6,
+    updates_per_second=2.5,
+    time=0.0,
+)
+
+
+def test_what_is_written_is_read(tmp_path):
+    assert read_record(tmp_path) is None
+    assert read_status(tmp_path) is None
+    write_record(tmp_path, RECORD)
+    write_status(tmp_path, STATUS)
+    assert read_record(tmp_path) == RECORD
+    assert read_status(tmp_path) == STATUS
+
+
+def test_the_time_left_follows_from_the_speed():
+    assert STATUS.seconds_left == 300
+    assert Status(**{**vars(STATUS), "update": 1001}).seconds_left == 0
+    assert Status(**{**vars(STATUS), "updates_per_second": None}).seconds_left is None
+    assert Status(**{**vars(STATUS), "max_update": 0}).seconds_left is None
+
+
+def test_what_was_submitted_is_found_down_to_three_levels(tmp_path):
+    for name in ("a", "b/c", "d/e/f", "d/e/f/too/deep"):
+        (tmp_path / name).mkdir(parents=True)
+        add_jobs(tmp_path / name, {ITSELF: "7"})
+    assert find_submitted(tmp_path) == [tmp_path / "a", tmp_path / "b" / "c", tmp_path / "d" / "e" / "f"]
+    assert find_submitted(tmp_path / "a") == [tmp_path / "a"]
+
+
+@pytest.mark.parametrize(("name", "read"), [("status.json", read_status), ("run.json", read_record)])
+def test_a_broken_file_of_a_launched_run_is_named(tmp_path, name, read):
+    for text in ("{", "", "[1]", "{}"):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=rf"{name} .*: delete it when the run's job has ended"):
+            read(tmp_path)

@@ -10,11 +10,12 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 _BYTES_OF_A_LINE = 2000  # more than a line of the log has
+_EXCEPTION = re.compile(r"^(?:[\w.]+\.)?\w+(?:Error|Exception|Exit|Interrupt)\b(?:: .*)?$")
 _RECORD = re.compile(r"\| ([\w@.-]+) \| (\{.*\})\s*$")
 
 
@@ -105,3 +106,12 @@ def lines_of(path: Path, *, start: int = 0, most: int | None = None) -> list[str
 def last_lines(path: Path, number: int) -> list[str]:
     """The last lines of a text file, which may be large or missing."""
     return lines_of(path, most=number * _BYTES_OF_A_LINE)[-number:]
+
+
+def last_exception(lines: Sequence[str]) -> str:
+    """The message of the last exception in a log, as in `ValueError: ...`, on one line; empty if there is none."""
+    for number in range(len(lines) - 1, -1, -1):
+        if _EXCEPTION.match(lines[number]):
+            more = [line.strip() for line in lines[number + 1 : number + 4] if line.strip()]
+            return " ".join([lines[number], *more])
+    return ""

@@ -65,6 +65,30 @@ def _check_user_dir_exists(arguments: Sequence[str]) -> None:
             raise ValueError(f"--user-dir {folder} does not exist: correct the path, or leave the option out.")
 
 
+def user_dir_of(arguments: Sequence[str]) -> Path | None:
+    """The folder of --user-dir, where there is one."""
+    folder = next(
+        (Path(value).resolve() for name, value in itertools.pairwise(arguments) if name == "--user-dir"), None
+    )
+    if folder is not None and not folder.is_dir():
+        raise FileNotFoundError(f"The recipe's --user-dir {folder} does not exist: correct the path.")
+    return folder
+
+
+def with_code(arguments: Sequence[str], code: Path) -> tuple[str, ...]:
+    """The arguments with --user-dir, if there is one, in a snapshot.
+
+    Example:
+        with_code(("data", "--user-dir", "mine"), Path("run/.snapshots/0/code"))
+        ->  ("data", "--user-dir", "run/.snapshots/0/code/mine")
+    """
+    before = ("", *arguments)
+    return tuple(
+        str(code / Path(text).resolve().name) if name == "--user-dir" else text
+        for name, text in zip(before, arguments, strict=False)
+    )
+
+
 def value_of(arguments: Sequence[str], option: str, *, needed_for: str) -> str:
     """The value of an option, the last one where it is given twice."""
     values = [after for name, after in itertools.pairwise(arguments) if name == option]

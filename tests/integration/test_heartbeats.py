@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from roberta_plugin.fairseq_workarounds.lost_ranks import EXIT_CODE, VARIABLE
-from roberta_plugin.signs_of_life import UPDATE_LIMITS
+from roberta_plugin.fairseq_workarounds.heartbeats import EXIT_CODE, UPDATE_LIMITS, VARIABLE
 from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings
 from tests.slurm_cluster import wait_for
@@ -30,7 +29,7 @@ def start_ranks(logs, command):
     ("number", "lost"),
     [
         (signal.SIGKILL, 1),
-        (signal.SIGSTOP, 0),  # and with it the store that holds the signs of life
+        (signal.SIGSTOP, 0),  # and with it the store that holds the heartbeats
         pytest.param(signal.SIGKILL, 0, marks=pytest.mark.slow),
         pytest.param(signal.SIGSTOP, 1, marks=pytest.mark.slow),
     ],
@@ -41,7 +40,7 @@ def test_the_other_rank_ends_in_time_and_names_it(tiny_data_bin, tmp_path, numbe
     processes = ranks.processes
     try:
         wait_for(lambda: '"num_updates": "5"' in logs[0].read_text(), 120, "update 5")
-        time.sleep(3)  # a few signs of life
+        time.sleep(3)  # a few heartbeats
         os.kill(processes[lost].pid, number)
         begun = time.monotonic()
         code = processes[1 - lost].wait(timeout=120)
@@ -51,7 +50,7 @@ def test_the_other_rank_ends_in_time_and_names_it(tiny_data_bin, tmp_path, numbe
     output = logs[1 - lost].read_text()
     last = output.strip().splitlines()[-1]
     assert "LostRankError: Lost rank: " in last, output[-3000:]
-    assert f"rank {lost} on {socket.gethostname()} (process {processes[lost].pid}) has given no sign of life" in last
+    assert f"rank {lost} on {socket.gethostname()} (process {processes[lost].pid}) has sent no heartbeat" in last
     assert code == (1 if number == signal.SIGKILL else EXIT_CODE)
     assert seconds < LIMIT_S + 15, "on a busy machine too"
 
@@ -75,7 +74,7 @@ HANGS = """if True:
 
 @pytest.mark.slow
 def test_ranks_that_live_and_make_no_progress_end_with_their_stacks(tiny_data_bin, tmp_path):
-    """Rank 1 hangs between two updates; its thread goes on giving signs of life."""
+    """Rank 1 hangs between two updates; its thread goes on sending heartbeats."""
     logs = [tmp_path / f"{rank}.txt" for rank in range(2)]
     command = ["python", "-c", HANGS, *train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS)[1:]]
     ranks = start_ranks(logs, command)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from fairseq import optim, tasks
 
+from roberta_plugin.launch import arguments
+from roberta_plugin.launch.arguments import PACKAGE, check_options, data_folders, parse
 from roberta_plugin.launch.recipe import complete
-from roberta_plugin.training import arguments
-from roberta_plugin.training.arguments import PACKAGE, check_options, data_folders, parse
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_corpus import train_command
 from tests.unit.launch.recipes import good_recipe

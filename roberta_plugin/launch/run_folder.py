@@ -1,0 +1,512 @@
+"""One run of fairseq-train and its folder: launched, or of a sweep, a fine-tuning or a study.
+
+No other module knows the names of these files, but `restart.py`, which must import nothing of this package:
+
+    run.json       made from: fairseq-train's arguments; of a sweep, cell and seed; of a launch, batch and snapshot
+    jobs.json      SLURM's jobs by run, in the folder of a sweep; a launched run is the only one there, called `.`
+    checkpoints/   a stopped run resumes from the last one
+    .snapshots/    the code that the jobs run (`submission.py`), in the folder of the sweep or the launched run
+
+    of a launched run                                    of a run of a sweep, ROOT/CELL/seed-N
+    status.json    what rank 0 last said of it           result.json   the metric: the run is done
+    attempts.jsonl, failures/, training_started.json     failure.json  why the last attempt failed
+                   how attempts ended (`restart.py`)     lock          held by its fairseq-train; names the sweep
+    logs/JOB_NODE_log.out                                log.txt       output of fairseq-train, of all attempts
+                   output of a node's ranks              outputs/      raw outputs of the checkpoint (`inference.py`)
+
+A run of a sweep writes its best and its last checkpoint, each with Adam's state, three times the size of the weights: a
+grid of large models would fill a disk. A finished run needs neither, because its result is in result.json and the
+weights of its best checkpoint serve evaluation; a run that is not done keeps everything, to resume from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from roberta_plugin.checkpoint_files import lock_unfinished, remove_unfinished
+from roberta_plugin.files import atomic_write
+from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.launch import slurm_commands
+from roberta_plugin.launch.arguments import PACKAGE, with_code
+from roberta_plugin.launch.log import last_exception, lines_of, parse_line
+from roberta_plugin.launch.process import TrainingProcess, identity, train_program, wait_for_release
+from roberta_plugin.launch.restart import STATUS_FILE
+from roberta_plugin.launch.trackers import tracker_variables
+from roberta_plugin.locks import is_locked, try_lock
+from roberta_plugin.record import differences, moved, option_name, options_of, refuse
+from roberta_plugin.settings import check_values
+
+RUN, JOBS, RESULT, FAILURE, LOCK, LOG = "run.json", "jobs.json", "result.json", "failure.json", "lock", "log.txt"
+OUTPUTS = "outputs"
+ARRAY_LOGS = "submitit"  # of the jobs of a sweep, beside its runs
+OF_VERSION_0_2 = "launch.json"  # run.json and jobs.json of a launched run
+ITSELF = "."  # the run of a folder that is not a sweep's
+DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "waiting"
+POLL_S = 0.2
+_TAIL_LINES = 8
+_SEARCHED_BYTES = 200_000  # of the log's end, for the exception
+_OPTIMIZER = "last_optimizer_state"
+_FOLDER = "{folder}"
+_REMEDY = "delete it when the run's job has ended, and give the command again: the run resumes from its checkpoints"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """The number by which runs are compared.
+
+    Either `log`, the validation split whose records in the log hold `value`, or `file`, a JSON file in the run's folder
+    that holds it (`a.b` is b inside a).
+    """
+
+    value: str
+    goal: Literal["min", "max"]
+    log: str = ""
+    at: Literal["best", "last"] = "best"
+    """The validation that counts."""
+    file: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_values(self)
+        if bool(self.log) == bool(self.file):
+            raise ValueError("there must be either log, the split as in fairseq's log, or file, a JSON file.")
+
+    @property
+    def options(self) -> list[str]:
+        """Options that let fairseq keep the checkpoint that is best by this metric."""
+        if not self.log or self.at != "best":
+            return []
+        goal = ["--maximize-best-checkpoint-metric"] if self.goal == "max" else []
+        return ["--best-checkpoint-metric", self.value, *goal]
+
+    def best(self, items: Iterable[T], value: Callable[[T], float | None]) -> T:
+        """The item with the best value, of equal ones the first; None is worse than every number."""
+
+        def rank(item: T) -> float:
+            number = value(item)
+            return -math.inf if number is None else -number if self.goal == "min" else number
+
+        return max(items, key=rank)
+
+    def __str__(self) -> str:
+        """As in `valid ppl, last, smaller is better`."""
+        where = self.file or f"{self.log} {self.value}, {self.at}"
+        return f"{where}, {'smaller' if self.goal == 'min' else 'larger'} is better"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training: its cell, its seed, and fairseq-train's arguments, in which {folder} stands for its folder."""
+
+    cell: str
+    seed: str
+    settings: Mapping[str, str]  # axis -> label
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The run's path in the folder of the sweep."""
+        return f"{self.cell}/seed-{self.seed}"
+
+    def arguments_in(self, folder: Path, metric: Metric, *, code: Path | None = None) -> list[str]:
+        """fairseq-train's arguments for a run in `folder`; user directories are taken from `code`."""
+        own = ["--seed", self.seed, "--save-dir", str(folder / "checkpoints"), "--log-format", "json"]
+        if "--user-dir" not in self.arguments:
+            own += ["--user-dir", str(PACKAGE)]
+        if "--best-checkpoint-metric" not in self.arguments:
+            own += metric.options
+        arguments = [argument.replace(_FOLDER, str(folder)) for argument in self.arguments] + own
+        return arguments if code is None else list(with_code(arguments, code))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What a run was made from (run.json)."""
+
+    arguments: tuple[str, ...]  # of fairseq-train
+    sweep: str = ""  # folder of the sweep
+    cell: str = ""
+    seed: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    num_gpus: int = 0
+    batch_sequences: int | None = None
+    batch_tokens: int | None = None
+    snapshot: str = ""
+    changes: tuple[str, ...] = ()  # of settings since the run began, each accepted by --accept-changes
+
+    def __post_init__(self) -> None:
+        """Make tuples of the lists that JSON has."""
+        for name in ("arguments", "changes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """The training as rank 0 last saw it."""
+
+    job_id: str
+    attempt: int
+    phase: str  # starting, training, stopped, finished; without SLURM also failed
+    update: int
+    max_update: int
+    loss: float | None
+    tokens_per_second: float | None
+    updates_per_second: float | None
+    time: float  # seconds since 1970
+    mfu: float | None = None  # percent of the GPUs' peak
+    slowest: Sequence[Any] | None = None  # the straggler, if there are several ranks (`heartbeats.Slowest`)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time for the remaining updates at the present speed."""
+        if not self.updates_per_second or self.max_update <= 0:
+            return None
+        return max(0, self.max_update - self.update) / self.updates_per_second
+
+
+Content = TypeVar("Content", RunRecord, Status)
+
+
+def write_record(folder: Path, record: RunRecord) -> None:
+    """Write run.json."""
+    write_json(folder / RUN, {name: value for name, value in asdict(record).items() if value})
+
+
+def read_record(folder: Path) -> RunRecord | None:
+    """What the run in a folder was made from; None if there is none."""
+    return _read(folder / RUN, RunRecord) or _read(folder / OF_VERSION_0_2, RunRecord)
+
+
+def write_status(folder: Path, status: Status) -> None:
+    """Write status.json."""
+    write_json(folder / STATUS_FILE, asdict(status))
+
+
+def read_status(folder: Path) -> Status | None:
+    """What rank 0 last said of a launched run; None if it has not said anything."""
+    return _read(folder / STATUS_FILE, Status)
+
+
+def _read(path: Path, kind: type[Content]) -> Content | None:
+    fields = dataclasses.fields(kind)
+    required = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
+    values = read_json(path, keys=required, remedy=_REMEDY)
+    return None if values is None else kind(**{one.name: values[one.name] for one in fields if one.name in values})
+
+
+def find_submitted(folder: Path) -> list[Path]:
+    """Folders of launched runs and submitted sweeps in `folder` (which may be one itself), down to three levels."""
+    patterns = ("", "*/", "*/*/", "*/*/*/")
+    names = [at + name for at in patterns for name in (JOBS, OF_VERSION_0_2)]
+    return sorted({path.parent for name in names for path in folder.glob(name)})
+
+
+def known_jobs(root: Path) -> dict[str, str]:
+    """Job ids by the runs' names, of all submissions of a folder; the id is empty where torchrun started the run."""
+    remedy = "cancel its jobs that still wait, if any (squeue --me), and delete the file"
+    jobs = read_json(root / JOBS, keys=(), remedy=remedy)
+    if jobs is None:
+        launched = read_json(root / OF_VERSION_0_2, keys=(), remedy=_REMEDY)
+        jobs = {} if launched is None else {ITSELF: launched.get("job_id")}
+    return {name: str(job or "") for name, job in jobs.items()}
+
+
+def add_jobs(root: Path, jobs: Mapping[str, str]) -> None:
+    """Note the jobs that were submitted for runs, by their names."""
+    write_json(root / JOBS, {**known_jobs(root), **jobs})
+
+
+def queued_runs(root: Path, known: Mapping[str, slurm_commands.Job] | None = None) -> dict[str, str]:
+    """The runs that wait or run in SLURM's queue, with their states there; `known` is what SLURM has said already.
+
+    Raises:
+        ChildProcessError: if SLURM cannot be asked.
+    """
+    jobs = {name: job for name, job in known_jobs(root).items() if job}
+    if known is None:
+        try:
+            known = slurm_commands.jobs({job.partition("_")[0] for job in jobs.values()}, ours=True)
+        except OSError as error:  # to guess would mean to submit a run twice
+            raise ChildProcessError(f"{root / JOBS} names jobs of SLURM, and SLURM cannot be asked: {error}") from error
+    return {name: known[job].state for name, job in jobs.items() if job in known and known[job].is_active}
+
+
+def run_states(root: Path, known: Mapping[str, slurm_commands.Job]) -> dict[str, str]:
+    """The states of a sweep's runs by their names; of what waits or runs in SLURM's queue, SLURM's word."""
+    states = {str(path.parent.relative_to(root)): state_of(path.parent) for path in root.glob(f"*/seed-*/{RUN}")}
+    queued = queued_runs(root, known)
+    for name, state in states.items():
+        if state == WAITING or (state == FAILED and name in queued):
+            states[name] = queued.get(name, "not in the queue")
+    return dict(sorted(states.items()))
+
+
+class RunFolder:
+    """A run and the folder it lies in."""
+
+    def __init__(self, root: Path, run: Run, metric: Metric) -> None:
+        self.run, self.metric, self.root = run, metric, root
+        self.path = root / run.name
+        self.group = root.name  # of trackers
+        self.code: Path | None = None  # of a snapshot (`submission.py`); None: the code that runs now
+
+    def check(self, named: Callable[[str], str] = option_name) -> None:
+        """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it.
+
+        `named` is how the user gives an option of fairseq-train (`record.differences`).
+        """
+        known = read_record(self.path)
+        if known is None:
+            return
+        from roberta_plugin.fairseq_workarounds.command_line import without_removed
+
+        now = self.run.arguments
+        before = [
+            argument if argument in now else moved(argument, before=known.sweep or None, now=self.root)
+            for argument in without_removed(known.arguments)
+        ]
+        refuse(
+            f"{self.path} holds a run with other options",
+            differences(options_of(before), options_of(now), named=named),
+            "(Its run.json says so.) Give another --output-dir, or delete that one if the run is not needed any more.",
+        )
+
+    def prepare(self) -> None:
+        """Make the folder and write run.json; read the metric again if the grid file has another one now."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_record(self.path, RunRecord(**vars(self.run), sweep=str(self.root)))
+        result = self.result()
+        if result is not None and result.get("metric") != asdict(self.metric):
+            (self.path / RESULT).unlink()
+            self.finish(exit_code=0, seconds=float(result.get("seconds", 0)))
+
+    def state(self) -> str:
+        """One of done, running (here or elsewhere), failed and waiting."""
+        return state_of(self.path)
+
+    def result(self) -> dict[str, Any] | None:
+        """The content of result.json: `value`, `num_updates`, `seconds`; None before the run is done."""
+        return self._read(RESULT, "value")
+
+    def failure(self) -> dict[str, Any] | None:
+        """The content of failure.json: `reason`, `exit_code`, `attempts`."""
+        return self._read(FAILURE)
+
+    def checkpoint(self) -> Path | None:
+        """The checkpoint that the metric is about: the best one, if it is there, or the last one."""
+        names = ("checkpoint_best.pt", "checkpoint_last.pt") if self.metric.at == "best" else ("checkpoint_last.pt",)
+        paths = [self.path / "checkpoints" / name for name in names]
+        return next((path for path in paths if path.is_file()), None)
+
+    def start(self, environment: Mapping[str, str] | None = None) -> Attempt | None:
+        """Start fairseq-train; None if another process trains this run."""
+        lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if not try_lock(lock):
+                return None
+            shutil.rmtree(self.path / OUTPUTS, ignore_errors=True)  # of an earlier training
+            os.ftruncate(lock, 0)
+            os.write(lock, json.dumps(identity(os.getpid())).encode())
+            variables = {**self.tracker_variables(), **(environment or {})}
+            if self.code is not None:  # fairseq-train imports this package from there, not from the working folder
+                path = os.pathsep.join(filter(None, [str(self.code), os.environ.get("PYTHONPATH", "")]))
+                variables = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", **variables}
+            process = TrainingProcess(
+                [*train_program(), *self.run.arguments_in(self.path, self.metric, code=self.code)],
+                log=self.path / LOG,
+                lock=lock,
+                environment=variables,
+            )
+        finally:
+            os.close(lock)  # the training holds it now
+        return Attempt(self, process)
+
+    def tracker_variables(self) -> dict[str, str]:
+        """What trackers call this run, unless the variables of this process say it."""
+        return tracker_variables(self.path, name=self.run.name, group=self.group, user=os.environ)
+
+    def finish(self, *, exit_code: int, seconds: float, log_start: int = 0) -> str:
+        """Write result.json, or failure.json with the reason; return the state.
+
+        The attempt begins at byte `log_start` of log.txt.
+        """
+        about: dict[str, Any] = {"exit_code": exit_code, "seconds": round(seconds, 1), "attempts": self._attempts()}
+        about["metric"] = asdict(self.metric)
+        try:
+            if exit_code != 0:
+                exception = last_exception(self.log_lines(start=log_start, most=_SEARCHED_BYTES))
+                why = f": {exception}" if exception else ""
+                raise ValueError(f"fairseq-train ended with exit code {exit_code}{why}")
+            value = self._read_metric()
+        except (ValueError, OSError) as error:
+            log_ends = self.log_lines()[-_TAIL_LINES:]
+            self._write(FAILURE, {"reason": str(error), **about, "log_ends": log_ends})
+            return FAILED
+        self._write(RESULT, {**value, **about})
+        (self.path / FAILURE).unlink(missing_ok=True)
+        return DONE
+
+    def _read_metric(self) -> dict[str, Any]:
+        if self.metric.file:
+            path = self.path / self.metric.file
+            value: Any = json.loads(path.read_text(encoding="utf-8"))
+            for name in self.metric.value.split("."):
+                value = value.get(name) if isinstance(value, dict) else None
+            if finite(value) is None:
+                raise ValueError(f"{path} has no finite number {self.metric.value} (it has {value!r})")
+            return {"value": finite(value)}
+        return metric_in_log(self.log_lines(), self.metric)
+
+    def log_lines(self, *, start: int = 0, most: int | None = None) -> list[str]:
+        """The lines of log.txt from byte `start` on, at most the last `most` bytes; empty before there is a log."""
+        return lines_of(self.path / LOG, start=start, most=most)
+
+    def fail(self, reason: str) -> None:
+        """Write failure.json for an attempt that never started fairseq-train."""
+        self._write(FAILURE, {"reason": reason, "exit_code": None, "attempts": self._attempts(), "log_ends": []})
+
+    def _attempts(self) -> int:
+        """Attempts, with the present one."""
+        return int((self.failure() or {"attempts": 0})["attempts"]) + 1
+
+    def checkpoints(self) -> list[Path]:
+        """All of its checkpoints."""
+        return sorted((self.path / "checkpoints").glob("checkpoint*.pt"))
+
+    def _read(self, name: str, *keys: str) -> dict[str, Any] | None:
+        return read_json(self.path / name, keys=keys, remedy=_REMEDY)
+
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        write_json(self.path / name, content)
+
+
+def state_of(folder: Path) -> str:
+    """The state of the run in a folder: done, running (here or elsewhere), failed or waiting."""
+    if (folder / RESULT).is_file():
+        return DONE
+    if is_locked(folder / LOCK):
+        return RUNNING
+    return FAILED if (folder / FAILURE).is_file() else WAITING
+
+
+class Attempt:
+    """A running fairseq-train of a run."""
+
+    def __init__(self, folder: RunFolder, process: TrainingProcess) -> None:
+        self.folder, self.process = folder, process
+        self._started = time.monotonic()
+
+    def poll(self) -> str | None:
+        """None while it runs; then the state that it leaves the run in."""
+        exit_code = self.process.poll()
+        if exit_code is None:
+            return None
+        wait_for_release(self.folder.path / LOCK)
+        seconds = time.monotonic() - self._started
+        return self.folder.finish(exit_code=exit_code, seconds=seconds, log_start=self.process.log_start)
+
+    def wait(self) -> str:
+        """The state that it leaves the run in."""
+        while (state := self.poll()) is None:
+            time.sleep(POLL_S)
+        return state
+
+    def stop(self) -> None:
+        """Stop it and record nothing: the run resumes from its last checkpoint the next time.
+
+        May be called from a signal handler, while `wait` is being executed.
+        """
+        self.process.stop()
+        wait_for_release(self.folder.path / LOCK)
+
+
+def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:
+    """The metric in fairseq's JSON log, with the update it was measured at.
+
+    A resumed run repeats the validations after its checkpoint: of each update, the last record counts.
+    """
+    records: dict[int, dict[str, float]] = {}
+    for line in lines:
+        record = parse_line(line)
+        if record and record.kind == metric.log and "num_updates" in record.values:
+            records[int(record.values["num_updates"])] = record.values
+    values = {update: finite(record.get(metric.value)) for update, record in sorted(records.items())}
+    if not values:
+        raise ValueError(f"log.txt has no record of the split {metric.log!r}: was it validated on?")
+    if metric.at == "last":
+        update, value = list(values.items())[-1]
+    else:
+        update, value = metric.best(values.items(), lambda pair: pair[1])
+    if value is None:
+        known = ", ".join(sorted(records[update]))
+        raise ValueError(
+            f"{metric.log} {metric.value} is not a finite number at update {update}; the record has {known}"
+        )
+    return {"value": value, "num_updates": update}
+
+
+def finite(value: Any) -> float | None:
+    """`value` as a number, or None if it is not finite: a diverged run logs nan."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def keep_weights(folders: Sequence[RunFolder]) -> None:
+    """Keep only the weights of each finished run's checkpoint that its metric is about."""
+    for folder in folders:
+        kept = folder.checkpoint()
+        if folder.state() != DONE or kept is None:
+            continue
+        remove_unfinished(kept.parent)  # of a kill in the next line, or at the very end of the training
+        drop_optimizer(kept)
+        for path in folder.checkpoints():
+            if path != kept:
+                path.unlink()
+
+
+def keep_best(folders: Sequence[RunFolder], metric: Metric) -> None:
+    """Keep only the weights of the best run of each finished cell."""
+    keep_weights(folders)
+    for folder in not_best(folders, metric):
+        for path in folder.checkpoints():
+            path.unlink()
+
+
+def not_best(folders: Sequence[RunFolder], metric: Metric) -> list[RunFolder]:
+    """The runs that lose their weights by `keep_best`."""
+    others: list[RunFolder] = []
+    for cell in dict.fromkeys(folder.run.cell for folder in folders):
+        runs = [folder for folder in folders if folder.run.cell == cell]
+        with_weights = [folder for folder in runs if folder.checkpoint() is not None]
+        if with_weights and all(folder.state() == DONE for folder in runs):
+            best = metric.best(with_weights, lambda folder: (folder.result() or {})["value"])
+            others += [folder for folder in with_weights if folder is not best]
+    return others
+
+
+def drop_optimizer(path: Path) -> None:
+    """Rewrite a checkpoint without the optimizer's state, as with fairseq's --no-save-optimizer-state."""
+    import torch
+
+    from roberta_plugin.checkpoint_files import load_state
+
+    state = load_state(path)
+    if _OPTIMIZER not in state:
+        return
+    del state[_OPTIMIZER]
+    with atomic_write(path) as file:
+        lock_unfinished(file.fileno())
+        torch.save(state, file)
