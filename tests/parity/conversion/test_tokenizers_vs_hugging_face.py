@@ -11,9 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from roberta_plugin.conversion.heads import Head
-from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, read_tokenizer, write_tokenizer
+from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers.huggingface import read_tokenizer
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.hub.texts import TextCodec
 from tests.hugging_face import import_transformers
@@ -113,9 +114,9 @@ def check_way_back(model, folder):
         for name in without:
             (folder / name).unlink()
         back = read_tokenizer(folder, num_symbols=len(model.vocabulary))
-        to_model = back.vocabulary.tokenizer_to_model(back.tokenizer)
+        to_model = Vocabulary.of_symbols(back.symbols).tokenizer_to_model(back.tokenizer)
         assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
-        assert back.vocabulary.mask_id == model.vocabulary.mask_id
+        assert Vocabulary.of_symbols(back.symbols).mask_id == model.vocabulary.mask_id
 
 
 def test_a_byte_level_bpe_comes_back(byte_level, tmp_path):
@@ -146,7 +147,7 @@ def test_the_space_before_a_mask_without_tokenizer_json_is_that_of_transformers(
         text = json.dumps(content).replace("MASK_ID", str(model.vocabulary.mask_id))
         (tmp_path / name).write_text(text)
     back = read_tokenizer(tmp_path, num_symbols=len(model.vocabulary))
-    codec = TextCodec(back.tokenizer, back.vocabulary, mask_keeps_space=back.mask_keeps_space)
+    codec = TextCodec(back.tokenizer, Vocabulary.of_symbols(back.symbols), mask_keeps_space=back.mask_keeps_space)
     theirs = transformers.RobertaTokenizer.from_pretrained(tmp_path)
     texts = ["The lazy <mask> dog", "<mask> dog", "dog  <mask>, and"]
     assert [ids.tolist() for ids in codec.sequences(texts)] == theirs(texts)["input_ids"]
@@ -200,7 +201,7 @@ def test_a_sentencepiece_model_comes_back(sentence_piece, tmp_path):
     write_tokenizer(model, tmp_path, model_type="xlm-roberta", max_length=510)
     (tmp_path / "sentencepiece.bpe.model").unlink()  # as in folders of today: tokenizer.json alone
     back = read_tokenizer(tmp_path, num_symbols=len(model.vocabulary))
-    to_model = back.vocabulary.tokenizer_to_model(back.tokenizer)
+    to_model = Vocabulary.of_symbols(back.symbols).tokenizer_to_model(back.tokenizer)
     texts = [TEXT, *ADVERSARIAL]
     assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
 
@@ -216,7 +217,7 @@ def test_gpt2s_own_files_come_back(shared_data, tmp_path):
     assert found == our_ids(model, lines)
     back = read_tokenizer(tmp_path / "out", num_symbols=len(model.vocabulary))
     assert back.tokenizer.description() == model.tokenizer.description()
-    assert back.vocabulary.symbols == model.vocabulary.symbols
+    assert Vocabulary.of_symbols(back.symbols).symbols == model.vocabulary.symbols
 
 
 def test_lines_of_many_languages_have_our_ids_of_sentencepiece(shared_data, tmp_path):
