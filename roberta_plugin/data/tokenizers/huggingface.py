@@ -40,7 +40,7 @@ from roberta_plugin.data.tokenizers.additions import (
 )
 from roberta_plugin.data.tokenizers.base import MADE_UP, MASK, SPECIALS, Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
-from roberta_plugin.data.tokenizers.huggingface_fields import SHORTEST, check_tokenizer, kind_of_pieces
+from roberta_plugin.data.tokenizers.huggingface_fields import COPY, SHORTEST, check_tokenizer, kind_of_pieces
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
 from roberta_plugin.json_files import read_json
@@ -63,8 +63,8 @@ SPECIAL_SYMBOLS = {*SPECIALS, MASK}
 _UNKNOWN_ID = 3
 _BYTES = frozenset(BYTE_CHARACTERS)
 _REMEDY = (
-    f"train it with special_tokens={[*SPECIALS, MASK]}, or copy {VOCABULARY} and {MERGES} to encoder.json and "
-    "vocab.bpe, of which RoBERTa's ids are made"
+    f"train it with special_tokens={[*SPECIALS, MASK]}; or rename {VOCABULARY} and {MERGES} to encoder.json and "
+    "vocab.bpe, and dict.txt is made of your text"
 )
 
 
@@ -102,13 +102,25 @@ def on_the_other_side(symbols: Sequence[str]) -> list[str]:
 
 
 def is_in(folder: Path) -> bool:
-    """Whether the folder has a tokenizer in files that only Hugging Face's have."""
-    return (folder / TOKENIZER).is_file() or ((folder / VOCABULARY).is_file() and (folder / MERGES).is_file())
+    """Whether the folder has a tokenizer in Hugging Face's files; sentencepiece.bpe.model alone may be ours."""
+    has = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    is_sentencepiece = SENTENCEPIECE_FILES[0] in has and has & {ADDED_TOKENS, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP}
+    return TOKENIZER in has or {VOCABULARY, MERGES} <= has or bool(is_sentencepiece)
 
 
 def merges_of(folder: Path) -> list[tuple[str, str]] | None:
     """The merges of a folder's tokenizer; None if it is no BPE."""
-    return _pieces_and_merges(folder)[1]
+    content = _object(folder / TOKENIZER)
+    if content:
+        return [_pair(merge) for merge in content["model"]["merges"]] if kind_of_pieces(content) == "BPE" else None
+    path = folder / MERGES
+    if not path.is_file():
+        return None
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+        return [_pair(line) for line in lines if line and not line.startswith("#version")]
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise ValueError(f"{path}: {error}: {COPY}.") from error
 
 
 def load(folder: Path) -> Tokenizer:
@@ -146,49 +158,41 @@ def read_tokenizer(folder: Path, *, num_symbols: int | None = None) -> FoundToke
     notes = tuple(check_tokenizer(folder))
     length = _object(folder / TOKENIZER_CONFIG).get("model_max_length")
     max_length = int(length) if isinstance(length, int | float) and SHORTEST <= length < 1 << 20 else None
-    path = folder / next(
-        (name for name in (TOKENIZER, VOCABULARY) if (folder / name).is_file()), SENTENCEPIECE_FILES[0]
-    )
-    if (not is_in(folder) and path.name != SENTENCEPIECE_FILES[0]) or not path.is_file():
+    names = ((TOKENIZER,), (VOCABULARY, MERGES), SENTENCEPIECE_FILES)
+    path = next((folder / files[0] for files in names if all((folder / name).is_file() for name in files)), None)
+    if path is None:
         raise FileNotFoundError(
             f"No tokenizer in {folder}: looked for {TOKENIZER}; for {VOCABULARY} and {MERGES}; and for "
             f"{SENTENCEPIECE_FILES[0]}. Copy them from where the weights come from."
         )
     try:
-        found = _read(folder, num_symbols)
+        found = _read(path, num_symbols)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
             f"{path} is not a complete tokenizer ({type(error).__name__}: {error}): copy it again."
         ) from error
     except ValueError as error:
+        if str(error).startswith(str(folder)):  # it names the file itself
+            raise
         raise ValueError(f"{path}: {error}.".replace("..", ".")) from error
     return found._replace(notes=notes, max_length=max_length)
 
 
-def _read(folder: Path, num_symbols: int | None) -> FoundTokenizer:
-    content = _object(folder / TOKENIZER)
-    if not is_in(folder):
+def _read(path: Path, num_symbols: int | None) -> FoundTokenizer:
+    folder = path.parent
+    if path.name == SENTENCEPIECE_FILES[0]:
         return _sentencepiece_alone(SentencePiece.load(folder), folder, num_symbols)
+    content = _object(folder / TOKENIZER)
     if kind_of_pieces(content) == "Unigram":
         return _unigram(content, folder, num_symbols)
-    pieces, merges = _pieces_and_merges(folder)
+    merges = merges_of(folder)
     if merges is None:
         raise ValueError(f"its model is {kind_of_pieces(content)!r}, and RoBERTa's are BPE and Unigram")
+    pieces = content["model"]["vocab"] if content else _object(path)
     found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols)
     tokens, _ = additions_of(found.tokenizer)
     space = _has_prefix_space(folder, content)
     return found._replace(tokenizer=with_additions(base_of(found.tokenizer), tokens, add_prefix_space=space))
-
-
-def _pieces_and_merges(folder: Path) -> tuple[dict[str, int], list[tuple[str, str]] | None]:
-    """The id of each piece, and the merges; none if the model is no BPE."""
-    if not (folder / TOKENIZER).is_file():
-        lines = (folder / MERGES).read_text(encoding="utf-8").split("\n")
-        return _object(folder / VOCABULARY), [_pair(line) for line in lines if line and not line.startswith("#version")]
-    content = _object(folder / TOKENIZER)
-    if kind_of_pieces(content) != "BPE":
-        return {}, None
-    return content["model"]["vocab"], [_pair(merge) for merge in content["model"]["merges"]]
 
 
 def _byte_level_bpe(
@@ -204,7 +208,7 @@ def _byte_level_bpe(
     numbers = [number for number in vocabulary.values() if number != _UNKNOWN_ID]
     if len(set(numbers)) < len(numbers) or not set(map(type, numbers)) <= {int}:
         twice = next(number for number in numbers if type(number) is not int or numbers.count(number) > 1)
-        raise ValueError(f"the id {twice!r} is not a whole number of one piece alone: copy the file again")
+        raise ValueError(f"the id {twice!r} is not a whole number of one piece alone: {COPY}")
     ids = {**vocabulary, **{token.content: number for number, token in added.items() if _is_special(token.content)}}
     for character in BYTE_CHARACTERS:
         if character not in ids:
@@ -248,9 +252,8 @@ def _with_added(
         found.setdefault(number, symbol_of(token.content))
     symbols = on_the_other_side(with_gaps_filled(found, num_symbols))
     if tuple(symbols[: len(SPECIALS)]) != SPECIALS:
-        missing = [symbol for symbol in SPECIALS if symbol not in symbols]
-        fault = f"it has no {', '.join(missing)}" if missing else f"it begins with {' '.join(symbols[: len(SPECIALS)])}"
-        raise ValueError(f"A vocabulary must begin with {' '.join(SPECIALS)}, and {fault}: {_REMEDY}")
+        ids = ", ".join(str(symbols.index(symbol)) if symbol in symbols else "none" for symbol in SPECIALS)
+        raise ValueError(f"{', '.join(SPECIALS)} must have the ids 0, 1, 2, 3, and they have {ids}: {_REMEDY}")
     return FoundTokenizer(with_additions(tokenizer, tokens), symbols, mask_keeps_space=keeps_space)
 
 
@@ -383,7 +386,7 @@ def _object(path: Path) -> dict[str, Any]:
 def _pair(merge: Any) -> tuple[str, str]:
     parts = merge.split(" ") if isinstance(merge, str) else merge
     if len(parts) != 2:
-        raise ValueError(f"the merge {merge!r} is not a pair of pieces: copy the file again")
+        raise ValueError(f"the merge {merge!r} is not a pair of pieces")
     first, second = parts
     return str(first), str(second)
 

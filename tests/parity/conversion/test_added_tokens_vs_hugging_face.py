@@ -85,6 +85,7 @@ def check_all_roads(folder, theirs, tmp_path):
     wanted = their_ids(theirs, TEXTS)
     found = read_tokenizer(folder, num_symbols=len(theirs))
     assert ids_here(found.tokenizer, Vocabulary.of_symbols(found.symbols), TEXTS) == wanted
+    assert ids_here(load_tokenizer(folder), Vocabulary.of_tokenizer(folder), TEXTS) == wanted
     model = portable(found, folder)
     for name in ("ours", "back"):
         (tmp_path / name).mkdir()

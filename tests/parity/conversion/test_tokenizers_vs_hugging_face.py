@@ -9,13 +9,14 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tokenizers import ByteLevelBPETokenizer
 
 from roberta_plugin.conversion.heads import Head
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.huggingface import read_tokenizer
-from roberta_plugin.data.vocabulary import Row, Vocabulary
+from roberta_plugin.data.vocabulary import MASK, SPECIALS, Row, Vocabulary
 from roberta_plugin.hub.texts import TextCodec
 from tests.hugging_face import import_transformers
 from tests.real_data import multilingual_lines
@@ -79,6 +80,34 @@ def test_any_text_has_our_ids_of_byte_level_bpe(byte_level, text):
     model, tokenizer = byte_level
     assume(not any(special in text for special in tokenizer.all_special_tokens))  # theirs is one id, ours the letters
     assert their_ids(tokenizer, [text]) == our_ids(model, [text])
+
+
+@pytest.fixture(scope="module")
+def by_tokenizers(tmp_path_factory):
+    """Folders of one tokenizer as `tokenizers` writes it, in two files or in one, and as transformers does."""
+    folder = tmp_path_factory.mktemp("theirs")
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(
+        [TEXT, *ADVERSARIAL] * 9, vocab_size=400, special_tokens=[*SPECIALS, MASK], show_progress=False
+    )
+    for name in ("two", "one"):
+        (folder / name).mkdir()
+    trained.save_model(str(folder / "two"))
+    trained.save(str(folder / "one" / "tokenizer.json"))
+    theirs = transformers.RobertaTokenizerFast.from_pretrained(folder / "two")
+    theirs.save_pretrained(folder / "saved")
+    ours = [(load_tokenizer(path), Vocabulary.of_tokenizer(path)) for path in sorted(folder.iterdir())]
+    assert all(len(vocabulary) == len(theirs) for _, vocabulary in ours)
+    return theirs, [(tokenizer, vocabulary.tokenizer_to_model(tokenizer)) for tokenizer, vocabulary in ours]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=40))
+def test_a_folder_of_theirs_has_their_ids_here(by_tokenizers, text):
+    theirs, ours = by_tokenizers
+    assume(not any(special in text for special in theirs.all_special_tokens))
+    for tokenizer, to_model in ours:
+        assert [to_model[tokenizer.encode(text)].tolist()] == their_ids(theirs, [text])
 
 
 def test_adversarial_texts_have_our_ids_of_byte_level_bpe(byte_level):
