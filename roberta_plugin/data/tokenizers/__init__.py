@@ -30,9 +30,6 @@ FILES = (*(name for files, _ in KINDS for name in files), additions.FILE)
 """Names of the files of all kinds."""
 
 
-_OF_HUGGING_FACE = (((huggingface.TOKENIZER,), None), ((huggingface.VOCABULARY, huggingface.MERGES), None))
-
-
 def _kinds_in(folder: Path) -> list[tuple[tuple[str, ...], Callable[[Path], Tokenizer]]]:
     return [(files, load) for files, load in KINDS if all((folder / name).is_file() for name in files)]
 
@@ -71,7 +68,8 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
                 f"({huggingface.TOKENIZER}, {huggingface.VOCABULARY}, {huggingface.MERGES}). Delete the files of one."
             )
         return additions.load_additions(tokenizer, folder)
-    wanted = "; or ".join(" and ".join(files) for files, _ in (*KINDS, *_OF_HUGGING_FACE))
+    theirs = ((huggingface.TOKENIZER,), (huggingface.VOCABULARY, huggingface.MERGES))
+    wanted = "; or ".join(" and ".join(files) for files in (*(files for files, _ in KINDS), *theirs))
     raise FileNotFoundError(
         f"No tokenizer in {folder}: looked for {wanted}. Name the folder that holds these files, or make them with "
         "`roberta tokenizer train`."

@@ -40,7 +40,13 @@ from roberta_plugin.data.tokenizers.additions import (
 )
 from roberta_plugin.data.tokenizers.base import MADE_UP, MASK, SPECIALS, Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
-from roberta_plugin.data.tokenizers.huggingface_fields import COPY, SHORTEST, check_tokenizer, kind_of_pieces
+from roberta_plugin.data.tokenizers.huggingface_fields import (
+    COPY,
+    SHORTEST,
+    check_tokenizer,
+    kind_of_pieces,
+    well_formed,
+)
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
 from roberta_plugin.json_files import read_json
@@ -112,7 +118,8 @@ def merges_of(folder: Path) -> list[tuple[str, str]] | None:
     """The merges of a folder's tokenizer; None if it is no BPE."""
     content = _object(folder / TOKENIZER)
     if content:
-        return [_pair(merge) for merge in content["model"]["merges"]] if kind_of_pieces(content) == "BPE" else None
+        with well_formed(folder / TOKENIZER):
+            return [_pair(merge) for merge in content["model"]["merges"]] if kind_of_pieces(content) == "BPE" else None
     path = folder / MERGES
     if not path.is_file():
         return None
@@ -282,6 +289,11 @@ def _unigram(content: Mapping[str, Any], folder: Path, num_symbols: int | None) 
     added = _read_added(folder, {piece: number for number, piece in found.items()})
     if (folder / SENTENCEPIECE_FILES[0]).is_file():
         tokenizer = SentencePiece.load(folder)
+        if others := set(tokenizer.symbols[len(CONTROLS) :]) - set(found.values()):
+            raise ValueError(
+                f"it has no {min(others)!r}, which is a piece of {SENTENCEPIECE_FILES[0]} beside it: they are of "
+                "different tokenizers, so copy them again"
+            )
     else:
         tokenizer = SentencePiece(_sentencepiece_model(pieces, _charsmap(content)))
     return _with_added(tokenizer, found, added, num_symbols)

@@ -4,12 +4,13 @@ import json
 import shutil
 
 import pytest
-from tokenizers import ByteLevelBPETokenizer, Tokenizer, models
+from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers
 
 from roberta_plugin.cli import main
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Row, Vocabulary
 from tests.tiny_benchmarks import write_tokenizer
+from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "the cat sat on the mat, and the dog sat on the cat"
 
@@ -59,6 +60,10 @@ def numbered(pieces):
     return {piece: number for number, piece in enumerate(pieces)}
 
 
+def without_merges(file):
+    return {**file, "model": {name: value for name, value in file["model"].items() if name != "merges"}}
+
+
 def fairseqs_dictionary(folder):
     """As of a training with bpe=hf_byte_bpe, whose numbers are those of vocab.json."""
     Vocabulary([Row(str(number), 1) for number in range(5, 280)]).save(folder / "dict.txt")
@@ -83,6 +88,11 @@ DAMAGED = [
         "two",
         rewritten(lambda ids: {k: v for k, v in ids.items() if k != "\u0120"}),
         r"has no id, and RoBERTa's BPE kno",
+    ),
+    (
+        "one",
+        rewritten(without_merges, "tokenizer.json"),
+        r"tokenizer\.json is not complete \(KeyError: 'merges'\): copy",
     ),
     ("two", fairseqs_dictionary, r"dict\.txt does not have the symbols .* remove it .* copy vocab\.json to encoder\.j"),
     ("two", write_tokenizer, r"two tokenizers: encoder\.json and vocab\.bpe; and another one in Hugging Face's files"),
@@ -141,3 +151,20 @@ def test_our_own_files_prevail_where_both_are_of_one_tokenizer(trained, tmp_path
     assert ids_of(tmp_path) == ids_of(trained / "two")
     (tmp_path / "encoder.json").unlink()  # then dict.txt is that of Hugging Face's files, too
     assert ids_of(tmp_path) == ids_of(trained / "two")
+
+
+def test_a_sentencepiece_model_and_a_tokenizer_json_of_another_are_refused(tmp_path):
+    (tmp_path / "text.txt").write_text(f"{TEXT}\n" * 20)
+    symbols = train_tokenizer("sentencepiece", [tmp_path / "text.txt"], vocab_size=30, folder=tmp_path).symbols
+    (tmp_path / "dict.txt").unlink()
+    mark = pre_tokenizers.Metaspace("\u2581", prepend_scheme="always")
+    for pieces in (symbols[3:], symbols[3:-1]):
+        theirs = Tokenizer(models.Unigram([(piece, -1.0) for piece in [*SPECIALS, *pieces]], unk_id=3))
+        theirs.pre_tokenizer = mark
+        theirs.save(str(tmp_path / "tokenizer.json"))
+        if pieces == symbols[3:]:
+            assert Vocabulary.of_tokenizer(tmp_path).symbols == [*SPECIALS, *pieces, MASK]
+    with pytest.raises(
+        ValueError, match=r"tokenizer\.json: it has no .*, which is a piece of sentencepiece\.bpe\.model"
+    ):
+        load_tokenizer(tmp_path)
