@@ -16,7 +16,7 @@ from roberta_plugin.data.binarize.pipeline import BinarizeSettings, warnings_abo
 from roberta_plugin.data.binarize.pipeline import binarize as write_split
 from roberta_plugin.data.corpora import DEFAULT_ALPHA, SPLITS, find_corpora
 from roberta_plugin.data.text_inputs import LineRules
-from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers import is_of_hugging_face, load_tokenizer
 from roberta_plugin.data.tokenizers.additions import base_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
@@ -93,7 +93,7 @@ class ShowSettings(Checked):
 @command(ShowSettings)
 def show(settings: ShowSettings) -> int:
     """Shows how a tokenizer splits a text into tokens, with the tokenizer's and the model's ids."""
-    tokenizer, vocabulary = load_tokenizer(settings.folder), Vocabulary.load(settings.folder / "dict.txt")
+    tokenizer, vocabulary = load_tokenizer(settings.folder), Vocabulary.of_tokenizer(settings.folder)
     to_model = vocabulary.tokenizer_to_model(tokenizer)
     base = base_of(tokenizer)
     print("tokenizer id   model id   token")
@@ -140,8 +140,8 @@ class Splits(Checked):
     tokenizer: Path = setting(REQUIRED, "folder of the tokenizer, from `roberta tokenizer train`")
     dictionary: Path | None = setting(
         None,
-        "dict.txt to use (default: the one in the tokenizer's folder; if there is none, it is made from the text of "
-        "--train, as fairseq-preprocess does)",
+        "dict.txt to use (default: that in the tokenizer's folder, or of Hugging Face's files there; if there is none, "
+        "it is made from the text of --train, as fairseq-preprocess does)",
         flag="--dict",
     )
     output_dir: Path = setting(REQUIRED, "folder to write to")
@@ -219,9 +219,11 @@ def choose_vocabulary(
         )
     if not makes_one:
         # fairseq does not reuse the dict.txt of an earlier split by itself, but all splits of a folder must share one.
-        for path in filter(None, [inputs.dictionary, inputs.tokenizer / "dict.txt", inputs.output_dir / "dict.txt"]):
-            if path == inputs.dictionary or path.is_file():
-                return Vocabulary.load(path)
+        if inputs.dictionary:
+            return Vocabulary.load(inputs.dictionary)
+        for folder in (inputs.tokenizer, inputs.output_dir):
+            if (folder / "dict.txt").is_file() or is_of_hugging_face(folder):
+                return Vocabulary.of_tokenizer(folder)
     if "train" not in splits:
         raise ValueError(f"{inputs.tokenizer} has no dict.txt: name one with --dict, or give --train to make one from.")
     return build_vocabulary(

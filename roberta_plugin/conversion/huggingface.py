@@ -46,15 +46,14 @@ from roberta_plugin.conversion.huggingface_model import (
     with_base_prefix,
 )
 from roberta_plugin.conversion.huggingface_tokenizers import (
-    changed_places,
     model_type_of,
-    on_the_other_side,
-    read_tokenizer,
     special_ids,
     write_tokenizer,
 )
 from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
+from roberta_plugin.data.tokenizers.huggingface import changed_places, on_the_other_side, read_tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.kinds.records import WhiteSpace
@@ -140,13 +139,14 @@ def read_huggingface(path: Path) -> PortableModel:
     notes += found.notes
     is_bare = head is None
     head = head or Head(kind=MASKED_LM, name=MASKED_LM)
-    symbols = on_the_other_side(found.vocabulary.symbols)
+    vocabulary = Vocabulary.of_symbols(found.symbols)
+    symbols = on_the_other_side(vocabulary.symbols)
     try:
         parameters, merged = from_hugging_face(weights, head, order=changed_places(symbols))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     _check_sizes(parameters, options, where)
-    check_vocabulary(len(parameters[TOKENS]), found.vocabulary, path=path, vocabulary_path=folder)
+    check_vocabulary(len(parameters[TOKENS]), vocabulary, path=path, vocabulary_path=folder)
     types = merged.get("token_types")
     if types is not None and not bool((types == types[0]).all()):
         notes.append("Its token types differ. All tokens are of the first one here; the others are kept for exports.")
@@ -181,7 +181,7 @@ def read_huggingface(path: Path) -> PortableModel:
             made_anew=[MASKED_LM] if "encoder.lm_head.dense.weight" in made_anew else [],
             mask_keeps_space=found.mask_keeps_space,
             tokenizer=found.tokenizer,
-            vocabulary=found.vocabulary,
+            vocabulary=vocabulary,
             decides_by=remembered_decisions(config, where),
         ),
         **({ORIGINAL: merged} if merged else {}),
@@ -189,7 +189,7 @@ def read_huggingface(path: Path) -> PortableModel:
     return PortableModel(
         state=state,
         tokenizer=found.tokenizer,
-        vocabulary=found.vocabulary,
+        vocabulary=vocabulary,
         head=head,
         labels=labels,
         path=path,

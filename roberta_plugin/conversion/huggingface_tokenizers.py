@@ -1,11 +1,10 @@
-"""Tokenizers and vocabularies <-> their files in Hugging Face's form, which transformers reads without our code.
+"""Tokenizers and vocabularies -> their files in Hugging Face's form, which transformers reads without our code.
 
     byte-level BPE   tokenizer.json  vocab.json  merges.txt             RobertaTokenizer
     SentencePiece    tokenizer.json  sentencepiece.bpe.model            XLMRobertaTokenizer, CamembertTokenizer
     all              tokenizer_config.json  special_tokens_map.json
 
-Written are all files of a kind. Read is tokenizer.json, or the other files where it is missing: pieces, merges, scores,
-a table of characters. Steps that RoBERTa's tokenizers do not have are refused. Character BPE has no such form: Moses'
+They are read by `data/tokenizers/huggingface`, which says how ids correspond. Character BPE has no such form: Moses'
 rules, which cut text into words, are a program with lists of abbreviations.
 
 Texts get the same ids as here, except that transformers reads the strings <s>, <pad>, </s> and <unk> of a text as
@@ -17,83 +16,45 @@ A fine-tuned head reads no white space at the ends of a text (`kinds/records.py`
 byte-level BPE, by a normalizer in tokenizer.json; its class is then PreTrainedTokenizerFast, for RobertaTokenizer
 leaves normalizers out. SentencePiece has this rule itself.
 
-Added tokens, other than the special symbols, and add_prefix_space become a `TokenizerWithAdditions`. Its ids are those
-of transformers 5, whose classes make the steps of tokenizer.json anew; `tokenizers` alone may follow others. What
-becomes of each field of the files is in the tables of `fields`.
-
 `<mask>` takes the space before it along (lstrip), as in pretraining and in our hub: "end <mask>" is `end`, `<mask>`,
 not `end`, a space, `<mask>`. A model that was imported with a tokenizer without lstrip keeps that.
-
-Except for CamemBERT's, ids are the same on both sides: 0 <s>, 1 <pad>, 2 </s>, 3 <unk>, then the lines of dict.txt.
-CamemBERT was trained with <s> and </s> as ordinary lines of dict.txt, so that 0 and 5, and 2 and 6, change places:
-
-    Hugging Face   0 <s>NOTUSED  1 <pad>  2 </s>NOTUSED  3 <unk>  4 <unk>NOTUSED  5 <s>         6 </s>         7 ...
-    ours           0 <s>         1 <pad>  2 </s>         3 <unk>  4 <unk>NOTUSED  5 <s>NOTUSED  6 </s>NOTUSED  7 ...
 
 Shapes: V symbols of the vocabulary.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from roberta_plugin.conversion.fields import SHORTEST, check_tokenizer, kind_of_pieces
 from roberta_plugin.conversion.portable import PortableModel
-from roberta_plugin.data.tokenizers.additions import (
-    AddedToken,
-    additions_of,
-    base_of,
-    pieces_of,
-    symbol_of,
-    with_additions,
-)
+from roberta_plugin.data.tokenizers.additions import AddedToken, additions_of, base_of, pieces_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
-from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
+from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
+from roberta_plugin.data.tokenizers.huggingface import (
+    MERGES,
+    NOT_USED,
+    SPECIAL_SYMBOLS,
+    SPECIAL_TOKENS,
+    SPECIAL_TOKENS_MAP,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+    changed_places,
+    on_the_other_side,
+)
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
-from roberta_plugin.data.vocabulary import MADE_UP, MASK, SPECIALS, Row, Vocabulary
+from roberta_plugin.data.tokenizers.sentencepiece import WORD_START, SentencePiece
+from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.files import atomic_write, write_text
-from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.json_files import write_json
 from roberta_plugin.kinds.records import WhiteSpace
 
-TOKENIZER, VOCABULARY, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
-ADDED_TOKENS = "added_tokens.json"
-TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
 CLASSES = {"roberta": "RobertaTokenizer", "xlm-roberta": "XLMRobertaTokenizer", "camembert": "CamembertTokenizer"}
 _WITH_NORMALIZER = "PreTrainedTokenizerFast"
-NOT_USED = "NOTUSED"
-_SPECIAL_TOKENS = {
-    "bos_token": "<s>",
-    "eos_token": "</s>",
-    "sep_token": "</s>",
-    "cls_token": "<s>",
-    "unk_token": "<unk>",
-    "pad_token": "<pad>",
-}
-_SPECIAL_SYMBOLS = {*SPECIALS, MASK}
-_UNKNOWN_ID = 3
-_BYTES = frozenset(BYTE_CHARACTERS)
-_WORD_START = "\u2581"
-
-
-class FoundTokenizer(NamedTuple):
-    """The tokenizer that a folder's files describe."""
-
-    tokenizer: Tokenizer
-    vocabulary: Vocabulary
-    notes: tuple[str, ...] = ()
-    mask_keeps_space: bool = False
-    """Whether the space before <mask> is a separate token, because <mask> has no lstrip."""
-    max_length: int | None = None
-    """Most tokens of a sequence, by the settings of the tokenizer."""
 
 
 def model_type_of(model: PortableModel) -> str:
@@ -135,7 +96,7 @@ def write_tokenizer(
         assert isinstance(tokenizer, SentencePiece)
         built = _write_sentencepiece(tokenizer, model.vocabulary, added, folder)
     _save(built, added, folder)
-    special_tokens = {**_SPECIAL_TOKENS, "mask_token": {"__type": "AddedToken", **_added(MASK, model)}}
+    special_tokens = {**SPECIAL_TOKENS, "mask_token": {"__type": "AddedToken", **_added(MASK, model)}}
     config = {
         "tokenizer_class": (
             _WITH_NORMALIZER if model_type == "roberta" and built.normalizer is not None else CLASSES[model_type]
@@ -160,26 +121,6 @@ def write_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, str]], fold
         json.dump(ids, file, ensure_ascii=False)
     with atomic_write(folder / MERGES, "w") as file:
         file.write("#version: 0.2\n" + "".join(f"{first} {second}\n" for first, second in merges))
-
-
-def changed_places(symbols: Sequence[str]) -> NDArray[np.int64] | None:
-    """The id on the other side of each id (V,), in either direction; None where all are the same.
-
-    Example: CamemBERT's symbols, ours or theirs -> [5, 1, 6, 3, 4, 0, 2, 7, ...].
-    """
-    ids = {symbol: number for number, symbol in enumerate(symbols)}
-    order = np.arange(len(symbols))
-    for special in ("<s>", "</s>"):
-        if special in ids and f"{special}{NOT_USED}" in ids:
-            one, other = ids[special], ids[f"{special}{NOT_USED}"]
-            order[one], order[other] = other, one
-    return order if (order != np.arange(len(symbols))).any() else None
-
-
-def on_the_other_side(symbols: Sequence[str]) -> list[str]:
-    """The symbols in the order of their ids on the other side (V,), in either direction."""
-    order = changed_places(symbols)
-    return [symbols[number] for number in (range(len(symbols)) if order is None else order)]
 
 
 def special_ids(vocabulary: Vocabulary) -> dict[str, int]:
@@ -280,7 +221,7 @@ def _write_sentencepiece(
     proto = proto_of(tokenizer)
     scores = {piece.piece: piece.score for piece in proto.pieces[len(SPECIALS) - 1 :]}
     symbols = on_the_other_side(vocabulary.symbols)
-    own = {number for number, token in added.items() if token["content"] not in {*scores, *_SPECIAL_SYMBOLS}}
+    own = {number for number, token in added.items() if token["content"] not in {*scores, *SPECIAL_SYMBOLS}}
     while own and len(symbols) - 1 in {*own, vocabulary.mask_id}:
         own.discard(len(symbols) - 1)
         symbols.pop()
@@ -294,16 +235,16 @@ def _write_sentencepiece(
     if missing:
         raise ValueError(_missing(missing, "SentencePiece model"))
     lowest = min(scores.values())
-    pieces = [(symbol, 0.0 if symbol in _SPECIAL_SYMBOLS else scores.get(symbol, lowest)) for symbol in symbols]
+    pieces = [(symbol, 0.0 if symbol in SPECIAL_SYMBOLS else scores.get(symbol, lowest)) for symbol in symbols]
     built = Tokenizer(models.Unigram(pieces, unk_id=vocabulary.unk_id, byte_fallback=False))
     steps: list[Any] = [normalizers.Replace(Regex(" {2,}"), " ")]
     if proto.normalizer_spec.precompiled_charsmap:
         steps.insert(0, normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap))
     built.normalizer = normalizers.Sequence(steps)
     built.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(_WORD_START, prepend_scheme="always")]
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(WORD_START, prepend_scheme="always")]
     )
-    built.decoder = decoders.Metaspace(_WORD_START, prepend_scheme="always")
+    built.decoder = decoders.Metaspace(WORD_START, prepend_scheme="always")
     ids = special_ids(vocabulary)
     built.post_processor = processors.TemplateProcessing(
         single=["<s>", "$A", "</s>"],
@@ -337,255 +278,3 @@ def _save(built: Any, added: Mapping[int, Mapping[str, Any]], folder: Path) -> N
         (built.add_special_tokens if token["special"] else built.add_tokens)([tokenizers.AddedToken(**token)])
         assert built.token_to_id(token["content"]) == number
     write_text(folder / TOKENIZER, built.to_str(pretty=True))
-
-
-def read_tokenizer(folder: Path, *, num_symbols: int) -> FoundTokenizer:
-    """The tokenizer in a folder, for a model with embeddings of `num_symbols` symbols (V).
-
-    Raises:
-        ValueError: if they describe a tokenizer that is not RoBERTa's, XLM-R's or CamemBERT's.
-    """
-    path = folder / TOKENIZER
-    notes = tuple(check_tokenizer(folder))
-    length = _object(folder / TOKENIZER_CONFIG).get("model_max_length")
-    max_length = int(length) if isinstance(length, int | float) and SHORTEST <= length < 1 << 20 else None
-    try:
-        if path.is_file():
-            content = _object(path)
-            kind = kind_of_pieces(content)
-            if kind == "BPE":
-                pieces, merges = content["model"]["vocab"], [_pair(merge) for merge in content["model"]["merges"]]
-                found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols)
-                return _with_prefix_space(found, _has_prefix_space(folder, content))._replace(
-                    notes=notes, max_length=max_length
-                )
-            if kind == "Unigram":
-                return _unigram(content, folder, num_symbols)._replace(notes=notes, max_length=max_length)
-            raise ValueError(f"its model is {kind!r}, and RoBERTa's are BPE and Unigram")
-        if (folder / VOCABULARY).is_file() and (folder / MERGES).is_file():
-            path = folder / VOCABULARY
-            lines = (folder / MERGES).read_text(encoding="utf-8").split("\n")
-            merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
-            pieces = _object(path)
-            found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols)
-            return _with_prefix_space(found, _has_prefix_space(folder, {}))._replace(notes=notes, max_length=max_length)
-        if (folder / SENTENCEPIECE_FILES[0]).is_file():
-            path = folder / SENTENCEPIECE_FILES[0]
-            return _sentencepiece_alone(SentencePiece.load(folder), folder, num_symbols)._replace(
-                notes=notes, max_length=max_length
-            )
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(
-            f"{path} is not a complete tokenizer ({type(error).__name__}: {error}): copy it again."
-        ) from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}.".replace("..", ".")) from error
-    raise FileNotFoundError(
-        f"No tokenizer in {folder}: looked for {TOKENIZER}; for {VOCABULARY} and {MERGES}; and for "
-        f"{SENTENCEPIECE_FILES[0]}. Copy them from where the weights come from."
-    )
-
-
-def _byte_level_bpe(
-    vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], added: Mapping[int, AddedToken], num_symbols: int
-) -> FoundTokenizer:
-    """Pieces are numbered as in GPT-2's encoder.json: bytes, results of merges, others.
-
-    Example: of the released roberta-base this makes GPT-2's own two files, and fairseq's dict.txt without its counts.
-    """
-    ids = {**vocabulary, **{token.content: number for number, token in added.items() if _is_special(token.content)}}
-    known = [piece for piece in _in_order_of_gpt2(merges) if piece in ids]
-    others = sorted((set(ids) - set(known) - _SPECIAL_SYMBOLS), key=lambda piece: (ids[piece], piece))
-    # Those of other characters than bytes have, which only an added token can find, are symbols alone.
-    listed = [piece for piece in others if not piece.startswith(MADE_UP) and _BYTES.issuperset(piece)]
-    pieces = [*known, *listed]
-    found = {ids[symbol]: symbol for symbol in _SPECIAL_SYMBOLS if symbol in ids}
-    found |= {ids[symbol]: symbol if symbol.startswith(MADE_UP) else symbol_of(symbol) for symbol in others}
-    found |= {ids[piece]: str(number) for number, piece in enumerate(pieces) if ids[piece] != _UNKNOWN_ID}
-    return _with_added(ByteLevelBpe(pieces, merges), found, added, num_symbols)
-
-
-def _with_added(
-    tokenizer: Tokenizer, symbol_by_id: Mapping[int, str], added: Mapping[int, AddedToken], num_symbols: int
-) -> FoundTokenizer:
-    """The tokenizer with the added tokens, and the symbol of each id (V), theirs included."""
-    pieces = set(pieces_of(tokenizer))
-    found, tokens = dict(symbol_by_id), []
-    masks = [token.lstrip for token in added.values() if token.content == MASK]
-    # Without flags, transformers gives <mask> lstrip in the classes of SentencePiece alone.
-    keeps_space = not masks[-1] if masks else not isinstance(tokenizer, SentencePiece)
-    for number, token in added.items():
-        if token.content == MASK and (token.rstrip or token.single_word):
-            raise ValueError(f"{MASK} has the flag rstrip or single_word, and RoBERTa's has neither")
-        if _is_special(token.content):
-            found[number] = token.content
-            continue
-        tokens.append(replace(token, is_piece=token.content in pieces))
-        found.setdefault(number, symbol_of(token.content))
-    vocabulary = vocabulary_of(on_the_other_side(with_gaps_filled(found, num_symbols)))
-    return FoundTokenizer(with_additions(tokenizer, tokens), vocabulary, mask_keeps_space=keeps_space)
-
-
-def _with_prefix_space(found: FoundTokenizer, add_prefix_space: bool) -> FoundTokenizer:
-    tokens, _ = additions_of(found.tokenizer)
-    tokenizer = with_additions(base_of(found.tokenizer), tokens, add_prefix_space=add_prefix_space)
-    return found._replace(tokenizer=tokenizer)
-
-
-def _is_special(content: str) -> bool:
-    """Whether a text is one of the model's special symbols, which our tokenizers do not look for in texts."""
-    return content.removesuffix(NOT_USED) in _SPECIAL_SYMBOLS
-
-
-def _in_order_of_gpt2(merges: Sequence[tuple[str, str]]) -> Iterator[str]:
-    printable = [character for number, character in enumerate(BYTE_CHARACTERS) if chr(number) == character]
-    yield from printable
-    yield from (character for character in BYTE_CHARACTERS if character not in set(printable))
-    seen: set[str] = set(BYTE_CHARACTERS)
-    for first, second in merges:
-        if first + second not in seen:
-            seen.add(first + second)
-            yield first + second
-
-
-def _unigram(content: Mapping[str, Any], folder: Path, num_symbols: int) -> FoundTokenizer:
-    pieces = [(str(piece), float(score)) for piece, score in content["model"]["vocab"]]
-    found = {number: piece for number, (piece, _) in enumerate(pieces)}
-    unknown = content["model"].get("unk_id")
-    if found.get(unknown) != "<unk>":
-        raise ValueError(f"its model has unk_id {unknown}, which is {found.get(unknown)!r} and not <unk>")
-    added = _read_added(folder, {piece: number for number, piece in found.items()})
-    if (folder / SENTENCEPIECE_FILES[0]).is_file():
-        tokenizer = SentencePiece.load(folder)
-    else:
-        tokenizer = SentencePiece(_sentencepiece_model(pieces, _charsmap(content)))
-    return _with_added(tokenizer, found, added, num_symbols)
-
-
-def _sentencepiece_alone(tokenizer: SentencePiece, folder: Path, num_symbols: int) -> FoundTokenizer:
-    """As XLM-R: pieces follow the special symbols; between them and <mask> there may be unused ids."""
-    found = dict(enumerate([*SPECIALS, *tokenizer.symbols[len(CONTROLS) :]]))
-    mask_id = len(found) if (folder / ADDED_TOKENS).is_file() else num_symbols - 1
-    added = _read_added(folder, {**{piece: number for number, piece in found.items()}, MASK: mask_id})
-    if not any(token.content == MASK for token in added.values()):
-        found[mask_id] = MASK
-    return _with_added(tokenizer, found, added, num_symbols)
-
-
-def _sentencepiece_model(pieces: Sequence[tuple[str, float]], charsmap: bytes) -> bytes:
-    """The SentencePiece model that tokenizer.json was made from: its pieces, scores and normalization."""
-    from sentencepiece import sentencepiece_model_pb2 as pb2
-
-    kinds = pb2.ModelProto.SentencePiece
-    proto = pb2.ModelProto()
-    proto.trainer_spec.model_type = pb2.TrainerSpec.UNIGRAM
-    proto.normalizer_spec.precompiled_charsmap = charsmap
-    proto.normalizer_spec.add_dummy_prefix = True
-    proto.normalizer_spec.remove_extra_whitespaces = True
-    proto.normalizer_spec.escape_whitespaces = True
-    for control in CONTROLS:
-        kind = kinds.UNKNOWN if control == "<unk>" else kinds.CONTROL
-        proto.pieces.add(piece=control, score=0.0, type=kind)
-    for piece, score in pieces:
-        is_text = piece not in _SPECIAL_SYMBOLS and not piece.endswith(NOT_USED) and MADE_UP not in piece
-        if is_text:
-            proto.pieces.add(piece=piece, score=score, type=kinds.NORMAL)
-    return bytes(proto.SerializeToString())
-
-
-def _charsmap(content: Mapping[str, Any]) -> bytes:
-    normalizer = content.get("normalizer") or {}
-    for step in normalizer.get("normalizers", [normalizer]):
-        if step.get("type") == "Precompiled":
-            return base64.b64decode(step["precompiled_charsmap"])
-    return b""
-
-
-def _has_prefix_space(folder: Path, content: Mapping[str, Any]) -> bool:
-    """Whether texts get a space in front; the settings of transformers prevail over tokenizer.json, as there."""
-    step = content.get("pre_tokenizer") or {}
-    return bool(_object(folder / TOKENIZER_CONFIG).get("add_prefix_space", step.get("add_prefix_space")))
-
-
-def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
-    """The added tokens of a folder by their ids, from all files that can name them.
-
-    Args:
-        ids: the id of each piece of the tokenizer itself.
-    """
-    config = _object(folder / TOKENIZER_CONFIG)
-    special_map = _object(folder / SPECIAL_TOKENS_MAP)
-    named = [
-        token
-        for source in (special_map, config)
-        for key, value in source.items()
-        if key in {*_SPECIAL_TOKENS, "mask_token", "additional_special_tokens", "extra_special_tokens"}
-        for token in (value if isinstance(value, list) else value.values() if _is_table(value) else [value])
-        if token
-    ]
-    special = {token["content"] if isinstance(token, dict) else token: token for token in named}
-    found: dict[str, tuple[int, AddedToken]] = {}
-    for content, number in _object(folder / ADDED_TOKENS).items():
-        found[content] = int(number), _added_token(content, special=content in special)
-    for token in _object(folder / TOKENIZER).get("added_tokens") or ():
-        found[str(token["content"])] = int(token["id"]), _added_token(token)
-    for number, token in (config.get("added_tokens_decoder") or {}).items():
-        found[str(token["content"])] = int(number), _added_token(token)
-    for content, token in special.items():
-        if isinstance(token, dict) and content not in found and content in ids:
-            found[content] = ids[content], _added_token(token, special=True)
-        elif content not in found and (content not in ids or not _is_special(content)):
-            after = max([*ids.values(), *(number for number, _ in found.values())], default=-1) + 1
-            found[content] = ids.get(content, after), _added_token(token, special=True)
-    return dict(sorted((number, token) for number, token in found.values()))
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict) and "content" not in value
-
-
-def _added_token(token: Any, *, special: bool = False) -> AddedToken:
-    """An added token from its entry in a file; as a mere text, it has the flags that transformers gives it."""
-    if not isinstance(token, dict):
-        return AddedToken(str(token), special=special, normalized=not special)
-    names = ("lstrip", "rstrip", "single_word", "normalized", "special")
-    flags = {name: bool(token[name]) for name in names if name in token}
-    return AddedToken(str(token["content"]), **{"special": special, **flags})
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is no file."""
-    return read_json(path, keys=(), remedy="copy the file again") or {}
-
-
-def _pair(merge: Any) -> tuple[str, str]:
-    first, second = merge.split(" ") if isinstance(merge, str) else merge
-    return str(first), str(second)
-
-
-def vocabulary_of(symbols: Sequence[str]) -> Vocabulary:
-    """The vocabulary with these symbols in this order (V,), special ones included."""
-    if tuple(symbols[: len(SPECIALS)]) != SPECIALS:
-        raise ValueError(
-            f"A vocabulary must begin with {' '.join(SPECIALS)}, and this one begins with "
-            f"{' '.join(symbols[: len(SPECIALS)])}: it is not RoBERTa's."
-        )
-    listed = list(symbols[len(SPECIALS) :])
-    if listed and listed[-1] == MASK:
-        listed.pop()  # every vocabulary has it at its end
-    return Vocabulary(Row(symbol, 1) for symbol in listed)
-
-
-def with_gaps_filled(symbols: Mapping[int, str], size: int) -> list[str]:
-    """Symbols by their ids -> all `size` symbols; ids without one get fairseq's names for such.
-
-    Example: {0: "a", 2: "b"}, 3 -> ["a", "madeupword0001", "b"].
-    """
-    if symbols and max(symbols) >= size:
-        raise ValueError(
-            f"the tokenizer gives {symbols[max(symbols)]!r} the id {max(symbols)}, and the model has embeddings of "
-            f"{size:,} symbols: resize them with transformers (resize_token_embeddings), or remove the token"
-        )
-    if symbols and min(symbols) < 0:
-        raise ValueError(f"the tokenizer gives {symbols[min(symbols)]!r} the id {min(symbols)}, which is below 0")
-    return [symbols.get(number, f"{MADE_UP}{number:04}") for number in range(size)]

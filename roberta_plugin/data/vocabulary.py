@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,13 +24,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from roberta_plugin.data.tokenizers import huggingface, is_of_hugging_face
 from roberta_plugin.data.tokenizers.additions import base_of
+from roberta_plugin.data.tokenizers.base import MADE_UP as MADE_UP
+from roberta_plugin.data.tokenizers.base import MASK as MASK
+from roberta_plugin.data.tokenizers.base import SPECIALS as SPECIALS
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.files import write_text
 
-SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
-MASK = "<mask>"
-MADE_UP = "madeupword"  # fairseq's padding symbols, which never occur in text
 _OVERWRITE = "#fairseq:overwrite"
 
 
@@ -104,6 +105,26 @@ class Vocabulary:
         if not vocabulary._rows:
             raise ValueError(f"{path} is empty: copy it again, or name the folder with the dict.txt of the tokenizer.")
         return vocabulary
+
+    @classmethod
+    def of_symbols(cls, symbols: Sequence[str]) -> Vocabulary:
+        """The vocabulary with these symbols in this order (V,), special ones included."""
+        listed = list(symbols[len(SPECIALS) :])
+        if listed and listed[-1] == MASK:
+            listed.pop()  # every vocabulary has it at its end
+        return cls(Row(symbol, 1) for symbol in listed)
+
+    @classmethod
+    def of_tokenizer(cls, folder: str | os.PathLike[str]) -> Vocabulary:
+        """The dict.txt in a tokenizer's folder; Hugging Face's files without one are their own.
+
+        Raises:
+            FileNotFoundError: if there is neither.
+        """
+        path = Path(folder) / "dict.txt"
+        if not path.is_file() and is_of_hugging_face(path.parent):
+            return cls.of_symbols(huggingface.read_tokenizer(path.parent).symbols)
+        return cls.load(path)
 
     def extended(self, symbols: Iterable[str]) -> Vocabulary:
         """This vocabulary with further symbols, which get the next ids; only <mask> is after them."""

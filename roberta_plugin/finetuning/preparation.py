@@ -109,7 +109,9 @@ def prepare(settings: PrepareSettings) -> Prepared:
         raw,
         folder,
         tokenizer=load_tokenizer(tokenizer),
-        vocabulary=Vocabulary.load(settings.dictionary or tokenizer / "dict.txt"),
+        vocabulary=(
+            Vocabulary.load(settings.dictionary) if settings.dictionary else Vocabulary.of_tokenizer(tokenizer)
+        ),
         max_length=MAX_LENGTH if settings.max_length is None else settings.max_length,
         options=settings.task_options,
     )
@@ -135,7 +137,7 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
         before["tokenizer"] = prepared.content.get("tokenizer") or {}
         now["tokenizer"] = load_tokenizer(wanted.tokenizer).description()
         before["dictionary"] = prepared.vocabulary.sha256
-        now["dictionary"] = Vocabulary.load(wanted.tokenizer / "dict.txt").sha256
+        now["dictionary"] = Vocabulary.of_tokenizer(wanted.tokenizer).sha256
     if wanted.raw is not None and prepared.content.get("source"):
         benchmark = benchmark_of(prepared.task)
         given = describe(benchmark.source_files(benchmark.files(wanted.raw, wanted.task_options)))

@@ -494,7 +494,7 @@ BREAKS = (
     ),
     Break(
         "special symbols of CamemBERT stay where they are",
-        "conversion/huggingface_tokenizers.py",
+        "data/tokenizers/huggingface.py",
         "            order[one], order[other] = other, one\n",
         "",
         ("parity/conversion/test_tokenizers_vs_hugging_face.py", "unit/conversion"),

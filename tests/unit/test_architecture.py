@@ -52,7 +52,8 @@ ONLY: dict[str, set[str]] = {
     "models": {"checkpoint_files", "fairseq_import", "foreign_fields", "machine", "settings"},
     "optim": {"fairseq_import", "settings"},
     "data": {
-        *("extras", "fairseq_import", "files", "json_files", "locks", "machine", "progress", "record"),
+        *("extras", "fairseq_import", "files", "foreign_fields", "json_files", "locks", "machine", "progress"),
+        "record",
         "settings",
     },
     "files.py": {"locks"},

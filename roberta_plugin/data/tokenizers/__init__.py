@@ -5,6 +5,8 @@ byte_level_bpe     as in RoBERTa and GPT-2, with a fast engine
 sentencepiece      as in XLM-R
 character_bpe      on words, as in BERT
 additions          any of these with added tokens, as Hugging Face has them
+huggingface        Hugging Face's files               -> such a tokenizer, and the symbols of its ids
+huggingface_fields what becomes of each field of these files
 extending          a tokenizer, new words -> a tokenizer with tokens for them
 training           text files -> a sample of them -> a tokenizer
 """
@@ -15,7 +17,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from roberta_plugin.data.tokenizers import additions, byte_level_bpe, character_bpe, sentencepiece
+from roberta_plugin.data.tokenizers import additions, byte_level_bpe, character_bpe, huggingface, sentencepiece
 from roberta_plugin.data.tokenizers.base import Tokenizer
 
 # files of each kind, and the function that reads them
@@ -28,6 +30,20 @@ FILES = (*(name for files, _ in KINDS for name in files), additions.FILE)
 """Names of the files of all kinds."""
 
 
+def _kinds_in(folder: Path) -> list[tuple[tuple[str, ...], Callable[[Path], Tokenizer]]]:
+    return [(files, load) for files, load in KINDS if all((folder / name).is_file() for name in files)]
+
+
+def is_of_hugging_face(folder: Path) -> bool:
+    """Whether a folder's tokenizer is read from Hugging Face's files: it has them, and none of ours.
+
+    XLM-R's folders there have sentencepiece.bpe.model too, and no dict.txt, by which ours is known.
+    """
+    own = [files for files, _ in _kinds_in(folder)]
+    is_own = own and (own != [sentencepiece.FILES] or (folder / "dict.txt").is_file())
+    return huggingface.is_in(folder) and not is_own
+
+
 def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
     """Load the tokenizer in a folder.
 
@@ -36,15 +52,24 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
         ValueError: if there are two, so the one of dict.txt is unknown, or if its files are damaged.
     """
     folder = Path(folder)
-    found = [(files, load) for files, load in KINDS if all((folder / name).is_file() for name in files)]
+    if is_of_hugging_face(folder):
+        return huggingface.load(folder)
+    found = _kinds_in(folder)
     if len(found) > 1:
         names = "; and ".join(" and ".join(files) for files, _ in found)
         raise ValueError(
             f"{folder} holds two tokenizers: {names}. Delete the files of the one that dict.txt does not belong to."
         )
-    for _, load in found:
-        return additions.load_additions(load(folder), folder)
-    wanted = "; or ".join(" and ".join(files) for files, _ in KINDS)
+    for files, load in found:
+        tokenizer = load(folder)
+        if huggingface.is_in(folder) and huggingface.merges_of(folder) != getattr(tokenizer, "merges", None):
+            raise ValueError(
+                f"{folder} holds two tokenizers: {' and '.join(files)}; and another one in Hugging Face's files "
+                f"({huggingface.TOKENIZER}, {huggingface.VOCABULARY}, {huggingface.MERGES}). Delete the files of one."
+            )
+        return additions.load_additions(tokenizer, folder)
+    theirs = ((huggingface.TOKENIZER,), (huggingface.VOCABULARY, huggingface.MERGES))
+    wanted = "; or ".join(" and ".join(files) for files in (*(files for files, _ in KINDS), *theirs))
     raise FileNotFoundError(
         f"No tokenizer in {folder}: looked for {wanted}. Name the folder that holds these files, or make them with "
         "`roberta tokenizer train`."

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.tokenizers.base import LocatedTokens, Tokenizer, check_known
+from roberta_plugin.data.tokenizers.base import MADE_UP, LocatedTokens, Tokenizer, check_known
 from roberta_plugin.data.tokenizers.sentencepiece import SentencePiece
 from roberta_plugin.files import write_text
 from roberta_plugin.json_files import read_json
@@ -31,7 +31,6 @@ from roberta_plugin.json_files import read_json
 FILE = "tokenizer_additions.json"
 _KEYS = ["add_prefix_space", "added_tokens"]
 _REMEDY = "import the model again"
-_MADE_UP = "madeupword"  # how fairseq's padding symbols begin, which never occur in text
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def symbol_of(content: str) -> str:
 
     Example: "[E1]" -> "[E1]"; "a b" -> "a\\u0020b"; "12", which would be another token's number -> "\\u0031\\u0032".
     """
-    is_taken = content.isdecimal() or content.startswith(_MADE_UP)
+    is_taken = content.isdecimal() or content.startswith(MADE_UP)
     return "".join(
         f"\\u{ord(each):04x}" if is_taken or each.isspace() or not each.isprintable() else each for each in content
     )

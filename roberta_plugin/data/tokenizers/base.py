@@ -12,6 +12,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
+"""The first symbols of every model, by their ids."""
+MASK = "<mask>"
+MADE_UP = "madeupword"  # fairseq's padding symbols, which never occur in text
+
 
 class Tokenizer(Protocol):
     """Text -> tokenizer ids, and back. The ids are the tokenizer's own; `Vocabulary` maps them to a model's.

@@ -12,11 +12,12 @@ from tokenizers import AddedToken, Tokenizer
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.fairseq_format import write_words
 from roberta_plugin.conversion.heads import Head
-from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, read_tokenizer, write_tokenizer
+from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import FILE, additions_of
+from roberta_plugin.data.tokenizers.huggingface import read_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.identity import MASK_KEEPS_SPACE
 from roberta_plugin.finetuning.prepared import Prepared
@@ -83,7 +84,8 @@ def check_all_roads(folder, theirs, tmp_path):
     """The ids of transformers, here, from our own files, from a pickle, and in transformers after the way back."""
     wanted = their_ids(theirs, TEXTS)
     found = read_tokenizer(folder, num_symbols=len(theirs))
-    assert ids_here(found.tokenizer, found.vocabulary, TEXTS) == wanted
+    assert ids_here(found.tokenizer, Vocabulary.of_symbols(found.symbols), TEXTS) == wanted
+    assert ids_here(load_tokenizer(folder), Vocabulary.of_tokenizer(folder), TEXTS) == wanted
     model = portable(found, folder)
     for name in ("ours", "back"):
         (tmp_path / name).mkdir()
@@ -108,7 +110,7 @@ def portable(found, folder):
     return PortableModel(
         state={"model": {"x": torch.zeros(1)}, "task_state": {"data": {MASK_KEEPS_SPACE: found.mask_keeps_space}}},
         tokenizer=found.tokenizer,
-        vocabulary=found.vocabulary,
+        vocabulary=Vocabulary.of_symbols(found.symbols),
         head=Head(kind="masked_lm", name="masked_lm"),
         path=folder,
         source="huggingface",

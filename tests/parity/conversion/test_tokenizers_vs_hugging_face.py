@@ -9,12 +9,14 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tokenizers import ByteLevelBPETokenizer
 
 from roberta_plugin.conversion.heads import Head
-from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, read_tokenizer, write_tokenizer
+from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.vocabulary import Row, Vocabulary
+from roberta_plugin.data.tokenizers.huggingface import read_tokenizer
+from roberta_plugin.data.vocabulary import MASK, SPECIALS, Row, Vocabulary
 from roberta_plugin.hub.texts import TextCodec
 from tests.hugging_face import import_transformers
 from tests.real_data import multilingual_lines
@@ -80,6 +82,34 @@ def test_any_text_has_our_ids_of_byte_level_bpe(byte_level, text):
     assert their_ids(tokenizer, [text]) == our_ids(model, [text])
 
 
+@pytest.fixture(scope="module")
+def by_tokenizers(tmp_path_factory):
+    """Folders of one tokenizer as `tokenizers` writes it, in two files or in one, and as transformers does."""
+    folder = tmp_path_factory.mktemp("theirs")
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(
+        [TEXT, *ADVERSARIAL] * 9, vocab_size=400, special_tokens=[*SPECIALS, MASK], show_progress=False
+    )
+    for name in ("two", "one"):
+        (folder / name).mkdir()
+    trained.save_model(str(folder / "two"))
+    trained.save(str(folder / "one" / "tokenizer.json"))
+    theirs = transformers.RobertaTokenizerFast.from_pretrained(folder / "two")
+    theirs.save_pretrained(folder / "saved")
+    ours = [(load_tokenizer(path), Vocabulary.of_tokenizer(path)) for path in sorted(folder.iterdir())]
+    assert all(len(vocabulary) == len(theirs) for _, vocabulary in ours)
+    return theirs, [(tokenizer, vocabulary.tokenizer_to_model(tokenizer)) for tokenizer, vocabulary in ours]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=40))
+def test_a_folder_of_theirs_has_their_ids_here(by_tokenizers, text):
+    theirs, ours = by_tokenizers
+    assume(not any(special in text for special in theirs.all_special_tokens))
+    for tokenizer, to_model in ours:
+        assert [to_model[tokenizer.encode(text)].tolist()] == their_ids(theirs, [text])
+
+
 def test_adversarial_texts_have_our_ids_of_byte_level_bpe(byte_level):
     model, tokenizer = byte_level
     assert their_ids(tokenizer, ADVERSARIAL) == our_ids(model, ADVERSARIAL)
@@ -113,9 +143,9 @@ def check_way_back(model, folder):
         for name in without:
             (folder / name).unlink()
         back = read_tokenizer(folder, num_symbols=len(model.vocabulary))
-        to_model = back.vocabulary.tokenizer_to_model(back.tokenizer)
+        to_model = Vocabulary.of_symbols(back.symbols).tokenizer_to_model(back.tokenizer)
         assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
-        assert back.vocabulary.mask_id == model.vocabulary.mask_id
+        assert Vocabulary.of_symbols(back.symbols).mask_id == model.vocabulary.mask_id
 
 
 def test_a_byte_level_bpe_comes_back(byte_level, tmp_path):
@@ -146,7 +176,7 @@ def test_the_space_before_a_mask_without_tokenizer_json_is_that_of_transformers(
         text = json.dumps(content).replace("MASK_ID", str(model.vocabulary.mask_id))
         (tmp_path / name).write_text(text)
     back = read_tokenizer(tmp_path, num_symbols=len(model.vocabulary))
-    codec = TextCodec(back.tokenizer, back.vocabulary, mask_keeps_space=back.mask_keeps_space)
+    codec = TextCodec(back.tokenizer, Vocabulary.of_symbols(back.symbols), mask_keeps_space=back.mask_keeps_space)
     theirs = transformers.RobertaTokenizer.from_pretrained(tmp_path)
     texts = ["The lazy <mask> dog", "<mask> dog", "dog  <mask>, and"]
     assert [ids.tolist() for ids in codec.sequences(texts)] == theirs(texts)["input_ids"]
@@ -200,7 +230,7 @@ def test_a_sentencepiece_model_comes_back(sentence_piece, tmp_path):
     write_tokenizer(model, tmp_path, model_type="xlm-roberta", max_length=510)
     (tmp_path / "sentencepiece.bpe.model").unlink()  # as in folders of today: tokenizer.json alone
     back = read_tokenizer(tmp_path, num_symbols=len(model.vocabulary))
-    to_model = back.vocabulary.tokenizer_to_model(back.tokenizer)
+    to_model = Vocabulary.of_symbols(back.symbols).tokenizer_to_model(back.tokenizer)
     texts = [TEXT, *ADVERSARIAL]
     assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
 
@@ -216,7 +246,7 @@ def test_gpt2s_own_files_come_back(shared_data, tmp_path):
     assert found == our_ids(model, lines)
     back = read_tokenizer(tmp_path / "out", num_symbols=len(model.vocabulary))
     assert back.tokenizer.description() == model.tokenizer.description()
-    assert back.vocabulary.symbols == model.vocabulary.symbols
+    assert Vocabulary.of_symbols(back.symbols).symbols == model.vocabulary.symbols
 
 
 def test_lines_of_many_languages_have_our_ids_of_sentencepiece(shared_data, tmp_path):

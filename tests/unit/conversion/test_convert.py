@@ -22,8 +22,8 @@ from roberta_plugin.cli import main
 from roberta_plugin.conversion import convert
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
-from roberta_plugin.conversion.huggingface_tokenizers import changed_places
 from roberta_plugin.conversion.pretrained import open_pretrained
+from roberta_plugin.data.tokenizers.huggingface import changed_places
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.hub import RobertaHub

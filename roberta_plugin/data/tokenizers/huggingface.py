@@ -1,0 +1,424 @@
+"""Hugging Face's tokenizers, read: their files -> a tokenizer, and the symbols of a model with it.
+
+    byte-level BPE   tokenizer.json, or vocab.json and merges.txt
+    SentencePiece    tokenizer.json, or sentencepiece.bpe.model
+    all              tokenizer_config.json  special_tokens_map.json  added_tokens.json, where they are there
+
+Texts get the ids of transformers 5, whose classes make the steps of tokenizer.json anew; `tokenizers` alone may follow
+others. Steps that RoBERTa's tokenizers do not have are refused; what becomes of each field is in the tables of
+`huggingface_fields`. Added tokens, other than the special symbols, and add_prefix_space become a
+`TokenizerWithAdditions`. How these files are written is in `conversion/huggingface_tokenizers`.
+
+Except for CamemBERT's, ids are the same on both sides: 0 <s>, 1 <pad>, 2 </s>, 3 <unk>, then the lines of dict.txt.
+CamemBERT was trained with <s> and </s> as ordinary lines of dict.txt, so that 0 and 5, and 2 and 6, change places:
+
+    Hugging Face   0 <s>NOTUSED  1 <pad>  2 </s>NOTUSED  3 <unk>  4 <unk>NOTUSED  5 <s>         6 </s>         7 ...
+    ours           0 <s>         1 <pad>  2 </s>         3 <unk>  4 <unk>NOTUSED  5 <s>NOTUSED  6 </s>NOTUSED  7 ...
+
+Shapes: V symbols of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.tokenizers.additions import (
+    AddedToken,
+    additions_of,
+    base_of,
+    pieces_of,
+    symbol_of,
+    with_additions,
+)
+from roberta_plugin.data.tokenizers.base import MADE_UP, MASK, SPECIALS, Tokenizer
+from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
+from roberta_plugin.data.tokenizers.huggingface_fields import (
+    COPY,
+    SHORTEST,
+    check_tokenizer,
+    kind_of_pieces,
+    well_formed,
+)
+from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
+from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
+from roberta_plugin.json_files import read_json
+
+logger = logging.getLogger(__name__)
+
+TOKENIZER, VOCABULARY, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
+ADDED_TOKENS = "added_tokens.json"
+TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
+NOT_USED = "NOTUSED"
+SPECIAL_TOKENS = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "sep_token": "</s>",
+    "cls_token": "<s>",
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+}
+SPECIAL_SYMBOLS = {*SPECIALS, MASK}
+_UNKNOWN_ID = 3
+_BYTES = frozenset(BYTE_CHARACTERS)
+_REMEDY = (
+    f"train it with special_tokens={[*SPECIALS, MASK]}; or rename {VOCABULARY} and {MERGES} to encoder.json and "
+    "vocab.bpe, and dict.txt is made of your text"
+)
+
+
+class FoundTokenizer(NamedTuple):
+    """The tokenizer that a folder's files describe."""
+
+    tokenizer: Tokenizer
+    symbols: list[str]
+    """Symbols of a model with it in the order of our ids (V,), the special ones included."""
+    notes: tuple[str, ...] = ()
+    mask_keeps_space: bool = False
+    """Whether the space before <mask> is a separate token, because <mask> has no lstrip."""
+    max_length: int | None = None
+    """Most tokens of a sequence, by the settings of the tokenizer."""
+
+
+def changed_places(symbols: Sequence[str]) -> NDArray[np.int64] | None:
+    """The id on the other side of each id (V,), in either direction; None where all are the same.
+
+    Example: CamemBERT's symbols, ours or theirs -> [5, 1, 6, 3, 4, 0, 2, 7, ...].
+    """
+    ids = {symbol: number for number, symbol in enumerate(symbols)}
+    order = np.arange(len(symbols))
+    for special in ("<s>", "</s>"):
+        if special in ids and f"{special}{NOT_USED}" in ids:
+            one, other = ids[special], ids[f"{special}{NOT_USED}"]
+            order[one], order[other] = other, one
+    return order if (order != np.arange(len(symbols))).any() else None
+
+
+def on_the_other_side(symbols: Sequence[str]) -> list[str]:
+    """The symbols in the order of their ids on the other side (V,), in either direction."""
+    order = changed_places(symbols)
+    return [symbols[number] for number in (range(len(symbols)) if order is None else order)]
+
+
+def is_in(folder: Path) -> bool:
+    """Whether the folder has a tokenizer in Hugging Face's files; sentencepiece.bpe.model alone may be ours."""
+    has = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    is_sentencepiece = SENTENCEPIECE_FILES[0] in has and has & {ADDED_TOKENS, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP}
+    return TOKENIZER in has or {VOCABULARY, MERGES} <= has or bool(is_sentencepiece)
+
+
+def merges_of(folder: Path) -> list[tuple[str, str]] | None:
+    """The merges of a folder's tokenizer; None if it is no BPE."""
+    content = _object(folder / TOKENIZER)
+    if content:
+        with well_formed(folder / TOKENIZER):
+            return [_pair(merge) for merge in content["model"]["merges"]] if kind_of_pieces(content) == "BPE" else None
+    path = folder / MERGES
+    if not path.is_file():
+        return None
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+        return [_pair(line) for line in lines if line and not line.startswith("#version")]
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise ValueError(f"{path}: {error}: {COPY}.") from error
+
+
+def load(folder: Path) -> Tokenizer:
+    """The tokenizer in a folder; what of its files is not followed is logged.
+
+    Raises:
+        ValueError: if a dict.txt beside it has other symbols, or as `read_tokenizer`.
+    """
+    found = read_tokenizer(folder)
+    for note in found.notes:
+        logger.warning(note)
+    dictionary = folder / "dict.txt"
+    if dictionary.is_file():
+        lines = dictionary.read_text(encoding="utf-8", errors="replace").split("\n")
+        listed = [*SPECIALS, *(line.rpartition(" ")[0] for line in lines if line)]
+        if _with_mask(listed) != _with_mask(found.symbols):
+            raise ValueError(
+                f"{dictionary} does not have the symbols of the tokenizer beside it in the order of its ids: remove it "
+                "(then it is made of the tokenizer); or, if it is fairseq's with bpe=hf_byte_bpe, copy "
+                f"{VOCABULARY} to encoder.json and {MERGES} to vocab.bpe."
+            )
+    return found.tokenizer
+
+
+def _with_mask(symbols: list[str]) -> list[str]:
+    return symbols if MASK in symbols else [*symbols, MASK]
+
+
+def read_tokenizer(folder: Path, *, num_symbols: int | None = None) -> FoundTokenizer:
+    """The tokenizer in a folder, for a model with embeddings of `num_symbols` symbols (V); None: for a new model.
+
+    Raises:
+        ValueError: if they describe a tokenizer that is not RoBERTa's, XLM-R's or CamemBERT's.
+    """
+    notes = tuple(check_tokenizer(folder))
+    length = _object(folder / TOKENIZER_CONFIG).get("model_max_length")
+    max_length = int(length) if isinstance(length, int | float) and SHORTEST <= length < 1 << 20 else None
+    names = ((TOKENIZER,), (VOCABULARY, MERGES), SENTENCEPIECE_FILES)
+    path = next((folder / files[0] for files in names if all((folder / name).is_file() for name in files)), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"No tokenizer in {folder}: looked for {TOKENIZER}; for {VOCABULARY} and {MERGES}; and for "
+            f"{SENTENCEPIECE_FILES[0]}. Copy them from where the weights come from."
+        )
+    try:
+        found = _read(path, num_symbols)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(
+            f"{path} is not a complete tokenizer ({type(error).__name__}: {error}): copy it again."
+        ) from error
+    except ValueError as error:
+        if str(error).startswith(str(folder)):  # it names the file itself
+            raise
+        raise ValueError(f"{path}: {error}.".replace("..", ".")) from error
+    return found._replace(notes=notes, max_length=max_length)
+
+
+def _read(path: Path, num_symbols: int | None) -> FoundTokenizer:
+    folder = path.parent
+    if path.name == SENTENCEPIECE_FILES[0]:
+        return _sentencepiece_alone(SentencePiece.load(folder), folder, num_symbols)
+    content = _object(folder / TOKENIZER)
+    if kind_of_pieces(content) == "Unigram":
+        return _unigram(content, folder, num_symbols)
+    merges = merges_of(folder)
+    if merges is None:
+        raise ValueError(f"its model is {kind_of_pieces(content)!r}, and RoBERTa's are BPE and Unigram")
+    pieces = content["model"]["vocab"] if content else _object(path)
+    found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols)
+    tokens, _ = additions_of(found.tokenizer)
+    space = _has_prefix_space(folder, content)
+    return found._replace(tokenizer=with_additions(base_of(found.tokenizer), tokens, add_prefix_space=space))
+
+
+def _byte_level_bpe(
+    vocabulary: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    added: Mapping[int, AddedToken],
+    num_symbols: int | None,
+) -> FoundTokenizer:
+    """Pieces are numbered as in GPT-2's encoder.json: bytes, results of merges, others.
+
+    Example: of the released roberta-base this makes GPT-2's own two files, and fairseq's dict.txt without its counts.
+    """
+    numbers = [number for number in vocabulary.values() if number != _UNKNOWN_ID]
+    if len(set(numbers)) < len(numbers) or not set(map(type, numbers)) <= {int}:
+        twice = next(number for number in numbers if type(number) is not int or numbers.count(number) > 1)
+        raise ValueError(f"the id {twice!r} is not a whole number of one piece alone: {COPY}")
+    ids = {**vocabulary, **{token.content: number for number, token in added.items() if _is_special(token.content)}}
+    for character in BYTE_CHARACTERS:
+        if character not in ids:
+            raise ValueError(
+                f"the byte character {character!r} has no id, and RoBERTa's BPE knows all 256: train it with "
+                "initial_alphabet=ByteLevel.alphabet(), if it is of bytes"
+            )
+    for number, (first, second) in enumerate(merges, start=1):
+        if first + second not in ids:
+            raise ValueError(
+                f"merge {number}, '{first} {second}': {first + second!r} has no id: pieces and merges belong to "
+                "different tokenizers, so copy them again"
+            )
+    known = list(_in_order_of_gpt2(merges))
+    others = sorted((set(ids) - set(known) - SPECIAL_SYMBOLS), key=lambda piece: (ids[piece], piece))
+    # Those of other characters than bytes have, which only an added token can find, are symbols alone.
+    listed = [piece for piece in others if not piece.startswith(MADE_UP) and _BYTES.issuperset(piece)]
+    pieces = [*known, *listed]
+    found = {ids[symbol]: symbol for symbol in SPECIAL_SYMBOLS if symbol in ids}
+    found |= {ids[symbol]: symbol if symbol.startswith(MADE_UP) else symbol_of(symbol) for symbol in others}
+    found |= {ids[piece]: str(number) for number, piece in enumerate(pieces) if ids[piece] != _UNKNOWN_ID}
+    return _with_added(ByteLevelBpe(pieces, merges), found, added, num_symbols)
+
+
+def _with_added(
+    tokenizer: Tokenizer, symbol_by_id: Mapping[int, str], added: Mapping[int, AddedToken], num_symbols: int | None
+) -> FoundTokenizer:
+    """The tokenizer with the added tokens, and the symbol of each id (V), theirs included."""
+    pieces = set(pieces_of(tokenizer))
+    found, tokens = dict(symbol_by_id), []
+    masks = [token.lstrip for token in added.values() if token.content == MASK]
+    # Without flags, transformers gives <mask> lstrip in the classes of SentencePiece alone.
+    keeps_space = not masks[-1] if masks else not isinstance(tokenizer, SentencePiece)
+    for number, token in added.items():
+        if token.content == MASK and (token.rstrip or token.single_word):
+            raise ValueError(f"{MASK} has the flag rstrip or single_word, and RoBERTa's has neither")
+        if _is_special(token.content):
+            found[number] = token.content
+            continue
+        tokens.append(replace(token, is_piece=token.content in pieces))
+        found.setdefault(number, symbol_of(token.content))
+    symbols = on_the_other_side(with_gaps_filled(found, num_symbols))
+    if tuple(symbols[: len(SPECIALS)]) != SPECIALS:
+        ids = ", ".join(str(symbols.index(symbol)) if symbol in symbols else "none" for symbol in SPECIALS)
+        raise ValueError(f"{', '.join(SPECIALS)} must have the ids 0, 1, 2, 3, and they have {ids}: {_REMEDY}")
+    return FoundTokenizer(with_additions(tokenizer, tokens), symbols, mask_keeps_space=keeps_space)
+
+
+def _is_special(content: str) -> bool:
+    """Whether a text is one of the model's special symbols, which our tokenizers do not look for in texts."""
+    return content.removesuffix(NOT_USED) in SPECIAL_SYMBOLS
+
+
+def _in_order_of_gpt2(merges: Sequence[tuple[str, str]]) -> Iterator[str]:
+    printable = [character for number, character in enumerate(BYTE_CHARACTERS) if chr(number) == character]
+    yield from printable
+    yield from (character for character in BYTE_CHARACTERS if character not in set(printable))
+    seen: set[str] = set(BYTE_CHARACTERS)
+    for first, second in merges:
+        if first + second not in seen:
+            seen.add(first + second)
+            yield first + second
+
+
+def _unigram(content: Mapping[str, Any], folder: Path, num_symbols: int | None) -> FoundTokenizer:
+    pieces = [(str(piece), float(score)) for piece, score in content["model"]["vocab"]]
+    found = {number: piece for number, (piece, _) in enumerate(pieces)}
+    unknown = content["model"].get("unk_id")
+    if found.get(unknown) != "<unk>":
+        raise ValueError(f"its model has unk_id {unknown}, which is {found.get(unknown)!r} and not <unk>")
+    added = _read_added(folder, {piece: number for number, piece in found.items()})
+    if (folder / SENTENCEPIECE_FILES[0]).is_file():
+        tokenizer = SentencePiece.load(folder)
+        if others := set(tokenizer.symbols[len(CONTROLS) :]) - set(found.values()):
+            raise ValueError(
+                f"it has no {min(others)!r}, which is a piece of {SENTENCEPIECE_FILES[0]} beside it: they are of "
+                "different tokenizers, so copy them again"
+            )
+    else:
+        tokenizer = SentencePiece(_sentencepiece_model(pieces, _charsmap(content)))
+    return _with_added(tokenizer, found, added, num_symbols)
+
+
+def _sentencepiece_alone(tokenizer: SentencePiece, folder: Path, num_symbols: int | None) -> FoundTokenizer:
+    """As XLM-R: pieces follow the special symbols; between them and <mask> there may be unused ids."""
+    found = dict(enumerate([*SPECIALS, *tokenizer.symbols[len(CONTROLS) :]]))
+    mask_id = len(found) if num_symbols is None or (folder / ADDED_TOKENS).is_file() else num_symbols - 1
+    added = _read_added(folder, {**{piece: number for number, piece in found.items()}, MASK: mask_id})
+    if not any(token.content == MASK for token in added.values()):
+        found[mask_id] = MASK
+    return _with_added(tokenizer, found, added, num_symbols)
+
+
+def _sentencepiece_model(pieces: Sequence[tuple[str, float]], charsmap: bytes) -> bytes:
+    """The SentencePiece model that tokenizer.json was made from: its pieces, scores and normalization."""
+    from sentencepiece import sentencepiece_model_pb2 as pb2
+
+    kinds = pb2.ModelProto.SentencePiece
+    proto = pb2.ModelProto()
+    proto.trainer_spec.model_type = pb2.TrainerSpec.UNIGRAM
+    proto.normalizer_spec.precompiled_charsmap = charsmap
+    proto.normalizer_spec.add_dummy_prefix = True
+    proto.normalizer_spec.remove_extra_whitespaces = True
+    proto.normalizer_spec.escape_whitespaces = True
+    for control in CONTROLS:
+        kind = kinds.UNKNOWN if control == "<unk>" else kinds.CONTROL
+        proto.pieces.add(piece=control, score=0.0, type=kind)
+    for piece, score in pieces:
+        is_text = piece not in SPECIAL_SYMBOLS and not piece.endswith(NOT_USED) and MADE_UP not in piece
+        if is_text:
+            proto.pieces.add(piece=piece, score=score, type=kinds.NORMAL)
+    return bytes(proto.SerializeToString())
+
+
+def _charsmap(content: Mapping[str, Any]) -> bytes:
+    normalizer = content.get("normalizer") or {}
+    for step in normalizer.get("normalizers", [normalizer]):
+        if step.get("type") == "Precompiled":
+            return base64.b64decode(step["precompiled_charsmap"])
+    return b""
+
+
+def _has_prefix_space(folder: Path, content: Mapping[str, Any]) -> bool:
+    """Whether texts get a space in front; the settings of transformers prevail over tokenizer.json, as there."""
+    step = content.get("pre_tokenizer") or {}
+    return bool(_object(folder / TOKENIZER_CONFIG).get("add_prefix_space", step.get("add_prefix_space")))
+
+
+def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
+    """The added tokens of a folder by their ids, from all files that can name them.
+
+    Args:
+        ids: the id of each piece of the tokenizer itself.
+    """
+    config = _object(folder / TOKENIZER_CONFIG)
+    special_map = _object(folder / SPECIAL_TOKENS_MAP)
+    named = [
+        token
+        for source in (special_map, config)
+        for key, value in source.items()
+        if key in {*SPECIAL_TOKENS, "mask_token", "additional_special_tokens", "extra_special_tokens"}
+        for token in (value if isinstance(value, list) else value.values() if _is_table(value) else [value])
+        if token
+    ]
+    special = {token["content"] if isinstance(token, dict) else token: token for token in named}
+    found: dict[str, tuple[int, AddedToken]] = {}
+    for content, number in _object(folder / ADDED_TOKENS).items():
+        found[content] = int(number), _added_token(content, special=content in special)
+    for token in _object(folder / TOKENIZER).get("added_tokens") or ():
+        found[str(token["content"])] = int(token["id"]), _added_token(token)
+    for number, token in (config.get("added_tokens_decoder") or {}).items():
+        found[str(token["content"])] = int(number), _added_token(token)
+    for content, token in special.items():
+        if isinstance(token, dict) and content not in found and content in ids:
+            found[content] = ids[content], _added_token(token, special=True)
+        elif content not in found and (content not in ids or not _is_special(content)):
+            after = max([*ids.values(), *(number for number, _ in found.values())], default=-1) + 1
+            found[content] = ids.get(content, after), _added_token(token, special=True)
+    return dict(sorted((number, token) for number, token in found.values()))
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) and "content" not in value
+
+
+def _added_token(token: Any, *, special: bool = False) -> AddedToken:
+    """An added token from its entry in a file; as a mere text, it has the flags that transformers gives it."""
+    if not isinstance(token, dict):
+        return AddedToken(str(token), special=special, normalized=not special)
+    names = ("lstrip", "rstrip", "single_word", "normalized", "special")
+    flags = {name: bool(token[name]) for name in names if name in token}
+    return AddedToken(str(token["content"]), **{"special": special, **flags})
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is no file."""
+    return read_json(path, keys=(), remedy="copy the file again") or {}
+
+
+def _pair(merge: Any) -> tuple[str, str]:
+    parts = merge.split(" ") if isinstance(merge, str) else merge
+    if len(parts) != 2:
+        raise ValueError(f"the merge {merge!r} is not a pair of pieces")
+    first, second = parts
+    return str(first), str(second)
+
+
+def with_gaps_filled(symbols: Mapping[int, str], size: int | None) -> list[str]:
+    """Symbols by their ids -> all `size` symbols, None: to the last; ids without one get fairseq's names for such.
+
+    Example: {0: "a", 2: "b"}, 3 -> ["a", "madeupword0001", "b"].
+    """
+    last = max(symbols, default=-1)
+    if size is not None and last >= size:
+        raise ValueError(
+            f"the tokenizer gives {symbols[last]!r} the id {last}, and the model has embeddings of "
+            f"{size:,} symbols: resize them with transformers (resize_token_embeddings), or remove the token"
+        )
+    if symbols and min(symbols) < 0:
+        raise ValueError(f"the tokenizer gives {symbols[min(symbols)]!r} the id {min(symbols)}, which is below 0")
+    if size is None and last >= 2 * len(symbols):
+        raise ValueError(
+            f"the tokenizer gives {symbols[last]!r} the id {last}, and has only {len(symbols):,} symbols: copy the "
+            "file again, or number them without so many gaps"
+        )
+    return [symbols.get(number, f"{MADE_UP}{number:04}") for number in range(last + 1 if size is None else size)]

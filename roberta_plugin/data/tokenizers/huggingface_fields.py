@@ -1,0 +1,234 @@
+"""The fields of a tokenizer's files in Hugging Face's form: what becomes of each (`foreign_fields`).
+
+tokenizer.json  tokenizer_config.json  special_tokens_map.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.foreign_fields import USED, Table, check_fields, noted, only, without_effect
+from roberta_plugin.json_files import read_json
+
+SHORTEST = 6  # tokens, of a pair: `<s> a </s> </s> b </s>`
+COPY = "copy the file again"
+_ANOTHER = "Use it with transformers, or take another tokenizer: `roberta tokenizer train` makes one."
+_ONE_TEXT = ["<s>", "A", "</s>"]
+_TWO_TEXTS = ["<s>", "A", "</s>", "</s>", "B", "</s>"]
+_JOINS_OTHERWISE = (
+    "joins symbols and texts otherwise than RoBERTa's, which is not followed: a text is "
+    f"{' '.join(_ONE_TEXT)}, a pair is {' '.join(_TWO_TEXTS)}."
+)
+_OF_TEXT = without_effect("only for ids back to text, which the pieces themselves are")
+_OF_LENGTHS = without_effect("lengths are options here, and transformers sets them anew in each call")
+OF_PYTHON = without_effect("how the other program opens the file")
+_OF_POSITIONS = without_effect("positions come from the text itself")
+_EVERY_BYTE_IS_KNOWN = without_effect("every byte has an id, so nothing is unknown")
+OF_GENERATION = without_effect("only for generated text")
+
+TOKENIZER: Table = {
+    **dict.fromkeys(("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "model"), USED),
+    "version": without_effect("of the format, which has one"),
+    "truncation": _OF_LENGTHS,
+    "padding": _OF_LENGTHS,
+    "decoder": _OF_TEXT,
+}
+_TYPE = {"type": USED}
+_NO_AFFIXES = {"continuing_subword_prefix": only("", None), "end_of_word_suffix": only("", None)}
+_WORD_MARK = "\u2581"
+# Steps of tokenizer.json by what they are and by their type; others are refused.
+STEPS: Mapping[str, Mapping[str, Table]] = {
+    "model": {
+        "BPE": {
+            **_TYPE,
+            **_NO_AFFIXES,
+            **dict.fromkeys(("vocab", "merges"), USED),
+            "dropout": only(None, 0.0),
+            **dict.fromkeys(("unk_token", "fuse_unk", "byte_fallback"), _EVERY_BYTE_IS_KNOWN),
+            "ignore_merges": only(False, None),
+        },
+        "Unigram": {
+            **_TYPE,
+            **dict.fromkeys(("vocab", "unk_id"), USED),
+            "byte_fallback": only(False, None),
+        },
+    },
+    "BPE normalizer": {},  # but for those of an export
+    "BPE pre_tokenizer": {
+        "ByteLevel": {**_TYPE, "add_prefix_space": USED, "trim_offsets": _OF_POSITIONS, "use_regex": only(True, None)}
+    },
+    "Unigram normalizer": {
+        "Sequence": {**_TYPE, "normalizers": USED},
+        "Precompiled": {**_TYPE, "precompiled_charsmap": USED},
+        "Replace": {
+            **_TYPE,
+            "pattern": only({"Regex": " {2,}"}, {"String": "\n"}, {"String": "\r"}, {"String": "\t"}),
+            "content": only(" ", _WORD_MARK),
+        },
+        "Strip": {
+            **_TYPE,
+            **dict.fromkeys(
+                ("strip_left", "strip_right"), without_effect("SentencePiece drops white space there, too")
+            ),
+        },
+    },
+    "Unigram pre_tokenizer": {
+        "Sequence": {**_TYPE, "pretokenizers": USED},
+        "WhitespaceSplit": _TYPE,
+        "Metaspace": {
+            **_TYPE,
+            "replacement": only(_WORD_MARK),
+            "add_prefix_space": only(True, None),
+            "prepend_scheme": only("always", None),
+            "str_rep": without_effect("the replacement once more"),
+            "split": without_effect("pieces have the mark at their begin alone"),
+        },
+    },
+    "post_processor": {
+        "RobertaProcessing": {
+            **_TYPE,
+            **dict.fromkeys(("trim_offsets", "add_prefix_space"), _OF_POSITIONS),
+            **dict.fromkeys(("sep", "cls"), USED),
+        },
+        "BertProcessing": {**_TYPE, **dict.fromkeys(("sep", "cls"), USED)},
+        "TemplateProcessing": {**_TYPE, **dict.fromkeys(("single", "pair", "special_tokens"), USED)},
+        "ByteLevel": {
+            **_TYPE,
+            **dict.fromkeys(("trim_offsets", "add_prefix_space", "use_regex"), _OF_POSITIONS),
+        },
+        "Sequence": {**_TYPE, "processors": USED},
+    },
+}
+_CUTS = {"BPE": "ByteLevel", "Unigram": "Metaspace"}  # the pre_tokenizer without which pieces would be found otherwise
+_STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
+# Normalizers of byte-level BPE that an export writes: what a head reads of white space, which is known beside them.
+_OF_AN_EXPORT = (
+    {"type": "Replace", "pattern": {"Regex": "[\\r\\n]"}, "content": " "},
+    {"type": "Sequence", "normalizers": [_STRIP]},
+    {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}, _STRIP]},
+)
+
+SYMBOLS: Table = {
+    "bos_token": only("<s>", None),
+    "cls_token": only("<s>", None),
+    "eos_token": only("</s>", None),
+    "sep_token": only("</s>", None),
+    "unk_token": only("<unk>", None),
+    "pad_token": only("<pad>", None),
+    "mask_token": only("<mask>", None),
+    **dict.fromkeys(("additional_special_tokens", "extra_special_tokens"), USED),
+}
+_ROBERTAS = [f"{name}Tokenizer{fast}" for name in ("Roberta", "XLMRoberta", "Camembert") for fast in ("", "Fast")]
+_OF_ANY_STEPS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+TOKENIZER_CONFIG: Table = {
+    **SYMBOLS,
+    **dict.fromkeys(("add_prefix_space", "added_tokens_decoder", "model_max_length", "max_len"), USED),
+    "tokenizer_class": noted("its files are read as those of a RoBERTa", *_ROBERTAS, *_OF_ANY_STEPS, None),
+    "truncation_side": noted("texts lose what is at their end", "right", None),
+    "padding_side": without_effect("positions are counted from the first token"),
+    **dict.fromkeys(("add_bos_token", "add_eos_token"), only(True, None)),
+    "sp_model_kwargs": only({}, None),
+    "auto_map": noted("code of other authors is not run", None, {}),
+    **dict.fromkeys(("clean_up_tokenization_spaces", "errors"), _OF_TEXT),
+    "trim_offsets": _OF_POSITIONS,
+    "do_lower_case": without_effect("the tokenizers of RoBERTa do not read it"),
+    "split_special_tokens": without_effect("special symbols in a text are text here"),
+    **dict.fromkeys(
+        ("max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "pad_token_type_id"), _OF_LENGTHS
+    ),
+    "model_input_names": without_effect("the model has ids and a mask of padding"),
+    "chat_template": OF_GENERATION,
+    **dict.fromkeys(
+        (
+            *("backend", "from_slow", "is_local", "legacy", "local_files_only", "merges_file", "name_or_path"),
+            *("processor_class", "special_tokens_map_file", "tokenizer_file", "use_fast", "vocab_file", "__version__"),
+        ),
+        OF_PYTHON,
+    ),
+}
+
+
+@contextmanager
+def well_formed(where: Path) -> Iterator[None]:
+    """Errors about the structure of files, in a sentence that names the file or folder."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"{where} is not complete ({type(error).__name__}: {error}): {COPY}.") from error
+
+
+def check_tokenizer(folder: Path) -> list[str]:
+    """Notes on the fields of the tokenizer's files in a folder; raises as `check_fields`."""
+    notes: list[str] = []
+    contents = {}
+    for name, table in {"tokenizer_config.json": TOKENIZER_CONFIG, "special_tokens_map.json": SYMBOLS}.items():
+        contents[name] = read_json(folder / name, keys=(), remedy=COPY) or {}
+        notes += check_fields(contents[name], table, folder / name, remedy=_ANOTHER)
+    path = folder / "tokenizer.json"
+    content = read_json(path, keys=(), remedy=COPY) or {}
+    notes += check_fields(content, TOKENIZER, path, remedy=_ANOTHER)
+    with well_formed(path):
+        notes += _check_steps(content, path)
+        # A class of RoBERTa's joins as RoBERTa's whatever the file says.
+        is_followed = contents["tokenizer_config.json"].get("tokenizer_class") in _OF_ANY_STEPS
+        joining = {"RobertaProcessing", "BertProcessing", "TemplateProcessing"}
+        if is_followed and not any(step["type"] in joining for step in _steps(content.get("post_processor"))):
+            notes.append(f"{path}: the post_processor {_JOINS_OTHERWISE}")
+    return notes
+
+
+def kind_of_pieces(content: Mapping[str, Any]) -> Any:
+    """The type of the model in a tokenizer.json; files from before 2021, as the released ones, do not name it."""
+    model = content.get("model") or {}
+    if "type" in model or "vocab" not in model:
+        return model.get("type")
+    return "BPE" if "merges" in model else "Unigram" if isinstance(model["vocab"], list) else None
+
+
+def _check_steps(content: Mapping[str, Any], path: Path) -> list[str]:
+    notes = []
+    kind = kind_of_pieces(content)
+    if kind is not None:
+        content = {**content, "model": {**content["model"], "type": kind}}
+    for part in ("model", "normalizer", "pre_tokenizer", "post_processor"):
+        if part == "normalizer" and kind == "BPE" and content.get(part) in _OF_AN_EXPORT:
+            continue
+        is_of_kind = part in ("normalizer", "pre_tokenizer")
+        tables = STEPS.get(f"{kind} {part}" if is_of_kind else part) or {}
+        steps = _steps(content.get(part))
+        if others := [str(step.get("type")) for step in steps if step.get("type") not in tables]:
+            named = ", ".join(name for name in others if name != "Sequence" or len(others) == 1)
+            has = f"only {', '.join(tables)}" if tables else "none"
+            raise ValueError(f"{path}: the {part} has the step {named}, and RoBERTa's have {has}. {_ANOTHER}")
+        for step in steps:
+            notes += check_fields(step, tables[step["type"]], f"{path}: {part}", remedy=_ANOTHER)
+            if part == "post_processor" and not _joins_as_roberta(step):
+                notes.append(f"{path}: the post_processor {_JOINS_OTHERWISE}")
+        if part == "pre_tokenizer" and kind in _CUTS and all(step["type"] != _CUTS[kind] for step in steps):
+            raise ValueError(
+                f"{path}: the pre_tokenizer lacks the step {_CUTS[kind]}, which RoBERTa's have. {_ANOTHER}"
+            )
+    return notes
+
+
+def _steps(step: Any) -> list[dict[str, Any]]:
+    """A step of tokenizer.json, or all steps in a sequence of some."""
+    if not isinstance(step, dict):
+        return []
+    inner: list[Any] = next((step[name] for name in ("normalizers", "pretokenizers", "processors") if name in step), [])
+    return [step, *(each for one in inner for each in _steps(one))]
+
+
+def _joins_as_roberta(step: Mapping[str, Any]) -> bool:
+    if step["type"] == "TemplateProcessing":
+        forms = [
+            [(part.get("SpecialToken") or part.get("Sequence"))["id"] for part in step[name]]
+            for name in ("single", "pair")
+        ]
+        return forms == [_ONE_TEXT, _TWO_TEXTS]
+    if step["type"] in ("RobertaProcessing", "BertProcessing"):
+        return step["type"] == "RobertaProcessing" and (step["cls"][0], step["sep"][0]) == ("<s>", "</s>")
+    return True
