@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cli.command import command
-from roberta_plugin.data.corpus_statistics import count_split, find_faults
+from roberta_plugin.data.corpus_statistics import ONE_DOCUMENT, count_split, find_faults
 from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -48,13 +48,15 @@ def inspect(settings: InspectSettings) -> int:
             print("  not in manifest.json, so its hashes cannot be checked")
         counts = count_split(MmapTokens(folder / split), vocabulary)
         print(
-            f"  {counts.num_documents:,} documents, {counts.num_items:,} lines ({counts.num_blank:,} blank), "
+            f"  {counts.num_documents:,} document{'s' * (counts.num_documents != 1)}, {counts.num_items:,} lines ({counts.num_blank:,} blank), "
             f"{counts.num_tokens:,} tokens; {counts.num_unknown:,} unknown ({counts.unknown_rate:.4%}); "
             f"{counts.num_symbols_used:,} of {len(vocabulary):,} symbols occur"
         )
+        if counts.num_documents == 1 and counts.num_items > 1:
+            print(f"  note: {ONE_DOCUMENT}")
         if "train" in sound_splits:
             found = baselines_of([folder / "train"], {split: [folder / split]})[split]
-            print(f"  counts of train reach: {found.described() if found else 'nothing to predict'}")
+            print(f"  {found.described() if found else 'nothing to predict'}")
         sound_splits.append(split)
     return int(not is_sound)
 
