@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from roberta_plugin.data.count_baselines import LOSSES, standing
+from roberta_plugin.data.count_baselines import LOSSES, comparison
 from roberta_plugin.files import write_text
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.status import Launch, Status, read_launch, read_status
@@ -76,7 +76,7 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
         lines += ["", f"![Loss and speed against updates]({PLOT})"]
     else:
         lines += ["", "The log has no numbers: they need `log_format: json`."]
-    lines += [line for sentence in standings(curves) for line in ("", f"{sentence}.")]
+    lines += [line for sentence in comparisons(curves) for line in ("", f"{sentence}.")]
     if attempts:
         lines += ["", "## Attempts", "", "```", *attempts, "```"]
     if launch is not None and launch.changes:
@@ -86,10 +86,10 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def standings(curves: Mapping[tuple[str, str], Curve]) -> list[str]:
+def comparisons(curves: Mapping[tuple[str, str], Curve]) -> list[str]:
     """For each validation split with baselines, a sentence on where its last loss stands."""
     return [
-        standing(
+        comparison(
             curves[kind, "loss"].values[-1],
             {name: curves[kind, name].values[-1] for name in LOSSES},
             what=f"On {kind}, the model",
