@@ -114,11 +114,15 @@ def check_partition(resources: Resources) -> None:
     """Refuse a partition that the cluster does not have, or that has fewer nodes than are asked for.
 
     Raises:
-        ValueError: naming the partitions that there are; also where SLURM is not installed.
+        ValueError: naming the partitions that there are; also where SLURM cannot be asked.
     """
-    if not slurm_commands.has_slurm():
-        raise ValueError("sbatch is not installed here: submit from a login node of the cluster, or use --dry-run.")
-    known = {partition.name: partition.num_nodes for partition in slurm_commands.partitions()}
+    try:
+        known = {partition.name: partition.num_nodes for partition in slurm_commands.partitions()}
+    except OSError as error:
+        raise ValueError(
+            f"No SLURM here ({str(error).splitlines()[0].rstrip('.')}). Submit from a login node of the cluster, or "
+            "look at the job with --dry-run; `roberta train` and `roberta pretrain` train on this machine."
+        ) from error
     if resources.partition is None:
         return
     names = resources.partition.split(",")

@@ -22,6 +22,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.fairseq_workarounds import half_precision, stopping
 from roberta_plugin.fairseq_workarounds.epoch_iterator import BlockEpochIterator
+from roberta_plugin.optim.stages import parse
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,13 @@ def check_start_options(cfg: Any) -> None:
     dataset = getattr(cfg, "dataset", cfg)
     if dataset.max_tokens is None and dataset.batch_size is None:
         raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
+    scheduler = getattr(cfg, "lr_scheduler", None)
+    warm_up, end = peak_update(scheduler), getattr(scheduler, "total_num_update", None) or 0
+    if 0 < end < warm_up:
+        raise ValueError(
+            f"--warmup-updates {warm_up:g} is more than --total-num-update {end:g}, after which the learning rate is at "
+            "its end: the first is a part of the second, often 6 %."
+        )
 
 
 class Ignored(NamedTuple):
@@ -91,6 +99,7 @@ class Ignored(NamedTuple):
     reason: str
 
 
+_WARM_UPS = "warmup_updates", "warmup_steps"  # tri_stage has the second
 _DEFAULT_MULTIPLE = 8  # fairseq's default of --required-batch-size-multiple
 _ORDER = "the order of an epoch's batches is a function of --seed and the epoch"
 IGNORED = (
@@ -134,15 +143,18 @@ def ignored_options(cfg: Any) -> list[str]:
 
 
 def unreached_rates(cfg: Any) -> list[str]:
-    """A warning if the warm-up is longer than the training."""
-    warm_up = getattr(getattr(cfg, "lr_scheduler", None), "warmup_updates", None) or 0
-    for section, name in (("optimization", "max_update"), ("lr_scheduler", "total_num_update")):
-        end = getattr(getattr(cfg, section, None), name, None) or 0
-        if 0 < end < warm_up:
-            return [
-                f"--lr is never reached: --warmup-updates {warm_up:g} is more than --{name.replace('_', '-')} {end:g}"
-            ]
-    return []
+    """A warning if the training ends within its warm-up, which a first part of a longer training may."""
+    warm_up = peak_update(getattr(cfg, "lr_scheduler", None))
+    end = getattr(getattr(cfg, "optimization", None), "max_update", None) or 0
+    return [f"--lr is reached after update {warm_up:g} only, and --max-update is {end:g}"] if 0 < end < warm_up else []
+
+
+def peak_update(scheduler: Any) -> float:
+    """The update at which the warm-up of a schedule ends: any of fairseq's, or linear_stages; 0 without one."""
+    if stages := getattr(scheduler, "lr_stages", None):
+        return float(max(parse(stages), key=lambda point: point.share).update)
+    steps = next((found for name in _WARM_UPS if (found := getattr(scheduler, name, None))), 0)
+    return float(steps)
 
 
 def token_limit_name(cfg: Any, max_tokens: int) -> str:

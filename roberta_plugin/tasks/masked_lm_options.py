@@ -193,8 +193,9 @@ def growth_of(cfg: Any) -> Growth:
     names = {"grow_tokens_per_sample": "tokens_per_sample", "grow_max_tokens": "max_tokens"}
     found = []
     for name, of_end in names.items():
-        option, end = f"--{name.replace('_', '-')}", getattr(cfg, of_end, None)
+        option = f"--{name.replace('_', '-')}"
         steps = growth.parse(getattr(cfg, name, None), option=option)
+        end = getattr(cfg, of_end, None) if steps else None  # a task without the whole configuration may lack it
         if steps and not str(end).startswith("${") and steps[-1].value != end:
             raise ValueError(
                 f"{option} ends at {steps[-1].value}, and --{of_end.replace('_', '-')} is {end}: make them equal."

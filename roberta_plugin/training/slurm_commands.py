@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -18,11 +17,6 @@ class Partition(NamedTuple):
 
     name: str
     num_nodes: int
-
-
-def has_slurm() -> bool:
-    """Whether SLURM's commands are installed here."""
-    return shutil.which("sbatch") is not None
 
 
 def partitions() -> list[Partition]:
