@@ -215,7 +215,7 @@ class Signs:
     def _fate(self, rank: int) -> str:
         if self.last[rank].error:
             return f"has ended with {self.last[rank].error}"
-        return f"has given no sign of life for {self.silence[rank]:,.0f} s"
+        return f"has sent no heartbeat for {self.silence[rank]:,.0f} s"
 
 
 class Watch:

@@ -9,7 +9,7 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
     pretrain                          text or data-bin -> a model, by a recipe
     text  inspect                     text -> tokenizer -> data-bin, and what is in it
     finetuning  evaluate              official files -> prepared data -> tuned models -> metrics
-    predict                           a model and new text -> its answers
+    predict                           a model and new text -> its answers; fill-mask is short for one kind
     plan  launch  jobs  sweep         before, during and across trainings
     train                             a rank of a training without SLURM, started by torchrun
     study                             variants of pretraining beside the paper's tables
@@ -69,6 +69,7 @@ VERBS = {
         "a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
         "predict",
     ),
+    "fill-mask": Verb("predict the masked tokens of texts: predict --task-kind fill_mask", "predict"),
     "export": Verb("write a model for transformers, ONNX Runtime or fairseq", "models:export"),
     "import": Verb("read a model of Hugging Face or of fairseq", "models:import_model"),
     "user-dir": Verb("print the folder for --user-dir of fairseq-train, or that of the recipes", "user_dir:user_dir"),
@@ -82,13 +83,12 @@ VERBS = {
 }
 GUESSED = {
     "convert": "`roberta import` reads a model of Hugging Face or fairseq, and `roberta export` writes one for them",
-    "serve": "there is no server: `roberta export` writes a model for the servers of transformers and ONNX Runtime, and "
+    "serve": "there is no server: `roberta export` writes a model for those of transformers and ONNX Runtime, and "
     "RobertaHub answers inside a program (examples/README.python.md)",
     **dict.fromkeys(("eval", "test"), "`roberta evaluate` measures fine-tuned models, `roberta inspect` checks data"),
     **dict.fromkeys(("preprocess", "tokenize"), "`roberta binarize` converts text into a data-bin"),
 }
-"""Words that other programs have for verbs -> what there is here. `fill-mask` is one: see `ALIASES`."""
-ALIASES = {"fill-mask": ("predict", "--task-kind", "fill_mask")}
+"""Words that other programs have for verbs -> what there is here."""
 _PAIRS = "minimal pairs are scored by examples/score_minimal_pairs.py"
 REMOVED = {
     "demo": {
@@ -132,10 +132,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USER_ERROR
     argv = list(sys.argv[1:] if arguments is None else arguments)
     verb = called_verb(argv)
-    if verb in ALIASES:
-        at = argv.index(verb)
-        argv[at : at + 1] = ALIASES[verb]
-        verb = argv[at]
     if verb is not None and verb not in VERBS:
         build_parser().error(f"{verb} is no verb{unknown_verb(verb)}.")
     if removed := removed_option(verb, argv):
@@ -213,7 +209,7 @@ def unknown_verb(verb: str) -> str:
     """The end of the sentence about a verb that there is not: what there is instead, or the nearest verbs."""
     if verb in GUESSED:
         return f": {GUESSED[verb]}"
-    return f"{nearest(verb, (*VERBS, *ALIASES)) or ''}; `roberta --help` lists all"
+    return f"{nearest(verb, VERBS)}; `roberta --help` lists all"
 
 
 def removed_option(verb: str | None, argv: Sequence[str]) -> str | None:

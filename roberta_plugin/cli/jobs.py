@@ -113,7 +113,7 @@ def act_on_sweep(root: Path, action: str) -> None:
     """
     if action != "cancel":
         raise ValueError(
-            f"{root} is the folder of a sweep: the logs of its runs are CELL/seed-N/log.txt there, and the command "
+            f"{root} is the folder of a sweep: the logs of its runs are SETTING/seed-N/log.txt there, and the command "
             "that has submitted it, given again, writes report.md."
         )
     job_ids = sorted({job.partition("_")[0] for job in known_jobs(root).values()})

@@ -17,15 +17,17 @@ _FILES = ("input", "output")  # where - is a standard stream
 def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta predict`; its options are the fields of `PredictSettings`."""
     parser.description = (
-        "Reads JSON Lines, CSV, TSV, Parquet or plain text, or the texts of the command line, and writes an answer for each record, in the order of the "
-        "input: as JSON Lines, or as --output says. A fine-tuned model answers what it was trained for, a pretrained "
-        "one fills masks. `roberta fill-mask` is `roberta predict --task-kind fill_mask`."
+        "Reads JSON Lines, CSV, TSV, Parquet or plain text, or the texts of the command line, and writes an answer for "
+        "each record, in the order of the input: as JSON Lines, or as --output says. A fine-tuned model answers what "
+        "it was trained for, a pretrained one fills masks."
     )
     parser.epilog = "fields of a record, by kind: " + "; ".join(
         f"{shown}: {KINDS[name].fields}" for shown, name in TASK_KINDS.items()
     )
     add_options(parser, PredictSettings)
     parser.set_defaults(takes_further=True)  # texts after an option
+    if parser.prog.endswith("fill-mask"):
+        parser.set_defaults(task_kind="fill_mask")
 
 
 def run(args: argparse.Namespace) -> int:

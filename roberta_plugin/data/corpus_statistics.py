@@ -18,10 +18,6 @@ from roberta_plugin.data.manifest import NAME, file_record, sha256_of_file
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ids
 from roberta_plugin.data.vocabulary import Vocabulary
 
-ONE_DOCUMENT = (
-    "no blank line between documents, so all text is 1 document: if each file is a document, give "
-    "--blank-line-after-files; if each line is one, put a blank line after each, as `sed G FILE` does"
-)
 _ITEMS_IN_WINDOW = 2**20
 _TOKENS_IN_WINDOW = 2**22
 

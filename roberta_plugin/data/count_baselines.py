@@ -1,8 +1,8 @@
 """What counting the training text predicts of held-out text: the losses of the unigram and of the bigram baseline.
 
 A loss above the first means that a masked LM knows token frequencies at most; above the second, that a table of bigrams
-(a token by the previous one) would be better. Computed once per held-out split and kept beside it in baselines-SPLIT.json; shown by training,
-`roberta inspect` and the reports.
+(a token by the previous one) would be better. Computed once per held-out split and kept beside it in
+baselines-SPLIT.json; shown by training, `roberta inspect` and the reports.
 
 Scored are the tokens that masking can choose, those that `Vocabulary.never_masked` does not name: masks choose all of
 them equally often, so the mean over all of them is what a masked LM's loss is compared with. With c() counted in the
@@ -78,7 +78,7 @@ class CountBaselines:
 
 LOSSES = {"unigram_loss": "unigram baseline", "bigram_loss": "bigram baseline"}
 """Names in logs and results -> names in plots and tables."""
-_REMEDY = (
+REMEDY = (
     "A small fast_roberta learns more by --encoder-normalize-before --init-std width --init-attention neighbors "
     "--zero-init-residual, which `roberta pretrain` chooses by itself; more updates with smaller batches help, too"
 )
@@ -97,7 +97,7 @@ def comparison(loss: float, losses: Mapping[str, float], *, what: str) -> str:
     if not loss < unigram:  # nan, too
         return (
             f"{own}, not below the unigram baseline ({unigram:.3f}, ppl {_shown(unigram)}): so far it has learned "
-            f"token frequencies at most. {_REMEDY}"
+            "token frequencies at most"
         )
     if loss >= bigram:
         return (

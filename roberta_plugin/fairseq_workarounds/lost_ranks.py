@@ -3,10 +3,10 @@
 gloo waits half an hour, NCCL ten minutes, a stopped rank 0 holds up both for ever; where a connection breaks at once,
 the error has an address and a port. Each rank writes heartbeats (`signs_of_life.py`):
 
-    no sign of life from a rank for LIMIT_S     the others end, and name it
-    signs of life, but no step for longer than  they end, and name those with the fewest steps
+    no heartbeat of a rank for LIMIT_S          the others end, and name it
+    heartbeats, but no step for longer than     they end, and name those with the fewest steps
       `signs_of_life.Signs._patience`
-    a collective fails                          its error names the rank without a sign of life
+    a collective fails                          its error names the rank without a heartbeat
 
 Before it ends, each rank writes the stacks of all its threads to stderr; so does one that has kept its own thread from
 running (a C function with Python's lock) for most of LIMIT_S. A thread does it while the rank saves a checkpoint,
@@ -74,7 +74,7 @@ def end_process(verdict: Verdict) -> None:
 
 
 def limit_s() -> float:
-    """Seconds without a sign of life after which a rank counts as lost; 0 for no watch.
+    """Seconds without a heartbeat after which a rank counts as lost; 0 for no watch.
 
     Raises:
         ValueError: if the environment variable is not a number of seconds.

@@ -119,8 +119,9 @@ def check_partition(resources: Resources) -> None:
     try:
         known = {partition.name: partition.num_nodes for partition in slurm_commands.partitions()}
     except OSError as error:
+        reason = str(error).splitlines()[0].partition(": run")[0]
         raise ValueError(
-            f"No SLURM here ({str(error).splitlines()[0].rstrip('.')}). Submit from a login node of the cluster, or "
+            f"No SLURM here ({reason}). Submit from a login node of the cluster, or "
             "look at the job with --dry-run; `roberta train` and `roberta pretrain` train on this machine."
         ) from error
     if resources.partition is None:

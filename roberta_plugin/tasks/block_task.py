@@ -85,8 +85,8 @@ def check_start_options(cfg: Any) -> None:
     warm_up, end = peak_update(scheduler), getattr(scheduler, "total_num_update", None) or 0
     if 0 < end < warm_up:
         raise ValueError(
-            f"--warmup-updates {warm_up:g} is more than --total-num-update {end:g}, after which the learning rate is at "
-            "its end: the first is a part of the second, often 6 %."
+            f"--warmup-updates {warm_up:g} is more than --total-num-update {end:g}, where the learning rate ends: "
+            "the first is a part of the second, often 6 %."
         )
 
 

@@ -19,7 +19,7 @@ from fairseq.tasks import register_task
 
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
-from roberta_plugin.data.count_baselines import CountBaselines, baselines_of, comparison
+from roberta_plugin.data.count_baselines import REMEDY, CountBaselines, baselines_of, comparison
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
@@ -279,8 +279,11 @@ class RobertaMaskedLMTask(BlockTask):
         for split, loss in self._last_losses.items():
             found = self.baselines[split]
             assert found is not None
-            say = logger.info if loss < found.unigram else logger.warning
-            say(comparison(loss, found.losses(), what=f"On {split}, the model"))
+            sentence = comparison(loss, found.losses(), what=f"On {split}, the model")
+            if loss < found.unigram:
+                logger.info(sentence)
+            else:
+                logger.warning(f"{sentence}. {REMEDY}")
 
     def open(self, prefix: str) -> SplitFile | PairSource:
         """Open one .bin file, cut it into blocks or pairs, and log their number."""

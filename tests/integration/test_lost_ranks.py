@@ -51,7 +51,7 @@ def test_the_other_rank_ends_in_time_and_names_it(tiny_data_bin, tmp_path, numbe
     output = logs[1 - lost].read_text()
     last = output.strip().splitlines()[-1]
     assert "LostRankError: Lost rank: " in last, output[-3000:]
-    assert f"rank {lost} on {socket.gethostname()} (process {processes[lost].pid}) has given no sign of life" in last
+    assert f"rank {lost} on {socket.gethostname()} (process {processes[lost].pid}) has sent no heartbeat" in last
     assert code == (1 if number == signal.SIGKILL else EXIT_CODE)
     assert seconds < LIMIT_S + 15, "on a busy machine too"
 

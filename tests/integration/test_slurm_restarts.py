@@ -120,7 +120,7 @@ def test_a_node_that_hangs_while_a_job_restarts_is_left_out(cluster, tiny_data_b
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_in_training_ends_the_attempt_and_its_node_is_left_out(cluster, tiny_data_bin, tmp_path):
-    """Ten seconds without a sign of life; then the job restarts on the node that was left."""
+    """Ten seconds without a heartbeat; then the job restarts on the node that was left."""
     output_dir = tmp_path / "run"
     recipe = recipe_of(
         tiny_data_bin,
@@ -141,7 +141,7 @@ def test_a_rank_that_hangs_in_training_ends_the_attempt_and_its_node_is_left_out
     wait_for(lambda: cluster.fields(job_id)["ExcNodeList"] == node, 30, "the node's exclusion")
     (lost,) = read_attempts(output_dir)
     assert (lost["kind"], lost["restarts"], lost["excluded"]) == ("failed in training", True, [node])
-    assert f"rank 1 on {node} (process {hung}) has given no sign of life for 1" in lost["reason"]
+    assert f"rank 1 on {node} (process {hung}) has sent no heartbeat for 1" in lost["reason"]
     assert "Stacks of all threads" in log_of(output_dir, job_id)
     wait_for_restart(cluster, job_id, 1)
     wait_for_end(cluster, output_dir, job_id)

@@ -35,7 +35,7 @@ def test_a_rank_whose_sign_stays_the_same_is_silent():
         signs.note(0, replace(ALIVE, count=count))
         signs.note(1, ALIVE)
     assert signs.silent(6.0) == Verdict()
-    text = "rank 1 on node7 (process 123) has given no sign of life for 5 s"
+    text = "rank 1 on node7 (process 123) has sent no heartbeat for 5 s"
     assert signs.silent(5.0) == Verdict(text, ("node7",))
 
 
@@ -174,7 +174,7 @@ def test_all_other_ranks_end_and_name_the_lost_one(ranks, lost):
     ranks.lose(lost)
     others = ranks.ends_of_others(lost)
     assert sorted(others) == [rank for rank in range(3) if rank != lost]
-    assert all(found.startswith(f"rank {lost} on ") and "no sign of life" in found for found in others.values())
+    assert all(found.startswith(f"rank {lost} on ") and "no heartbeat" in found for found in others.values())
 
 
 def test_ranks_that_give_signs_of_life_go_on_without_a_step(ranks):

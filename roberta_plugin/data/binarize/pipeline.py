@@ -37,7 +37,6 @@ from roberta_plugin.data.binarize.part_files import Counts, PartsInOrder, read_b
 from roberta_plugin.data.binarize.parts import Job, plan_tasks
 from roberta_plugin.data.binarize.plan import Plan, check_unchanged, is_made, is_planned, make_plan, prepare_parts
 from roberta_plugin.data.binarize.workers import start_workers
-from roberta_plugin.data.corpus_statistics import ONE_DOCUMENT
 from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_file, write_manifest
 from roberta_plugin.data.mmap_tokens import SharedFiles, best_dtype
 from roberta_plugin.data.sentences import paragraphs_path
@@ -55,6 +54,10 @@ _MAX_BAD = 0.5  # share of the lines
 _SUSPICIOUS_BAD = 0.1
 _FEWEST_TOKENS = 0.01  # per byte of text; real text has 0.2 to 0.7
 _BYTES_TO_JUDGE_BY = 10**5
+ONE_DOCUMENT = (
+    "no blank line between documents, so all text is 1 document: if each file is a document, give "
+    "--blank-line-after-files; if each line is one, put a blank line after each, as `sed G FILE` does"
+)
 
 
 def unknown_share(counts: Counts) -> float:

@@ -58,9 +58,9 @@ def as_markdown(study: Study, results: Results, comparisons: Mapping[str, Compar
     parts = [
         f"# {study.title}",
         f"{len(variants)} variants x {num_seeds} seeds at equal {results['budget']['equal']}; {done} of "
-        f"{len(variants) * num_seeds} pretrainings done. A cell: median (smallest to largest), n seeds of pretraining; "
-        "for a fine-tuning task the value of a pretraining is the median of its seeds of fine-tuning. The paper's "
-        "numbers are those of its own models and data.",
+        f"{len(variants) * num_seeds} pretrainings done. Each entry: median (smallest to largest), n seeds of "
+        "pretraining; for a fine-tuning task the value of a pretraining is the median of its seeds of fine-tuning. The "
+        "paper's numbers are those of its own models and data.",
         result_table(study, results),
     ]
     lines = []

@@ -149,7 +149,7 @@ def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_
     assert cancelled == ["7"]
     alive.clear()
     assert run_jobs(root, states={})[2].endswith("writes the report, and runs again what is not done")
-    with pytest.raises(ValueError, match=r"CELL/seed-N/log\.txt"):
+    with pytest.raises(ValueError, match=r"SETTING/seed-N/log\.txt"):
         run_jobs("logs", root, states={})
 
     def ask(job_ids):

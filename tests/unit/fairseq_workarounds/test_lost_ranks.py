@@ -41,7 +41,7 @@ def fail(error):
 
 
 def test_the_error_of_a_collective_names_the_lost_rank(monkeypatch):
-    monkeypatch.setattr(lost_ranks, "_watch", FakeWatch(found="rank 1 on node7 (process 9) has given no sign of life"))
+    monkeypatch.setattr(lost_ranks, "_watch", FakeWatch(found="rank 1 on node7 (process 9) has sent no heartbeat"))
     with pytest.raises(lost_ranks.LostRankError, match="Lost rank: rank 1 on node7") as caught:
         fail(RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer"))
     assert "Connection closed by peer" in str(caught.value.__cause__)
@@ -123,7 +123,7 @@ def test_a_rank_that_ends_writes_the_stacks_of_all_its_threads_and_names_the_nod
 
         threading.Thread(target=hangs, daemon=True).start()
         lost_ranks.on_lost.append(lambda error: print(error.nodes))
-        lost_ranks.end_process(Verdict("rank 3 on n2 has given no sign of life", ("n2",)))
+        lost_ranks.end_process(Verdict("rank 3 on n2 has sent no heartbeat", ("n2",)))
     """
     done = run_python(program, cwd=REPOSITORY, environment=environment(), fork_of="fairseq")
     assert done.returncode == lost_ranks.EXIT_CODE, done.stderr
