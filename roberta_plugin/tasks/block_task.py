@@ -81,13 +81,6 @@ def check_start_options(cfg: Any) -> None:
     dataset = getattr(cfg, "dataset", cfg)
     if dataset.max_tokens is None and dataset.batch_size is None:
         raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
-    scheduler = getattr(cfg, "lr_scheduler", None)
-    warm_up, end = peak_update(scheduler), getattr(scheduler, "total_num_update", None) or 0
-    if 0 < end < warm_up:
-        raise ValueError(
-            f"--warmup-updates {warm_up:g} is more than --total-num-update {end:g}, where the learning rate ends: "
-            "the first is a part of the second, often 6 %."
-        )
 
 
 class Ignored(NamedTuple):
@@ -145,8 +138,12 @@ def ignored_options(cfg: Any) -> list[str]:
 def unreached_rates(cfg: Any) -> list[str]:
     """A warning if the training ends within its warm-up, which a first part of a longer training may."""
     warm_up = peak_update(getattr(cfg, "lr_scheduler", None))
-    end = getattr(getattr(cfg, "optimization", None), "max_update", None) or 0
-    return [f"--lr is reached after update {warm_up:g} only, and --max-update is {end:g}"] if 0 < end < warm_up else []
+    for section, name in (("lr_scheduler", "total_num_update"), ("optimization", "max_update")):
+        end = getattr(getattr(cfg, section, None), name, None) or 0
+        if 0 < end < warm_up:
+            option = f"--{name.replace('_', '-')}"
+            return [f"--lr is never reached: the warm-up ends at update {warm_up:g}, and {option} is {end:g}"]
+    return []
 
 
 def peak_update(scheduler: Any) -> float:
