@@ -12,6 +12,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import enum
 import math
 import types
@@ -25,6 +26,7 @@ BAGS = ("sbatch", "env")  # settings that hold names and values
 REQUIRED = dataclasses.MISSING
 MISSING = "???"  # fairseq's and omegaconf's mark of a field without a default
 _RULES = ("smallest", "largest", "above", "below", "goes_with", "excludes")  # of a field, checked by `check_values`
+MOST_NAMES = 8  # that are listed where one of them must be chosen
 _NULLS = ("", "~", "null", "Null", "NULL")
 _MANY = (tuple, Sequence)
 _KINDS = {int: "a whole number", float: "a number"}
@@ -210,7 +212,20 @@ def check_names(values: Iterable[str], *, known: Iterable[str], where: str, hint
     known = sorted(known)
     unknown = sorted(set(values) - set(known))
     if unknown:
-        raise ValueError(f"{where} has the unknown key {unknown[0]!r} (--{unknown[0]}): use {', '.join(known)}{hint}.")
+        near = nearest(unknown[0], known).removeprefix(": ").capitalize()
+        raise ValueError(
+            f"{where} has the unknown key {unknown[0]!r} (--{unknown[0]}): use {', '.join(known)}{hint}."
+            f"{near and f' {near}.'}"
+        )
+
+
+def nearest(given: str, names: Iterable[str]) -> str:
+    """`: the nearest are A, B`; empty if no name is near. Names of which `given` is a part come first."""
+    candidates = list(names)
+    found = [name for name in candidates if given.strip("-") in name]
+    found += difflib.get_close_matches(given, candidates, MOST_NAMES, cutoff=0.7)
+    found = list(dict.fromkeys(found))[:MOST_NAMES]
+    return f": the nearest {'are' if len(found) > 1 else 'is'} {', '.join(found)}" if found else ""
 
 
 def parse_pairs(texts: Iterable[str], *, option: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ line on stderr, with exit code 2; `--debug` shows the traceback.
     pretrain                          text or data-bin -> a model, by a recipe
     text  inspect                     text -> tokenizer -> data-bin, and what is in it
     finetuning  evaluate              official files -> prepared data -> tuned models -> metrics
-    predict                           a model and new text -> its answers
+    predict                           a model and new text -> its answers; fill-mask is short for one kind
     plan  launch  jobs  sweep         before, during and across trainings
     train                             a rank of a training without SLURM, started by torchrun
     study                             variants of pretraining beside the paper's tables
@@ -37,8 +37,10 @@ from typing import Any, NamedTuple
 
 from roberta_plugin import __version__
 from roberta_plugin.cli import interrupts
+from roberta_plugin.cli.command import refuse_further
 from roberta_plugin.extras import require
 from roberta_plugin.files import NO_ROOM
+from roberta_plugin.settings import nearest
 
 
 class Verb(NamedTuple):
@@ -67,6 +69,7 @@ VERBS = {
         "a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
         "predict",
     ),
+    "fill-mask": Verb("predict the masked tokens of texts: predict --task-kind fill_mask", "predict"),
     "export": Verb("write a model for transformers, ONNX Runtime or fairseq", "models:export"),
     "import": Verb("read a model of Hugging Face or of fairseq", "models:import_model"),
     "user-dir": Verb("print the folder for --user-dir of fairseq-train, or that of the recipes", "user_dir:user_dir"),
@@ -78,6 +81,14 @@ VERBS = {
     "sweep": Verb("run a grid of trainings, and compare them", "sweep"),
     "study": Verb("compare variants of pretraining, with seeds and tests, beside the paper's tables", "study"),
 }
+GUESSED = {
+    "convert": "`roberta import` reads a model of Hugging Face or fairseq, and `roberta export` writes one for them",
+    "serve": "there is no server: `roberta export` writes a model for those of transformers and ONNX Runtime, and "
+    "RobertaHub answers inside a program (examples/README.python.md)",
+    **dict.fromkeys(("eval", "test"), "`roberta evaluate` measures fine-tuned models, `roberta inspect` checks data"),
+    **dict.fromkeys(("preprocess", "tokenize"), "`roberta binarize` converts text into a data-bin"),
+}
+"""Words that other programs have for verbs -> what there is here."""
 _PAIRS = "minimal pairs are scored by examples/score_minimal_pairs.py"
 REMOVED = {
     "demo": {
@@ -121,13 +132,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USER_ERROR
     argv = list(sys.argv[1:] if arguments is None else arguments)
     verb = called_verb(argv)
+    if verb is not None and verb not in VERBS:
+        build_parser().error(f"{verb} is no verb{unknown_verb(verb)}.")
     if removed := removed_option(verb, argv):
         print(f"roberta {verb}: {removed}", file=sys.stderr)
         return USER_ERROR
     parser = build_parser(verb)
     args, further = parser.parse_known_args(argv)
     if further and not args.takes_further:
-        parser.error(f"unrecognized arguments: {' '.join(further)}")
+        refuse_further(args.parser, further)
     args.further = further
     run: Callable[[argparse.Namespace], int] = args.run
     interrupts.received.clear()
@@ -187,8 +200,16 @@ def _harmless(text: str) -> str:
 
 
 def called_verb(argv: Sequence[str]) -> str | None:
-    """The first argument that is a verb; options before it take no values."""
-    return next((argument for argument in argv if argument in VERBS), None)
+    """The first argument that is no option; the name of a shell is the value of one."""
+    words = itertools.takewhile(lambda word: word != "--print-completion", argv)
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+def unknown_verb(verb: str) -> str:
+    """The end of the sentence about a verb that there is not: what there is instead, or the nearest verbs."""
+    if verb in GUESSED:
+        return f": {GUESSED[verb]}"
+    return f"{nearest(verb, VERBS)}; `roberta --help` lists all"
 
 
 def removed_option(verb: str | None, argv: Sequence[str]) -> str | None:
@@ -230,6 +251,7 @@ def build_parser(*verbs: str | None) -> argparse.ArgumentParser:
     for name, (summary, where) in VERBS.items():
         # "resolve": verbs with a TASK have a --help of their own
         of_verb = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
+        of_verb.set_defaults(parser=of_verb)
         if name in verbs:
             module_name, _, command = where.partition(":")
             module = importlib.import_module(f"{__name__}.{module_name}")

@@ -7,10 +7,10 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.settings import add_option, add_options, flag, from_arguments
+from roberta_plugin.settings import add_option, add_options, flag, from_arguments, nearest
 
 if TYPE_CHECKING:
     from roberta_plugin.finetuning.options import Stage, TaskOptions
@@ -38,7 +38,7 @@ class Command:
             add_options(parser, kind, skip=self.skip)
         if self.stages:
             add_task_options(parser, stages=self.stages)
-        parser.set_defaults(run=self.run, takes_further=self.takes_further)
+        parser.set_defaults(run=self.run, takes_further=self.takes_further, parser=parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Make the settings and call the function, which SIGTERM stops as Ctrl-C does."""
@@ -69,6 +69,13 @@ class Actions:
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
         for name, (text, chosen) in self.commands.items():
             chosen.define(actions.add_parser(name, help=text))
+
+
+def refuse_further(parser: argparse.ArgumentParser, further: Sequence[str]) -> NoReturn:
+    """End with the usage of a verb, and the nearest of its options."""
+    known = [name for name in parser._option_string_actions if name.startswith("--")]
+    near = "".join(nearest(word.partition("=")[0], known) for word in further[:1] if word.startswith("--"))
+    parser.error(f"unrecognized arguments: {' '.join(further)}{near}")
 
 
 class HelpOfTask(argparse.Action):

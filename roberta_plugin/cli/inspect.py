@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cli.command import command
+from roberta_plugin.data.binarize.pipeline import ONE_DOCUMENT
 from roberta_plugin.data.corpus_statistics import count_split, find_faults
 from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import read_manifest
@@ -27,7 +28,7 @@ class InspectSettings(Checked):
 
 @command(InspectSettings)
 def inspect(settings: InspectSettings) -> int:
-    """Counts documents and tokens, shows what unigrams and bigrams of train reach on the other splits, and checks
+    """Counts documents and tokens, shows the unigram and bigram baselines of train on the other splits, and checks
     sizes, offsets, ids and hashes. Exit code 1 if the files are damaged. Reads folders of `roberta binarize` and
     fairseq-preprocess; for folders of `roberta prepare`, it shows examples and labels.
     """
@@ -48,13 +49,16 @@ def inspect(settings: InspectSettings) -> int:
             print("  not in manifest.json, so its hashes cannot be checked")
         counts = count_split(MmapTokens(folder / split), vocabulary)
         print(
-            f"  {counts.num_documents:,} documents, {counts.num_items:,} lines ({counts.num_blank:,} blank), "
+            f"  {counts.num_documents:,} document{'s' * (counts.num_documents != 1)}, "
+            f"{counts.num_items:,} lines ({counts.num_blank:,} blank), "
             f"{counts.num_tokens:,} tokens; {counts.num_unknown:,} unknown ({counts.unknown_rate:.4%}); "
             f"{counts.num_symbols_used:,} of {len(vocabulary):,} symbols occur"
         )
+        if counts.num_documents == 1 and counts.num_items > 1:
+            print(f"  note: {ONE_DOCUMENT}")
         if "train" in sound_splits:
             found = baselines_of([folder / "train"], {split: [folder / split]})[split]
-            print(f"  counts of train reach: {found.described() if found else 'nothing to predict'}")
+            print(f"  {found.described() if found else 'nothing to predict'}")
         sound_splits.append(split)
     return int(not is_sound)
 

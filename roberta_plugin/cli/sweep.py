@@ -21,7 +21,7 @@ FAILURES = 1
 def define(parser: argparse.ArgumentParser) -> None:
     """Describe `roberta sweep`; its options are the fields of `SweepSettings`."""
     parser.description = (
-        "Trains every cell of a grid file with every seed, and writes report.md and report.json; "
+        "Trains every hyperparameter setting of a grid file with every seed, and writes report.md and report.json; "
         "slurm/README.md has the format, slurm/ has examples. Run the same command again: it resumes where it stopped, "
         "leaves finished and running runs alone, and repeats failed ones."
     )
@@ -54,5 +54,5 @@ def show_commands(grid: Grid, root: Path) -> int:
         arguments = folder.run.arguments_in(folder.path, grid.metric)
         variables = shown(folder.tracker_variables(), arguments)
         print(f"# {folder.run.name}\n{variables}{shlex.join([*train_program(), *arguments])}")
-    print(f"# {len(grid.runs)} runs: {len(grid.cells)} cells x {len(grid.runs) // len(grid.cells)} seeds")
+    print(f"# {len(grid.runs)} runs: {len(grid.cells)} settings x {len(grid.runs) // len(grid.cells)} seeds")
     return 0

@@ -16,10 +16,16 @@ def define(parser: argparse.ArgumentParser) -> None:
         "Ctrl-C and SIGTERM save a checkpoint first. Settings for SLURM are not used."
     )
     add_recipe_options(parser)
+    parser.set_defaults(takes_further=True)  # refused by `run`
 
 
 def run(args: argparse.Namespace) -> int:
     """Train; the exit code is 0 at the end, and 128 + the signal's number after a stop."""
+    if args.further or not (args.config or args.output_dir):
+        raise ValueError(
+            "this verb is a rank of a recipe: give --config or --output-dir, and options of fairseq-train after --. To "
+            "pretrain on your own text or data-bin: `roberta pretrain DATA`; to fine-tune: `roberta finetune TASK`."
+        )
     from roberta_plugin.launch.job import rank_of_torchrun, train_rank
 
     return train_rank(recipe_of(args), rank_of_torchrun())

@@ -95,8 +95,8 @@ class Vocabulary:
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(
-                f"{path} does not exist: name the folder that holds dict.txt, or make one with "
-                "`roberta tokenizer train`."
+                f"{path} does not exist: name the folder that holds dict.txt, a data-bin of `roberta binarize` or a "
+                "tokenizer of `roberta tokenizer train`."
             )
         try:
             vocabulary = cls(_parse(line, number) for number, line in enumerate(_read_rows(path), start=1))

@@ -45,11 +45,11 @@ from roberta_plugin.reports import markdown_table
 
 _HONEST = (
     "held_out is each fold, which chose nothing: its mean is honest. valid is a share of the other rows, which chose "
-    "checkpoint, cell of the grid, threshold and temperature."
+    "checkpoint, hyperparameter setting, threshold and temperature."
 )
 _FLATTERED = (
-    "Each fold also chose its checkpoint, cell of the grid, threshold and temperature, which flatters the mean; with "
-    "--valid-share 0.1, other rows choose them."
+    "Each fold also chose its checkpoint, hyperparameter setting, threshold and temperature, which flatters the mean; "
+    "with --valid-share 0.1, other rows choose them."
 )
 
 

@@ -263,13 +263,13 @@ def selection_remarks(prepared: Prepared, metric: str) -> list[str]:
     if metric in ("macro_f1", "mcc") and lacking:
         named = f"label{'s' * (len(lacking) > 1)} {', '.join(map(repr, lacking))}"
         return [
-            f"Checkpoint and cell are chosen by {metric}, which here is that of the other labels: no example of the "
+            f"Checkpoint and setting are chosen by {metric}, which here is that of the other labels: no example of the "
             f"development set has the {named}. To judge all labels, {remedy}."
         ]
     if metric.startswith(("pearson", "spearman")) and is_constant(prepared, valid):
         return [
-            f"Checkpoint and cell are chosen by {metric}, which is not defined here and counts as 0: all examples of "
-            f"the development set have the same number. To choose at all, {remedy}."
+            f"Checkpoint and setting are chosen by {metric}, which is not defined here and counts as 0: all examples "
+            f"of the development set have the same number. To choose at all, {remedy}."
         ]
     return []
 

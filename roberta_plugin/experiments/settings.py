@@ -60,8 +60,8 @@ class SweepSettings(ReportedRuns):
     ensemble: int = setting(5, "members of an ensemble to list", smallest=0)
     keep: Keep = setting(
         "all",
-        "checkpoints of finished runs to keep: `best`, the weights of each cell's best run; `weights`, those of every "
-        "run; `all`, the best and the last with the optimizer's state",
+        "checkpoints of finished runs to keep: `best`, the weights of each setting's best run; `weights`, those of "
+        "every run; `all`, the best and the last with the optimizer's state",
     )
     after: Callable[[Any], None] | None = None
     """With `slurm`: what a job does with its RunFolder once the run is done."""
@@ -148,14 +148,14 @@ class FinetuneSettings(RunSettings, DataSettings):
     train_options: Mapping[str, str] = setting(
         dict,
         "option of fairseq-train, such as bf16=true; batch-size=N is the batch of a GPU, and update-freq "
-        "follows from it so that the batch of the cell does not change",
+        "follows from it so that the batch of the setting does not change",
         flag="--set",
         metavar="OPTION=VALUE",
     )
     select: str | None = setting(
         None,
-        "choose checkpoint and cell by this metric on the development set, instead of the recipe's: such as macro_f1, "
-        "mcc, roc_auc, mae, loss or f1_LABEL; an unknown name lists the task's metrics",
+        "choose checkpoint and setting by this metric on the development set, instead of the recipe's: such as "
+        "macro_f1, mcc, roc_auc, mae, loss or f1_LABEL; an unknown name lists the task's metrics",
         metavar="METRIC",
     )
     patience: int | None = setting(
@@ -180,8 +180,8 @@ class FinetuneSettings(RunSettings, DataSettings):
     )
     keep: Keep = setting(
         "best",
-        "checkpoints of finished runs to keep: `best`, the weights of each cell's best run; `weights`, those of every "
-        "run; `all`, the best and the last with the optimizer's state",
+        "checkpoints of finished runs to keep: `best`, the weights of each setting's best run; `weights`, those of "
+        "every run; `all`, the best and the last with the optimizer's state",
     )
     slurm: Resources | None = setting(
         None,

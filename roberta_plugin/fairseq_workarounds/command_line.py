@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import argparse
 import builtins
-import difflib
 import inspect
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -34,6 +33,7 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.fairseq_workarounds.hooks import NAMES
+from roberta_plugin.settings import MOST_NAMES, nearest
 
 REMOVED = {
     "--background-checkpoints": "save less often where checkpoints take long, by --save-interval-updates",
@@ -50,7 +50,6 @@ REMOVED = {
 DEBUG = "ROBERTA_DEBUG"  # variable of the environment
 USER_ERROR = 2  # exit code
 REFUSALS = (ValueError, OSError, ImportError)
-MOST_NAMES = 8  # that are listed where one of them must be chosen
 
 _HELP = ("-h", "--help")
 _OURS, _FAIRSEQS = Path(__file__).resolve().parents[1], Path(fairseq.__file__).resolve().parent
@@ -125,15 +124,6 @@ def in_short(message: str, parser: argparse.ArgumentParser) -> str:
     if len(names) <= MOST_NAMES:
         return f"{option} {given} is unknown: give one of {', '.join(names)}."
     return f"{option} {given} is unknown{nearest(given, names)}.\n`{parser.prog} --help` lists all {len(names)} names."
-
-
-def nearest(given: str, names: Iterable[str]) -> str:
-    """`: the nearest are A, B`; empty if no name is near. Names of which `given` is a part come first."""
-    candidates = list(names)
-    found = [name for name in candidates if given.strip("-") in name]
-    found += difflib.get_close_matches(given, candidates, MOST_NAMES, cutoff=0.7)
-    found = list(dict.fromkeys(found))[:MOST_NAMES]
-    return f": the nearest {'are' if len(found) > 1 else 'is'} {', '.join(found)}" if found else ""
 
 
 def convert_namespace_to_omegaconf(fairseqs: Callable[..., Any], args: argparse.Namespace) -> Any:
@@ -261,11 +251,17 @@ def check_devices(cfg: Any) -> None:
 
 
 def check_restored_file(checkpoint: Any) -> None:
-    """Refuse a --restore-file that is missing: fairseq would train from fresh weights without a word."""
+    """Refuse a --restore-file that is missing, for which fairseq takes new weights in silence, or the first model."""
     path, suffix = checkpoint.restore_file, checkpoint.checkpoint_suffix or ""
     if path != "checkpoint_last.pt" and not PathManager.exists(path.replace(".pt", f"{suffix}.pt")):
         raise FileNotFoundError(
             f"--restore-file {path} does not exist: correct the path, or leave it out to go on from --save-dir."
+        )
+    start = checkpoint.finetune_from_model
+    if start and not (PathManager.exists(start) or PathManager.exists(os.path.join(checkpoint.save_dir, path))):
+        raise FileNotFoundError(
+            f"--finetune-from-model {start} does not exist: give a checkpoint, such as DIR/checkpoint_best.pt, or the "
+            "model of a folder that `roberta import` wrote."
         )
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from roberta_plugin.data.count_baselines import LOSSES, standing
+from roberta_plugin.data.count_baselines import LOSSES, comparison
 from roberta_plugin.files import write_text
 from roberta_plugin.launch.log import Curve, Record, curves, parse_line
 from roberta_plugin.launch.restart import read_attempts
@@ -76,7 +76,7 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
         lines += ["", f"![Loss and speed against updates]({PLOT})"]
     else:
         lines += ["", "The log has no numbers: they need `log_format: json`."]
-    lines += [line for sentence in standings(curves) for line in ("", f"{sentence}.")]
+    lines += [line for sentence in comparisons(curves) for line in ("", f"{sentence}.")]
     if attempts:
         lines += ["", "## Attempts", "", "```", *attempts, "```"]
     if record is not None and record.changes:
@@ -86,10 +86,10 @@ def _text(output_dir: Path, curves: Mapping[tuple[str, str], Curve]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def standings(curves: Mapping[tuple[str, str], Curve]) -> list[str]:
+def comparisons(curves: Mapping[tuple[str, str], Curve]) -> list[str]:
     """For each validation split with baselines, a sentence on where its last loss stands."""
     return [
-        standing(
+        comparison(
             curves[kind, "loss"].values[-1],
             {name: curves[kind, name].values[-1] for name in LOSSES},
             what=f"On {kind}, the model",
@@ -137,7 +137,7 @@ def launched_job(folder: Path) -> str:
     jobs = known_jobs(folder)
     if jobs.keys() - {ITSELF}:
         raise ValueError(
-            f"{folder} is the folder of a sweep: the logs of its runs are CELL/seed-N/{LOG} there, and the command "
+            f"{folder} is the folder of a sweep: the logs of its runs are SETTING/seed-N/{LOG} there, and the command "
             f"that has submitted it, given again, writes {REPORT}."
         )
     if not jobs.get(ITSELF):

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 ACTIVE_STATES = ("running", "pending", "requeued", "suspended", "completing", "configuring")
 LOST = "unknown"  # SLURM forgets jobs some minutes after their end
-
-
-def has_slurm() -> bool:
-    """Whether SLURM's commands are installed here."""
-    return shutil.which("sbatch") is not None
 
 
 def partitions() -> dict[str, int]:
@@ -28,11 +22,16 @@ def check_partition(partition: str | None, *, nodes: int) -> None:
     """Refuse a partition that the cluster does not have, or that has fewer nodes than are asked for.
 
     Raises:
-        ValueError: naming the partitions that there are; also where SLURM is not installed.
+        ValueError: naming the partitions that there are; also where SLURM cannot be asked.
     """
-    if not has_slurm():
-        raise ValueError("sbatch is not installed here: submit from a login node of the cluster, or use --dry-run.")
-    known = partitions()
+    try:
+        known = partitions()
+    except OSError as error:
+        reason = str(error).splitlines()[0].partition(": run")[0]
+        raise ValueError(
+            f"No SLURM here ({reason}). Submit from a login node of the cluster, or look at the job with --dry-run; "
+            "`roberta train` and `roberta pretrain` train on this machine."
+        ) from error
     names = partition.split(",") if partition is not None else []
     missing = [name for name in names if name not in known]
     if missing:

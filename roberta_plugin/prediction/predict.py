@@ -95,7 +95,8 @@ def predict(settings: PredictSettings) -> PredictResult:
             if settings.output is not None:
                 form = "" if is_array(settings.output) else ", as JSON Lines"
                 kept = f" The answers before it are in {partial_path(settings.output)}{form}."
-            raise ValueError(f"{settings.input or 'standard input'}, {error}{kept}") from None
+            source = settings.input or ("the command line" if settings.texts else "standard input")
+            raise ValueError(f"{source}, {error}{kept}") from None
     return PredictResult(
         task_kind=KINDS[kind.name].task_kind or kind.name,
         num_answers=counts["answers"],
@@ -185,9 +186,11 @@ class _Rows:
         # As in the tables that the model was trained on:
         delimiter = settings.delimiter or str(kind.settings.get("delimiter") or ",")
         self.num_bytes = 0
-        self._rows = scan_table(path, format=form, delimiter=delimiter, on_read=self._count)
+        texts = (Row(IN_MEMORY, number, {"text": text}) for number, text in enumerate(settings.texts, start=1))
+        table = scan_table(path, format=form, delimiter=delimiter, on_read=self._count)
+        self._rows = texts if settings.texts else table
         self._kind, self._delimiter = kind, delimiter
-        self._may_be_table = settings.format is None and form in (None, "text")
+        self._may_be_table = settings.format is None and form in (None, "text") and not settings.texts
 
     def __iter__(self) -> Iterator[Row | BadLineError]:
         for number, row in enumerate(self._rows):

@@ -26,6 +26,9 @@ class PredictSettings(Checked):
         flag="model",
         metavar="model",
     )
+    texts: tuple[str, ...] = setting(
+        (), "texts to answer, instead of --input", flag="texts", metavar="TEXT", nargs="*", excludes=("input",)
+    )
     task_kind: str | None = setting(None, "what to predict (default: the model's own task)", choices=tuple(TASK_KINDS))
     score: ScoreMethod | None = setting(
         None,

@@ -16,15 +16,15 @@ _REPORT = """\
 
 {summary}
 
-| on held-out text | model | unigrams | bigrams |
+| on held-out text | model | unigram baseline | bigram baseline |
 | --- | ---: | ---: | ---: |
 | masked-token accuracy | {model[accuracy]:.1f} % | {unigram[accuracy]:.1f} % | |
 | perplexity | {model[perplexity]:.1f} | {unigram[perplexity]:.1f} | {bigram} |
 
-Model and unigrams predict the same {num_predictions:,} masked tokens of the split `{split}`. 15 % of the tokens are \
-masked as in the paper, several times with different masks, and the last checkpoint predicts them \
-(`roberta_plugin/pretraining/evaluation.py`). Unigrams know how often each token occurs in the training text, bigrams \
-also the token before.
+The model and the unigram baseline predict the same {num_predictions:,} masked tokens of the split `{split}`. 15 % of \
+the tokens are masked as in the paper, several times with different masks, and the last checkpoint predicts them \
+(`roberta_plugin/pretraining/evaluation.py`). The unigram baseline knows how often each token occurs in the training \
+text, the bigram baseline also the previous token.
 
 ![loss curve](loss.png)
 
@@ -63,7 +63,8 @@ def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[
 def summary(evaluation: dict[str, Any]) -> str:
     """The outcome in two sentences."""
     model, unigram, bigram = evaluation["model"], evaluation["unigram"], evaluation.get("bigram")
-    beside = f"unigrams {unigram['perplexity']:.1f}" + (f", bigrams {bigram['perplexity']:.1f}" if bigram else "")
+    beside = f"unigram baseline {unigram['perplexity']:.1f}"
+    beside += f", bigram baseline {bigram['perplexity']:.1f}" if bigram else ""
     return (
         f"On held-out text the model predicts {model['accuracy']:.1f} % of the masked tokens correctly; always "
         f"guessing the most frequent token: {unigram['accuracy']:.1f} %. Its perplexity is "

@@ -22,6 +22,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.fairseq_workarounds import half_precision, stopping
 from roberta_plugin.fairseq_workarounds.epoch_iterator import BlockEpochIterator
+from roberta_plugin.optim.stages import parse
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class Ignored(NamedTuple):
     reason: str
 
 
+_WARM_UPS = "warmup_updates", "warmup_steps"  # tri_stage has the second
 _DEFAULT_MULTIPLE = 8  # fairseq's default of --required-batch-size-multiple
 _ORDER = "the order of an epoch's batches is a function of --seed and the epoch"
 IGNORED = (
@@ -134,15 +136,22 @@ def ignored_options(cfg: Any) -> list[str]:
 
 
 def unreached_rates(cfg: Any) -> list[str]:
-    """A warning if the warm-up is longer than the training."""
-    warm_up = getattr(getattr(cfg, "lr_scheduler", None), "warmup_updates", None) or 0
-    for section, name in (("optimization", "max_update"), ("lr_scheduler", "total_num_update")):
+    """A warning if the training ends within its warm-up, which a first part of a longer training may."""
+    warm_up = peak_update(getattr(cfg, "lr_scheduler", None))
+    for section, name in (("lr_scheduler", "total_num_update"), ("optimization", "max_update")):
         end = getattr(getattr(cfg, section, None), name, None) or 0
         if 0 < end < warm_up:
-            return [
-                f"--lr is never reached: --warmup-updates {warm_up:g} is more than --{name.replace('_', '-')} {end:g}"
-            ]
+            option = f"--{name.replace('_', '-')}"
+            return [f"--lr is never reached: the warm-up ends at update {warm_up:g}, and {option} is {end:g}"]
     return []
+
+
+def peak_update(scheduler: Any) -> float:
+    """The update at which the warm-up of a schedule ends: any of fairseq's, or linear_stages; 0 without one."""
+    if stages := getattr(scheduler, "lr_stages", None):
+        return float(max(parse(stages), key=lambda point: point.share).update)
+    steps = next((found for name in _WARM_UPS if (found := getattr(scheduler, name, None))), 0)
+    return float(steps)
 
 
 def token_limit_name(cfg: Any, max_tokens: int) -> str:

@@ -19,7 +19,7 @@ from fairseq.tasks import register_task
 
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
-from roberta_plugin.data.count_baselines import CountBaselines, baselines_of, standing
+from roberta_plugin.data.count_baselines import REMEDY, CountBaselines, baselines_of, comparison
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
@@ -162,7 +162,10 @@ class RobertaMaskedLMTask(BlockTask):
         if self.cfg.mask_whole_words:
             folder = Path(self.cfg.tokenizer_folder or data_folders(self.cfg.data)[0])
             named = None if self.cfg.tokenizer_folder else tokenizer_of_bpe(whole_config(self.cfg))
-            tokenizer = named or load_tokenizer(folder)
+            try:
+                tokenizer = named or load_tokenizer(folder)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(f"--mask-whole-words: {error} Then give --tokenizer-folder FOLDER.") from error
             word_starts, word_ends = self.vocabulary.word_starts(tokenizer), self.vocabulary.word_ends(tokenizer)
         return Masker.of(self.vocabulary, self.recipe, word_starts=word_starts, word_ends=word_ends)
 
@@ -277,8 +280,11 @@ class RobertaMaskedLMTask(BlockTask):
         for split, loss in self._last_losses.items():
             found = self.baselines[split]
             assert found is not None
-            say = logger.info if loss < found.unigram else logger.warning
-            say(standing(loss, found.losses(), what=f"On {split}, the model"))
+            sentence = comparison(loss, found.losses(), what=f"On {split}, the model")
+            if loss < found.unigram:
+                logger.info(sentence)
+            else:
+                logger.warning(f"{sentence}. {REMEDY}")
 
     def open(self, prefix: str) -> SplitFile | PairSource:
         """Open one .bin file, cut it into blocks or pairs, and log their number."""

@@ -54,6 +54,10 @@ _MAX_BAD = 0.5  # share of the lines
 _SUSPICIOUS_BAD = 0.1
 _FEWEST_TOKENS = 0.01  # per byte of text; real text has 0.2 to 0.7
 _BYTES_TO_JUDGE_BY = 10**5
+ONE_DOCUMENT = (
+    "no blank line between documents, so all text is 1 document: if each file is a document, give "
+    "--blank-line-after-files; if each line is one, put a blank line after each, as `sed G FILE` does"
+)
 
 
 def unknown_share(counts: Counts) -> float:
@@ -65,7 +69,7 @@ def refuse_nonsense(split: str, counts: Counts, *, max_unknown: float) -> None:
     """Refuse to write an implausible split.
 
     Raises:
-        ValueError: if more than `max_unknown` of its tokens are unknown, or most of its lines are bad.
+        ValueError: if it has no text, more than `max_unknown` of its tokens are unknown, or most lines are bad.
     """
     if unknown_share(counts) > max_unknown:
         raise ValueError(
@@ -73,6 +77,8 @@ def refuse_nonsense(split: str, counts: Counts, *, max_unknown: float) -> None:
             "tokenizer, is cut off, or was made from other text. Nothing was written. To accept it, give "
             "--max-unknown 1."
         )
+    if counts.tokens == counts.items:
+        raise ValueError(f"There is no text for the split {split}, only blank lines or nothing. Nothing was written.")
     if _bad_share(counts) > _MAX_BAD:
         raise ValueError(
             f"{_bad_share(counts):.1%} of the lines of {split} are not UTF-8 text (or not valid records), too many for "
@@ -85,9 +91,7 @@ def warnings_about(manifest: dict[str, Any], split: str) -> list[str]:
     made = manifest["splits"][split]
     counts = Counts(**made["counts"])
     found = []
-    if counts.tokens == counts.items:
-        found.append("it has no text, only blank lines or nothing")
-    elif counts.text_bytes > _BYTES_TO_JUDGE_BY and counts.tokens < _FEWEST_TOKENS * counts.text_bytes:
+    if counts.text_bytes > _BYTES_TO_JUDGE_BY and counts.tokens < _FEWEST_TOKENS * counts.text_bytes:
         found.append(
             f"{counts.text_bytes / 1e6:,.1f} MB of input gave only {counts.tokens:,} tokens; is --text-column right?"
         )
@@ -99,11 +103,8 @@ def warnings_about(manifest: dict[str, Any], split: str) -> list[str]:
     if _bad_share(counts) > _SUSPICIOUS_BAD:
         found.append(f"{_bad_share(counts):.1%} of its lines were bad and skipped; is it UTF-8 text?")
     num_texts = sum(record["format"] == "text" for record in made["inputs"])
-    if num_texts > 1 and not counts.blank_lines:
-        found.append(
-            f"its {num_texts} files have no blank line, so all text counts as one document; if each file "
-            "is a document, give --blank-line-after-files"
-        )
+    if num_texts and counts.items > 1 and not counts.blank_lines:
+        found.append(f"{'it has' if num_texts == 1 else f'its {num_texts} files have'} {ONE_DOCUMENT}")
     return [*found, *_repeated_inputs(manifest["splits"], split)]
 
 

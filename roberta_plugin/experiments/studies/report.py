@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.count_baselines import LOSSES, standing
+from roberta_plugin.data.count_baselines import LOSSES, comparison
 from roberta_plugin.experiments.studies.plan import PlannedStudy, notes_on
 from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, Study, paper_row
 from roberta_plugin.experiments.studies.statistics import Comparison, Pair, compare, conclusions
@@ -58,9 +58,9 @@ def as_markdown(study: Study, results: Results, comparisons: Mapping[str, Compar
     parts = [
         f"# {study.title}",
         f"{len(variants)} variants x {num_seeds} seeds at equal {results['budget']['equal']}; {done} of "
-        f"{len(variants) * num_seeds} pretrainings done. A cell: median (smallest to largest), n seeds of pretraining; "
-        "for a fine-tuning task the value of a pretraining is the median of its seeds of fine-tuning. The paper's "
-        "numbers are those of its own models and data.",
+        f"{len(variants) * num_seeds} pretrainings done. Each entry: median (smallest to largest), n seeds of "
+        "pretraining; for a fine-tuning task the value of a pretraining is the median of its seeds of fine-tuning. The "
+        "paper's numbers are those of its own models and data.",
         result_table(study, results),
     ]
     lines = []
@@ -68,7 +68,7 @@ def as_markdown(study: Study, results: Results, comparisons: Mapping[str, Compar
         if probe.name in comparisons:
             if counts := results["baselines"].get(probe.name):
                 for variant, seeds in scaled(results, probe, study).items():
-                    lines.append(f"{standing(statistics.median(seeds), counts, what=f'{probe.name}: {variant}')}.")
+                    lines.append(f"{comparison(statistics.median(seeds), counts, what=f'{probe.name}: {variant}')}.")
             options = {"reference": study.reference, "better": probe.better, "unit": probe.unit}
             lines += conclusions(probe.name, comparisons[probe.name], **options)
     if lines:

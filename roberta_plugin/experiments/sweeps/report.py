@@ -108,7 +108,7 @@ def as_markdown(facts: dict[str, Any], grid: Grid, cells: Sequence[CellResults],
     ]
     if best:
         partial = "" if best.is_complete else f", of {len(best.values)} of {best.num_runs} seeds so far"
-        parts.append(f"Best cell by median: **{best.name}** ({_show(best.median)}{partial}).")
+        parts.append(f"Best setting by median: **{best.name}** ({_show(best.median)}{partial}).")
     if facts["ensemble"]:
         lines = [
             f"- {member['run']}: {_show(member['value'])}, `{member['checkpoint']}`" for member in facts["ensemble"]
@@ -130,7 +130,7 @@ def cell_table(cells: Sequence[CellResults], best: CellResults | None) -> str:
         numbers = [_show(value) for value in (cell.median, cell.smallest, cell.largest)]
         name = f"**{cell.name}**" if cell is best else cell.name
         rows.append([name, *numbers, f"{len(cell.values)} of {cell.num_runs}", str(cell.num_failed)])
-    return markdown_table(["cell", "median", "min", "max", "done", "failed"], rows)
+    return markdown_table(["setting", "median", "min", "max", "done", "failed"], rows)
 
 
 def _show(value: float | None) -> str:

@@ -106,7 +106,7 @@ def summary_of(report: SweepReport) -> str:
     best = report.best_cell
     if best is not None:
         lines.append(
-            f"best cell: {best['name']}, median {best['median']:.6g} ({best['smallest']:.6g} to "
+            f"best setting: {best['name']}, median {best['median']:.6g} ({best['smallest']:.6g} to "
             f"{best['largest']:.6g}, {len(best['values'])} of {best['num_runs']} seeds)"
         )
     return "\n".join([*lines, f"report: {report.output_dir / 'report.md'}"])
@@ -163,7 +163,7 @@ class _Sweep:
         settings = self.settings
         self.say(
             f"{len(chosen)} of {len(self.folders)} runs to do, {settings.parallel} at a time; "
-            f"logs: {settings.output_dir}/CELL/seed-N/log.txt"
+            f"logs: {settings.output_dir}/SETTING/seed-N/log.txt"
         )
         with SweepProgress(chosen, share=self.share) as progress:
 
@@ -216,12 +216,12 @@ def check_options(grid: Grid, *, is_written: bool = True) -> None:
             train_arguments.check_options(parsed)
         except ValueError as error:
             where = f"{locate(grid.path, str(error))}, " if is_written else ""
-            raise ValueError(f"{where}cell {run.cell}: {error}") from error
+            raise ValueError(f"{where}setting {run.cell}: {error}") from error
         train_arguments.check_data(parsed)
         validated = [] if parsed.disable_validation else parsed.valid_subset.split(",")
         if grid.metric.log and grid.metric.log not in (*validated, "train", "train_inner"):
             raise ValueError(
-                f"{grid.path}: metric, log: {grid.metric.log!r} is no split that cell {run.cell} is validated on "
+                f"{grid.path}: metric, log: {grid.metric.log!r} is no split that setting {run.cell} is validated on "
                 f"({', '.join(validated) or 'none'}): name one of them, or train, or give valid-subset."
             )
 

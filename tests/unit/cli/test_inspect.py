@@ -40,7 +40,7 @@ def test_counts_of_train_are_shown_for_the_other_splits(data_bin, capsys):
         shutil.copy(data_bin / f"train.{end}", data_bin / f"dev.{end}")
     assert main(["inspect", str(data_bin)]) == 0
     train, dev = capsys.readouterr().out.split("\ndev: sound")
-    assert "counts of train reach: unigrams" in dev and "left bigrams" in dev and "unigrams" not in train
+    assert "unigram baseline" in dev and "bigram baseline" in dev and "baseline" not in train
     assert (data_bin / "baselines-dev.json").is_file()
     assert main(["inspect", str(data_bin), "--split", "dev"]) == 0
 

@@ -148,7 +148,7 @@ def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_
     with pytest.raises(ValueError, match=r"No job of .*/RTE/runs is active \(it had 5, 7\)"):
         run_jobs("cancel", root, states={})
     assert run_jobs(root, states={})[2].endswith("writes the report, and runs again what is not done")
-    with pytest.raises(ValueError, match=r"CELL/seed-N/log\.txt"):
+    with pytest.raises(ValueError, match=r"SETTING/seed-N/log\.txt"):
         run_jobs("logs", root, states={})
     (root / "e" / "seed-1" / "log.txt").write_text("its last line\n")
     assert run_jobs("logs", root / "e" / "seed-1", states={})[-1] == "its last line"

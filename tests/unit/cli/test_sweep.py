@@ -33,7 +33,7 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tiny_data_bin, t
     assert "# lr-1/seed-5\n" in text
     assert f"fairseq-train {tiny_data_bin} --task roberta_masked_lm" in text
     assert f" --lr 2 --seed 5 --save-dir {tmp_path}/out/lr-2/seed-5/checkpoints --log-format json" in text
-    assert "# 2 runs: 2 cells x 1 seeds" in text
+    assert "# 2 runs: 2 settings x 1 seeds" in text
     assert not (tmp_path / "out").exists()
 
 
@@ -52,7 +52,7 @@ def test_a_dry_run_refuses_what_a_training_would_refuse(grid, tmp_path):
     text = grid.read_text().replace("batch-size: 4", "batch-size: 4, lr: 1")
     grid.write_text(text.replace("lr: [1, 2]", "mask-prob: [0.1, 1.5]"))
     with pytest.raises(
-        ValueError, match=r"line 3, cell mask-prob-1\.5: --mask-prob must be greater than 0 and below 1, got 1\.5"
+        ValueError, match=r"line 3, setting mask-prob-1\.5: --mask-prob must be greater than 0 and below 1, got 1\.5"
     ):
         run(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
 
@@ -63,7 +63,9 @@ def test_a_metric_of_a_split_that_no_run_is_validated_on_is_refused_before_the_f
 ):
     text = grid.read_text().replace("{data:", f"{{{options} data:")
     grid.write_text(text.replace("log: valid", "log: nope"))
-    with pytest.raises(ValueError, match=rf"log: 'nope' is no split that cell lr-1 is validated on \({splits}\): name"):
+    with pytest.raises(
+        ValueError, match=rf"log: 'nope' is no split that setting lr-1 is validated on \({splits}\): name"
+    ):
         run(str(grid), "--output-dir", str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     grid.write_text(text.replace("log: valid", "log: train"))

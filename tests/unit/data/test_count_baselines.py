@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data import count_baselines
-from roberta_plugin.data.count_baselines import standing
+from roberta_plugin.data.count_baselines import REMEDY, comparison
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.vocabulary import Row, Vocabulary
+from roberta_plugin.models.config import FastRobertaConfig
 from tests.tiny_corpus import write_data_bin
 
 EOS, UNK = 2, 3
@@ -195,10 +196,16 @@ def test_fairseqs_scan_for_validation_splits_ignores_the_file(tmp_path):
 
 def test_a_loss_is_placed_among_the_baselines():
     losses = {"unigram_loss": 10.187, "bigram_loss": 7.378}
-    assert "learned nothing else yet" in standing(10.187, losses, what="the model")
-    assert "learned nothing else yet" in standing(math.nan, losses, what="the model")
-    assert standing(8.9129, losses, what="On valid, the model") == (
-        "On valid, the model has a loss of 8.913 bits per token (ppl 482): better than the frequencies of tokens "
-        "(10.187), and worse than a table of bigrams (7.378, ppl 166.3)"
+    for loss in (10.187, math.nan):
+        assert "so far it has learned token frequencies at most" in comparison(loss, losses, what="the model")
+    assert comparison(8.9129, losses, what="On valid, the model") == (
+        "On valid, the model has a loss of 8.913 bits per token (ppl 482): better than the unigram baseline "
+        "(10.187), and worse than the bigram baseline (7.378, ppl 166.3)"
     )
-    assert standing(5.0, losses, what="it").endswith(": better than a table of bigrams (7.378, ppl 166.3)")
+    assert comparison(5.0, losses, what="it").endswith(": better than the bigram baseline (7.378, ppl 166.3)")
+
+
+def test_the_remedy_of_a_model_above_the_unigram_baseline_has_options_of_the_model():
+    options = {word[2:].rstrip(",").replace("-", "_") for word in REMEDY.split() if word.startswith("--")}
+    assert len(options) == 4 and options <= vars(FastRobertaConfig()).keys()
+    assert "`roberta pretrain`" in REMEDY

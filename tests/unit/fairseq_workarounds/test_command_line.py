@@ -18,6 +18,7 @@ from roberta_plugin.fairseq_workarounds.command_line import (
     REMOVED,
     call_main,
     check_devices,
+    check_restored_file,
     refusal_in,
     without_removed,
 )
@@ -152,6 +153,16 @@ def test_what_needs_gpus_is_refused_where_there_are_none(changes, said, monkeypa
         return
     with pytest.raises(ValueError, match=said):
         check_devices(config(**changes))
+
+
+def test_a_first_model_that_is_missing_is_refused_unless_the_training_goes_on(tmp_path):
+    given = SimpleNamespace(
+        restore_file="checkpoint_last.pt", checkpoint_suffix="", save_dir=tmp_path, finetune_from_model="nope.pt"
+    )
+    with pytest.raises(FileNotFoundError, match=r"--finetune-from-model nope\.pt does not exist: give a checkpoint"):
+        check_restored_file(given)
+    (tmp_path / "checkpoint_last.pt").touch()
+    check_restored_file(given)
 
 
 NEAREST = {

@@ -309,7 +309,6 @@ def test_a_run_folder_that_cannot_be_written_to_is_refused(recipe, tmp_path):
 
 
 def test_what_the_cluster_does_not_have_is_refused(recipe, monkeypatch):
-    monkeypatch.setattr(slurm_commands, "has_slurm", lambda: True)
     monkeypatch.setattr(slurm_commands, "partitions", lambda: {"main": 4, "long": 2})
     check_cluster(recipe(partition="main", nodes=4))
     check_cluster(recipe(partition="long,main", nodes=4))
@@ -321,7 +320,6 @@ def test_what_the_cluster_does_not_have_is_refused(recipe, monkeypatch):
 
 @pytest.mark.parametrize("state", ["running", "pending", "timeout"])
 def test_a_run_folder_has_one_job_at_a_time(recipe, monkeypatch, state):
-    monkeypatch.setattr(slurm_commands, "has_slurm", lambda: True)
     monkeypatch.setattr(slurm_commands, "partitions", dict)
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job(state, "None")})
     recipe = recipe()
@@ -334,9 +332,15 @@ def test_a_run_folder_has_one_job_at_a_time(recipe, monkeypatch, state):
             check_cluster(recipe)
 
 
-def test_without_slurm_the_way_out_is_named(recipe, monkeypatch):
-    monkeypatch.setattr(slurm_commands, "has_slurm", lambda: False)
-    with pytest.raises(ValueError, match="--dry-run"):
+@pytest.mark.parametrize(
+    "script", [None, "echo sinfo: error: no DNS >&2; echo sinfo: fatal: no configuration >&2; exit 1"]
+)
+def test_without_slurm_the_way_out_is_named_in_one_line(recipe, monkeypatch, tmp_path, script):
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
+    if script:
+        (tmp_path / "sinfo").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "sinfo").chmod(0o755)
+    with pytest.raises(ValueError, match=r"^No SLURM here \(.*sinfo.*\)\. Submit .*--dry-run; `roberta train` and .*$"):
         check_cluster(recipe())
 
 

@@ -11,7 +11,13 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-from roberta_plugin.tasks.block_task import IGNORED, BlockTask, ignored_options
+from roberta_plugin.tasks.block_task import (
+    IGNORED,
+    BlockTask,
+    ignored_options,
+    peak_update,
+    unreached_rates,
+)
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
 from tests.tiny_corpus import write_data_bin
@@ -144,3 +150,48 @@ def test_processes_of_torchrun_that_would_train_alone_are_refused(tiny_data_bin,
     with pytest.raises(ValueError, match="--distributed-world-size 2"):
         task.get_batch_iterator(load(task), max_sentences=4)
     task.get_batch_iterator(load(task), max_sentences=4, num_shards=2)
+
+
+WARM_UPS = {  # --lr-scheduler and its options -> the last update of the warm-up
+    "polynomial_decay --warmup-updates 10 --total-num-update 20": 10,
+    "inverse_sqrt --warmup-updates 10": 10,
+    "cosine --warmup-updates 10": 10,
+    "tri_stage --warmup-steps 10 --hold-steps 5 --decay-steps 5": 10,
+    "linear_stages --lr-stages 10:1,15:1,20:0": 10,
+    "fixed": 0,
+}
+
+
+def config_of(words):
+    known = [
+        "data",
+        "--task",
+        "roberta_masked_lm",
+        "--arch",
+        "fast_roberta_tiny",
+        "--lr",
+        "1e-3",
+        "--batch-size",
+        "2",
+        "--lr-scheduler",
+    ]
+    parser = options.get_training_parser()
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*known, *words.split()]))
+
+
+@pytest.mark.parametrize("scheduler", WARM_UPS)
+def test_a_training_that_ends_within_its_warm_up_is_named_whatever_the_schedule(scheduler):
+    cfg = config_of(f"{scheduler} --max-update 9")
+    assert peak_update(cfg.lr_scheduler) == WARM_UPS[scheduler]
+    said = (
+        ["--lr is never reached: the warm-up ends at update 10, and --max-update is 9"] if WARM_UPS[scheduler] else []
+    )
+    assert unreached_rates(cfg) == said
+    assert unreached_rates(config_of(f"{scheduler} --max-update 10")) == []
+
+
+def test_a_warm_up_longer_than_the_schedule_is_named():
+    cfg = config_of("polynomial_decay --warmup-updates 100 --total-num-update 6 --max-update 6")
+    assert unreached_rates(cfg) == [
+        "--lr is never reached: the warm-up ends at update 100, and --total-num-update is 6"
+    ]

@@ -310,7 +310,7 @@ def test_long_lines_are_split_and_said_so(tmp_path, caplog):
 
 
 def test_whole_words_come_from_the_tokenizer_of_the_data(two_corpora, tmp_path):
-    with pytest.raises(FileNotFoundError, match="tokenizer"):
+    with pytest.raises(FileNotFoundError, match=r"--mask-whole-words: No .*give --tokenizer-folder FOLDER"):
         load(make_task(two_corpora[0], mask_whole_words=True))
 
 

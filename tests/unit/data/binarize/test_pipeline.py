@@ -131,9 +131,10 @@ def test_options_of_lines(make, tmp_path):
 
 
 def test_no_text_at_all(make, tmp_path):
-    manifest = make("")
-    assert manifest["splits"]["train"]["counts"]["items"] == 0
-    assert len(MmapTokens(tmp_path / "data" / "train")) == 0
+    for text in ("", "\n\n"):
+        with pytest.raises(ValueError, match="There is no text for the split train, only blank lines or nothing"):
+            make(text)
+    assert not list((tmp_path / "data").glob("train*"))
 
 
 def test_the_same_call_again_does_nothing(make, tmp_path):
@@ -499,8 +500,8 @@ def test_ordinary_text_gives_no_warning():
         ({"unknown": 13_000}, "5.2% of its tokens are unknown"),
         ({"bad_lines": 20}, "16.7% of its lines were bad"),
         ({"tokens": 5000}, "gave only 5,000 tokens"),
-        ({"tokens": 100}, "it has no text"),
         ({"num_inputs": 2, "blank_lines": 0}, "2 files have no blank line"),
+        ({"blank_lines": 0}, "it has no blank line between documents, so all text is 1 document"),
     ],
 )
 def test_what_is_suspicious_is_said(counts, message):

@@ -70,7 +70,7 @@ def test_a_cell_that_fairseq_would_refuse_is_named(tmp_path, tiny_data_bin):
     train = f"data: {tiny_data_bin}, task: roberta_masked_lm, criterion: roberta_masked_lm, arch: fast_roberta_tiny"
     train += ", lr: 0.1, max_tokens: 999"
     check_options(grid_of(tmp_path, train=train))
-    with pytest.raises(ValueError, match=r"grid\.yaml, line 2, cell batch-size-x: .*invalid int value: 'x'"):
+    with pytest.raises(ValueError, match=r"grid\.yaml, line 2, setting batch-size-x: .*invalid int value: 'x'"):
         check_options(grid_of(tmp_path, train=train, axes="batch-size: [8, x]"))
     with pytest.raises(FileNotFoundError, match="no-such-folder"):
         check_options(grid_of(tmp_path, train=train, axes="data: [no-such-folder]"))
