@@ -13,6 +13,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import fairseq
 import numpy as np
 import pytest
 import torch
@@ -440,6 +441,54 @@ def test_the_hydra_example_trains_and_resumes_from_any_folder_by_the_command_of_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["A", "B", "runs"]
     with pytest.raises(AssertionError, match="--lr is missing, or is fairseq"):
         shell(f"{called} {shlex.join(small)} optimization.max_update=9 'optimization.lr=[0.25]'", tmp_path)
+
+
+def test_a_command_of_fairseq_moves_here_and_back_as_written(tiny_data_bin, tmp_path):
+    """Trained by fairseq alone, then by the page's command; and the two ways back."""
+    page = "examples/README.from_fairseq.md"
+    shutil.copytree(tiny_data_bin, tmp_path / "data-bin" / "books")
+    sizes = "--encoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
+    small = f"--tokens-per-sample 64 --batch-size 4 --cpu --num-workers 0 {sizes}"
+    (ours,) = blocks(page, "command")
+    written = "--tokens-per-sample 512 --batch-size 16 --update-freq 16"
+    assert written in ours
+    ours = ours.replace(written, small).replace("--max-update 125000", "--max-update 6")
+    ours = ours.replace("--user-dir roberta_plugin", f"--user-dir {REPOSITORY}/roberta_plugin")
+    names = "--task masked_lm --criterion masked_lm --arch roberta_base --optimizer adam --adam-betas '(0.9,0.98)'"
+    rest = f"--sample-break-mode complete {small} --lr 5e-4 --no-epoch-checkpoints --disable-validation"
+    theirs = f"fairseq-train data-bin/books {names} {rest} --lr-scheduler polynomial_decay --total-num-update 125000"
+
+    shell(f"{theirs} --max-update 3 --save-dir old", tmp_path)
+    printed = shell(ours, tmp_path)
+    assert "Loaded checkpoint old/checkpoint_last.pt (epoch 1 @ 3 updates)" in printed
+    back = f"{theirs} --max-update 8 --restore-file runs/new/checkpoint_last.pt"
+    with pytest.raises(AssertionError, match="Criterion does not match; please reset the optimizer"):
+        shell(f"{back} --save-dir runs/refused", tmp_path)
+    shell(f"{back} --reset-optimizer --save-dir runs/back", tmp_path)
+
+    with_theirs = ours.replace("--criterion roberta_masked_lm", "--criterion masked_lm").replace("runs/new", "runs/both")
+    with_theirs = with_theirs.replace("--optimizer roberta_adamw", "--optimizer adam --adam-betas '(0.9,0.98)'")
+    shell(with_theirs, tmp_path)
+    kept = f"{theirs} --max-update 8 --restore-file runs/both/checkpoint_last.pt --save-dir runs/kept"
+    assert "Loaded checkpoint runs/both/checkpoint_last.pt (epoch 1 @ 6 updates)" in shell(kept, tmp_path)
+
+
+def test_the_yaml_of_fairseq_trains_and_resumes_as_written(tiny_data_bin, tmp_path):
+    theirs = Path(fairseq.__file__).parent / "examples" / "roberta" / "config" / "pretraining" / "base.yaml"
+    if not theirs.is_file():
+        pytest.skip("this installation of fairseq has no examples")
+    shutil.copy(theirs, tmp_path / "fairseq-base.yaml")
+    shutil.copytree(tiny_data_bin, tmp_path / "data-bin" / "books")
+    (steps,) = blocks("examples/README.from_fairseq.md", "yaml")
+    groups = HYDRA | {"common": {"cpu": "true", "fp16": "false"}, "+model": HYDRA["model"] | HYDRA["+model"], "model": {}}
+    small = [f"{group}.{name}={value}" for group, options in groups.items() for name, value in options.items()]
+    for updates in (3, 5):
+        last = f"{steps.rstrip()} {shlex.join(small)} optimization.max_update={updates}"
+        printed = shell(last, tmp_path)
+    assert "Loaded checkpoint runs/base/checkpoint_last.pt (epoch 1 @ 3 updates)" in printed
+    state = torch.load(tmp_path / "runs" / "base" / "checkpoint_last.pt", weights_only=True)
+    assert state["optimizer_history"][-1]["optimizer_name"] == "RobertaAdamW"
+    assert state["cfg"]["model"]["_name"] == "fast_roberta" and state["cfg"]["task"]["_name"] == "roberta_masked_lm"
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: path.name)
