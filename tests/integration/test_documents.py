@@ -25,7 +25,7 @@ from tests.forked_training import run_python
 from tests.shell import shell
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
-from tests.tiny_corpus import environment, write_data_bin
+from tests.tiny_corpus import environment, run, train_command, write_data_bin
 from tests.tiny_superglue import write_task
 from tests.tiny_tagging import write_raw
 from tests.unit.test_score_minimal_pairs import write_pairs
@@ -382,6 +382,52 @@ except ValueError as error:
     )
     assert "[{'label': 0.0}, {'label': 4.0}] {'labels': [], 'mean': 2.0, 'deviation': 2.0}\n" in printed
     assert "my.csv, line 2: 'daily' is none of never, rarely" in printed
+
+
+def test_the_masking_in_the_document_draws_the_lengths_that_it_says():
+    (block,) = blocks(".github/CONTRIBUTING.md", "masking", "python")
+    printed = python(
+        f"""{block}
+from roberta_plugin.data.dynamic_masking import MaskingRecipe
+
+special = np.zeros(1000, dtype=bool)
+special[:5] = True
+recipe = MaskingRecipe(mask_prob=0.02, multiple_length=2)
+masker = GeometricSpans(recipe, mask_id=4, pad_id=1, never_masked=special, never_drawn=special)
+tokens = np.random.default_rng(1).integers(5, 1000, (400, 512))
+drawn = [masker.mask(tokens, seed=1, passes=np.full(400, 1), indices=np.arange(400)).targets != 1 for _ in range(2)]
+edges = np.diff(np.pad(drawn[0], ((0, 0), (1, 1))).astype(int), axis=1)
+lengths = np.nonzero(edges < 0)[1] - np.nonzero(edges > 0)[1]
+print((drawn[0] == drawn[1]).all(), round(lengths.mean(), 2), sorted(set(lengths))[:10] == list(range(1, 11)))
+""",
+        REPOSITORY,
+    )
+    same, mean, has_all = printed.split()
+    expected = sum(0.8**length for length in range(10))  # of a geometric length cut at 10: 4.46; spans that touch add some
+    assert same == has_all == "True" and expected < float(mean) < 1.15 * expected
+
+
+def test_the_schedule_in_the_document_trains(tiny_data_bin, tmp_path):
+    (block,) = blocks(".github/CONTRIBUTING.md", "schedule", "python")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text(f"import roberta_plugin\n\nroberta_plugin.register()\n{block}")
+    words = train_command(tiny_data_bin, tmp_path / "run", "--max-update", "8", "--disable-validation")
+    words[words.index("--user-dir") + 1] = str(tmp_path / "mine")
+    where = words.index("--warmup-updates")
+    del words[where : where + 2]
+    words += ["--lr-scheduler", "power", "--power-warmup", "2", "--lr", "0.01", "--log-format", "json"]
+    done = run([*words, "--log-interval", "1"])
+    assert done.returncode == 0, done.stderr[-3000:]
+    rates = [float(rate) for rate in re.findall(r'"num_updates": "\d+", "lr": "([\d.e-]+)"', done.stdout + done.stderr)]
+    assert rates[:8] == pytest.approx([0.01 * min(n / 2, (2 / n) ** 0.5) for n in range(1, 9)], rel=1e-3)
+
+
+def test_the_files_that_announce_a_switch_of_the_model_are_those_of_the_document():
+    text = (REPOSITORY / ".github" / "CONTRIBUTING.md").read_text()
+    table = text[text.index("**A switch of the model.**") : text.index("## Changing numbers")]
+    package = REPOSITORY / "roberta_plugin"
+    having = {path for path in package.rglob("*.py") if "normalize_before" in path.read_text()}
+    assert {package / name for name in re.findall(r"`(\w+/\w+\.py)`", table)} == having
 
 
 def test_own_tags_fine_tune_predict_and_export_as_written(after_the_tour):
