@@ -13,7 +13,6 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-import fairseq
 import numpy as np
 import pytest
 import torch
@@ -25,7 +24,7 @@ from tests.forked_training import run_python
 from tests.shell import shell
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
-from tests.tiny_corpus import environment, run, train_command, write_data_bin
+from tests.tiny_corpus import environment, write_data_bin
 from tests.tiny_superglue import write_task
 from tests.tiny_tagging import write_raw
 from tests.unit.test_score_minimal_pairs import write_pairs
@@ -384,52 +383,6 @@ except ValueError as error:
     assert "my.csv, line 2: 'daily' is none of never, rarely" in printed
 
 
-def test_the_masking_in_the_document_draws_the_lengths_that_it_says():
-    (block,) = blocks(".github/CONTRIBUTING.md", "masking", "python")
-    printed = python(
-        f"""{block}
-from roberta_plugin.data.dynamic_masking import MaskingRecipe
-
-special = np.zeros(1000, dtype=bool)
-special[:5] = True
-recipe = MaskingRecipe(mask_prob=0.02, multiple_length=2)
-masker = GeometricSpans(recipe, mask_id=4, pad_id=1, never_masked=special, never_drawn=special)
-tokens = np.random.default_rng(1).integers(5, 1000, (400, 512))
-drawn = [masker.mask(tokens, seed=1, passes=np.full(400, 1), indices=np.arange(400)).targets != 1 for _ in range(2)]
-edges = np.diff(np.pad(drawn[0], ((0, 0), (1, 1))).astype(int), axis=1)
-lengths = np.nonzero(edges < 0)[1] - np.nonzero(edges > 0)[1]
-print((drawn[0] == drawn[1]).all(), round(lengths.mean(), 2), sorted(set(lengths))[:10] == list(range(1, 11)))
-""",
-        REPOSITORY,
-    )
-    same, mean, has_all = printed.split()
-    expected = sum(0.8**length for length in range(10))  # of a geometric length cut at 10: 4.46; spans that touch add some
-    assert same == has_all == "True" and expected < float(mean) < 1.15 * expected
-
-
-def test_the_schedule_in_the_document_trains(tiny_data_bin, tmp_path):
-    (block,) = blocks(".github/CONTRIBUTING.md", "schedule", "python")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "__init__.py").write_text(f"import roberta_plugin\n\nroberta_plugin.register()\n{block}")
-    words = train_command(tiny_data_bin, tmp_path / "run", "--max-update", "8", "--disable-validation")
-    words[words.index("--user-dir") + 1] = str(tmp_path / "mine")
-    where = words.index("--warmup-updates")
-    del words[where : where + 2]
-    words += ["--lr-scheduler", "power", "--power-warmup", "2", "--lr", "0.01", "--log-format", "json"]
-    done = run([*words, "--log-interval", "1"])
-    assert done.returncode == 0, done.stderr[-3000:]
-    rates = [float(rate) for rate in re.findall(r'"num_updates": "\d+", "lr": "([\d.e-]+)"', done.stdout + done.stderr)]
-    assert rates[:8] == pytest.approx([0.01 * min(n / 2, (2 / n) ** 0.5) for n in range(1, 9)], rel=1e-3)
-
-
-def test_the_files_that_announce_a_switch_of_the_model_are_those_of_the_document():
-    text = (REPOSITORY / ".github" / "CONTRIBUTING.md").read_text()
-    table = text[text.index("**A switch of the model.**") : text.index("## Changing numbers")]
-    package = REPOSITORY / "roberta_plugin"
-    having = {path for path in package.rglob("*.py") if "normalize_before" in path.read_text()}
-    assert {package / name for name in re.findall(r"`(\w+/\w+\.py)`", table)} == having
-
-
 def test_own_tags_fine_tune_predict_and_export_as_written(after_the_tour):
     folder, _ = after_the_tour
     write_raw(folder / "mytags", sizes={"train": 24, "valid": 8})
@@ -487,54 +440,6 @@ def test_the_hydra_example_trains_and_resumes_from_any_folder_by_the_command_of_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["A", "B", "runs"]
     with pytest.raises(AssertionError, match="--lr is missing, or is fairseq"):
         shell(f"{called} {shlex.join(small)} optimization.max_update=9 'optimization.lr=[0.25]'", tmp_path)
-
-
-def test_a_command_of_fairseq_moves_here_and_back_as_written(tiny_data_bin, tmp_path):
-    """Trained by fairseq alone, then by the page's command; and the two ways back."""
-    page = "examples/README.from_fairseq.md"
-    shutil.copytree(tiny_data_bin, tmp_path / "data-bin" / "books")
-    sizes = "--encoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
-    small = f"--tokens-per-sample 64 --batch-size 4 --cpu --num-workers 0 {sizes}"
-    (ours,) = blocks(page, "command")
-    written = "--tokens-per-sample 512 --batch-size 16 --update-freq 16"
-    assert written in ours
-    ours = ours.replace(written, small).replace("--max-update 125000", "--max-update 6")
-    ours = ours.replace("--user-dir roberta_plugin", f"--user-dir {REPOSITORY}/roberta_plugin")
-    names = "--task masked_lm --criterion masked_lm --arch roberta_base --optimizer adam --adam-betas '(0.9,0.98)'"
-    rest = f"--sample-break-mode complete {small} --lr 5e-4 --no-epoch-checkpoints --disable-validation"
-    theirs = f"fairseq-train data-bin/books {names} {rest} --lr-scheduler polynomial_decay --total-num-update 125000"
-
-    shell(f"{theirs} --max-update 3 --save-dir old", tmp_path)
-    printed = shell(ours, tmp_path)
-    assert "Loaded checkpoint old/checkpoint_last.pt (epoch 1 @ 3 updates)" in printed
-    back = f"{theirs} --max-update 8 --restore-file runs/new/checkpoint_last.pt"
-    with pytest.raises(AssertionError, match="Criterion does not match; please reset the optimizer"):
-        shell(f"{back} --save-dir runs/refused", tmp_path)
-    shell(f"{back} --reset-optimizer --save-dir runs/back", tmp_path)
-
-    with_theirs = ours.replace("--criterion roberta_masked_lm", "--criterion masked_lm").replace("runs/new", "runs/both")
-    with_theirs = with_theirs.replace("--optimizer roberta_adamw", "--optimizer adam --adam-betas '(0.9,0.98)'")
-    shell(with_theirs, tmp_path)
-    kept = f"{theirs} --max-update 8 --restore-file runs/both/checkpoint_last.pt --save-dir runs/kept"
-    assert "Loaded checkpoint runs/both/checkpoint_last.pt (epoch 1 @ 6 updates)" in shell(kept, tmp_path)
-
-
-def test_the_yaml_of_fairseq_trains_and_resumes_as_written(tiny_data_bin, tmp_path):
-    theirs = Path(fairseq.__file__).parent / "examples" / "roberta" / "config" / "pretraining" / "base.yaml"
-    if not theirs.is_file():
-        pytest.skip("this installation of fairseq has no examples")
-    shutil.copy(theirs, tmp_path / "fairseq-base.yaml")
-    shutil.copytree(tiny_data_bin, tmp_path / "data-bin" / "books")
-    (steps,) = blocks("examples/README.from_fairseq.md", "yaml")
-    groups = HYDRA | {"common": {"cpu": "true", "fp16": "false"}, "+model": HYDRA["model"] | HYDRA["+model"], "model": {}}
-    small = [f"{group}.{name}={value}" for group, options in groups.items() for name, value in options.items()]
-    for updates in (3, 5):
-        last = f"{steps.rstrip()} {shlex.join(small)} optimization.max_update={updates}"
-        printed = shell(last, tmp_path)
-    assert "Loaded checkpoint runs/base/checkpoint_last.pt (epoch 1 @ 3 updates)" in printed
-    state = torch.load(tmp_path / "runs" / "base" / "checkpoint_last.pt", weights_only=True)
-    assert state["optimizer_history"][-1]["optimizer_name"] == "RobertaAdamW"
-    assert state["cfg"]["model"]["_name"] == "fast_roberta" and state["cfg"]["task"]["_name"] == "roberta_masked_lm"
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: path.name)
