@@ -56,7 +56,7 @@ def clean_made_up_files(tmp_path: Path) -> None:
                 "The Latin Library The Classics Page of the very many words",
                 "TITVLVS",
                 f"[ 12 ] {parts[0]}",
-                "e\u0301 " * 9,
+                "e\u0301\x00 " * 9,
             ]
             (folder / f"{number:02}.txt").write_text(f" {author}\n \n" + "\n\n".join(parts) + "\n")
     python(clean, tmp_path)
@@ -67,7 +67,7 @@ def test_the_guide_cleans_text_as_it_says(tmp_path):
     lines = (tmp_path / "latin" / "train.txt").read_text().split("\n")
     assert len(lines) - lines.count("") == 8 * 19 * 3 and not any("Classics" in line or "[" in line for line in lines)
     valid = (tmp_path / "latin" / "valid.txt").read_text()
-    assert valid.count("\u00e9 ") == 8 and valid.count("\n\n") == 7, "NFC; documents"
+    assert valid.count("\u00e9 ") == 8 and valid.count("\n\n") == 7, "NFC, no control characters; documents"
 
 
 @pytest.mark.slow
