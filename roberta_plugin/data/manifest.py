@@ -1,4 +1,4 @@
-"""manifest.json: sources and options of a data-bin, with hashes to check it. data-bin/README.md has a table.
+"""manifest.json: sources and options of a data-bin, with hashes to check it. data-bin/README.md describes it.
 
 {"format": 2,
  "tokenizer": {...}, "dict_sha256": "...", "num_symbols": 50264, "made_by": {...},

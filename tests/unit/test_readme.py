@@ -21,7 +21,11 @@ from roberta_plugin.pretraining.recipe import load
 from tests.conftest import REPOSITORY
 from tests.hugging_face import import_transformers
 
-PAGES = [path for path in REPOSITORY.rglob("*.md") if ".venv" not in path.parts and "results" not in path.parts]
+PAGES = [
+    path
+    for path in REPOSITORY.rglob("*.md")
+    if ".venv" not in path.parts and ("results" not in path.parts or path.name == "README.md")
+]
 RECIPES = sorted((REPOSITORY / "examples").rglob("*.sh"))
 
 
@@ -222,14 +226,15 @@ def test_images_install_as_the_readme_does_with_files_that_are_there():
         assert f"slurm/{name}" in builds and f"({name})" in (REPOSITORY / "slurm" / "README.md").read_text()
 
 
-def test_speeds_of_the_readme_are_those_of_the_results():
+@pytest.mark.parametrize("page", ["README.md", "tests/benchmarks/results/README.md"])
+def test_speeds_of_the_readme_are_those_of_the_results(page):
     """The first number of a row stands in the file of the row."""
-    text = (REPOSITORY / "README.md").read_text()
-    rows = re.findall(r"^\| .* \| (.*) \| \[.*\]\((tests/benchmarks/results/.*)\) \|$", text, flags=re.MULTILINE)
+    text, folder = (REPOSITORY / page).read_text(), (REPOSITORY / page).parent
+    rows = re.findall(r"^\| .* \| (.*) \| \[.*\]\((.*results/.*|\w+_\w+\.md)\) \|$", text, flags=re.MULTILINE)
     assert len(rows) >= 7
     for result, path in rows:
         number = re.findall(r"\d+(?:\.\d+)?", result)[0]
-        found = re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", (REPOSITORY / path).read_text())
+        found = re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", (folder / path).read_text())
         digits = len(number.partition(".")[2])
         close = {f"{float(value) * scale:.{digits}f}" for value in found for scale in (1, 1000)}
         assert number in close, f"{path} lacks {number}"
