@@ -1,9 +1,9 @@
 """The trained model on held-out text: scores beside unigram and bigram baselines, and filled masks.
 
-A split is cut into blocks as long as the model takes, and 15 % of the tokens are masked as in the paper, in several
-passes with different masks. The unigram baseline only knows how often each token occurs in the training split, the
-bigram baseline also the token before (`data/count_baselines.py`). Sentences and words for filled masks are chosen by
-hash, independent of the result.
+A split is cut into blocks as long as those of the training, and 15 % of the tokens are masked as in the paper, in
+several passes with different masks. The unigram baseline only knows how often each token occurs in the training split,
+the bigram baseline also the token before (`data/count_baselines.py`). Sentences and words for filled masks are chosen
+by hash, independent of the result.
 
 Shapes: B blocks of a batch, T tokens of a block, M masked tokens, V vocabulary.
 """
@@ -47,8 +47,8 @@ def unigram_log_probs(tokens: MmapTokens, vocabulary: Vocabulary) -> Tensor:
     return torch.from_numpy(unigram_probs(count_tokens(tokens, vocabulary), vocabulary)).log()
 
 
-def evaluate(hub: RobertaHub, data_bin: Path, *, split: str, break_mode: BreakMode) -> dict[str, Any]:
-    """Evaluate the model and the unigram baseline on the same masked positions of a split.
+def evaluate(hub: RobertaHub, data_bin: Path, *, split: str, break_mode: BreakMode, length: int) -> dict[str, Any]:
+    """Evaluate the model and the unigram baseline on the same masked positions of a split, in blocks of `length`.
 
     Returns:
         `accuracy` (percent) and `perplexity` of `model` and `unigram`, `perplexity` of `bigram`, if it is known, and
@@ -58,7 +58,6 @@ def evaluate(hub: RobertaHub, data_bin: Path, *, split: str, break_mode: BreakMo
         ValueError: if the split is too short to mask a token.
     """
     prefix, vocabulary = data_bin / split, hub.vocabulary
-    length = min(hub.max_positions, TOKENS_IN_BATCH)
     batches = masked_batches(prefix, vocabulary, length=length, break_mode=break_mode)
     model = score_masked(hub.model, batches, pad_id=vocabulary.pad_id, device=str(hub.device), split=prefix)
     log_probs = unigram_log_probs(MmapTokens(data_bin / "train"), vocabulary)

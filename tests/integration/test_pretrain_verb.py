@@ -68,6 +68,8 @@ def test_the_same_command_has_nothing_to_do_and_another_is_refused_by_its_option
         (["{data}", "--recipe", "tour", "--arhc", "x"], ["--arhc"]),
         (["{data}", "--recipe", "tour", "--lr", "x"], ["--lr"]),
         (["{data}", "--hours", "-1"], ["--hours", "-1"]),
+        (["--lr", "1e-3", "{data}", "--recipe", "tour"], ["1e-3", "Options of fairseq-train come after the data"]),
+        (["{data}", "--recipe", "half-hour", "--lr", "1e-3,2e-3", "--dry-run"], ["--lr", "--lr-stages"]),
     ],
 )
 def test_what_cannot_begin_is_one_sentence_and_nothing_is_trained(words, named, tiny_data_bin, tmp_path):

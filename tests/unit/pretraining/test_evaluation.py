@@ -21,8 +21,8 @@ from roberta_plugin.pretraining.evaluation import (
 )
 from tests.tiny_corpus import write_data_bin
 
-OPTIONS = {"split": "test", "break_mode": "none"}
 BLOCKS = {"length": 32, "break_mode": "none"}
+OPTIONS = {"split": "test", **BLOCKS}
 
 
 @pytest.fixture
