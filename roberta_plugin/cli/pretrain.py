@@ -96,31 +96,41 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
 
     roberta_plugin.register()
     from roberta_plugin.hub import RobertaHub
-    from roberta_plugin.pretraining.evaluation import evaluate, fill
+    from roberta_plugin.pretraining.evaluation import evaluate, fill, load_trained
     from roberta_plugin.pretraining.report import answer_line, summary, write_report
     from roberta_plugin.tasks.masked_lm_options import break_mode
 
-    data_bin, model = data_folders(data)[0], Path(plan.parsed.save_dir)
-    split = next((name for name in ("test", "valid") if (data_bin / f"{name}.idx").is_file()), None)
-    if split is None or not (model / "checkpoint_last.pt").is_file():
-        missing = f"{data_bin} has no held-out split" if split is None else f"{model} has no checkpoint_last.pt"
+    model = Path(plan.parsed.save_dir)
+    found = [
+        (each, split) for each in data_folders(data) for split in ("test", "valid") if (each / f"{split}.idx").is_file()
+    ]
+    if not found or not (model / "checkpoint_last.pt").is_file():
+        missing = f"{model} has no checkpoint_last.pt" if found else f"{data} has no held-out split"
         say(f"{missing}: nothing was evaluated. The model is in {model}.")
         return
-    hub = RobertaHub.from_pretrained(model, checkpoint_file="checkpoint_last.pt", data=data_bin)
-    mode: Any = break_mode(plan.parsed)
-    length = int(plan.parsed.tokens_per_sample)  # the model may have positions that it was not trained on
-    evaluation = {**evaluate(hub, data_bin, split=split, break_mode=mode, length=length), "split": split}
-    evaluation["answers"] = fill(hub, data_bin / split)
+    data_bin, split = found[0]
+    network, vocabulary = load_trained(model / "checkpoint_last.pt", data_bin, device="cuda" if plan.on_gpu else "cpu")
+    parsed: Any = plan.parsed
+    mode: Any = break_mode(parsed) if hasattr(parsed, "input_format") else str(parsed.sample_break_mode)
+    length = int(parsed.tokens_per_sample)  # the model may have positions that it was not trained on
+    evaluation = evaluate(network, vocabulary, data_bin, split=split, break_mode=mode, length=length)
+    evaluation |= {"split": split, "answers": []}
+    try:
+        hub = RobertaHub.from_pretrained(model, checkpoint_file="checkpoint_last.pt", data=data_bin)
+        evaluation["answers"] = fill(hub, data_bin / split)
+    except FileNotFoundError:  # scores need no tokenizer
+        say(f"{data_bin} has no tokenizer beside dict.txt, as one by `roberta binarize` has: no masks are filled.")
     write_report(folder, evaluation=evaluation, command=plan.command, log=folder / "train.log")
     if evaluation["answers"]:
         say("\nHeld-out sentences, one word masked in each; the five most probable tokens:\n")
     for answer in evaluation["answers"]:
         say(f"  {answer_line(answer)}")
+    quoted = shlex.quote(str(model))
     say(
         f"\n{summary(evaluation)}\nReport, with the curve: {folder / 'report.md'}\n\nNext:\n"
-        f"  echo 'A sentence with a <mask>.' | roberta predict {model}\n"
-        f"  roberta finetune custom --train TABLE --model {model} --output-dir runs/tuned\n"
-        f"  roberta export {model} --to huggingface --output-dir {folder / 'exported'}"
+        f"  echo 'A sentence with a <mask>.' | roberta predict {quoted}\n"
+        f"  roberta finetune custom --train TABLE --model {quoted} --output-dir runs/tuned\n"
+        f"  roberta export {quoted} --to huggingface --output-dir {shlex.quote(str(folder / 'exported'))}"
     )
 
 

@@ -48,6 +48,7 @@ MAX_THREADS = 8  # small models cannot use more
 # Threads that spin while they wait make a busy machine ten times slower; a short spin costs an idle machine nothing.
 SPIN_COUNT = "1000"
 _EVERY, _LINES, _MOST_HELD_OUT = 50, 50, 2**21  # documents, lines of one at most, characters
+_FREE = ("--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
 _LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 _LARGEST_COPY = 2**32  # bytes of text of which a part is held out
 
@@ -132,6 +133,11 @@ class Plan:
     notes: list[str]
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether it trains on GPUs."""
+        return self.machine.gpus > 0
+
+    @property
     def command(self) -> list[str]:
         """fairseq-train and its arguments."""
         return [*process.train_program(), *self.arguments]
@@ -208,13 +214,15 @@ def check(plan: Plan, *, with_data: bool = True) -> None:
 def check_record(folder: Path, arguments: Sequence[str]) -> None:
     """Refuse other options than the training in the folder began with; keep them, if none has begun."""
     path, now = folder / RECORD, options_of(arguments)
+    if Path(now["data"]).is_dir():
+        now["data"] = os.path.abspath(now["data"])  # the same from any current folder
     before = read_json(
         path, keys=("data",), remedy="delete it, and the training goes on with the options of this command"
     )
     if before is not None:
         refuse(
             f"{folder} holds a training that began with other options",
-            differences(before, now, free=lambda name: name in ("--user-dir", "--log-interval")),
+            differences(before, now, free=lambda name: name in _FREE),
             "Give the same options to resume it, or another --output-dir.",
         )
     else:
@@ -310,9 +318,10 @@ def copy_text(sources: Sequence[TextInput], train: Path, valid: Path | None, *, 
     with atomic_write(train, "w") as of_train, atomic_write(valid, "w") if valid else nullcontext() as of_valid:
         for number, document in enumerate(_documents(sources, rules), start=1):
             text = "\n".join(document) + "\n\n"
-            is_held_out = of_valid is not None and number % _EVERY == 0 and written < _MOST_HELD_OUT
-            written += len(text) if is_held_out else 0
-            (of_valid if is_held_out else of_train).write(text)
+            if of_valid is not None and number % _EVERY == 0 and written < _MOST_HELD_OUT:
+                written += of_valid.write(text)
+            else:
+                of_train.write(text)
         if valid and not written:
             raise ValueError(
                 f"{names}: there are fewer than {_EVERY} documents (a blank line ends one, and so do "

@@ -1,7 +1,10 @@
 """`roberta pretrain` on text: from a file to a model that answers, and what a second start does."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from roberta_plugin.cli.pretrain import show_results
 from tests.tiny_corpus import command, run
 
 pytestmark = pytest.mark.integration
@@ -44,6 +47,20 @@ def test_a_text_becomes_a_tokenizer_a_data_bin_and_a_model(folder, trained):
         [*command("roberta"), "predict", str(folder / "run" / "checkpoints"), "--input", str(folder / "in.txt")]
     )
     assert answered.returncode == 0, answered.stderr[-3000:]
+
+
+def test_a_data_bin_without_a_tokenizer_gets_its_scores(folder, trained, capsys):
+    assert trained.returncode == 0
+    bare = folder / "bare"  # as fairseq-preprocess writes it
+    bare.mkdir()
+    for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"):
+        (bare / name).symlink_to(folder / "run" / "data-bin" / name)
+    options = SimpleNamespace(
+        save_dir=folder / "run" / "checkpoints", tokens_per_sample=32, sample_break_mode="none", input_format=None
+    )
+    show_results(folder / "run", SimpleNamespace(parsed=options, on_gpu=False, command=["x"]), f"{folder},{bare}")
+    said = capsys.readouterr().out
+    assert "no masks are filled" in said and "of the masked tokens correctly" in said
 
 
 def test_the_same_command_has_nothing_to_do_and_another_is_refused_by_its_options(folder, trained):

@@ -122,5 +122,15 @@ def test_other_options_than_those_that_a_training_began_with_are_refused(tmp_pat
         check_record(tmp_path, ["bin", "--lr", "2e-3", "--bf16"])
 
 
+def test_a_training_goes_on_from_another_current_folder_and_after_its_folder_was_moved(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    monkeypatch.chdir(tmp_path)
+    check_record(tmp_path, ["bin", "--save-dir", "/before/checkpoints"])
+    monkeypatch.chdir(tmp_path / "bin")
+    check_record(tmp_path, ["../bin", "--save-dir", "/now/checkpoints"])
+    with pytest.raises(ValueError, match="data was"):
+        check_record(tmp_path, ["..", "--save-dir", "/now/checkpoints"])
+
+
 def test_the_command_can_be_copied():
     assert shown(["fairseq-train", "a b", "--lr", "1", "--x"]) == "fairseq-train 'a b' \\\n  --lr 1 \\\n  --x"
