@@ -16,7 +16,7 @@ from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings, run_forked
 from tests.slurm_cluster import free_ports
 
-HEAVY_VERBS = ("evaluate", "export", "finetune", "import", "predict", "profile", "study", "sweep")
+HEAVY_VERBS = ("evaluate", "export", "finetune", "import", "predict", "pretrain", "profile", "study", "sweep")
 NUM_SYMBOLS = 120  # in dict.txt; ids 4 to 123
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cli.command import command
 from roberta_plugin.data.mixture import data_folders
+from roberta_plugin.data.text_inputs import InputSettings, LineRules
 from roberta_plugin.pretraining.recipe import FOLDER, load, names
 from roberta_plugin.pretraining.run import (
     SPIN_COUNT,
@@ -27,13 +28,13 @@ from roberta_plugin.pretraining.run import (
 from roberta_plugin.settings import Checked, setting
 
 
-@command(PretrainSettings, takes_further=True)
-def pretrain(settings: PretrainSettings, *, further: Sequence[str]) -> int:
+@command(PretrainSettings, LineRules, InputSettings, skip=("keep_spaces", "split_sentences"), takes_further=True)
+def pretrain(settings: PretrainSettings, rules: LineRules, reading: InputSettings, *, further: Sequence[str]) -> int:
     """Pretrains a RoBERTa by a recipe that suits the machine, the text and the hours: shows what it chose and the
     command of fairseq-train, trains, and reports what the model learned beside baselines. Any further option of
     fairseq-train may follow, and wins. After an interruption, the same command resumes.
     """
-    return run(settings, further=further)
+    return run(replace(settings, reading=replace(reading, rules=rules)), further=further)
 
 
 def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
@@ -49,10 +50,13 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         data = str(folder / "data-bin")
     elif settings.valid or settings.test or settings.tokenizer or settings.vocab_size:
         raise ValueError(f"--valid, --test, --tokenizer and --vocab-size go with text, and {data} is a data-bin.")
-    if settings.dry_run and (settings.is_text and not Path(data, "dict.txt").is_file()):
-        say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
+    check_words(settings, further)
     if settings.dry_run:
+        is_made = not settings.is_text or Path(data, "dict.txt").is_file()
+        if not is_made:
+            say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
         plan = make_plan(settings, data, further)
+        check(plan, with_data=is_made)
         say("\n".join([*plan.described(), "", shown(plan.command)]))
         return 0
     with locked(folder) as lock:
@@ -69,34 +73,64 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     return 0
 
 
+def check_words(settings: PretrainSettings, further: Sequence[str]) -> None:
+    """Refuse text that is not there, and folders that are no data-bin, before anything is written."""
+    try:
+        if settings.is_text:
+            settings.reading.sources(settings.data)
+    except FileNotFoundError as error:
+        if not further:
+            raise
+        raise FileNotFoundError(f"{error} Options of fairseq-train come after the data.") from None
+    folders = [] if settings.is_text else data_folders(settings.data[0])
+    for folder in (folder for folder in folders if not (folder / "dict.txt").is_file()):
+        raise FileNotFoundError(
+            f"{folder} holds no dict.txt, so it is no data-bin: make one by `roberta binarize`, or name text files, as "
+            f"'{folder}/*.txt'."
+        )
+
+
 def show_results(folder: Path, plan: Plan, data: str) -> None:
     """Evaluate the model, write the report, and print filled masks, scores and what may come next."""
     import roberta_plugin
 
     roberta_plugin.register()
     from roberta_plugin.hub import RobertaHub
-    from roberta_plugin.pretraining.evaluation import evaluate, fill
+    from roberta_plugin.pretraining.evaluation import evaluate, fill, load_trained
     from roberta_plugin.pretraining.report import answer_line, summary, write_report
+    from roberta_plugin.tasks.masked_lm_options import break_mode
 
-    data_bin = data_folders(data)[0]
-    split = next((name for name in ("test", "valid") if (data_bin / f"{name}.idx").is_file()), None)
-    if split is None:
-        say(f"{data_bin} has no held-out split: nothing was evaluated. The model is {folder / 'checkpoints'}.")
+    model = Path(plan.parsed.save_dir)
+    found = [
+        (each, split) for each in data_folders(data) for split in ("test", "valid") if (each / f"{split}.idx").is_file()
+    ]
+    if not found or not (model / "checkpoint_last.pt").is_file():
+        missing = f"{model} has no checkpoint_last.pt" if found else f"{data} has no held-out split"
+        say(f"{missing}: nothing was evaluated. The model is in {model}.")
         return
-    hub = RobertaHub.from_pretrained(folder / "checkpoints", checkpoint_file="checkpoint_last.pt", data=data_bin)
-    mode: Any = plan.recipe.train.get("sample-break-mode", "none")
-    evaluation = {**evaluate(hub, data_bin, split=split, break_mode=mode), "split": split}
-    evaluation["answers"] = fill(hub, data_bin / split)
+    data_bin, split = found[0]
+    network, vocabulary = load_trained(model / "checkpoint_last.pt", data_bin, device="cuda" if plan.on_gpu else "cpu")
+    parsed: Any = plan.parsed
+    mode: Any = break_mode(parsed) if hasattr(parsed, "input_format") else str(parsed.sample_break_mode)
+    length = int(parsed.tokens_per_sample)  # the model may have positions that it was not trained on
+    evaluation = evaluate(network, vocabulary, data_bin, split=split, break_mode=mode, length=length)
+    evaluation |= {"split": split, "answers": []}
+    try:
+        hub = RobertaHub.from_pretrained(model, checkpoint_file="checkpoint_last.pt", data=data_bin)
+        evaluation["answers"] = fill(hub, data_bin / split)
+    except FileNotFoundError:  # scores need no tokenizer
+        say(f"{data_bin} has no tokenizer beside dict.txt, as one by `roberta binarize` has: no masks are filled.")
     write_report(folder, evaluation=evaluation, command=plan.command, log=folder / "train.log")
     if evaluation["answers"]:
         say("\nHeld-out sentences, one word masked in each; the five most probable tokens:\n")
     for answer in evaluation["answers"]:
         say(f"  {answer_line(answer)}")
+    quoted = shlex.quote(str(model))
     say(
         f"\n{summary(evaluation)}\nReport, with the curve: {folder / 'report.md'}\n\nNext:\n"
-        f"  echo 'A sentence with a <mask>.' | roberta predict {folder / 'checkpoints'}\n"
-        f"  roberta finetune custom --train TABLE --model {folder / 'checkpoints'} --output-dir runs/tuned\n"
-        f"  roberta export {folder / 'checkpoints'} --to huggingface --output-dir {folder / 'exported'}"
+        f"  echo 'A sentence with a <mask>.' | roberta predict {quoted}\n"
+        f"  roberta finetune custom --train TABLE --model {quoted} --output-dir runs/tuned\n"
+        f"  roberta export {quoted} --to huggingface --output-dir {shlex.quote(str(folder / 'exported'))}"
     )
 
 
@@ -122,7 +156,6 @@ def recipes(settings: RecipesSettings) -> int:
         print((FOLDER / f"{settings.name}.yaml").read_text(encoding="utf-8"), end="")
         return 0
     for recipe in map(load, names()):
-        hours = f"{recipe.hours:g} h" if recipe.hours >= 0.5 else f"{60 * recipe.hours:.0f} min"
         run_by = "" if recipe.run_by_us else " (not run by us)"
-        print(f"{recipe.name:<14}{hours:>7}  {recipe.summary}{run_by}")
+        print(f"{recipe.name:<14}{recipe.time:>7}  {recipe.summary}{run_by}")
     return 0

@@ -91,7 +91,10 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         batches = self._make_batches(epoch, self._first_block)
         if self._most_updates is None:
             return batches
-        most = self._most_updates * self._update_freq(epoch) * self.num_shards
+        iterations = self._most_updates * self._update_freq(epoch)
+        if self.skip_remainder_batch:
+            iterations += 1  # fairseq drops the last
+        most = iterations * self.num_shards
         return batches.first(most) if isinstance(batches, BlockBatches) else batches[:most]
 
     def __len__(self) -> int:

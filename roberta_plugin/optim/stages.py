@@ -12,6 +12,7 @@ continued by other stages: a decay begins where its stage says.
 import math
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -86,6 +87,18 @@ def share_at(points: tuple[Point, ...], updates: int, *, shape: str = "linear") 
 @register_lr_scheduler("linear_stages", dataclass=LinearStagesConfig)
 class LinearStages(OwnGroup, FairseqLRScheduler):  # type: ignore[misc]
     """The learning rate of `--lr-stages`."""
+
+    @classmethod
+    def check_options(cls, cfg: Any) -> None:
+        """See `OwnGroup`; also the stages, and that there is one rate."""
+        super().check_options(cfg)
+        parse(cfg.lr_stages or "")
+        rates = getattr(cfg, "lr", None)
+        if isinstance(rates, Sequence) and not isinstance(rates, str) and len(rates) > 1:
+            raise ValueError(
+                f"--lr {','.join(map(str, rates))} is a rate for each epoch, and --lr-scheduler linear_stages takes "
+                "one, the peak: say by --lr-stages how it changes."
+            )
 
     def __init__(self, cfg: LinearStagesConfig, optimizer: Any) -> None:
         super().__init__(cfg, optimizer)

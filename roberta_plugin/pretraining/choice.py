@@ -4,15 +4,18 @@ The rules, each with its source:
 
     recipe        the longest for the device and its memory that the hours allow; without --hours, the one that is made
                   for an hour of processors or a day of GPUs
-    updates       in proportion to the hours; warm-up, growth and decay with them
+    updates       in proportion to the hours, on the machine's GPUs; warm-up, growth and decay with them
+    options       the user's win, and take the place of those of the recipe that only go with what they replace
     passes        a warning above 40 passes over the text (the paper's Table 3 makes some 37 over 16 GB), and below one
-    batch         the recipe's, on any number of GPUs: --update-freq takes what they do not hold
+    batch         the recipe's, on any number of GPUs: --update-freq takes what they do not hold; a recipe for
+                  processors takes one GPU
     vocabulary    8,000 symbols for 55 MB of text (our searches), 50,000 for 160 GB (the paper), between them in
                   proportion to the size of the text to the power of 0.23
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +27,20 @@ DEFAULT_HOURS = {"cpu": 0.5, "gpu": 24.0}
 MOST_PASSES = 40
 _SLACK = 1.25  # a recipe may be this much longer than the hours, and is then shortened
 _SMALL_TEXT_MB, _SMALL_VOCABULARY, _POWER, _LARGEST = 55.0, 8_000, 0.23, 50_000
+# An option of the user, and those of a recipe that mean nothing beside it, or contradict it.
+_REPLACED = {
+    "--lr-scheduler": ("--lr-stages", "--lr-decay-shape", "--warmup-updates", "--total-num-update"),
+    "--arch": ("--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim", "--encoder-attention-heads"),
+    "--batch-size": ("--max-tokens", "--grow-max-tokens"),
+    "--max-tokens": ("--batch-size", "--grow-max-tokens"),
+    "--update-sequences": ("--max-tokens", "--grow-max-tokens"),
+    "--tokens-per-sample": ("--grow-tokens-per-sample",),
+    "--input-format": ("--grow-tokens-per-sample", "--sample-break-mode"),
+    "--fp16": ("--bf16",),
+    "--amp": ("--bf16",),
+    "--bf16": ("--fp16",),
+}
+_OF_BATCHES = ("max-update", "max-tokens", "batch-size", "tokens-per-sample", "grow-max-tokens", "update-freq")
 
 
 @dataclass(frozen=True)
@@ -37,8 +54,8 @@ class Machine:
     gpu_name: str = ""
 
     @classmethod
-    def here(cls, *, cpu: bool = False) -> Machine:
-        """This machine; with `cpu`, without its GPUs."""
+    def here(cls, *, cpu: bool = False, gpus: int | None = None) -> Machine:
+        """This machine; with `cpu`, without its GPUs; with `gpus`, with so many."""
         import torch
 
         from roberta_plugin.models.cpu import has_fast_bf16
@@ -49,7 +66,7 @@ class Machine:
         return cls(
             num_cores(),
             torch.cuda.is_bf16_supported(including_emulation=False),
-            torch.cuda.device_count(),
+            gpus or torch.cuda.device_count(),
             device.total_memory / 1e9,
             device.name,
         )
@@ -87,23 +104,46 @@ def choose(machine: Machine, *, hours: float | None) -> Recipe:
     return max(fitting, key=lambda each: (each.gpus, each.hours)) if fitting else found[0]
 
 
-def fitted(recipe: Recipe, machine: Machine, *, hours: float | None) -> Recipe:
-    """The recipe for as many hours, and with the same batch on the machine's GPUs.
+def fitted(recipe: Recipe, machine: Machine, *, hours: float | None, is_shared: bool = True) -> Recipe:
+    """The recipe with the same batch on the machine's GPUs, and for as many hours of these.
+
+    Args:
+        recipe: any.
+        machine: with GPUs, for a recipe that needs them.
+        hours: None: as many updates as the recipe has.
+        is_shared: whether its batch is shared out among the GPUs; False where the user gives --update-freq.
 
     Raises:
         ValueError: if the batch cannot be shared out among the GPUs.
     """
-    made = recipe if hours is None else recipe.scaled(hours / recipe.hours)
-    if recipe.device != "gpu" or not machine.gpus or recipe.gpus == machine.gpus:
-        return made
-    product = recipe.gpus * int(recipe.train.get("update-freq", 1))
-    if product % machine.gpus:
-        raise ValueError(
-            f"The batch of recipe {recipe.name} is {product} parts, which {machine.gpus} GPUs cannot share out evenly: "
-            "give --distributed-world-size a number that divides it, or another --update-freq."
-        )
-    train = {**made.train, "update-freq": str(product // machine.gpus)}
-    return replace(made, train=train, gpus=machine.gpus, hours=made.hours * recipe.gpus / machine.gpus)
+    made = recipe
+    if recipe.device == "gpu" and recipe.gpus != machine.gpus and is_shared:
+        product = recipe.gpus * int(recipe.train.get("update-freq", 1))
+        if product % machine.gpus:
+            raise ValueError(
+                f"The batch of recipe {recipe.name} is {product} parts, which {machine.gpus} GPUs cannot share out "
+                "evenly: give --distributed-world-size a number that divides it, or another --update-freq."
+            )
+        train = {**recipe.train, "update-freq": str(product // machine.gpus)}
+        made = replace(recipe, train=train, gpus=machine.gpus, hours=recipe.hours * recipe.gpus / machine.gpus)
+    return made if hours is None else made.scaled(hours / made.hours)
+
+
+def as_given(recipe: Recipe, parsed: argparse.Namespace) -> Recipe:
+    """The recipe with the updates and batches of the command, in which the user's own options have won.
+
+    Raises:
+        ValueError: if the training has no end.
+    """
+    train = dict(recipe.train)
+    for name in _OF_BATCHES:
+        value = getattr(parsed, name.replace("-", "_"), None)
+        value = value[-1] if isinstance(value, list) else value  # --update-freq of the later epochs
+        train[name] = "" if value is None else str(value)
+    if not int(train["max-update"]):
+        raise ValueError("--max-update 0 is a training without an end: give the number of updates.")
+    made = replace(recipe, train=train, gpus=max(1, parsed.distributed_world_size))
+    return replace(made, hours=recipe.hours * made.tokens() / recipe.tokens())
 
 
 def vocabulary_size(text_bytes: int) -> int:
@@ -124,13 +164,12 @@ def command(recipe: Recipe, machine: Machine, data: str, *, folder: Path, furthe
     added += ["--keep-interval-updates", "1", "--no-epoch-checkpoints", "--validate-interval-updates", str(every)]
     added += ["--validate-interval", "1000000", "--tensorboard-logdir", str(folder / "tensorboard")]
     added += ["--log-format", "json", "--log-interval", str(min(100, max(1, recipe.updates // 100))), "--seed", "1"]
-    if machine.gpus:
-        added += ["--bf16" if machine.has_bf16 else "--fp16"]
-        added += ["--distributed-world-size", str(machine.gpus)] if machine.gpus > 1 else []
-    else:
-        added += ["--cpu", "--num-workers", "0"]
+    ranks = machine.gpus if recipe.device == "gpu" else 1
+    added += ["--distributed-world-size", str(ranks)]  # fairseq's default is a rank on each GPU
+    added += (["--bf16"] if machine.has_bf16 else ["--fp16"]) if machine.gpus else ["--cpu", "--num-workers", "0"]
     own = [data, "--user-dir", str(Path(roberta_plugin.__file__).parent), *recipe.arguments(), *added]
-    left_out = {word.split("=")[0] for word in further if word.startswith("--")}
+    given = {option[0].split("=")[0] for option in _options(further)}
+    left_out = given.union(*(_REPLACED.get(name, ()) for name in given))
     if not machine.has_bf16 and not machine.gpus:
         left_out.add("--matmul-precision")  # medium: products in bf16, which only some processors have
     return [*(word for option in _options(own) if option[0] not in left_out for word in option), *further]
@@ -147,12 +186,12 @@ def _options(arguments: Sequence[str]) -> list[list[str]]:
 
 
 def remarks(recipe: Recipe, machine: Machine, *, tokens: int) -> list[str]:
-    """What should be known about this recipe, text and machine; empty if nothing."""
+    """What should be known about this recipe, text (0 tokens: not known yet) and machine; empty if nothing."""
     said = []
-    passes = recipe.tokens() / max(1, tokens)
+    passes = recipe.tokens() / tokens if tokens else 1.0
     if passes > MOST_PASSES:
         said.append(
-            f"{passes:.0f} passes over the text are more than the paper's {MOST_PASSES}: the model may learn it by "
+            f"{passes:,.0f} passes over the text are more than the paper's {MOST_PASSES}: the model may learn it by "
             "heart. Give more text, or fewer --hours."
         )
     elif passes < 1:

@@ -1,9 +1,9 @@
 """The trained model on held-out text: scores beside unigram and bigram baselines, and filled masks.
 
-A split is cut into blocks as long as the model takes, and 15 % of the tokens are masked as in the paper, in several
-passes with different masks. The unigram baseline only knows how often each token occurs in the training split, the
-bigram baseline also the token before (`data/count_baselines.py`). Sentences and words for filled masks are chosen by
-hash, independent of the result.
+A split is cut into blocks as long as those of the training, and 15 % of the tokens are masked as in the paper, in
+several passes with different masks. The unigram baseline only knows how often each token occurs in the training split,
+the bigram baseline also the token before (`data/count_baselines.py`). Sentences and words for filled masks are chosen
+by hash, independent of the result.
 
 Shapes: B blocks of a batch, T tokens of a block, M masked tokens, V vocabulary.
 """
@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.conversion.pretrained import fairseq_dictionary
 from roberta_plugin.data.blocks import BreakMode, make_blocks
 from roberta_plugin.data.count_baselines import baselines_of, count_tokens, unigram_probs
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
@@ -27,6 +29,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import MASK, Filling, RobertaHub
 from roberta_plugin.hub.scoring import MaskedScore, score_masked
+from roberta_plugin.models.checkpoints import build_model
 
 NUM_PASSES = 4  # masks per block: more predictions from the same text
 MASK_SEED = 20191107
@@ -47,8 +50,17 @@ def unigram_log_probs(tokens: MmapTokens, vocabulary: Vocabulary) -> Tensor:
     return torch.from_numpy(unigram_probs(count_tokens(tokens, vocabulary), vocabulary)).log()
 
 
-def evaluate(hub: RobertaHub, data_bin: Path, *, split: str, break_mode: BreakMode) -> dict[str, Any]:
-    """Evaluate the model and the unigram baseline on the same masked positions of a split.
+def load_trained(path: Path, data_bin: Path, *, device: str) -> tuple[nn.Module, Vocabulary]:
+    """The model of a checkpoint, in evaluation mode, and the vocabulary of its data; no tokenizer is needed."""
+    vocabulary = Vocabulary.load(data_bin / "dict.txt")
+    model = build_model(load_state(path, for_use=True), path, dictionary=fairseq_dictionary(vocabulary))
+    return model.to(device).eval(), vocabulary
+
+
+def evaluate(
+    model: nn.Module, vocabulary: Vocabulary, data_bin: Path, *, split: str, break_mode: BreakMode, length: int
+) -> dict[str, Any]:
+    """Evaluate the model and the unigram baseline on the same masked positions of a split, in blocks of `length`.
 
     Returns:
         `accuracy` (percent) and `perplexity` of `model` and `unigram`, `perplexity` of `bigram`, if it is known, and
@@ -57,21 +69,20 @@ def evaluate(hub: RobertaHub, data_bin: Path, *, split: str, break_mode: BreakMo
     Raises:
         ValueError: if the split is too short to mask a token.
     """
-    prefix, vocabulary = data_bin / split, hub.vocabulary
-    length = min(hub.max_positions, TOKENS_IN_BATCH)
+    prefix, device = data_bin / split, str(next(model.parameters(), torch.empty(0)).device)
     batches = masked_batches(prefix, vocabulary, length=length, break_mode=break_mode)
-    model = score_masked(hub.model, batches, pad_id=vocabulary.pad_id, device=str(hub.device), split=prefix)
+    of_model = score_masked(model, batches, pad_id=vocabulary.pad_id, device=device, split=prefix)
     log_probs = unigram_log_probs(MmapTokens(data_bin / "train"), vocabulary)
-    num_correct = int(model.targets.eq(log_probs.argmax()).sum())
-    unigram = MaskedScore(model.targets, num_correct, float(log_probs[model.targets].sum()))
+    num_correct = int(of_model.targets.eq(log_probs.argmax()).sum())
+    unigram = MaskedScore(of_model.targets, num_correct, float(log_probs[of_model.targets].sum()))
     scores: dict[str, Any] = {
         name: {"accuracy": score.accuracy, "perplexity": score.perplexity}
-        for name, score in (("model", model), ("unigram", unigram))
+        for name, score in (("model", of_model), ("unigram", unigram))
     }
     counted = baselines_of([data_bin / "train"], {split: [data_bin / split]})[split]
     if counted is not None:
         scores["bigram"] = {"perplexity": 2 ** counted.losses()["bigram_loss"]}
-    return {**scores, "num_predictions": len(model.targets)}
+    return {**scores, "num_predictions": len(of_model.targets)}
 
 
 def masked_batches(

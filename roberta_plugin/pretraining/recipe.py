@@ -56,7 +56,14 @@ class Recipe(Checked):
     @property
     def updates(self) -> int:
         """Updates of the whole training."""
-        return int(self.train["max-update"])
+        return int(self.train["max-update"])  # checked by `load`
+
+    @property
+    def time(self) -> str:
+        """Its hours, in words."""
+        if self.hours < 1 / 60:
+            return f"{max(1, 3600 * self.hours):.0f} s"
+        return f"{self.hours:.3g} h" if self.hours >= 0.5 else f"{60 * self.hours:.0f} min"
 
     def arguments(self) -> list[str]:
         """The options as arguments of fairseq-train."""
@@ -80,19 +87,28 @@ class Recipe(Checked):
         return replace(self, train=train, hours=self.hours * factor)
 
     def tokens(self) -> float:
-        """Tokens that the training reads, padding left out of account: the sum of its batches on one process."""
-        steps = [(0, 0), *_steps(self.train.get("grow-max-tokens", "")), (self.updates, 0)]
-        if len(steps) == 2:
-            batch = int(self.train.get("max-tokens") or 0) or int(self.train["batch-size"]) * int(
-                self.train["tokens-per-sample"]
-            )
-            steps = [(0, batch), steps[-1]]
-        total = sum(size * (min(end, self.updates) - start) for (start, size), (end, _) in pairwise(steps))
-        return float(total * int(self.train.get("update-freq", 1)) * (self.gpus if self.device == "gpu" else 1))
+        """Tokens that the training reads, padding left out of account: the sum of its batches on all GPUs.
 
+        Raises:
+            ValueError: if batches or updates are not numbers, or are missing.
+        """
 
-def _steps(text: str) -> list[tuple[int, int]]:
-    return [(int(update), int(value)) for update, value in (word.split(":") for word in text.split())]
+        def number(name: str) -> int:
+            value = str(self.train.get(name) or "")
+            if value and not value.isdecimal():
+                raise ValueError(f"Recipe {self.name}: train: {name} is {value!r}, which is not a whole number.")
+            return int(value or 0)
+
+        blocks = number("batch-size") * (number("tokens-per-sample") or 512)
+        if not (size := min(filter(None, (number("max-tokens"), blocks)), default=0)):
+            raise ValueError(f"Recipe {self.name}: train: batch-size and max-tokens are missing: give one of them.")
+        end, text = number("max-update"), self.train.get("grow-max-tokens") or f"0:{size}"
+        try:
+            steps = [(int(update), int(value)) for update, value in (word.split(":") for word in text.split())]
+        except ValueError:
+            raise ValueError(f"Recipe {self.name}: grow-max-tokens {text!r} is not UPDATE:VALUE ...") from None
+        total = sum(value * max(0, min(to, end) - at) for (at, value), (to, _) in pairwise([*steps, (end, 0)]))
+        return float(total * (number("update-freq") or 1) * (self.gpus if self.device == "gpu" else 1))
 
 
 def names() -> list[str]:
@@ -120,6 +136,6 @@ def load(name: str) -> Recipe:
         )
     content = read_yaml(path)
     train = named_options(content.pop("train", None) or {}, where=f"{path}: train")
-    if "max-update" not in train:
-        raise ValueError(f"{path}: train: max-update is missing: give the number of updates.")
+    if not str(train.get("max-update", "")).isdecimal() or int(train["max-update"]) == 0:
+        raise ValueError(f"{path}: train: max-update must be the number of updates, got {train.get('max-update')!r}.")
     return convert(Recipe, {"name": path.stem, **content, "train": train}, where=str(path))

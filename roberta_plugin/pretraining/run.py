@@ -2,7 +2,8 @@
 
 The folder of the output holds what the steps make, each once:
 
-    text/           train.txt and valid.txt, if texts are given without --valid
+    text.json       the text and how it was read
+    text/           train.txt and valid.txt, if texts are given without --valid; train.txt, if the text is a pipe
     tokenizer/      if texts are given without --tokenizer
     data-bin/       if texts are given
     pretrain.json   options of fairseq-train with which the training began
@@ -13,35 +14,41 @@ The folder of the output holds what the steps make, each once:
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from glob import has_magic
 from pathlib import Path
 
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, lines_of, read_blocks
-from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
+from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, InputSettings, LineRules, count_lines, lines_of, read_blocks
+from roberta_plugin.data.text_inputs_files import STANDARD_INPUT, TextInput, find_inputs
+from roberta_plugin.data.text_inputs_remote import is_url
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch import process
 from roberta_plugin.launch.log import parse_line, show_on
 from roberta_plugin.locks import try_lock
 from roberta_plugin.machine import num_cores
-from roberta_plugin.pretraining.choice import Machine, choose, command, fitted, remarks, vocabulary_size
+from roberta_plugin.pretraining.choice import Machine, as_given, choose, command, fitted, remarks, vocabulary_size
 from roberta_plugin.pretraining.recipe import Recipe, load
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.record import differences, options_of, refuse
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
 RECORD = "pretrain.json"
+TEXT_RECORD = "text.json"
 MAX_THREADS = 8  # small models cannot use more
 # Threads that spin while they wait make a busy machine ten times slower; a short spin costs an idle machine nothing.
 SPIN_COUNT = "1000"
 _EVERY, _LINES, _MOST_HELD_OUT = 50, 50, 2**21  # documents, lines of one at most, characters
+_FREE = ("--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
 _LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 _LARGEST_COPY = 2**32  # bytes of text of which a part is held out
 
@@ -85,16 +92,29 @@ class PretrainSettings(Checked):
         excludes=("tokenizer",),
     )
     dry_run: bool = setting(False, "show the recipe and the command of fairseq-train, and train nothing")
+    reading: InputSettings = InputSettings()
+    """How the text is read."""
 
     @property
     def is_text(self) -> bool:
-        """Whether the data are text files."""
-        return len(self.data) > 1 or not all(folder.is_dir() for folder in data_folders(self.data[0]))
+        """Whether the data are text: files, patterns, URLs, pipes, and data sets that the library datasets saved."""
+        given = self.data[0]
+        if len(self.data) > 1 or given == STANDARD_INPUT or is_url(given) or has_magic(given):
+            return True
+        path = Path(given)
+        if path.exists():
+            return not path.is_dir() or any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
+        return not all(folder.is_dir() for folder in data_folders(given))
 
     @property
     def folder(self) -> Path:
         """Where the files of the run go."""
-        return (self.output_dir or Path("runs") / Path(self.data[0].split(",")[0]).name.split(".")[0]).absolute()
+        if self.output_dir is not None:
+            return self.output_dir.absolute()
+        first = self.data[0] if Path(self.data[0]).exists() else re.split(r"[,@]|:(?!//)", self.data[0])[0]
+        names = [part.split(".")[0] for part in Path(first).absolute().parts]
+        plain = (name for name in reversed(names) if name and not has_magic(name) and name not in ("-", "/"))
+        return (Path("runs") / re.sub(r"[,:@\s]+", "-", next(plain, "text"))).absolute()
 
 
 @dataclass(frozen=True)
@@ -102,10 +122,20 @@ class Plan:
     """What a command does."""
 
     recipe: Recipe
+    """As the command has it, in which the user's options have won."""
     machine: Machine
     tokens: int
     arguments: list[str]
+    parsed: argparse.Namespace
     why: str
+    named: Recipe
+    """As its file has it."""
+    notes: list[str]
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it trains on GPUs."""
+        return self.machine.gpus > 0
 
     @property
     def command(self) -> list[str]:
@@ -117,15 +147,18 @@ class Plan:
         recipe = self.recipe
         yield f"recipe   {recipe.name}: {recipe.summary}"
         yield f"because  {self.why}"
-        passes = recipe.tokens() / max(1, self.tokens)
+        passes = recipe.tokens() / self.tokens if self.tokens else 0
+        is_unchanged = recipe.hours == self.named.hours and recipe.updates == self.named.updates
+        unchanged = "" if is_unchanged else f"; unchanged, the recipe takes {self.named.time}"
         yield (
             f"length   {recipe.updates:,} updates of {recipe.tokens() / recipe.updates:,.0f} tokens"
-            + (f", {passes:.3g} passes over the text" if self.tokens else "")
-            + f"; about {recipe.hours:.2g} hours on {recipe.hardware}"
+            + (f", {passes:,.{0 if passes >= 100 else 1}f} passes over the text" if passes else "")
+            + f"; about {recipe.time} (hardware: {recipe.hardware}{unchanged})"
         )
         source = f"run by us: {recipe.run_by_us}" if recipe.run_by_us else "not run by us"
-        yield f"expect   {recipe.result or 'no result is known'} ({source}; on {recipe.text})"
-        yield from (f"note     {remark}" for remark in remarks(recipe, self.machine, tokens=self.tokens))
+        of_what = "" if is_unchanged else "of the unchanged recipe: "
+        yield f"expect   {of_what}{recipe.result or 'no result is known'} ({source}; on {recipe.text})"
+        yield from (f"note     {note}" for note in self.notes)
 
 
 def make_plan(settings: PretrainSettings, data: str, further: Sequence[str]) -> Plan:
@@ -135,43 +168,61 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str]) -> 
         ValueError: if fairseq-train would refuse the options.
         FileNotFoundError: if there is no data-bin.
     """
-    machine = Machine.here(cpu="--cpu" in further)
-    recipe = load(settings.recipe) if settings.recipe else choose(machine, hours=settings.hours)
-    if recipe.device == "gpu" and not machine.gpus and not settings.dry_run:
-        raise ValueError(
-            f"Recipe {recipe.name} needs a GPU, and there is none: choose another by --recipe, or start it on a "
-            "cluster by `roberta launch`; --dry-run shows its command."
-        )
+    from roberta_plugin.launch.arguments import parse
+
+    given = options_of(further)
+    ranks = given.get("--distributed-world-size", "")
+    machine = Machine.here(cpu="--cpu" in further, gpus=int(ranks) if ranks.isdecimal() else None)
+    named = load(settings.recipe) if settings.recipe else choose(machine, hours=settings.hours)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
+    if named.device == "gpu" and not machine.gpus:
+        if not settings.dry_run:
+            raise ValueError(
+                f"Recipe {named.name} needs a GPU, and there is none: choose another by --recipe, or start it on a "
+                "cluster by `roberta launch`; --dry-run shows its command."
+            )
+        machine = replace(machine, has_bf16=True, gpus=named.gpus, gpu_memory_gb=named.gpu_memory_gb)
+        why += f", the command is for {named.hardware}"
     if settings.hours:
         why += f"; --hours {settings.hours:g}"
-    recipe = fitted(recipe, machine, hours=settings.hours)
+    recipe = fitted(named, machine, hours=settings.hours, is_shared="--update-freq" not in given)
     tokens = sum(
         MmapTokens(folder / "train").num_tokens for folder in data_folders(data) if (folder / "train.idx").is_file()
     )
     why += f"; {tokens:,} tokens of text" if tokens else ""
-    return Plan(recipe, machine, tokens, command(recipe, machine, data, folder=settings.folder, further=further), why)
+    arguments = command(recipe, machine, data, folder=settings.folder, further=further)
+    parsed = parse(arguments)
+    of_command = as_given(recipe, parsed)
+    notes = remarks(of_command, machine, tokens=tokens)
+    if of_command.updates != recipe.updates and not given.keys() & {"--lr-scheduler", "--lr-stages"}:
+        notes.append(
+            f"--max-update leaves the learning rates and the growth of a training of {recipe.updates:,} updates: "
+            "--hours scales them as well."
+        )
+    return Plan(of_command, machine, tokens, arguments, parsed, why, named, notes)
 
 
-def check(plan: Plan) -> None:
+def check(plan: Plan, *, with_data: bool = True) -> None:
     """Refuse options and data with which fairseq-train could not begin."""
-    from roberta_plugin.launch.arguments import check_data, check_options, parse
+    from roberta_plugin.launch.arguments import check_data, check_options
 
-    parsed = parse(plan.arguments)
-    check_data(parsed)
-    check_options(parsed)
+    if with_data:
+        check_data(plan.parsed)
+    check_options(plan.parsed)
 
 
 def check_record(folder: Path, arguments: Sequence[str]) -> None:
     """Refuse other options than the training in the folder began with; keep them, if none has begun."""
     path, now = folder / RECORD, options_of(arguments)
+    if Path(now["data"]).is_dir():
+        now["data"] = os.path.abspath(now["data"])  # the same from any current folder
     before = read_json(
         path, keys=("data",), remedy="delete it, and the training goes on with the options of this command"
     )
     if before is not None:
         refuse(
             f"{folder} holds a training that began with other options",
-            differences(before, now, free=lambda name: name in ("--user-dir", "--log-interval")),
+            differences(before, now, free=lambda name: name in _FREE),
             "Give the same options to resume it, or another --output-dir.",
         )
     else:
@@ -179,61 +230,114 @@ def check_record(folder: Path, arguments: Sequence[str]) -> None:
 
 
 def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
-    """The verbs that make a tokenizer and a data-bin of text files; what is there already, they leave."""
-    folder, train, valid = settings.folder, list(settings.data), list(settings.valid)
-    if not valid:
-        train, valid = ([str(folder / "text" / f"{split}.txt")] for split in ("train", "valid"))
-        if not Path(valid[0]).is_file():
-            hold_out(settings.data, Path(train[0]), Path(valid[0]))
+    """The verbs that make a tokenizer and a data-bin of text; what is there already, they leave.
+
+    Text without --valid is copied, a part of it into valid.txt. So is a pipe, which can be read only once.
+    """
+    folder, reading = settings.folder, settings.reading
+    sources, train, valid = reading.sources(settings.data), list(settings.data), list(settings.valid)
+    check_text(settings, sources)
+    options = _options_of(reading)
+    if len(sources) > 1 and valid:
+        options["binarize"] += ["--blank-line-after-files"]
+    if not valid or any(source.is_stream for source in sources):
+        copy, held_out = (folder / "text" / f"{split}.txt" for split in ("train", "valid"))
+        if not copy.is_file():  # the last that is written
+            copy_text(sources, copy, None if valid else held_out, rules=reading.rules)
+        options = options if valid else {"tokenizer": ["--format", "text"], "binarize": ["--format", "text"]}
+        train, valid = [str(copy)], valid or [str(held_out)]
     tokenizer = settings.tokenizer or folder / "tokenizer"
     verbs = []
     if settings.tokenizer is None and not (tokenizer / "dict.txt").is_file():
         size = settings.vocab_size or vocabulary_size(text_bytes(find_inputs(train)))
-        verbs.append(
-            ["tokenizer", "train", "--input", *train, "--vocab-size", str(size), "--output-dir", str(tokenizer)]
-        )
+        verbs.append(["tokenizer", "train", "--input", *train, "--vocab-size", str(size), *options["tokenizer"]])
+        verbs[-1] += ["--output-dir", str(tokenizer)]
     verbs.append(["binarize", "--tokenizer", str(tokenizer), "--train", *train, "--valid", *valid])
     verbs[-1] += ["--test", *settings.test] if settings.test else []
-    verbs[-1] += ["--output-dir", str(folder / "data-bin")]
+    verbs[-1] += [*options["binarize"], "--output-dir", str(folder / "data-bin")]
     return verbs
+
+
+def _options_of(reading: InputSettings) -> dict[str, list[str]]:
+    """How text is read, as options of the verbs `tokenizer` and `binarize`."""
+    values = {
+        "--text-column": reading.rules.text_column,
+        "--format": reading.text_format,
+        "--delimiter": reading.delimiter,
+    }
+    given = {name: value for name, value in values.items() if value not in (FAIRSEQ_RULES.text_column, "auto", ",")}
+    words = [word for option in given.items() for word in option]
+    words += ["--skip-bad-lines"] if reading.rules.skip_bad_lines else []
+    return {"tokenizer": words, "binarize": list(words)}
+
+
+def check_text(settings: PretrainSettings, sources: Sequence[TextInput]) -> None:
+    """Refuse other text than the tokenizer and the copies in the folder were made from; keep it, if none is there."""
+
+    def described(files: Iterable[TextInput]) -> str:
+        return ", ".join(
+            "a pipe" if file.is_stream else f"{file.identity()[0]} of {file.size:,} bytes" for file in files
+        )
+
+    folder, reading = settings.folder, settings.reading
+    now = {
+        "DATA": described(sources),
+        "--valid": described(reading.sources(settings.valid)) if settings.valid else None,
+        "--tokenizer": str(settings.tokenizer.absolute()) if settings.tokenizer else None,
+        "--vocab-size": settings.vocab_size,
+        "--text-column": reading.rules.text_column,
+    }
+    before = read_json(folder / TEXT_RECORD, keys=("DATA",), remedy="delete it, and the text is taken to be the same")
+    if before is not None and any((folder / name).is_file() for name in ("text/train.txt", "tokenizer/dict.txt")):
+        refuse(
+            f"{folder} holds what was made from other text",
+            differences(before, now, named=str),
+            "Give the same to go on, or another --output-dir.",
+        )
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / TEXT_RECORD, now)
 
 
 def text_bytes(sources: Iterable[TextInput]) -> int:
     """About the bytes of the text: a compressed file holds some three times its own; of a pipe nothing is known."""
-    files = (source for source in sources if not source.is_stream)
-    return sum(Path(source.path).stat().st_size * (3 if source.suffix else 1) for source in files)
+    return sum(source.size * (3 if source.suffix or source.is_columnar else 1) for source in sources)
 
 
-def hold_out(inputs: Sequence[str], train: Path, valid: Path) -> None:
-    """Copy text into two files: every 50th document into `valid`, at most 2 MB, the others into `train`.
+def copy_text(sources: Sequence[TextInput], train: Path, valid: Path | None, *, rules: LineRules) -> None:
+    """Copy text into `train`; with `valid`, every 50th document goes there instead, up to 2 MB.
 
     Raises:
-        ValueError: if the text is too large to copy, or too short.
+        ValueError: if the text is too large to copy, or too short to hold a document out.
     """
-    sources = find_inputs(inputs)
+    names = ", ".join(dict.fromkeys(source.name for source in sources))
     if text_bytes(sources) > _LARGEST_COPY:
         raise ValueError("--valid is missing: so much text is not copied to hold a part out. Give a held-out text.")
     train.parent.mkdir(parents=True, exist_ok=True)
     written = 0
-    with atomic_write(train, "w") as of_train, atomic_write(valid, "w") as of_valid:
-        for number, document in enumerate(_documents(sources), start=1):
+    with atomic_write(train, "w") as of_train, atomic_write(valid, "w") if valid else nullcontext() as of_valid:
+        for number, document in enumerate(_documents(sources, rules), start=1):
             text = "\n".join(document) + "\n\n"
-            is_held_out = number % _EVERY == 0 and written < _MOST_HELD_OUT
-            written += len(text) if is_held_out else 0
-            (of_valid if is_held_out else of_train).write(text)
-        if not written:
+            if of_valid is not None and number % _EVERY == 0 and written < _MOST_HELD_OUT:
+                written += of_valid.write(text)
+            else:
+                of_train.write(text)
+        if valid and not written:
             raise ValueError(
-                f"{', '.join(map(str, inputs))}: there are less than {_EVERY} documents (a blank line ends one), too "
-                "few to hold one out. Give a held-out text by --valid."
+                f"{names}: there are fewer than {_EVERY} documents (a blank line ends one, and so do "
+                f"{_LINES} lines), too few to hold one out. Give a held-out text by --valid."
             )
 
 
-def _documents(sources: Iterable[TextInput]) -> Iterator[list[str]]:
+def _documents(sources: Iterable[TextInput], rules: LineRules) -> Iterator[list[str]]:
     """Lines between blank lines; a longer document in parts of `_LINES`."""
     for source in sources:
         document: list[str] = []
+        first_line = 1
         for block in read_blocks(source):
-            for line in lines_of(block, source=source, first_line=1, rules=FAIRSEQ_RULES)[0]:
+            lines = lines_of(block, source=source, first_line=first_line, rules=rules)[0]
+            first_line += count_lines(block, source)
+            for line in lines:
                 if line:
                     document.append(line)
                 if document and (not line or len(document) == _LINES):
@@ -249,7 +353,7 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
     if not plan.machine.gpus:
         environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(min(MAX_THREADS, num_cores()))
         environment["GOMP_SPINCOUNT"] = os.environ.get("GOMP_SPINCOUNT", SPIN_COUNT)
-    bar = progress_bar("training", total=int(options_of(plan.arguments)["--max-update"]), unit="update")
+    bar = progress_bar("training", total=plan.recipe.updates, unit="update")
     lines = process.lines_of(plan.command, log=log, lock=lock, environment=environment)
     with closing(lines) as output, bar:
         for line in output:

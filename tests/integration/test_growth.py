@@ -67,6 +67,7 @@ def test_a_training_stopped_before_at_or_after_a_change_ends_with_the_same_weigh
 
 def test_two_ranks_stopped_between_changes_end_with_the_same_weights(tiny_data_bin, tmp_path):
     short = ("--grow-tokens-per-sample", "0:32 8:64", "--grow-max-tokens", "0:128 8:512", "--update-freq", "3")
+    short += ("--skip-remainder-batch",)  # the epochs that end early are whole all the same
     ends = []
     for name, stops in (("whole", [12]), ("stopped", [5, 8, 12])):
         for stop in stops:

@@ -1,7 +1,10 @@
 """`roberta pretrain` on text: from a file to a model that answers, and what a second start does."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from roberta_plugin.cli.pretrain import show_results
 from tests.tiny_corpus import command, run
 
 pytestmark = pytest.mark.integration
@@ -46,6 +49,20 @@ def test_a_text_becomes_a_tokenizer_a_data_bin_and_a_model(folder, trained):
     assert answered.returncode == 0, answered.stderr[-3000:]
 
 
+def test_a_data_bin_without_a_tokenizer_gets_its_scores(folder, trained, capsys):
+    assert trained.returncode == 0
+    bare = folder / "bare"  # as fairseq-preprocess writes it
+    bare.mkdir()
+    for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"):
+        (bare / name).symlink_to(folder / "run" / "data-bin" / name)
+    options = SimpleNamespace(
+        save_dir=folder / "run" / "checkpoints", tokens_per_sample=32, sample_break_mode="none", input_format=None
+    )
+    show_results(folder / "run", SimpleNamespace(parsed=options, on_gpu=False, command=["x"]), f"{folder},{bare}")
+    said = capsys.readouterr().out
+    assert "no masks are filled" in said and "of the masked tokens correctly" in said
+
+
 def test_the_same_command_has_nothing_to_do_and_another_is_refused_by_its_options(folder, trained):
     data, files = folder / "my text.txt", sorted(folder.rglob("*.*"))
     other = pretrain(data, "--output-dir", folder / "run", *SHORT, "--lr", "1e-2")
@@ -68,6 +85,8 @@ def test_the_same_command_has_nothing_to_do_and_another_is_refused_by_its_option
         (["{data}", "--recipe", "tour", "--arhc", "x"], ["--arhc"]),
         (["{data}", "--recipe", "tour", "--lr", "x"], ["--lr"]),
         (["{data}", "--hours", "-1"], ["--hours", "-1"]),
+        (["--lr", "1e-3", "{data}", "--recipe", "tour"], ["1e-3", "Options of fairseq-train come after the data"]),
+        (["{data}", "--recipe", "half-hour", "--lr", "1e-3,2e-3", "--dry-run"], ["--lr", "--lr-stages"]),
     ],
 )
 def test_what_cannot_begin_is_one_sentence_and_nothing_is_trained(words, named, tiny_data_bin, tmp_path):

@@ -60,3 +60,11 @@ def test_other_stages_are_refused_by_word(text, named):
     with pytest.raises(ValueError, match="--lr-stages") as error:
         parse(text)
     assert named in str(error.value)
+
+
+def test_a_rate_for_each_epoch_is_refused():
+    cfg = stages("10:1")
+    LinearStages.check_options(cfg)
+    cfg.lr = [1e-3, 2e-3]
+    with pytest.raises(ValueError, match=r"--lr 0\.001,0\.002.*--lr-stages"):
+        LinearStages.check_options(cfg)

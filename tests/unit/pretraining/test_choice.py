@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.pretraining.choice import Machine, choose, command, fitted, remarks, vocabulary_size
+from roberta_plugin.launch.arguments import check_options, parse
+from roberta_plugin.pretraining.choice import Machine, as_given, choose, command, fitted, remarks, vocabulary_size
 from roberta_plugin.pretraining.recipe import load
 
 
@@ -41,6 +42,49 @@ def test_the_batch_stays_the_same_on_fewer_gpus():
     assert fewer.tokens() == load("base").tokens()
     with pytest.raises(ValueError, match="7 GPUs"):
         fitted(load("base"), machine(7, 80.0), hours=None)
+    assert fitted(load("base"), machine(7, 80.0), hours=None, is_shared=False) == load("base")
+
+
+def test_hours_are_those_of_the_gpus_that_are_there():
+    day = load("gpu-day-80gb")
+    made = fitted(day, machine(4, 80.0), hours=6)
+    assert made.hours == pytest.approx(6) and made.updates == day.updates
+    assert fitted(day, machine(1, 80.0), hours=6).updates == pytest.approx(day.updates / 4, abs=1)
+
+
+def test_a_recipe_for_processors_takes_one_gpu_of_many():
+    given = command(load("tour"), machine(8, 80.0), "bin", folder=Path("runs"))
+    assert given[given.index("--distributed-world-size") + 1] == "1" and "--bf16" in given and "--cpu" not in given
+
+
+@pytest.mark.parametrize(
+    ("given", "gone", "kept"),
+    [
+        (["--lr-scheduler", "polynomial_decay", "--total-num-update", "9"], ["--lr-stages"], ["--grow-max-tokens"]),
+        (["--batch-size", "8"], ["--max-tokens", "--grow-max-tokens"], ["--grow-tokens-per-sample"]),
+        (["--max-tokens=8192"], ["--grow-max-tokens"], ["--grow-tokens-per-sample", "--lr-stages"]),
+        (["--tokens-per-sample", "64"], ["--grow-tokens-per-sample"], ["--grow-max-tokens"]),
+        (["--arch", "fast_roberta_base"], ["--encoder-layers", "--encoder-embed-dim"], ["--init-std"]),
+        (["--input-format", "segment-pair"], ["--grow-tokens-per-sample", "--sample-break-mode"], ["--max-tokens"]),
+    ],
+)
+def test_an_option_of_the_user_takes_the_place_of_those_that_only_go_with_the_recipes(given, gone, kept, tiny_data_bin):
+    made = command(load("two-hours"), machine(), str(tiny_data_bin), folder=Path("runs"), further=given)
+    assert not set(gone) & set(made)
+    assert set(kept) <= set(made)
+    check_options(parse(made))
+
+
+def test_the_length_is_that_of_the_command(tiny_data_bin):
+    recipe = load("half-hour")
+    further = ["--batch-size", "16", "--update-freq", "2", "--max-update=100"]
+    parsed = parse(command(recipe, machine(), str(tiny_data_bin), folder=Path("runs"), further=further))
+    made = as_given(recipe, parsed)
+    assert (made.updates, made.tokens()) == (100, 100 * 16 * 64 * 2)
+    assert made.hours == pytest.approx(recipe.hours * made.tokens() / recipe.tokens())
+    parsed.max_update = 0
+    with pytest.raises(ValueError, match="--max-update 0"):
+        as_given(recipe, parsed)
 
 
 def test_options_of_the_user_replace_those_of_the_recipe():
@@ -59,6 +103,7 @@ def test_too_many_passes_too_few_and_a_processor_without_bf16_are_told():
     assert "202 passes" in remarks(recipe, machine(), tokens=100_000)[0]
     assert "20% of the text" in remarks(recipe, machine(), tokens=100_000_000)[0]
     assert "bf16" in remarks(recipe, machine(has_bf16=False), tokens=10_000_000)[0]
+    assert remarks(recipe, machine(), tokens=0) == []  # text that is no data-bin yet
 
 
 def test_the_vocabulary_grows_with_the_text_between_our_searches_and_the_papers():

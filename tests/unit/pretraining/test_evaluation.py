@@ -21,8 +21,8 @@ from roberta_plugin.pretraining.evaluation import (
 )
 from tests.tiny_corpus import write_data_bin
 
-OPTIONS = {"split": "test", "break_mode": "none"}
 BLOCKS = {"length": 32, "break_mode": "none"}
+OPTIONS = {"split": "test", **BLOCKS}
 
 
 @pytest.fixture
@@ -62,14 +62,14 @@ def constant_model(logits):
 
 def test_a_model_that_knows_only_frequencies_scores_as_the_baseline(data_bin, vocabulary):
     logits = unigram_log_probs(MmapTokens(data_bin / "train"), vocabulary).float()
-    scores = evaluate(make_hub(vocabulary, constant_model(logits)), data_bin, **OPTIONS)
+    scores = evaluate(constant_model(logits), vocabulary, data_bin, **OPTIONS)
     assert scores["num_predictions"] > 500
     assert scores["model"]["accuracy"] == scores["unigram"]["accuracy"] > 0
     assert scores["model"]["perplexity"] == pytest.approx(scores["unigram"]["perplexity"], rel=1e-4)
 
 
 def test_a_model_that_knows_nothing_has_the_vocabulary_as_its_perplexity(data_bin, vocabulary):
-    scores = evaluate(make_hub(vocabulary, constant_model(torch.zeros(len(vocabulary)))), data_bin, **OPTIONS)
+    scores = evaluate(constant_model(torch.zeros(len(vocabulary))), vocabulary, data_bin, **OPTIONS)
     assert scores["model"]["perplexity"] == pytest.approx(len(vocabulary), rel=1e-4)
 
 
@@ -82,7 +82,7 @@ def test_a_model_that_knows_the_targets_is_always_right(data_bin, vocabulary, mo
         assert torch.equal(tokens, batch["net_input"]["src_tokens"])
         return torch.nn.functional.one_hot(batch["target"][masked_tokens], len(vocabulary)) * 50.0
 
-    scores = evaluate(make_hub(vocabulary, Model(clairvoyant)), data_bin, **OPTIONS)
+    scores = evaluate(Model(clairvoyant), vocabulary, data_bin, **OPTIONS)
     assert scores["model"]["accuracy"] == 100.0
     assert scores["model"]["perplexity"] == pytest.approx(1.0, abs=1e-3)
     assert scores["num_predictions"] == sum(int(batch["target"].ne(vocabulary.pad_id).sum()) for batch in batches)
@@ -117,7 +117,7 @@ def test_a_split_without_a_token_to_mask_is_refused(data_bin, vocabulary):
     with MmapTokensWriter(data_bin / "test", np.dtype("uint16")) as writer:
         writer.write(np.array([2], dtype="uint16"), np.array([1]))
     with pytest.raises(ValueError, match="too few tokens to mask one"):
-        evaluate(make_hub(vocabulary, constant_model(torch.zeros(len(vocabulary)))), data_bin, **OPTIONS)
+        evaluate(constant_model(torch.zeros(len(vocabulary))), vocabulary, data_bin, **OPTIONS)
 
 
 WORDS = {"method", "returns", "values", "sorted", "list"}

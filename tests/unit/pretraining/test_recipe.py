@@ -9,6 +9,7 @@ from roberta_plugin.pretraining.choice import Machine, command
 from roberta_plugin.pretraining.recipe import FOLDER, load, names
 from tests.conftest import REPOSITORY
 
+MINE = "summary: a\nhardware: b\ntext: c\ntrain: {{{}}}\n"
 PC = Machine(cores=2, has_bf16=True)
 CLUSTER_NODE = Machine(cores=64, has_bf16=True, gpus=8, gpu_memory_gb=80.0, gpu_name="H100")
 
@@ -56,6 +57,11 @@ def test_the_shortest_comes_first_and_processors_before_gpus():
         ("x.yaml", "train: {lr: 1}\n", ("x.yaml", "max-update")),
         ("x.yaml", "train: {max-update: 3}\nhour: 1\n", ("x.yaml", "hour")),
         ("x.yaml", "train: {max-update: 3}\n", ("x.yaml", "summary")),
+        ("x.yaml", "train: {max-update: 3.5}\n", ("x.yaml", "max-update", "3.5")),
+        ("x.yaml", "train: {max-update: 0}\n", ("x.yaml", "max-update", "'0'")),
+        ("x.yaml", MINE.format("max-update: 3"), ("x", "batch-size")),
+        ("x.yaml", MINE.format("max-update: 3, batch-size: many"), ("x", "batch-size", "many")),
+        ("x.yaml", MINE.format("max-update: 3, max-tokens: 9, grow-max-tokens: 64"), ("x", "grow-max-tokens", "64")),
     ],
 )
 def test_what_is_no_recipe_is_refused_by_name(name, content, named, tmp_path, monkeypatch):
@@ -63,7 +69,7 @@ def test_what_is_no_recipe_is_refused_by_name(name, content, named, tmp_path, mo
     if content is not None:
         Path(name).write_text(content)
     with pytest.raises((ValueError, OSError)) as error:
-        load(name)
+        load(name).tokens()
     assert all(word in str(error.value) for word in named)
 
 

@@ -1,21 +1,28 @@
 """From text files to the verbs that make a data-bin; the record of a training that has begun."""
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from roberta_plugin.pretraining.run import PretrainSettings, check_record, hold_out, shown, steps_of_text
+from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, InputSettings, LineRules
+from roberta_plugin.data.text_inputs_files import find_inputs
+from roberta_plugin.pretraining.run import PretrainSettings, check_record, copy_text, shown, steps_of_text
 
 
 def documents(number, *, lines=2):
     return "".join(f"{'This is a line of text.' + chr(10)}" * lines + f"Document {one}.\n\n" for one in range(number))
 
 
+def hold_out(text, train, valid):
+    copy_text(find_inputs([str(text)]), train, valid, rules=FAIRSEQ_RULES)
+
+
 def test_every_fiftieth_document_is_held_out_and_none_is_lost(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text(documents(120))
-    hold_out([str(text)], tmp_path / "train.txt", tmp_path / "valid.txt")
+    hold_out(text, tmp_path / "train.txt", tmp_path / "valid.txt")
     train, valid = ((tmp_path / f"{split}.txt").read_text() for split in ("train", "valid"))
     assert valid.count("Document") == 2 and "Document 49." in valid and "Document 99." in valid
     assert train.count("Document") == 118
@@ -26,13 +33,13 @@ def test_one_long_document_is_held_out_in_parts_and_a_short_one_is_refused(tmp_p
     text = tmp_path / "text.txt.gz"
     with gzip.open(text, "wt") as file:
         file.write("A line.\n" * 5000)
-    hold_out([str(text)], tmp_path / "train.txt", tmp_path / "valid.txt")
+    hold_out(text, tmp_path / "train.txt", tmp_path / "valid.txt")
     assert (tmp_path / "valid.txt").read_text().count("A line.") == 100
     with gzip.open(text, "wt") as file:
         file.write("A line.\n" * 50)
     (tmp_path / "train.txt").unlink()
     with pytest.raises(ValueError, match=r"text\.txt\.gz.*--valid"):
-        hold_out([str(text)], tmp_path / "train.txt", tmp_path / "other.txt")
+        hold_out(text, tmp_path / "train.txt", tmp_path / "other.txt")
     assert not (tmp_path / "train.txt").exists() and not (tmp_path / "other.txt").exists()
 
 
@@ -42,16 +49,70 @@ def test_text_is_made_into_a_tokenizer_and_a_data_bin_with_what_is_given(tmp_pat
     train, binarize = steps_of_text(PretrainSettings(data=[str(text)], output_dir=tmp_path / "run"))
     assert train[:2] == ["tokenizer", "train"] and train[train.index("--vocab-size") + 1] == "1000"
     assert binarize[binarize.index("--valid") + 1] == str(tmp_path / "run" / "text" / "valid.txt")
-    (verb,) = steps_of_text(
-        PretrainSettings(data=[str(text)], valid=["v.txt"], tokenizer=tmp_path / "bpe", output_dir=tmp_path / "run")
+    (tmp_path / "v.jsonl").write_text('{"body": "A line."}\n')
+    given = PretrainSettings(
+        data=[str(text)],
+        valid=[str(tmp_path / "v.jsonl")],
+        tokenizer=tmp_path / "bpe",
+        output_dir=tmp_path / "other",
+        reading=InputSettings(rules=LineRules(text_column="body")),
     )
+    (verb,) = steps_of_text(given)
     assert verb[verb.index("--tokenizer") + 1] == str(tmp_path / "bpe")
-    assert verb[verb.index("--valid") + 1] == "v.txt"
+    assert verb[verb.index("--valid") + 1].endswith("v.jsonl")
+    assert verb[verb.index("--text-column") + 1] == "body"
+    assert not (tmp_path / "other" / "text").exists()
+
+
+def test_rows_of_a_table_are_held_out_by_the_column_that_is_named(tmp_path):
+    (tmp_path / "t.csv").write_text("id,body\n" + "".join(f"{row},Document {row}.\n" for row in range(60)))
+    reading = InputSettings(rules=LineRules(text_column="body"))
+    steps_of_text(PretrainSettings(data=[str(tmp_path / "t.csv")], output_dir=tmp_path / "run", reading=reading))
+    assert (tmp_path / "run" / "text" / "valid.txt").read_text() == "Document 49.\n\n"
+
+
+def test_a_copy_that_was_killed_between_its_two_files_is_made_again(tmp_path):
+    text, copies = tmp_path / "text.txt", tmp_path / "run" / "text"
+    text.write_text(documents(120))
+    given = PretrainSettings(data=[str(text)], output_dir=tmp_path / "run")
+    steps_of_text(given)
+    (copies / "train.txt").unlink()  # valid.txt is written first
+    steps_of_text(given)
+    assert (copies / "train.txt").read_text().count("Document") == 118
+
+
+def test_other_text_than_that_of_the_first_start_is_refused_by_what_differs(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text(documents(20))
+    given = PretrainSettings(data=[str(text)], output_dir=tmp_path / "run")
+    with pytest.raises(ValueError, match="--valid"):
+        steps_of_text(given)
+    text.write_text(documents(120))  # nothing was made yet
+    steps_of_text(given)
+    with pytest.raises(ValueError, match=r"--vocab-size was not given and is 900 now.*another --output-dir"):
+        steps_of_text(replace(given, vocab_size=900))
+    text.write_text(documents(121))
+    with pytest.raises(ValueError, match=r"DATA was .*text\.txt of [\d,]+ bytes and is .* now"):
+        steps_of_text(given)
+
+
+def test_text_is_told_from_a_data_bin(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("bin", "saved", "a,b:c@d"):
+        Path(name).mkdir()
+    Path("saved/state.json").touch()
+    Path("one,two@x.txt").touch()
+    texts = ["-", "hf://datasets/a/b@main/c.parquet", "'*.txt'", "saved", "one,two@x.txt", "nowhere.txt"]
+    assert all(PretrainSettings(data=[name]).is_text for name in texts)
+    assert not any(PretrainSettings(data=[name]).is_text for name in ("bin", "bin/", ".", "a,b:c@d", "bin@2,saved@1"))
 
 
 def test_the_folder_is_named_after_the_data():
     assert PretrainSettings(data=["data-bin/books"]).folder == Path("runs/books").absolute()
-    assert PretrainSettings(data=["a/latin.txt.gz"]).folder == Path("runs/latin").absolute()
+    for name in ("a/latin.txt.gz", "latin/*.txt", "a/latin,b/greek", "hf://datasets/x/latin.parquet", "latin:greek"):
+        assert PretrainSettings(data=[name]).folder == Path("runs/latin").absolute()
+    assert PretrainSettings(data=["my text.txt"]).folder == Path("runs/my-text").absolute()
+    assert PretrainSettings(data=["."]).folder == Path("runs", Path.cwd().name.split(".")[0]).absolute()
 
 
 def test_other_options_than_those_that_a_training_began_with_are_refused(tmp_path):
@@ -59,6 +120,16 @@ def test_other_options_than_those_that_a_training_began_with_are_refused(tmp_pat
     check_record(tmp_path, ["bin", "--lr", "1e-3", "--bf16", "--user-dir", "elsewhere"])
     with pytest.raises(ValueError, match=r"--lr was 1e-3 and is 2e-3 now.*another --output-dir"):
         check_record(tmp_path, ["bin", "--lr", "2e-3", "--bf16"])
+
+
+def test_a_training_goes_on_from_another_current_folder_and_after_its_folder_was_moved(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    monkeypatch.chdir(tmp_path)
+    check_record(tmp_path, ["bin", "--save-dir", "/before/checkpoints"])
+    monkeypatch.chdir(tmp_path / "bin")
+    check_record(tmp_path, ["../bin", "--save-dir", "/now/checkpoints"])
+    with pytest.raises(ValueError, match="data was"):
+        check_record(tmp_path, ["..", "--save-dir", "/now/checkpoints"])
 
 
 def test_the_command_can_be_copied():
