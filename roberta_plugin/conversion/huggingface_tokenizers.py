@@ -57,7 +57,7 @@ from roberta_plugin.data.tokenizers.additions import (
 )
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
-from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
+from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece, messages
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
 from roberta_plugin.data.vocabulary import MADE_UP, MASK, SPECIALS, Row, Vocabulary
 from roberta_plugin.files import atomic_write, write_text
@@ -277,7 +277,7 @@ def _write_sentencepiece(
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-    proto = proto_of(tokenizer)
+    proto = tokenizer.proto()
     scores = {piece.piece: piece.score for piece in proto.pieces[len(SPECIALS) - 1 :]}
     symbols = on_the_other_side(vocabulary.symbols)
     own = {number for number, token in added.items() if token["content"] not in {*scores, *_SPECIAL_SYMBOLS}}
@@ -321,13 +321,6 @@ def _missing(pieces: Sequence[str], what: str) -> str:
         "which the files of transformers cannot express: only models whose dict.txt has them all, as "
         "`roberta tokenizer train` writes it, can be exported. `--to fairseq` takes this one, too."
     )
-
-
-def proto_of(tokenizer: SentencePiece) -> Any:
-    """The SentencePiece model with its pieces and settings, as a message of protobuf."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    return sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
 
 
 def _save(built: Any, added: Mapping[int, Mapping[str, Any]], folder: Path) -> None:
@@ -474,8 +467,7 @@ def _sentencepiece_alone(tokenizer: SentencePiece, folder: Path, num_symbols: in
 
 def _sentencepiece_model(pieces: Sequence[tuple[str, float]], charsmap: bytes) -> bytes:
     """The SentencePiece model that tokenizer.json was made from: its pieces, scores and normalization."""
-    from sentencepiece import sentencepiece_model_pb2 as pb2
-
+    pb2 = messages()
     kinds = pb2.ModelProto.SentencePiece
     proto = pb2.ModelProto()
     proto.trainer_spec.model_type = pb2.TrainerSpec.UNIGRAM

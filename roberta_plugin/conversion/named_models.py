@@ -10,11 +10,13 @@ files: no code, and pickles (.bin, .pt) only where they are asked for. The libra
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
 import torch
 from huggingface_hub import HfApi, constants, errors, snapshot_download
+from huggingface_hub.utils import filter_repo_objects
 
 from roberta_plugin import __version__
 from roberta_plugin.conversion.model_files import (
@@ -25,6 +27,7 @@ from roberta_plugin.conversion.model_files import (
     ONNX_MODEL,
     WEIGHTS,
     download,
+    format_of,
 )
 from roberta_plugin.conversion.settings import RECORD, ExportSettings
 from roberta_plugin.data.tokenizers import FILES
@@ -85,6 +88,19 @@ def hub_name(path: Path) -> str:
     return (
         folders[0].removeprefix("models--").replace("--", "/") if folders and folders[0].startswith("models--") else ""
     )
+
+
+def sha256_of(path: Path) -> str:
+    """A hash of an archive, or of the files of a folder, or beside a file, that would be fetched from the hub."""
+    folder = path if path.is_dir() else path.parent
+    found = (each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
+    of_model = filter_repo_objects(found, allow_patterns=[*_ALLOWED, *_PICKLES])
+    names = {path.name} if format_of(path) == "fairseq" else {*of_model, *([path.name] if path.is_file() else [])}
+    digest = hashlib.sha256(path.name.encode() if path.is_file() else b"")
+    for name in sorted(names):
+        with open(folder / name, "rb") as file:
+            digest.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> Path:
