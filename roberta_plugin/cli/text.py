@@ -147,7 +147,9 @@ class Splits(Checked):
         metavar="DIR",
         excludes=("train", "valid", "test", "split"),
     )
-    tokenizer: Path = setting(REQUIRED, "folder of the tokenizer, from `roberta tokenizer train`, or a model's name (org/name)")
+    tokenizer: Path = setting(
+        REQUIRED, "folder of the tokenizer, from `roberta tokenizer train`, or a model's name (org/name)"
+    )
     dictionary: Path | None = setting(
         None,
         "dict.txt to use (default: the one in the tokenizer's folder; if there is none, it is made from the text of "

@@ -55,7 +55,8 @@ _ALLOWED = (
 )
 _GRAPHS = (ONNX_MODEL, INT8_MODEL)
 _EXPORTED = (*_GRAPHS, f"{ONNX_MODEL}.data", "dict.txt", *FILES)  # what a folder of `--to onnx` has besides
-_PICKLES = (OLD_WEIGHTS, f"{OLD_WEIGHTS}.index.json", "pytorch_model-*.bin")
+_OURS = "model.pt"  # with `--to fairseq`
+_PICKLES = (OLD_WEIGHTS, f"{OLD_WEIGHTS}.index.json", "pytorch_model-*.bin", _OURS)
 _TOKEN = "log in by `hf auth login`, or set HF_TOKEN"
 
 
@@ -118,10 +119,10 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
         )
 
     try:
-        folder = fetch(*_ALLOWED, *(_PICKLES if allow_pickle else ()))
+        folder = fetch(*_ALLOWED, *((*_PICKLES, "dict.txt", *FILES) if allow_pickle else ()))
         if (folder / ONNX_FACTS).is_file():  # an export of ours; the graphs of others have the weights once more
             folder = fetch(*_ALLOWED, *_EXPORTED)
-        wanted = (WEIGHTS, _ADAPTER, *_GRAPHS, *((OLD_WEIGHTS,) if allow_pickle else ()))
+        wanted = (WEIGHTS, _ADAPTER, *_GRAPHS, *((OLD_WEIGHTS, _OURS) if allow_pickle else ()))
         if any((folder / f"{each}{end}").is_file() for each in wanted for end in ("", ".index.json")):
             return folder
         files = HfApi().list_repo_files(repository, revision=folder.name)

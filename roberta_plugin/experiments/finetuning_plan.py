@@ -310,8 +310,8 @@ def starting_model(path: Path) -> Start:
 
 
 def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
-    """The checkpoint itself, that of an imported model's folder, of a model by name or of another format, or the best of
-    a fine-tuning.
+    """The checkpoint itself, that of an imported model's folder, or the best of a fine-tuning; of a model by name or of
+    another format, what is imported from it.
     """
     from roberta_plugin.conversion.convert import imported
     from roberta_plugin.conversion.model_files import best_of_finetuning, find_checkpoint, is_checkpoint

@@ -10,8 +10,8 @@ to be another table, the mirror of `roberta_plugin/tables.py`:
     arrow      the same, in Arrow's file format
     jsonl      as they are
 
-All but Parquet and Arrow also compressed (.gz, .zst, .xz, .bz2). A device or a pipe, such as /dev/null, is written to as it is,
-with JSON Lines.
+All but Parquet and Arrow also compressed (.gz, .zst, .xz, .bz2). A device or a pipe, such as /dev/null, is written to
+as it is, with JSON Lines.
 
 Shapes: N answers, D numbers of a vector.
 """

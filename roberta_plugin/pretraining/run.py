@@ -34,7 +34,7 @@ from roberta_plugin.pretraining.recipe import Recipe, load
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.record import differences, options_of, refuse
 from roberta_plugin.settings import REQUIRED, Checked, setting
-from roberta_plugin.training import process
+from roberta_plugin.training import process, trackers
 from roberta_plugin.training.log import parse_line, show_on
 
 RECORD = "pretrain.json"
@@ -245,7 +245,7 @@ def _documents(sources: Iterable[TextInput]) -> Iterator[list[str]]:
 
 def train(plan: Plan, *, log: Path, lock: int) -> None:
     """Train to the end with a bar, from the last checkpoint if there is one; `lock` is inherited by the training."""
-    environment = {}
+    environment = tracker_variables(log.parent)
     if not plan.machine.gpus:
         environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(min(MAX_THREADS, num_cores()))
         environment["GOMP_SPINCOUNT"] = os.environ.get("GOMP_SPINCOUNT", SPIN_COUNT)
@@ -256,6 +256,16 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
             record = parse_line(line)
             if record and "num_updates" in record.values:
                 show_on(bar, record)
+
+
+def tracker_variables(folder: Path) -> dict[str, str]:
+    """What tells the training in a folder apart at a tracker."""
+    return trackers.tracker_variables(folder.resolve(), user=os.environ)
+
+
+def command_line(folder: Path, plan: Plan) -> str:
+    """The command that trains, with the variables of trackers."""
+    return trackers.shown(tracker_variables(folder), plan.command) + shown(plan.command)
 
 
 def shown(arguments: Sequence[str]) -> str:

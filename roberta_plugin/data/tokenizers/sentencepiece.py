@@ -135,7 +135,7 @@ def messages() -> Any:
     except Exception as error:  # protobuf's own, for its version; ImportError, for parts that an older one lacks
         reason = str(error).partition(" See ")[0]
         raise ValueError(
-            f"The installed protobuf does not fit the installed sentencepiece ({reason}): pip install --upgrade protobuf"
-            " (in a clone, with -c .constraints.txt)."
+            f"The installed protobuf does not fit the installed sentencepiece ({reason}): pip install --upgrade "
+            "protobuf (in a clone, with -c .constraints.txt)."
         ) from error
     return sentencepiece_model_pb2

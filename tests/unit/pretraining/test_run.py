@@ -2,10 +2,19 @@
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.pretraining.run import PretrainSettings, check_record, hold_out, shown, steps_of_text
+from roberta_plugin.pretraining.run import (
+    PretrainSettings,
+    check_record,
+    command_line,
+    hold_out,
+    shown,
+    steps_of_text,
+    train,
+)
 
 
 def documents(number, *, lines=2):
@@ -63,3 +72,27 @@ def test_other_options_than_those_that_a_training_began_with_are_refused(tmp_pat
 
 def test_the_command_can_be_copied():
     assert shown(["fairseq-train", "a b", "--lr", "1", "--x"]) == "fairseq-train 'a b' \\\n  --lr 1 \\\n  --x"
+
+
+def test_trackers_call_a_training_by_its_folder(tmp_path, monkeypatch):
+    started = []
+
+    def lines_of(command, **options):
+        started.append(options["environment"])
+        yield from ()
+
+    monkeypatch.setattr("roberta_plugin.training.process.lines_of", lines_of)
+    monkeypatch.setenv("WANDB_RESUME", "never")
+    plan = SimpleNamespace(
+        command=["fairseq-train", "data", "--wandb-project", "x"],
+        arguments=["data", "--max-update", "3"],
+        machine=SimpleNamespace(gpus=1),
+    )
+    train(plan, log=tmp_path / "mine" / "train.log", lock=0)
+    (variables,) = started
+    assert variables.keys() == {"WANDB_NAME", "WANDB_RUN_ID"}
+    assert command_line(tmp_path / "mine", plan).startswith(
+        f"WANDB_NAME=mine WANDB_RUN_ID={variables['WANDB_RUN_ID']} fairseq-train"
+    )
+    plan.command.remove("--wandb-project")
+    assert command_line(tmp_path / "mine", plan).startswith("fairseq-train")
