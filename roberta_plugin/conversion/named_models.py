@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
 from huggingface_hub import HfApi, constants, errors, snapshot_download
-from huggingface_hub.utils import filter_repo_objects
 
 from roberta_plugin import __version__
 from roberta_plugin.conversion.model_files import (
@@ -95,7 +95,7 @@ def sha256_of(path: Path) -> str:
     """A hash of an archive, or of the files of a folder, or beside a file, that would be fetched from the hub."""
     folder = path if path.is_dir() else path.parent
     found = (each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
-    of_model = filter_repo_objects(found, allow_patterns=[*_ALLOWED, *_PICKLES])
+    of_model = {name for name in found if any(fnmatchcase(name, each) for each in (*_ALLOWED, *_PICKLES))}
     names = {path.name} if format_of(path) == "fairseq" else {*of_model, *([path.name] if path.is_file() else [])}
     digest = hashlib.sha256(path.name.encode() if path.is_file() else b"")
     for name in sorted(names):
