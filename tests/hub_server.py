@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -121,10 +121,11 @@ class _Handler(BaseHTTPRequestHandler):
             (r"/api/models/([^/]+/[^/]+)/branch/(.+)", self._branch),
             (r"/api/models/([^/]+/[^/]+)/preupload/(.+)", lambda *names: self._preupload(json.loads(body), *names)),
             (r"/api/models/([^/]+/[^/]+)/commit/(.+)", lambda *names: self._commit(body, *names)),
-            (r"/api/models/([^/]+/[^/]+)/revision/(.+)", self._revision),
-            (r"/api/models/([^/]+/[^/]+)/tree/(.+)", self._tree),
-            (r"/api/models/([^/]+/[^/]+)", lambda name: self._revision(name, "main")),
-            (r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", self._resolve),
+            (r"/api/\w+/([^/]+/[^/]+)/revision/(.+)", self._revision),
+            (r"/api/\w+/([^/]+/[^/]+)/tree/([^/]+)/?(.*)", self._tree),
+            (r"/api/datasets/([^/]+/[^/]+)/paths-info/([^/]+)", lambda *names: self._paths(body, *names)),
+            (r"/api/\w+/([^/]+/[^/]+)", lambda name: self._revision(name, "main")),
+            (r"/(?:datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", self._resolve),
         ):
             if found := re.fullmatch(pattern, path):
                 answer(*found.groups())
@@ -174,9 +175,20 @@ class _Handler(BaseHTTPRequestHandler):
             about = {"id": name, "modelId": name, "tags": [], "private": self.hub.models[name].is_private}
             self._send(200, {**about, "sha": commit, "siblings": siblings})
 
-    def _tree(self, name: str, revision: str) -> None:
+    def _tree(self, name: str, revision: str, folder: str) -> None:
         if found := self._commit_of(name, revision):
-            self._send(200, [self._entry(path, data) for path, data in found[1].items()])
+            inside = {path: data for path, data in found[1].items() if not folder or path.startswith(f"{folder}/")}
+            above = {str(up) for path in inside for up in PurePosixPath(path).parents} - {".", folder}
+            entries = [self._entry(path, data) for path, data in inside.items()]
+            entries += [{"type": "directory", "path": path, "size": 0, "oid": ""} for path in sorted(above)]
+            if "recursive=true" not in self.path.lower():
+                entries = [each for each in entries if str(PurePosixPath(each["path"]).parent) == (folder or ".")]
+            self._send(200, entries)
+
+    def _paths(self, body: bytes, name: str, revision: str) -> None:
+        if found := self._commit_of(name, revision):
+            paths = json.loads(body)["paths"]
+            self._send(200, [self._entry(path, data) for path, data in found[1].items() if path in paths])
 
     def _entry(self, path: str, data: bytes) -> dict[str, Any]:
         oid = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
@@ -221,12 +233,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _content(self, data: bytes, *, is_weights: bool = False, **headers: str) -> None:
         """A file, or the rest of it that is asked for; some of them end too early."""
-        first = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        first = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         begin = int(first[1]) if first else 0
-        rest = data[begin:]
+        rest = data[begin : int(first[2]) + 1 if first and first[2] else None]
         self.send_response(206 if first else 200)
         if first:
-            self.send_header("Content-Range", f"bytes {begin}-{len(data) - 1}/{len(data)}")
+            self.send_header("Content-Range", f"bytes {begin}-{begin + len(rest) - 1}/{len(data)}")
         for name, value in {"Content-Length": str(len(rest)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()

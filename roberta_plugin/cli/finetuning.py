@@ -20,9 +20,12 @@ def prepare(settings: PrepareSettings) -> int:
     TASK custom reads your own tables: --train FILE, and the options of custom. The tokenizer must be that of the
     pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt.
     """
+    from roberta_plugin.cli.text import tokenizer_folder
     from roberta_plugin.finetuning import preparation
     from roberta_plugin.finetuning.inspection import remarks
 
+    if settings.tokenizer is not None:
+        settings = dataclasses.replace(settings, tokenizer=tokenizer_folder(settings.tokenizer))
     prepared = preparation.prepare(settings)
     for name, facts in prepared.content["splits"].items():
         print(f"{name}: {facts['examples']:,} examples, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens")

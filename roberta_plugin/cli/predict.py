@@ -10,6 +10,7 @@ from roberta_plugin.cli.command import refuse_further
 from roberta_plugin.kinds import KINDS, TASK_KINDS
 from roberta_plugin.prediction.settings import PredictSettings
 from roberta_plugin.settings import add_options, from_arguments
+from roberta_plugin.tables import find_table
 
 _FILES = ("input", "output")  # where - is a standard stream
 
@@ -39,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
         refuse_further(args.parser, args.further)
     args.texts += args.further
     files = {name: None if path in (None, "-") else Path(path) for name, path in vars(args).items() if name in _FILES}
+    if files["input"] is not None:
+        files["input"] = find_table(Path(), str(args.input), option="--input")  # a path would not keep the // of a URL
     settings = from_arguments(PredictSettings, vars(args), **files)
     with terminated_like_interrupted():
         result = predict(settings)

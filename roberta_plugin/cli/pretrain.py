@@ -19,9 +19,9 @@ from roberta_plugin.pretraining.run import (
     PretrainSettings,
     check,
     check_record,
+    command_line,
     locked,
     make_plan,
-    shown,
     steps_of_text,
     train,
 )
@@ -57,7 +57,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
             say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
         plan = make_plan(settings, data, further)
         check(plan, with_data=is_made)
-        say("\n".join([*plan.described(), "", shown(plan.command)]))
+        say("\n".join([*plan.described(), "", command_line(folder, plan)]))
         return 0
     with locked(folder) as lock:
         for verb in steps_of_text(settings) if settings.is_text else []:
@@ -67,7 +67,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         plan = make_plan(settings, data, further)
         check(plan)
         check_record(folder, plan.arguments)
-        say("\n".join([*plan.described(), "", f"$ {shown(plan.command)}", ""]))
+        say("\n".join([*plan.described(), "", f"$ {command_line(folder, plan)}", ""]))
         train(plan, log=folder / "train.log", lock=lock)
         show_results(folder, plan, data)
     return 0

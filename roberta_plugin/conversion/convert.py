@@ -22,6 +22,7 @@ from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
 from roberta_plugin.conversion.model_card import write_card
+from roberta_plugin.conversion.model_files import format_of
 from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
 from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
@@ -150,14 +151,18 @@ def import_model(settings: ImportSettings) -> Converted:
 
 
 def imported(path: Path) -> Path:
-    """The path itself, or for a model by name the folder of ours that `import_model` makes of it once.
+    """The path itself, or for a model by name or of another format the folder of ours that `import_model` makes once.
 
-    It is in $HF_HOME/assets/roberta_plugin, by commit and by the version of this package.
+    It is in $HF_HOME/assets/roberta_plugin, by commit, or by the content of its files, and by the version of this
+    package.
     """
     source = local_path(path)
-    if source == path:
+    if source != path:
+        made_of = source.name if source.is_file() else f"{source.parent.parent.name}--{source.name}"
+    elif format_of(path) in ("fairseq", "huggingface"):
+        made_of = named_models.sha256_of(path)[:16]  # whatever the folder is called
+    else:
         return path
-    made_of = source.name if source.is_file() else f"{source.parent.parent.name}--{source.name}"
     folder = cached_assets_path(
         "roberta_plugin", "models", f"{made_of}--{__version__}", assets_dir=constants.HF_ASSETS_CACHE
     )

@@ -218,7 +218,7 @@ def _write_sentencepiece(
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-    proto = proto_of(tokenizer)
+    proto = tokenizer.proto()
     scores = {piece.piece: piece.score for piece in proto.pieces[len(SPECIALS) - 1 :]}
     symbols = on_the_other_side(vocabulary.symbols)
     own = {number for number, token in added.items() if token["content"] not in {*scores, *SPECIAL_SYMBOLS}}
@@ -262,13 +262,6 @@ def _missing(pieces: Sequence[str], what: str) -> str:
         "which the files of transformers cannot express: only models whose dict.txt has them all, as "
         "`roberta tokenizer train` writes it, can be exported. `--to fairseq` takes this one, too."
     )
-
-
-def proto_of(tokenizer: SentencePiece) -> Any:
-    """The SentencePiece model with its pieces and settings, as a message of protobuf."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    return sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
 
 
 def _save(built: Any, added: Mapping[int, Mapping[str, Any]], folder: Path) -> None:

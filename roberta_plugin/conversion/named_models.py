@@ -10,7 +10,9 @@ files: no code, and pickles (.bin, .pt) only where they are asked for. The libra
 
 from __future__ import annotations
 
+import hashlib
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
@@ -25,6 +27,7 @@ from roberta_plugin.conversion.model_files import (
     ONNX_MODEL,
     WEIGHTS,
     download,
+    format_of,
 )
 from roberta_plugin.conversion.settings import RECORD, ExportSettings
 from roberta_plugin.data.tokenizers import FILES
@@ -52,7 +55,8 @@ _ALLOWED = (
 )
 _GRAPHS = (ONNX_MODEL, INT8_MODEL)
 _EXPORTED = (*_GRAPHS, f"{ONNX_MODEL}.data", "dict.txt", *FILES)  # what a folder of `--to onnx` has besides
-_PICKLES = (OLD_WEIGHTS, f"{OLD_WEIGHTS}.index.json", "pytorch_model-*.bin")
+_OURS = "model.pt"  # with `--to fairseq`
+_PICKLES = (OLD_WEIGHTS, f"{OLD_WEIGHTS}.index.json", "pytorch_model-*.bin", _OURS)
 _TOKEN = "log in by `hf auth login`, or set HF_TOKEN"
 
 
@@ -87,6 +91,19 @@ def hub_name(path: Path) -> str:
     )
 
 
+def sha256_of(path: Path) -> str:
+    """A hash of an archive, or of the files of a folder, or beside a file, that would be fetched from the hub."""
+    folder = path if path.is_dir() else path.parent
+    found = (each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
+    of_model = {name for name in found if any(fnmatchcase(name, each) for each in (*_ALLOWED, *_PICKLES))}
+    names = {path.name} if format_of(path) == "fairseq" else {*of_model, *([path.name] if path.is_file() else [])}
+    digest = hashlib.sha256(path.name.encode() if path.is_file() else b"")
+    for name in sorted(names):
+        with open(folder / name, "rb") as file:
+            digest.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
 def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> Path:
     name = f"{repository}@{revision}" if revision else repository
 
@@ -102,10 +119,10 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
         )
 
     try:
-        folder = fetch(*_ALLOWED, *(_PICKLES if allow_pickle else ()))
+        folder = fetch(*_ALLOWED, *((*_PICKLES, "dict.txt", *FILES) if allow_pickle else ()))
         if (folder / ONNX_FACTS).is_file():  # an export of ours; the graphs of others have the weights once more
             folder = fetch(*_ALLOWED, *_EXPORTED)
-        wanted = (WEIGHTS, _ADAPTER, *_GRAPHS, *((OLD_WEIGHTS,) if allow_pickle else ()))
+        wanted = (WEIGHTS, _ADAPTER, *_GRAPHS, *((OLD_WEIGHTS, _OURS) if allow_pickle else ()))
         if any((folder / f"{each}{end}").is_file() for each in wanted for end in ("", ".index.json")):
             return folder
         files = HfApi().list_repo_files(repository, revision=folder.name)

@@ -74,7 +74,8 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
     length = int(model.state["cfg"]["model"]["max_positions"])
     ids = torch.full((2, min(8, length)), 5)
     ids[:, 0] = model.vocabulary.bos_id
-    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=length)}
+    # Without a largest batch, torch 2.6 and 2.7 refuse the graph.
+    sizes = {0: torch.export.Dim("batch", max=1 << 30), 1: torch.export.Dim("length", max=length)}
     with _quiet(), torch.no_grad():
         torch.onnx.export(
             graph,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from roberta_plugin import __version__
-from roberta_plugin.conversion.convert import check_output, output_folder
+from roberta_plugin.conversion.convert import check_output, imported, output_folder
 from roberta_plugin.conversion.fairseq_format import write_ours
 from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.portable import PortableModel
@@ -59,6 +59,8 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
         raise ValueError("Give either new words (--add WORD ... or --words FILE) or a new --tokenizer FOLDER.")
     check_output(settings.output_dir)  # before anything is downloaded
     source = local_path(settings.checkpoint)
+    if settings.tokenizer is not None:
+        settings = replace(settings, tokenizer=imported(settings.tokenizer))
     check_output(settings.output_dir, sources=(source, settings.data, settings.tokenizer))
     model = read_any(source, data=settings.data)
     if settings.tokenizer is not None:

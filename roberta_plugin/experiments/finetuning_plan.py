@@ -111,6 +111,7 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     import torch
 
     import roberta_plugin
+    from roberta_plugin.conversion.convert import imported
     from roberta_plugin.experiments.sweeps.sweep import check_options
     from roberta_plugin.hub.running import usable_device
 
@@ -120,6 +121,8 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     has_gpus = torch.cuda.is_available()
     gpus_per_run = int(has_gpus) if settings.gpus_per_run is None else settings.gpus_per_run
     num_gpus = max(has_gpus, gpus_per_run) if settings.slurm is None else settings.slurm.gpus_per_node
+    if settings.tokenizer is not None:
+        settings = replace(settings, tokenizer=imported(settings.tokenizer))
     start = starting_model(settings.model)
     prepared = prepared_data(settings, start)
     content = _grid_content(settings, prepared, start, num_gpus=num_gpus, report=report)
@@ -305,21 +308,13 @@ def starting_model(path: Path) -> Start:
 
 
 def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
-    """The checkpoint itself, that of an imported model's folder or of a model by name, or the best of a fine-tuning.
-
-    Raises:
-        ValueError: if it is a model of another format, which must be imported first.
+    """The checkpoint itself, that of an imported model's folder, or the best of a fine-tuning; of a model by name or of
+    another format, what is imported from it.
     """
     from roberta_plugin.conversion.convert import imported
-    from roberta_plugin.conversion.model_files import best_of_finetuning, find_checkpoint, format_of, is_checkpoint
+    from roberta_plugin.conversion.model_files import best_of_finetuning, find_checkpoint, is_checkpoint
 
     path = imported(path)
-    if format_of(path) in ("fairseq", "huggingface"):
-        then = "--model FOLDER --tokenizer FOLDER" if option == "--model" else f"{option} FOLDER"
-        raise ValueError(
-            f"{option} {path} is a model of another format. Import it first: roberta import {path} --output-dir "
-            f"FOLDER; then give {then}."
-        )
     if not path.is_dir():
         return path
     if is_checkpoint(path):

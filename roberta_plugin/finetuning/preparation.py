@@ -42,7 +42,9 @@ class DataSettings(Checked):
 
     task: str = setting(REQUIRED, f"one of {', '.join(TASKS)}", flag="task", metavar="TASK", choices=TASKS)
     raw: Path | None = setting(None, "folder with the official files of the task (custom: the current folder)")
-    tokenizer: Path | None = setting(None, "folder with the tokenizer's files and dict.txt")
+    tokenizer: Path | None = setting(
+        None, "folder with the tokenizer's files and dict.txt, or a model's name (org/name)"
+    )
     max_length: int | None = setting(
         None,
         "most tokens of a sequence; longer texts are cut, and counted",

@@ -39,12 +39,14 @@ class PredictSettings(Checked):
     )
     per_token: bool = setting(False, "score: with the tokens and their log-probabilities")
     input: Path | None = setting(
-        None, "records, plain or compressed (.gz, .zst, .xz, .bz2); - is standard input (default)", metavar="FILE"
+        None,
+        "records, plain or compressed (.gz, .zst, .xz, .bz2), or a URL; - is standard input (default)",
+        metavar="FILE",
     )
     output: Path | None = setting(
         None,
         "answers; - is standard output (default). The name says the format: .jsonl, .csv, .tsv (also compressed), "
-        ".parquet; .npy for embeddings",
+        ".parquet, .arrow; .npy for embeddings",
         metavar="FILE",
     )
     format: Format | None = setting(None, "format of the input (default: by its name, or first line)")

@@ -7,10 +7,11 @@ to be another table, the mirror of `roberta_plugin/tables.py`:
     csv, tsv   a column for each field of any answer, in the order in which they first occur. A cell is a text as it
                is, and else JSON: numbers, true, lists, objects; empty for null and where an answer lacks the field
     parquet    lists and objects are those of Arrow; what has no common type is JSON in a text
+    arrow      the same, in Arrow's file format
     jsonl      as they are
 
-All but Parquet also compressed (.gz, .zst, .xz, .bz2). A device or a pipe, such as /dev/null, is written to as it is,
-with JSON Lines.
+All but Parquet and Arrow also compressed (.gz, .zst, .xz, .bz2). A device or a pipe, such as /dev/null, is written to
+as it is, with JSON Lines.
 
 Shapes: N answers, D numbers of a vector.
 """
@@ -44,6 +45,7 @@ from roberta_plugin.locks import is_locked_by_us
 from roberta_plugin.tables import Format, format_of, named_format
 
 _ROWS_AT_ONCE = 4096
+_COLUMNAR: Mapping[str, str] = {"parquet": "Parquet", "arrow": "Arrow"}
 _COMPRESSED: Mapping[str, Callable[[Any], Any]] = {
     ".gz": lambda file: gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0),
     ".zst": lambda file: zstandard(file.name).ZstdFile(file, "w"),
@@ -168,7 +170,7 @@ def check_output(path: Path) -> None:
     """Refuse an output that cannot be written, before anything is computed.
 
     Raises:
-        ValueError: if it is a folder, its name says another format, or pyarrow is missing.
+        ValueError: if it is a folder, its name says no format, or pyarrow is missing.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"--output {path}: the folder does not exist. Make it, or name another.")
@@ -176,8 +178,8 @@ def check_output(path: Path) -> None:
         raise ValueError(f"--output {path} is a folder: name a file in it, such as {path / 'answers.jsonl'}.")
     if path.exists() and not path.is_file():
         return
-    if not is_array(path) and table_format(path) == "parquet":
-        require("pyarrow", extra="parquet", purpose=f"--output {path}: writing Parquet")
+    if not is_array(path) and table_format(path) in _COLUMNAR:
+        require("pyarrow", extra="parquet", purpose=f"--output {path}: writing {_COLUMNAR[table_format(path)]}")
     if path.suffix.lower() == ".zst":
         zstandard(f"--output {path}")
 
@@ -204,19 +206,16 @@ def table_format(path: Path) -> Format:
     """The format of a file of answers; JSON Lines without an ending.
 
     Raises:
-        ValueError: if the name says a format that is not written.
+        ValueError: if the name says no format of a table.
     """
     if not Path(path.name.lower().removesuffix(_compression(path))).suffix:
         return "jsonl"
     try:
-        found = format_of(path)
-        if found == "arrow":
-            raise ValueError
-        return found
+        return format_of(path)
     except ValueError:
         raise ValueError(
             f"--output {path}: there is no such format. Let the name end in .jsonl, .csv or .tsv, which may be "
-            f"compressed ({', '.join(_COMPRESSED)}), or in .parquet; in .npy for embeddings."
+            f"compressed ({', '.join(_COMPRESSED)}), or in .parquet or .arrow; in .npy for embeddings."
         ) from None
 
 
@@ -233,8 +232,8 @@ def convert(lines: Path, path: Path) -> None:
     """
     form = table_format(path)
     with atomic_write(path) as file:
-        if form == "parquet":
-            _write_parquet(lines, file)
+        if form in _COLUMNAR:
+            _write_columns(lines, file, form)
             return
         with closing(_COMPRESSED.get(_compression(path), _Unchanged)(file)) as out:
             if form == "jsonl":
@@ -297,7 +296,7 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _write_parquet(lines: Path, file: IO[bytes]) -> None:
+def _write_columns(lines: Path, file: IO[bytes], form: Format) -> None:
     import pyarrow
     from pyarrow import parquet
 
@@ -315,7 +314,7 @@ def _write_parquet(lines: Path, file: IO[bytes]) -> None:
     if VECTOR in types:
         types[VECTOR] = pyarrow.list_(pyarrow.float32())
     schema = pyarrow.schema(types.items())
-    with parquet.ParquetWriter(file, schema) as writer:
+    with parquet.ParquetWriter(file, schema) if form == "parquet" else pyarrow.ipc.new_file(file, schema) as writer:
         for rows in _batches(lines):
             columns = [_array([row.get(name) for row in rows], each) for name, each in types.items()]
             writer.write_table(pyarrow.table(columns, schema=schema))

@@ -32,7 +32,7 @@ from roberta_plugin.data.text_inputs_files import STANDARD_INPUT, TextInput, fin
 from roberta_plugin.data.text_inputs_remote import is_url
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.launch import process
+from roberta_plugin.launch import process, trackers
 from roberta_plugin.launch.log import parse_line, show_on
 from roberta_plugin.locks import try_lock
 from roberta_plugin.machine import num_cores
@@ -349,7 +349,7 @@ def _documents(sources: Iterable[TextInput], rules: LineRules) -> Iterator[list[
 
 def train(plan: Plan, *, log: Path, lock: int) -> None:
     """Train to the end with a bar, from the last checkpoint if there is one; `lock` is inherited by the training."""
-    environment = {}
+    environment = tracker_variables(log.parent)
     if not plan.machine.gpus:
         environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(min(MAX_THREADS, num_cores()))
         environment["GOMP_SPINCOUNT"] = os.environ.get("GOMP_SPINCOUNT", SPIN_COUNT)
@@ -360,6 +360,16 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
             record = parse_line(line)
             if record and "num_updates" in record.values:
                 show_on(bar, record)
+
+
+def tracker_variables(folder: Path) -> dict[str, str]:
+    """What tells the training in a folder apart at a tracker."""
+    return trackers.tracker_variables(folder.resolve(), user=os.environ)
+
+
+def command_line(folder: Path, plan: Plan) -> str:
+    """The command that trains, with the variables of trackers."""
+    return trackers.shown(tracker_variables(folder), plan.command) + shown(plan.command)
 
 
 def shown(arguments: Sequence[str]) -> str:

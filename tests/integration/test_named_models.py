@@ -16,6 +16,9 @@ from tests.tiny_conversions import write_checkpoint
 from tests.tiny_corpus import command, environment
 from tests.tiny_glue import write_task
 
+pyarrow = pytest.importorskip("pyarrow")
+from pyarrow import parquet  # noqa: E402
+
 pytestmark = pytest.mark.integration
 
 NAME = "org/tiny"
@@ -68,6 +71,33 @@ def test_a_model_by_name_answers_is_imported_and_is_found_again_without_a_networ
     done = roberta(hub, work, "import", f"{NAME}@v1", "--output-dir", "imported")
     assert done.returncode == 0, done.stderr
     assert {"model.pt", "dict.txt"} <= {path.name for path in (work / "imported").iterdir()}
+
+
+def test_a_data_set_of_the_hub_is_binarized_with_the_tokenizer_of_a_model(hub, work):
+    texts = [f"good {number}\nor bad" for number in range(50)]
+    (work / "local.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
+    table = pyarrow.table({"text": texts})
+    parquet.write_table(table, work / "texts.parquet", row_group_size=20)
+    with pyarrow.ipc.new_stream(str(work / "texts.arrow"), table.schema) as stream:
+        stream.write_table(table)
+    files = {
+        "data/all.parquet": (work / "texts.parquet").read_bytes(),
+        "saved/a.arrow": (work / "texts.arrow").read_bytes(),
+        "saved/state.json": b'{"_data_files": [{"filename": "a.arrow"}]}',
+    }
+    hub.add("org/texts", files)
+    words = ["binarize", "--tokenizer", NAME, "--train", "local.jsonl", "--output-dir", "data-bin", "--workers", "1"]
+    urls = ("data/all.parquet", "data/*.parquet", "saved")
+    splits = [
+        word for number, url in enumerate(urls) for word in ("--split", f"s{number}", f"hf://datasets/org/texts/{url}")
+    ]
+    done = roberta(hub, work, *words, *splits, in_fork=False)
+    assert done.returncode == 0, done.stderr
+    read = [(work / "data-bin" / f"{split}.bin").read_bytes() for split in ("train", "s0", "s1", "s2")]
+    assert len(set(read)) == 1
+    words[words.index(NAME)], words[words.index("data-bin")] = "masked_lm", "by-path"
+    assert roberta(hub, work, *words).returncode == 0
+    assert (work / "by-path" / "train.bin").read_bytes() == read[0]
 
 
 def test_a_model_by_name_is_fine_tuned_and_evaluated(hub, work):

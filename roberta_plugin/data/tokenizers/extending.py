@@ -101,9 +101,7 @@ class _Merges:
 
 
 def _sentencepiece(tokenizer: SentencePiece, words: Sequence[str]) -> SentencePiece:
-    from sentencepiece import sentencepiece_model_pb2
-
-    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
+    proto = tokenizer.proto()
     known = set(tokenizer.symbols)
     for word in words:
         parts = tokenizer.encode(word)

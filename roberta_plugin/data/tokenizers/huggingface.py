@@ -47,7 +47,7 @@ from roberta_plugin.data.tokenizers.huggingface_fields import (
     kind_of_pieces,
     well_formed,
 )
-from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece
+from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece, messages
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
 from roberta_plugin.json_files import read_json
 
@@ -311,8 +311,7 @@ def _sentencepiece_alone(tokenizer: SentencePiece, folder: Path, num_symbols: in
 
 def _sentencepiece_model(pieces: Sequence[tuple[str, float]], charsmap: bytes) -> bytes:
     """The SentencePiece model that tokenizer.json was made from: its pieces, scores and normalization."""
-    from sentencepiece import sentencepiece_model_pb2 as pb2
-
+    pb2 = messages()
     kinds = pb2.ModelProto.SentencePiece
     proto = pb2.ModelProto()
     proto.trainer_spec.model_type = pb2.TrainerSpec.UNIGRAM

@@ -45,10 +45,11 @@ class SentencePiece:
     @cached_property
     def charsmap(self) -> bytes:
         """The table by which the text is normalized first; empty if it is not."""
-        from sentencepiece import sentencepiece_model_pb2
+        return bytes(self.proto().normalizer_spec.precompiled_charsmap)
 
-        proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
-        return bytes(proto.normalizer_spec.precompiled_charsmap)
+    def proto(self) -> Any:
+        """Its pieces and settings, as a message of protobuf."""
+        return messages().ModelProto.FromString(self.model)
 
     @classmethod
     def load(cls, folder: Path) -> SentencePiece:
@@ -121,3 +122,20 @@ class SentencePiece:
         except RuntimeError as error:
             raise ValueError(f"not a SentencePiece model ({error}).") from error
         return processor
+
+
+def messages() -> Any:
+    """The module with the messages of protobuf that SentencePiece models are made of.
+
+    Raises:
+        ValueError: if the installed protobuf is older than the one that sentencepiece was built for.
+    """
+    try:
+        from sentencepiece import sentencepiece_model_pb2
+    except Exception as error:  # protobuf's own, for its version; ImportError, for parts that an older one lacks
+        reason = str(error).partition(" See ")[0]
+        raise ValueError(
+            f"The installed protobuf does not fit the installed sentencepiece ({reason}): pip install --upgrade "
+            "protobuf (in a clone, with -c .constraints.txt)."
+        ) from error
+    return sentencepiece_model_pb2

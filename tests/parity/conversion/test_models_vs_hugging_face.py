@@ -320,10 +320,8 @@ def test_a_random_model_with_sentencepiece_comes_back_bit_equal(tmp_path, kind):
         special = [["<s>NOTUSED", 0.0], ["<pad>", 0.0], ["</s>NOTUSED", 0.0], ["<unk>", 0.0], ["<unk>NOTUSED", -100.0]]
         pieces = [tuple(piece) for piece in [*special, ["<s>", 0.0], ["</s>", 0.0], *made[4:]]]
         charsmap = open_pretrained(folder).tokenizer
-        from roberta_plugin.conversion.huggingface_tokenizers import proto_of
-
         tokenizer = transformers.CamembertTokenizer(
-            vocab=pieces, _spm_precompiled_charsmap=proto_of(charsmap).normalizer_spec.precompiled_charsmap
+            vocab=pieces, _spm_precompiled_charsmap=charsmap.proto().normalizer_spec.precompiled_charsmap
         )
         for path in folder.iterdir():
             if path.name not in ("config.json", "model.safetensors"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, constants
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roberta_plugin import files
@@ -22,7 +22,7 @@ from roberta_plugin.cli import main
 from roberta_plugin.conversion import convert
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
-from roberta_plugin.conversion.pretrained import open_pretrained
+from roberta_plugin.conversion.pretrained import open_pretrained, read_any
 from roberta_plugin.data.tokenizers.huggingface import changed_places
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.experiments.finetuning_plan import starting_model
@@ -500,21 +500,33 @@ def test_a_format_that_cannot_hold_a_threshold_is_named(tmp_path):
     assert "No file of this folder does that." in card
 
 
-def test_finetune_says_how_to_start_from_another_format(theirs):
-    with pytest.raises(ValueError, match=r"Import it first: roberta import .*theirs --output-dir"):
-        starting_model(theirs)
-    with pytest.raises(ValueError, match=r"Import it first"):
-        starting_model(theirs / "model.safetensors")
-    (theirs / "pytorch_model.bin").touch()
-    with pytest.raises(ValueError, match=r"Import it first"):
-        starting_model(theirs / "pytorch_model.bin")
+def test_finetune_starts_from_a_folder_or_archive_of_another_format(ours, theirs, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    start = starting_model(theirs)
+    assert start.checkpoint.is_relative_to(tmp_path / "assets" / "roberta_plugin")
+    assert all(torch.equal(value, start.state["model"][name]) for name, value in read_any(theirs).parameters.items())
+    made = start.checkpoint.stat().st_mtime_ns
+    (theirs / "README.md").write_text("another card")
+    assert starting_model(theirs.rename(tmp_path / "moved")).checkpoint == start.checkpoint
+    assert start.checkpoint.stat().st_mtime_ns == made
+    file = starting_model(tmp_path / "moved" / "model.safetensors").checkpoint
+    assert file != start.checkpoint and file.name == "model.pt"
+    config = json.loads((tmp_path / "moved" / "config.json").read_text())
+    (tmp_path / "moved" / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 0.25}))
+    assert starting_model(tmp_path / "moved").options["layer-norm-eps"] == "0.25"
+
+    folder = export_model(ExportSettings(checkpoint=ours, to="fairseq", output_dir=tmp_path / "fairseq")).folder
+    with tarfile.open(tmp_path / "old.tar.gz", "w:gz") as archive:
+        archive.add(folder, "old")
+    assert starting_model(tmp_path / "old.tar.gz").checkpoint.is_relative_to(tmp_path / "assets")
 
 
-def test_evaluate_takes_folders_and_says_what_to_import(ours, theirs, tmp_path, capsys):
+def test_evaluate_takes_folders_of_both_formats(ours, theirs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
     write_prepared(tmp_path / "RTE")
     where = ["--data", str(tmp_path / "RTE"), "--output-dir", str(tmp_path / "results"), "--device", "cpu"]
-    assert main(["evaluate", *where, "--checkpoint", str(theirs)]) == 2
-    assert "theirs --output-dir FOLDER; then give --checkpoint FOLDER." in capsys.readouterr().err
+    assert main(["evaluate", *where, "--checkpoint", str(theirs)]) == 2  # found; but with another vocabulary
+    assert f"{tmp_path}/assets/roberta_plugin/models" in capsys.readouterr().err
     assert main(["evaluate", *where, "--checkpoint", str(tmp_path / "RTE")]) == 2
     assert "the folder holds no checkpoint" in capsys.readouterr().err
     assert main(["evaluate", *where, "--checkpoint", str(ours)]) == 2  # found; but trained for another task

@@ -136,6 +136,14 @@ def test_a_pickle_comes_only_where_it_is_asked_for(hub, theirs, tmp_path):
         local_path(NAME)
 
 
+def test_what_was_exported_for_fairseq_is_imported_by_name(hub, ours, tmp_path):
+    hub.add("org/tiny", export_model(ExportSettings(checkpoint=ours, to="fairseq", output_dir=tmp_path / "f")).folder)
+    with pytest.raises(ValueError, match=r"as a pickle only \(model\.pt\).*roberta import org/tiny --allow-pickle"):
+        local_path(NAME)
+    done = import_model(ImportSettings(source=NAME, output_dir=tmp_path / "done", allow_pickle=True))
+    assert done.model.head.name == "sentence_classification_head"
+
+
 def test_a_download_that_breaks_off_is_an_error_and_is_continued(hub, theirs, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: None)
     hub.add("org/tiny", theirs)

@@ -1,6 +1,9 @@
 """New words and new tokenizers for a trained model: which rows stay, what the others are, and what is refused."""
 
+import sys
+
 import pytest
+import sentencepiece
 import torch
 
 from roberta_plugin.cli import main
@@ -133,3 +136,15 @@ def test_unknown_characters_need_a_new_tokenizer(tmp_path, kind):
     ours = write_model(tmp_path, kind)
     with pytest.raises(ValueError, match=r"'\u03b1\u03b2' has characters that the tokenizer does not know"):
         extend_vocabulary(ExtendSettings(checkpoint=ours, add=("\u03b1\u03b2",), output_dir=tmp_path / "new"))
+
+
+def test_a_protobuf_that_does_not_fit_sentencepiece_is_named(tmp_path, monkeypatch, capsys):
+    ours = write_model(tmp_path, "sentencepiece")
+    monkeypatch.delattr(sentencepiece, "sentencepiece_model_pb2", raising=False)
+    monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
+    words = ["--checkpoint", str(ours), "--add", "zebuq", "--output-dir", str(tmp_path / "new")]
+    assert main(["tokenizer", "extend", *words]) == 2
+    assert main(["export", "--to", "huggingface", "--output-dir", str(tmp_path / "theirs"), str(ours)]) == 2
+    for line in capsys.readouterr().err.splitlines():
+        assert "The installed protobuf does not fit the installed sentencepiece (" in line
+        assert "pip install --upgrade protobuf" in line

@@ -8,10 +8,12 @@ import lzma
 import shutil
 import sys
 
+import fsspec
 import numpy as np
 import pytest
 import torch
 from backports import zstd
+from fsspec.implementations.memory import MemoryFileSystem
 
 from roberta_plugin.cli import main
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -585,11 +587,17 @@ AS_TSV = b"text\ttext_pair\ngood bad\tbad, good\ngood\tbad bad\n"
         ("t.ndjson.zst", zstd.compress(AS_JSON), []),
         ("t.txt", AS_CSV, ["--format", "csv"]),
         ("t.parquet", None, []),
+        ("memory://predict/t.csv", AS_CSV, []),
     ],
 )
-def test_the_command_reads_whatever_a_training_reads(models, tmp_path, name, content, options):
+def test_the_command_reads_whatever_a_training_reads(models, tmp_path, monkeypatch, name, content, options):
     path, output, first_line = tmp_path / name, tmp_path / "out.jsonl", 2 if options or "sv" in name else 1
-    if content is None:
+    if "://" in name:
+        path = name
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setattr(MemoryFileSystem, "store", {})
+        fsspec.filesystem("memory").pipe(name, content)
+    elif content is None:
         pyarrow = pytest.importorskip("pyarrow")
         from pyarrow import parquet
 

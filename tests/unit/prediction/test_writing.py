@@ -224,8 +224,8 @@ def test_tsv_that_cannot_hold_a_text_is_refused_and_nothing_is_lost(tmp_path):
     assert not path.exists()
 
 
-def test_parquet_has_lists_and_objects_and_json_where_types_differ(tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
+def test_parquet_and_arrow_have_lists_and_objects_and_json_where_types_differ(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     many = [{"embedding": [0.5, number]} for number in range(5000)]  # several batches
     table = parquet.read_table(written(tmp_path / "a" / "out.parquet", [*many, *ANSWERS, {"id": "\ud800"}]))
     assert table.column_names == ["embedding", *COLUMNS]
@@ -239,3 +239,5 @@ def test_parquet_has_lists_and_objects_and_json_where_types_differ(tmp_path):
         }
     assert last["id"] == "\\ud800"
     assert parquet.read_table(written(tmp_path / "b" / "out.pq", [])).num_rows == 0
+    with pyarrow.ipc.open_file(written(tmp_path / "c" / "out.arrow", [*many, *ANSWERS, {"id": "\ud800"}])) as file:
+        assert file.read_all().equals(table)

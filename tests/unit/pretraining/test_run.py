@@ -3,12 +3,21 @@
 import gzip
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, InputSettings, LineRules
 from roberta_plugin.data.text_inputs_files import find_inputs
-from roberta_plugin.pretraining.run import PretrainSettings, check_record, copy_text, shown, steps_of_text
+from roberta_plugin.pretraining.run import (
+    PretrainSettings,
+    check_record,
+    command_line,
+    copy_text,
+    shown,
+    steps_of_text,
+    train,
+)
 
 
 def documents(number, *, lines=2):
@@ -134,3 +143,28 @@ def test_a_training_goes_on_from_another_current_folder_and_after_its_folder_was
 
 def test_the_command_can_be_copied():
     assert shown(["fairseq-train", "a b", "--lr", "1", "--x"]) == "fairseq-train 'a b' \\\n  --lr 1 \\\n  --x"
+
+
+def test_trackers_call_a_training_by_its_folder(tmp_path, monkeypatch):
+    started = []
+
+    def lines_of(command, **options):
+        started.append(options["environment"])
+        yield from ()
+
+    monkeypatch.setattr("roberta_plugin.launch.process.lines_of", lines_of)
+    monkeypatch.setenv("WANDB_RESUME", "never")
+    plan = SimpleNamespace(
+        command=["fairseq-train", "data", "--wandb-project", "x"],
+        arguments=["data", "--max-update", "3"],
+        machine=SimpleNamespace(gpus=1),
+        recipe=SimpleNamespace(updates=3),
+    )
+    train(plan, log=tmp_path / "mine" / "train.log", lock=0)
+    (variables,) = started
+    assert variables.keys() == {"WANDB_NAME", "WANDB_RUN_ID"}
+    assert command_line(tmp_path / "mine", plan).startswith(
+        f"WANDB_NAME=mine WANDB_RUN_ID={variables['WANDB_RUN_ID']} fairseq-train"
+    )
+    plan.command.remove("--wandb-project")
+    assert command_line(tmp_path / "mine", plan).startswith("fairseq-train")
