@@ -128,7 +128,7 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
     quoted = shlex.quote(str(model))
     say(
         f"\n{summary(evaluation)}\nReport, with the curve: {folder / 'report.md'}\n\nNext:\n"
-        f"  echo 'A sentence with a <mask>.' | roberta predict {quoted}\n"
+        f"  roberta fill-mask {quoted} 'A sentence with a <mask>.'\n"
         f"  roberta finetune custom --train TABLE --model {quoted} --output-dir runs/tuned\n"
         f"  roberta export {quoted} --to huggingface --output-dir {shlex.quote(str(folder / 'exported'))}"
     )
