@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from roberta_plugin.experiments.sweeps import run as sweep_run
+from roberta_plugin.launch import run_folder
 from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedProcess
 from tests.integration.test_sweep import grid_of
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 def test_a_search_continues_with_the_trial_that_was_stopped(tiny_data_bin, tmp_path, monkeypatch, capsys):
     optuna = pytest.importorskip("optuna", reason="needs Optuna: pip install optuna")
-    monkeypatch.setattr(sweep_run, "TrainingProcess", ForkedProcess)
+    monkeypatch.setattr(run_folder, "TrainingProcess", ForkedProcess)
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes={"lr": ["1"]}, seeds=["1"], updates=10)
 
     def search(trials):

@@ -128,7 +128,7 @@ def test_a_failed_run_is_reported_and_tried_again(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
-        ({"lrr": ["1"]}, "cell lrr-1: .*--lrr is unknown: the nearest is --lr"),
+        ({"lrr": ["1"]}, "setting lrr-1: .*--lrr is unknown: the nearest is --lr"),
         ({"data": ["no-such-folder"]}, "no-such-folder"),
     ],
 )

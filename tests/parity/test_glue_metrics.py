@@ -102,7 +102,9 @@ def test_scores_of_phrases_are_those_of_fairseq_s_wsc():
     criterion.get_masked_input = lambda tokens, mask: WSCCriterion.get_masked_input(criterion, tokens, mask)
     with torch.no_grad():
         ours = phrase_scores(model, sample, mask_id=test_sentence_prediction.MASK)[:, 0]
-        for row, size, score, start in zip(rows, test_sentence_prediction.SIZES, ours, [2, 2, 4, 4, 4], strict=True):
+        for row, size, score, start in zip(
+            rows, test_sentence_prediction.PHRASE_SIZES, ours, [2, 2, 4, 4, 4], strict=True
+        ):
             mask = torch.zeros(1, len(row), dtype=torch.bool)
             mask[0, start : start + size] = True
             theirs = WSCCriterion.get_lprobs(criterion, model, row[None], mask)
