@@ -5,7 +5,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.5"]  # for `roberta export --to onnx`
+ONNX = ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.7"]  # for `roberta export --to onnx`
 PARQUET = ["pyarrow>=16"]  # for Parquet, Arrow, and the folders of the library datasets
 ZST = ["backports.zstd>=1"]  # for .zst
 HTTP = ["aiohttp>=3.9"]  # for https://; other protocols need packages of their own, such as s3fs
@@ -17,7 +17,7 @@ TEST = [
     "pytest>=8",
     "pytest-xdist>=3.5",
     "hypothesis>=6.100",
-    "transformers>=5.12",
+    "transformers>=5.23",
     "peft>=0.17",
     "sentence-transformers>=6",
     *ONNX,
@@ -68,7 +68,7 @@ setup(
         # fairseq's own 0.12.2 fails at import on Python 3.11; this is fairseq main, built for 3.11 and 3.12,
         # and it imports as `fairseq`. See "Which fairseq" in README.md.
         "ve-fairseq==0.12.3",
-        "torch>=2.6",
+        "torch>=2.7",
         "numpy>=2",
         "sentencepiece>=0.2.2",  # gives the character offsets of tokens
         "sacremoses>=0.1.1",
@@ -84,7 +84,7 @@ setup(
         "matplotlib>=3.8.4",
         "tqdm>=4.66",
         "regex>=2025.11",
-        "scipy>=1.15",
+        "scipy>=1.16",
         "scikit-learn>=1.4.2",  # the baseline of text classification; fairseq requires it, too
         "packaging>=22",  # reads requirements, for `roberta doctor`
     ],

@@ -177,8 +177,8 @@ BREAKS = (
     Break(
         "sentences by probability instead of order",
         "kinds/documents.py",
-        "return sorted(chosen)",
-        "return chosen",
+        "num_words += len(tokens[number])\n    return sorted(chosen)",
+        "num_words += len(tokens[number])\n    return chosen",
         SENTENCES,
     ),
     # Losses.
