@@ -104,14 +104,17 @@ def options_of(arguments: Sequence[str]) -> dict[str, str]:
     """The record of a command line of fairseq-train.
 
     Example:
-        options_of(["d", "--lr", "1", "--bf16"])  ->  {"data": "d", "--lr": "1", "--bf16": "given"}
+        options_of(["d", "--lr", "1", "--seed=2", "--bf16"])
+        ->  {"data": "d", "--lr": "1", "--seed": "2", "--bf16": "given"}
     """
     values: dict[str, list[str]] = {}
     name = "data"
     for argument in arguments:
+        words = [argument]
         if argument.startswith("--"):
-            name = argument
-        values.setdefault(name, []).extend([argument] * (argument != name))
+            name, _, value = argument.partition("=")
+            words = [value] if value else []
+        values.setdefault(name, []).extend(words)
     return {name: " ".join(texts) or _GIVEN for name, texts in values.items()}
 
 

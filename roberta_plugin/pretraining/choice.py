@@ -22,6 +22,7 @@ from pathlib import Path
 
 from roberta_plugin.machine import num_cores
 from roberta_plugin.pretraining.recipe import Recipe, load, names
+from roberta_plugin.record import options_of
 
 DEFAULT_HOURS = {"cpu": 0.5, "gpu": 24.0}
 MOST_PASSES = 40
@@ -168,7 +169,7 @@ def command(recipe: Recipe, machine: Machine, data: str, *, folder: Path, furthe
     added += ["--distributed-world-size", str(ranks)]  # fairseq's default is a rank on each GPU
     added += (["--bf16"] if machine.has_bf16 else ["--fp16"]) if machine.gpus else ["--cpu", "--num-workers", "0"]
     own = [data, "--user-dir", str(Path(roberta_plugin.__file__).parent), *recipe.arguments(), *added]
-    given = {option[0].split("=")[0] for option in _options(further)}
+    given = options_of(["", *further]).keys() - {"data"}
     left_out = given.union(*(_REPLACED.get(name, ()) for name in given))
     if not machine.has_bf16 and not machine.gpus:
         left_out.add("--matmul-precision")  # medium: products in bf16, which only some processors have

@@ -18,7 +18,6 @@ A longer or shorter training has the same shape: `scaled` multiplies every numbe
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from roberta_plugin.launch.options_file import named_options, read_yaml, to_arguments
-from roberta_plugin.settings import Checked, convert, setting
+from roberta_plugin.settings import Checked, convert, nearest, setting
 
 FOLDER = Path(__file__).parent / "recipes"
 UPDATES = ("max-update", "total-num-update", "warmup-updates")  # options that count updates
@@ -129,10 +128,9 @@ def load(name: str) -> Recipe:
         path = Path(name)
     elif not path.is_file():
         known = sorted(each.stem for each in FOLDER.glob("*.yaml"))
-        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-        hint = f" Do you mean {' or '.join(near)}?" if near else ""
         raise ValueError(
-            f"--recipe {name}: there is no such recipe.{hint} There are {', '.join(known)}; or give a file."
+            f"--recipe {name}: there is no such recipe{nearest(name, known)}. There are {', '.join(known)}; or give a "
+            "file."
         )
     content = read_yaml(path)
     train = named_options(content.pop("train", None) or {}, where=f"{path}: train")

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.mmap_tokens import MmapTokens
-from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, InputSettings, LineRules, count_lines, lines_of, read_blocks
+from roberta_plugin.data.text_inputs import InputSettings, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import STANDARD_INPUT, TextInput, find_inputs
 from roberta_plugin.data.text_inputs_remote import is_url
 from roberta_plugin.files import atomic_write
@@ -172,7 +172,7 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str]) -> 
 
     given = options_of(further)
     ranks = given.get("--distributed-world-size", "")
-    machine = Machine.here(cpu="--cpu" in further, gpus=int(ranks) if ranks.isdecimal() else None)
+    machine = Machine.here(cpu="--cpu" in given, gpus=int(ranks) if ranks.isdecimal() else None)
     named = load(settings.recipe) if settings.recipe else choose(machine, hours=settings.hours)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
     if named.device == "gpu" and not machine.gpus:
@@ -260,15 +260,19 @@ def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
 
 def _options_of(reading: InputSettings) -> dict[str, list[str]]:
     """How text is read, as options of the verbs `tokenizer` and `binarize`."""
-    values = {
+    defaults = _reading(InputSettings())
+    words = [word for name, value in _reading(reading).items() if value != defaults[name] for word in (name, value)]
+    words += ["--skip-bad-lines"] if reading.rules.skip_bad_lines else []
+    return {"tokenizer": words, "binarize": list(words)}
+
+
+def _reading(reading: InputSettings) -> dict[str, str]:
+    """The options with a value that say how text is read."""
+    return {
         "--text-column": reading.rules.text_column,
         "--format": reading.text_format,
         "--delimiter": reading.delimiter,
     }
-    given = {name: value for name, value in values.items() if value not in (FAIRSEQ_RULES.text_column, "auto", ",")}
-    words = [word for option in given.items() for word in option]
-    words += ["--skip-bad-lines"] if reading.rules.skip_bad_lines else []
-    return {"tokenizer": words, "binarize": list(words)}
 
 
 def check_text(settings: PretrainSettings, sources: Sequence[TextInput]) -> None:
@@ -285,7 +289,8 @@ def check_text(settings: PretrainSettings, sources: Sequence[TextInput]) -> None
         "--valid": described(reading.sources(settings.valid)) if settings.valid else None,
         "--tokenizer": str(settings.tokenizer.absolute()) if settings.tokenizer else None,
         "--vocab-size": settings.vocab_size,
-        "--text-column": reading.rules.text_column,
+        **_reading(reading),
+        "--skip-bad-lines": reading.rules.skip_bad_lines or None,
     }
     before = read_json(folder / TEXT_RECORD, keys=("DATA",), remedy="delete it, and the text is taken to be the same")
     if before is not None and any((folder / name).is_file() for name in ("text/train.txt", "tokenizer/dict.txt")):

@@ -30,6 +30,7 @@ NAMES = {"data": "--data", "--max-update": "--epochs", "--warmup-updates": ""}
             "--lr was 1 and is 3 now; --cpu was true and is not given now; --bf16 was not given and is true now",
         ),
         (options_of(["d", "--lr", "1", "--bf16"]), options_of(["d", "--bf16", "--lr", "1"]), {}, ""),
+        (options_of(["d", "--lr", "1", "--bf16"]), options_of(["d", "--lr=1", "--bf16"]), {}, ""),
         (
             options_of(["d", "--keep", "1", "2", "--bf16"]),
             options_of(["e", "--keep", "1", "3"]),

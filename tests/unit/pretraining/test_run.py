@@ -71,6 +71,8 @@ def test_text_is_made_into_a_tokenizer_and_a_data_bin_with_what_is_given(tmp_pat
     assert verb[verb.index("--valid") + 1].endswith("v.jsonl")
     assert verb[verb.index("--text-column") + 1] == "body"
     assert not (tmp_path / "other" / "text").exists()
+    auto = replace(given, reading=InputSettings(rules=LineRules(text_column="auto")), output_dir=tmp_path / "third")
+    assert "auto" in steps_of_text(auto)[0], "a column called as the default of another option is a column"
 
 
 def test_rows_of_a_table_are_held_out_by_the_column_that_is_named(tmp_path):
@@ -100,6 +102,10 @@ def test_other_text_than_that_of_the_first_start_is_refused_by_what_differs(tmp_
     steps_of_text(given)
     with pytest.raises(ValueError, match=r"--vocab-size was not given and is 900 now.*another --output-dir"):
         steps_of_text(replace(given, vocab_size=900))
+    with pytest.raises(ValueError, match="--skip-bad-lines was not given and is True now"):
+        steps_of_text(replace(given, reading=InputSettings(rules=LineRules(skip_bad_lines=True))))
+    with pytest.raises(ValueError, match="--format was auto and is text now"):
+        steps_of_text(replace(given, reading=InputSettings(text_format="text")))
     text.write_text(documents(121))
     with pytest.raises(ValueError, match=r"DATA was .*text\.txt of [\d,]+ bytes and is .* now"):
         steps_of_text(given)
