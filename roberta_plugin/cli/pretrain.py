@@ -12,7 +12,7 @@ from typing import Any
 from roberta_plugin.cli.command import command
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
-from roberta_plugin.pretraining.recipe import FOLDER, load, names
+from roberta_plugin.pretraining.recipe import FOLDER, load, package_recipes
 from roberta_plugin.pretraining.run import (
     SPIN_COUNT,
     Plan,
@@ -155,7 +155,7 @@ def recipes(settings: RecipesSettings) -> int:
         load(settings.name)
         print((FOLDER / f"{settings.name}.yaml").read_text(encoding="utf-8"), end="")
         return 0
-    for recipe in map(load, names()):
+    for recipe in package_recipes():
         run_by = "" if recipe.run_by_us else " (not run by us)"
         print(f"{recipe.name:<14}{recipe.time:>7}  {recipe.summary}{run_by}")
     return 0

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roberta_plugin.machine import num_cores
-from roberta_plugin.pretraining.recipe import Recipe, load, names
+from roberta_plugin.pretraining.recipe import Recipe, package_recipes
 from roberta_plugin.record import options_of
 
 DEFAULT_HOURS = {"cpu": 0.5, "gpu": 24.0}
@@ -90,7 +90,7 @@ def choose(machine: Machine, *, hours: float | None) -> Recipe:
     allowed = hours or DEFAULT_HOURS[machine.device]
     found = [
         recipe
-        for recipe in map(load, names())
+        for recipe in package_recipes()
         if recipe.device == machine.device
         and recipe.gpus <= max(1, machine.gpus)
         and recipe.gpu_memory_gb <= machine.gpu_memory_gb

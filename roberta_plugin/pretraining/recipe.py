@@ -110,10 +110,10 @@ class Recipe(Checked):
         return float(total * (number("update-freq") or 1) * (self.gpus if self.device == "gpu" else 1))
 
 
-def names() -> list[str]:
+def package_recipes() -> list[Recipe]:
     """The recipes of the package, the shortest first."""
-    found = [load(path.stem) for path in FOLDER.glob("*.yaml")]
-    return [recipe.name for recipe in sorted(found, key=lambda each: (each.device == "gpu", each.gpus, each.hours))]
+    found = (load(path.stem) for path in FOLDER.glob("*.yaml"))
+    return sorted(found, key=lambda each: (each.device == "gpu", each.gpus, each.hours))
 
 
 def load(name: str) -> Recipe:

@@ -6,7 +6,7 @@ import pytest
 
 from roberta_plugin.launch.arguments import check_data, check_options, parse
 from roberta_plugin.pretraining.choice import Machine, command
-from roberta_plugin.pretraining.recipe import FOLDER, load, names
+from roberta_plugin.pretraining.recipe import FOLDER, load, package_recipes
 from tests.conftest import REPOSITORY
 
 MINE = "summary: a\nhardware: b\ntext: c\ntrain: {{{}}}\n"
@@ -45,7 +45,7 @@ def test_tokens_are_the_sum_over_growing_batches_and_gpus():
 
 
 def test_the_shortest_comes_first_and_processors_before_gpus():
-    order = names()
+    order = [recipe.name for recipe in package_recipes()]
     assert order.index("tour") < order.index("half-hour") < order.index("night") < order.index("base")
 
 
