@@ -39,7 +39,7 @@ SAY_EVERY_S = 600.0
 _LOOK_EVERY_S = 1.0
 _MOST_BARS = 8  # of runs, which must fit on the screen
 _TAIL_BYTES = 2**15  # of a log, in which its last records are looked for
-_BAR = "{l_bar}{bar}| {n:.1f} of {total} %s, {elapsed} so far, {remaining} left{postfix}"
+_BAR = "{l_bar}{bar}| {n:.1f} of {total} runs, {elapsed} so far, {remaining} left{postfix}"
 _RUN = "{l_bar}{bar}| {n:.0f}/{total:.0f} updates, {remaining} left{postfix}"
 
 
@@ -165,22 +165,16 @@ def _may_be_queued(root: Path, say: Callable[[str], None]) -> bool:
 class SweepProgress:
     """A context manager that shows the progress of runs."""
 
-    def __init__(self, folders: Sequence[RunFolder], *, share: Callable[[], float] | None = None) -> None:
-        """Count the runs.
-
-        `share` says how much is done, from 0 to 1, of a whole that these runs belong to, as of a study.
-        """
-        self._folders, self._share = folders, share
+    def __init__(self, folders: Sequence[RunFolder]) -> None:
+        self._folders = folders
         self._num_ended = 0
-        self._started = self._looked = time.monotonic()
+        self._looked = time.monotonic()
         self._size = terminal_size()
         self._bar_of: dict[str, Any] = {}  # by the run's name
-        self._at_start = self._done() if share else 0.0
         self._bar = tqdm(
-            total=100 if share else len(folders),
-            initial=self._at_start,
-            desc="study" if share else "all",
-            bar_format=_BAR % ("%" if share else "runs"),
+            total=len(folders),
+            desc="all",
+            bar_format=_BAR,
             smoothing=0,
             disable=not sys.stderr.isatty(),
             **self._size,
@@ -204,8 +198,6 @@ class SweepProgress:
         value = f": {result['value']:.6g}" if result else f", see {folder.path / 'log.txt'}"
         of_all = f"{self._num_ended} of {len(self._folders)}"
         tqdm.write(f"{time.strftime('%H:%M:%S')} {of_all}: {folder.run.name} {event}{value}", file=sys.stdout)
-        if self._share and event != "elsewhere" and self._bar.disable:
-            tqdm.write(describe(self._done(), self._at_start, time.monotonic() - self._started), file=sys.stdout)
         sys.stdout.flush()
 
     def look(self) -> None:
@@ -225,24 +217,8 @@ class SweepProgress:
             for record in sorted(last.values(), key=lambda record: record.values["num_updates"]):
                 show_on(self._bar_of[name], record)
             self._bar_of[name].refresh()
-        self._bar.update(max(0.0, self._done() - self._bar.n))
+        self._bar.update(max(0.0, sum(map(share_done, self._folders)) - self._bar.n))
         self._bar.refresh()
-
-    def _done(self) -> float:
-        """Runs that are done, or percent of the whole."""
-        return 100 * self._share() if self._share else sum(map(share_done, self._folders))
-
-
-def describe(percent: float, at_start: float, seconds: float) -> str:
-    """The share of a study that is done, and the time left at the speed since `at_start` percent.
-
-    Example: describe(37, 10, 60) -> "study: 37 % of the work done, about 0:02:20 left"
-    """
-    text = f"study: {percent:.0f} % of the work done"
-    if percent <= at_start:
-        return text
-    left = round(seconds * (100 - percent) / (percent - at_start))
-    return f"{text}, about {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
 
 
 def share_done(folder: RunFolder) -> float:

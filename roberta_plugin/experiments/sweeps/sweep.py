@@ -62,11 +62,10 @@ def sweep(
     *,
     grid: Grid | None = None,
     say: Callable[[str], None] = print,
-    share: Callable[[], float] | None = None,
 ) -> SweepReport:
     """Train what is left of a sweep, write the report, and return it.
 
-    A caller that has made the grid and checked it (`check_options`) gives it. `share`: see `SweepProgress`.
+    A caller that has made the grid and checked it (`check_options`) gives it.
 
     Raises:
         ValueError: for a grid file that cannot work, or an output folder with other runs.
@@ -79,7 +78,7 @@ def sweep(
         if settings.slurm is not None:
             check_slurm(grid.slurm)
     root = settings.output_dir.resolve()
-    work = _Sweep(settings, grid, root=root, folders=prepare(grid, root), say=say, share=share)
+    work = _Sweep(settings, grid, root=root, folders=prepare(grid, root), say=say)
     for folder in work.folders:
         folder.group = work.name
     jobs: dict[str, str] = {}
@@ -122,7 +121,6 @@ class _Sweep:
     root: Path
     folders: Sequence[RunFolder]
     say: Callable[[str], None]
-    share: Callable[[], float] | None
 
     @property
     def name(self) -> str:
@@ -154,7 +152,7 @@ class _Sweep:
             if len(awaited) > len(chosen):
                 earlier = len(awaited) - len(chosen)
                 self.say(f"{earlier} runs of an earlier submission are in the queue: waiting for them")
-            with SweepProgress(awaited, share=self.share) as progress:
+            with SweepProgress(awaited) as progress:
                 wait_for_queue(awaited, root=self.root, keep=settings.keep, say=self.say, look=progress.look)
         return jobs
 
@@ -165,7 +163,7 @@ class _Sweep:
             f"{len(chosen)} of {len(self.folders)} runs to do, {settings.parallel} at a time; "
             f"logs: {settings.output_dir}/SETTING/seed-N/log.txt"
         )
-        with SweepProgress(chosen, share=self.share) as progress:
+        with SweepProgress(chosen) as progress:
 
             def report(folder: RunFolder, event: str) -> None:
                 if settings.keep != "all":

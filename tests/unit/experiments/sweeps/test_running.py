@@ -8,7 +8,6 @@ import pytest
 from roberta_plugin.experiments.sweeps import running
 from roberta_plugin.experiments.sweeps.running import (
     SweepProgress,
-    describe,
     environments,
     run_locally,
     share_done,
@@ -187,12 +186,3 @@ def test_on_a_terminal_a_bar_shows_the_share_and_the_time_left_and_one_the_run_t
     assert "left" in shown
     assert "a/seed-1:  50%" in shown and "20/40 updates" in shown and "loss=1.00" in shown
     assert "a/seed-2" not in shown
-
-
-def test_of_a_study_the_share_and_the_time_left_are_said_after_each_run(tmp_path, capsys):
-    shares = iter([0.4, 0.6])
-    with SweepProgress([with_log(tmp_path, "1", value=1.0)], share=lambda: next(shares)) as progress:
-        progress.report(progress._folders[0], "done")
-    assert "study: 60 % of the work done, about 0:00:0" in capsys.readouterr().out
-    assert describe(40, 40, 9) == "study: 40 % of the work done"
-    assert describe(60, 40, 60) == "study: 60 % of the work done, about 0:02:00 left"  # 20 % in a minute
