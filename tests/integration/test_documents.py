@@ -121,20 +121,20 @@ def after_the_tour(tmp_path_factory) -> tuple[Path, str]:
 def test_the_tour_runs_as_written(after_the_tour):
     folder, printed = after_the_tour
     assert "20 updates of 512 tokens" in printed and "of the masked tokens correctly" in printed
-    assert "mask 1" in printed
+    assert '"masks": [[{"token": ' in printed
     saved = sorted(path.name for path in (folder / "runs" / "tour" / "checkpoints").glob("*.pt"))
     assert saved == ["checkpoint_1_20.pt", "checkpoint_best.pt", "checkpoint_last.pt"]
 
 
 def test_the_snippets_for_python_run_as_written(after_the_tour):
-    """In one session, as a reader types them; with the fine-tuned model of GLUE's steps."""
+    """In one session, as a reader types them; with the fine-tuned model of RTE's steps."""
     folder, _ = after_the_tour
     raw = folder / "glue" / "RTE"
     raw.mkdir(parents=True)
     for split in ("train", "dev"):
         rows = [f"{row}\tthe list returns\ta copy\t{('not_', '')[row % 2]}entailment" for row in range(40)]
         (raw / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
-    (steps,) = blocks("examples/README.glue.md", "steps")
+    (steps,) = blocks("examples/README.benchmarks.md", "steps")
     printed = shell(shorter(steps), folder)
     assert (folder / "runs" / "RTE" / "results" / "results.md").is_file() or "accuracy" in printed
 
@@ -308,7 +308,7 @@ def test_the_small_studies_are_planned_as_written_and_nothing_is_written(after_t
 def test_pronouns_are_learned_and_resolved_as_written(after_the_tour):
     folder, _ = after_the_tour
     write_task(folder / "superglue", "WSC")
-    (steps,) = blocks("examples/README.superglue.md", "steps")
+    (steps,) = blocks("examples/README.benchmarks.md", "WSC")
     printed = shell(shorter(steps), folder)
     assert "num_updates: 4 >= max_update: 4" in printed
     (answer,) = (json.loads(line) for line in printed.splitlines() if line.startswith('{"line"'))
