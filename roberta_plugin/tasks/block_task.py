@@ -340,7 +340,7 @@ def check_launch(num_shards: int) -> None:
         raise ValueError(
             f"torchrun has started {world_size} processes, but fairseq's world size is 1, so each would train alone: "
             f"add --distributed-world-size {world_size} if each process has a GPU. On CPUs start the ranks without "
-            "torchrun, as examples/README.pretraining.md shows."
+            "torchrun, as examples/README.gpu.md shows."
         )
 
 

@@ -9,7 +9,7 @@ from torch.distributed import run as torchrun
 from roberta_plugin.cli import build_parser
 from tests.conftest import REPOSITORY
 
-PAGE = (REPOSITORY / "examples" / "README.torchrun.md").read_text()
+PAGE = (REPOSITORY / "examples" / "README.gpu.md").read_text()
 COMMANDS = [
     shlex.split(text.replace("\\\n", " ")) for text in re.findall(r"^torchrun (?:.*\\\n)*.*$", PAGE, flags=re.MULTILINE)
 ]
