@@ -42,9 +42,9 @@ class MinHashLSH:
 
 
 def clean_made_up_files(tmp_path: Path) -> None:
-    """Run the guide's program on files of its eight authors, with repeated paragraphs."""
+    """Run the guide's program on files of its eight authors, with repeated paragraphs, beside a datasketch of ours."""
     (tmp_path / "datasketch.py").write_text(DATASKETCH)
-    (clean,) = blocks("examples/README.md", "guide", "python")
+    (clean,) = blocks("examples/README.md", "clean")
     rng, syllables = np.random.default_rng(1), ["ar", "ma", "vi", "rum", "que", "ca", "no", "tro", "iae", "qui"]
     for author in ("aquinas", "augustine", "cicero", "justinian", "livy", "ovid", "sen", "tacitus"):
         folder = tmp_path / "lat_text_latin_library" / author
@@ -59,7 +59,7 @@ def clean_made_up_files(tmp_path: Path) -> None:
                 "e\u0301\x00 " * 9,
             ]
             (folder / f"{number:02}.txt").write_text(f" {author}\n \n" + "\n\n".join(parts) + "\n")
-    python(clean, tmp_path)
+    shell(f"PYTHONPATH={tmp_path} {clean.replace('examples/', f'{REPOSITORY}/examples/')}", tmp_path)
 
 
 def test_the_guide_cleans_text_as_it_says(tmp_path):
