@@ -55,7 +55,6 @@ SHORTER = {  # as they stand in the documents -> as they run here
     "--model runs/demo": "--model runs/tour",
     "runs/demo/checkpoints": "runs/tour/checkpoints",
     "--user-dir roberta_plugin": f"--user-dir {REPOSITORY}/roberta_plugin",
-    "examples/fill_mask.py": f"{REPOSITORY}/examples/fill_mask.py",
     "examples/score_minimal_pairs.py": f"{REPOSITORY}/examples/score_minimal_pairs.py",
 }
 HYDRA = {
@@ -138,8 +137,6 @@ def test_the_snippets_for_python_run_as_written(after_the_tour):
     printed = shell(shorter(steps), folder)
     assert (folder / "runs" / "RTE" / "results" / "results.md").is_file() or "accuracy" in printed
 
-    (fill,) = blocks("examples/README.python.md", "fill")
-    assert "mask 1" in shell(shorter(fill), folder)
     session = "".join(blocks("examples/README.python.md", "python", "python"))
     shapes = "\nprint(tuple(means.shape), [each.size(1) for each in features])\n"
     label, shown = python(session + shapes, folder).splitlines()[-2:]
