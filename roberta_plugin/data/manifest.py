@@ -1,9 +1,11 @@
-"""manifest.json: sources and options of a data-bin, with hashes to check it. data-bin/README.md describes it.
+"""manifest.json: sources and options of a data-bin, with hashes to check it.
 
 {"format": 2,
  "tokenizer": {...}, "dict_sha256": "...", "num_symbols": 50264, "made_by": {...},
  "splits": {"train": {"inputs": [{"path", "bytes", "sha256", "format"}], "rules": {...}, "counts": {...},
                       "outputs": {"train.bin": {"bytes", "sha256"}, ...}, "dict_sha256", "plan_sha256"}}}
+
+`rules` are the options that decide what a line is; by `plan_sha256` the same command again does nothing.
 """
 
 from __future__ import annotations
