@@ -12,7 +12,8 @@ from typing import Any
 from roberta_plugin.cli.command import command
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
-from roberta_plugin.pretraining.recipe import FOLDER, load, package_recipes
+from roberta_plugin.launch.options_file import recipe_path
+from roberta_plugin.pretraining.recipe import load, package_recipes
 from roberta_plugin.pretraining.run import (
     SPIN_COUNT,
     Plan,
@@ -153,7 +154,7 @@ def recipes(settings: RecipesSettings) -> int:
     """
     if settings.name:
         load(settings.name)
-        print((FOLDER / f"{settings.name}.yaml").read_text(encoding="utf-8"), end="")
+        print(recipe_path(settings.name).read_text(encoding="utf-8"), end="")
         return 0
     for recipe in package_recipes():
         run_by = "" if recipe.run_by_us else " (not run by us)"

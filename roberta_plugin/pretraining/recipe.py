@@ -22,13 +22,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
-from roberta_plugin.launch.options_file import named_options, read_yaml, to_arguments
-from roberta_plugin.settings import Checked, convert, nearest, setting
+from roberta_plugin.launch.options_file import RECIPES, named_options, read_yaml, recipe_path, to_arguments
+from roberta_plugin.settings import Checked, convert, setting
 
-FOLDER = Path(__file__).parent / "recipes"
 UPDATES = ("max-update", "total-num-update", "warmup-updates")  # options that count updates
 BY_UPDATE = ("lr-stages", "grow-tokens-per-sample", "grow-max-tokens")  # and those that name updates, UPDATE:VALUE ...
 _UPDATE = re.compile(r"(?<![\d.])(\d+)(?=:)")
@@ -112,7 +110,7 @@ class Recipe(Checked):
 
 def package_recipes() -> list[Recipe]:
     """The recipes of the package, the shortest first."""
-    found = (load(path.stem) for path in FOLDER.glob("*.yaml"))
+    found = (load(path.stem) for path in RECIPES.glob("*.yaml"))
     return sorted(found, key=lambda each: (each.device == "gpu", each.gpus, each.hours))
 
 
@@ -123,15 +121,7 @@ def load(name: str) -> Recipe:
         ValueError: if there is none of that name, with the nearest ones; or for a file that is not a recipe.
         FileNotFoundError: if there is no such file.
     """
-    path = FOLDER / f"{name}.yaml"
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name)
-    elif not path.is_file():
-        known = sorted(each.stem for each in FOLDER.glob("*.yaml"))
-        raise ValueError(
-            f"--recipe {name}: there is no such recipe{nearest(name, known)}. There are {', '.join(known)}; or give a "
-            "file."
-        )
+    path = recipe_path(name)
     content = read_yaml(path)
     train = named_options(content.pop("train", None) or {}, where=f"{path}: train")
     if not str(train.get("max-update", "")).isdecimal() or int(train["max-update"]) == 0:
