@@ -375,8 +375,16 @@ def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
         return options
     grown = value_of(arguments, "--grow-max-tokens", needed_for="")
     whole = int(value_of(arguments, "--max-tokens", needed_for=""))
-    share = re.sub(r":(\d+)", lambda size: f":{int(size[1]) * plan.per_gpu * length // whole}", grown)
-    return (*options, "--grow-max-tokens", share)
+    return (*options, "--grow-max-tokens", _scaled(grown, plan.per_gpu * length, whole))
+
+
+def _scaled(growth: str, numerator: int, denominator: int = 1) -> str:
+    """The values of a growth times a fraction.
+
+    Example:
+        _scaled("0:1024 2500:2048", 1, 2)  ->  "0:512 2500:1024"
+    """
+    return re.sub(r":(\d+)", lambda size: f":{int(size[1]) * numerator // denominator}", growth)
 
 
 # By the beginnings of their names in fairseq's namespace.
@@ -452,12 +460,19 @@ def check_cluster(recipe: LaunchSettings) -> None:
         ValueError: for a partition that is unknown or too small, or a run folder whose job is still active.
     """
     slurm_commands.check_partition(recipe.partition, nodes=recipe.nodes)
-    job_id = known_jobs(recipe.output_dir).get(ITSELF)
-    if job_id and (job := slurm_commands.jobs([job_id]).get(job_id)) and job.is_active:
+    if active := active_job(recipe.output_dir):
+        job_id, state = active
         raise ValueError(
-            f"Job {job_id} of the run folder {recipe.output_dir} is still {job.state}: two trainings would write the "
+            f"Job {job_id} of the run folder {recipe.output_dir} is still {state}: two trainings would write the "
             f"same checkpoints. Cancel it with `scancel {job_id}`, or choose another --output-dir."
         )
+
+
+def active_job(output_dir: Path) -> tuple[str, str] | None:
+    """The job of a run that waits or runs, and its state."""
+    job_id = known_jobs(output_dir).get(ITSELF)
+    job = slurm_commands.jobs([job_id]).get(job_id) if job_id else None
+    return (job_id, job.state) if job_id and job and job.is_active else None
 
 
 def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -479,6 +494,9 @@ def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[s
     if before.arguments:
         old |= _options(tuple(without_removed(before.arguments)))
         new |= _options(arguments)
+        for options, gpus in ((old, before.num_gpus), (new, recipe.num_gpus)):
+            if growth := options.get("grow_max_tokens"):  # on all GPUs
+                options["grow_max_tokens"] = _scaled(growth, gpus * int(options["update_freq"][0]))
         for name in () if is_batch_set else ("batch_size", "max_tokens"):
             was, now = (int(options[name] or 0) * int(options["update_freq"][0]) for options in (old, new))
             if was != now:  # the number of GPUs alone may change the batch
