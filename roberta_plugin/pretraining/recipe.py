@@ -99,11 +99,14 @@ class Recipe(Checked):
         blocks = number("batch-size") * (number("tokens-per-sample") or 512)
         if not (size := min(filter(None, (number("max-tokens"), blocks)), default=0)):
             raise ValueError(f"Recipe {self.name}: train: batch-size and max-tokens are missing: give one of them.")
-        end, text = number("max-update"), self.train.get("grow-max-tokens") or f"0:{size}"
+        end, name, times = number("max-update"), "grow-max-tokens", 1
+        if size == blocks and self.train.get("grow-tokens-per-sample"):
+            name, times = "grow-tokens-per-sample", number("batch-size")
+        text = self.train.get(name) or f"0:{size}"
         try:
-            steps = [(int(update), int(value)) for update, value in (word.split(":") for word in text.split())]
+            steps = [(int(update), int(value) * times) for update, value in (word.split(":") for word in text.split())]
         except ValueError:
-            raise ValueError(f"Recipe {self.name}: grow-max-tokens {text!r} is not UPDATE:VALUE ...") from None
+            raise ValueError(f"Recipe {self.name}: {name} {text!r} is not UPDATE:VALUE ...") from None
         total = sum(value * max(0, min(to, end) - at) for (at, value), (to, _) in pairwise([*steps, (end, 0)]))
         return float(total * (number("update-freq") or 1) * (self.gpus if self.device == "gpu" else 1))
 

@@ -1,5 +1,6 @@
 """Recipes: every one of the package could begin its training; a longer training has the same shape."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,8 @@ def test_all_updates_scale_and_nothing_else():
 def test_tokens_are_the_sum_over_growing_batches_and_gpus():
     assert load("half-hour").tokens() == 2500 * 1024 + 8600 * 2048
     assert load("base").tokens() == 500_000 * 8192 * 512
+    growing = {"batch-size": "8", "tokens-per-sample": "128", "grow-tokens-per-sample": "0:64 10:128"}
+    assert replace(load("half-hour"), train={**growing, "max-update": "30"}).tokens() == 8 * (10 * 64 + 20 * 128)
 
 
 def test_the_shortest_comes_first_and_processors_before_gpus():
