@@ -48,18 +48,18 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read when torch is imported
     from roberta_plugin.cli import main
 
+    rank = torchrun_rank()
+    if rank and rank.rank:
+        return 0 if settings.dry_run else train_rank(rank)  # as rank 0 has planned
+    if rank and settings.slurm is not None:
+        raise ValueError("--slurm is not for ranks of torchrun: SLURM starts the ranks itself. Leave out one of them.")
+    torchrun = rank.world_size if rank else 0
     folder, data = settings.folder, settings.data[0]
     if settings.is_text:
         data = str(folder / "data-bin")
     elif settings.valid or settings.test or settings.tokenizer or settings.vocab_size:
         raise ValueError(f"--valid, --test, --tokenizer and --vocab-size go with text, and {data} is a data-bin.")
     check_words(settings, further)
-    rank = torchrun_rank()
-    if rank and settings.slurm is not None:
-        raise ValueError("--slurm is not for ranks of torchrun: SLURM starts the ranks itself. Leave out one of them.")
-    if rank and rank.rank:
-        return 0 if settings.dry_run else train_rank(rank)  # as rank 0 has planned
-    torchrun = rank.world_size if rank else 0
     if settings.dry_run:
         is_made = not settings.is_text or Path(data, "dict.txt").is_file()
         if not is_made:

@@ -196,13 +196,12 @@ def with_recipes(files: Sequence[Path]) -> list[Path]:
         ValueError: for a recipe that is not there, or that starts from itself; names file and line.
     """
     found = list(files)
-    while files:
-        named = {path: _options_in(path).get("recipe", "") for path in files}
-        path = next((path for path, name in named.items() if not is_null(name)), None)
+    while named := [(path, name) for path in files if not is_null(name := _options_in(path).get("recipe", ""))]:
+        path, name = named[0]
         try:
-            files = [] if path is None else recipe_files(recipe_path(str(named[path]), folder=path.parent))
-            if set(files) & set(found):
-                raise ValueError(f"--recipe {named[path]} leads back to {files[0]}: name another recipe.")
+            files = recipe_files(recipe_path(str(name), folder=path.parent))
+            if {file.resolve() for file in files} & {file.resolve() for file in found}:
+                raise ValueError(f"--recipe {name} leads back to {files[0]}: name another recipe.")
         except ValueError as error:
             raise ValueError(f"{locate(path, '--recipe')}: {error}") from None
         found += files

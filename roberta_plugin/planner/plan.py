@@ -7,7 +7,7 @@
 
 The result is a lower bound on the time: waiting for data, validation and slow nodes are not included, and a GPU is
 slower at smaller batches than in the measured run. Where blocks or batches grow, a row and its memory are those of the
-last, the largest, and the days those of the schedule. The measured speed includes the optimizer's step as often as that
+largest, and the days those of the schedule. The measured speed includes the optimizer's step as often as that
 run made it: measure with --update-freq 1 to plan for many GPUs.
 """
 
@@ -170,7 +170,7 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
     shape = training.shape
     peak = training.tokens_per_second * flops_per_token(shape) / (machine.peak_tflops * 1e12)
     per_token = flops_per_token(shape) / 1e9
-    grows = f" in the end ({training.growth:.0%} of its FLOPs in a mean update)" if training.growth < 1 else ""
+    grows = f" at most ({training.growth:.0%} of its FLOPs in a mean update)" if training.growth < 1 else ""
     table = [table_cells(row, machine) for row in rows]
     lines = [
         f"{shape.num_parameters / 1e6:,.1f} M parameters, {per_token:.2f} GFLOPs per token, "

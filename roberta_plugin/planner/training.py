@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from roberta_plugin.settings import REQUIRED, Checked, convert, setting
 PAPER_VOCABULARY = (
     50_265  # the released roberta.base and roberta.large: 50,260 symbols, and <s> <pad> </s> <unk> <mask>
 )
+GROWN = sys.maxsize  # an update after all growth
 _BLOCKS = 10_000  # enough for a whole number of predicted positions
 _POSITION_OFFSET = 2  # fairseq's positions begin after <pad>, whose id is 1
 
@@ -202,7 +204,7 @@ class Training:
     most_per_gpu: int  # sequences in one forward pass of a GPU
     num_updates: int
     tokens_per_second: float  # of one GPU alone
-    growth: float = 1.0  # FLOPs of a mean update / those of the last, the largest, where blocks or batches grow
+    growth: float = 1.0  # FLOPs of a mean update / those of the largest, where blocks or batches grow
     has_dropout: bool = True
     has_eager_attention: bool = False
     recompute: bool = False
@@ -213,7 +215,7 @@ class Training:
 
     @property
     def tokens_per_update(self) -> int:
-        """Tokens per update on all GPUs together, at the end of the training."""
+        """Tokens per update on all GPUs together; the largest, where it grows."""
         return self.batch_sequences * self.shape.tokens_per_sample
 
     @property
@@ -259,7 +261,7 @@ def read_training(
     if not (parsed.batch_size or parsed.max_tokens):
         raise ValueError("The recipe has no --batch-size: add the largest batch that fits on one GPU.")
     given = train_arguments.parse(recipe.train)
-    most, per_gpu = (blocks_of(each, parsed.max_update) for each in (given, parsed))
+    most, per_gpu = (blocks_of(each, GROWN) for each in (given, parsed))
     return Training(
         shape=shape,
         precision=Precision(
@@ -295,7 +297,7 @@ def blocks_of(parsed: Namespace, update: int) -> int:
 
 
 def growth_share(parsed: Namespace, shape: Shape) -> float:
-    """FLOPs of the training, relative to one whose updates all are as large as its last; 1 where nothing grows."""
+    """FLOPs of the training, relative to one whose updates are all the largest; 1 where nothing grows."""
     from roberta_plugin.tasks.growth import value_at
     from roberta_plugin.tasks.masked_lm_options import growth_of
 
@@ -306,7 +308,7 @@ def growth_share(parsed: Namespace, shape: Shape) -> float:
         return blocks_of(parsed, update) * length * flops_per_token(replace(shape, tokens_per_sample=length))
 
     starts = sorted({0, end, *(step.update for step in (*growth.block, *growth.batch) if step.update < end)})
-    return sum((after - start) * flops(start) for start, after in pairwise(starts)) / (end * flops(end))
+    return sum((after - start) * flops(start) for start, after in pairwise(starts)) / (end * flops(GROWN))
 
 
 def model_shape(parsed: Namespace) -> Shape:

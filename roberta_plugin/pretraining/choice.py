@@ -29,8 +29,10 @@ DEFAULT_HOURS = {"cpu": 0.5, "gpu": 24.0}
 MOST_PASSES = 40
 _SLACK = 1.25  # a recipe may be this much longer than the hours, and is then shortened
 _SMALL_TEXT_MB, _SMALL_VOCABULARY, _POWER, _LARGEST = 55.0, 8_000, 0.23, 50_000
-_OF_BATCHES = ("max-update", "max-tokens", "batch-size", "tokens-per-sample", "update-freq")
-_OF_BATCHES += ("grow-max-tokens", "grow-tokens-per-sample")
+_OF_BATCHES = (
+    *("max-update", "max-tokens", "batch-size", "tokens-per-sample", "grow-max-tokens", "update-freq"),
+    "grow-tokens-per-sample",
+)
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ def test_what_grows_is_planned_at_its_largest_and_counted_as_it_grows():
     assert grown.memory == even.memory and grown.step == even.step
     waiting = even.exposed * (1 + even.saving) * 1000 / 86_400
     assert (grown.days - waiting) / (even.days - waiting) == pytest.approx(training.growth)
-    assert "in the end (" in as_markdown(training, [grown], V100)
+    assert "tokens per update at most (" in as_markdown(training, [grown], V100)
     by_batch = read_training(recipe("--grow-tokens-per-sample", "0:128 500:256"), machine=V100, utilization=0.5)
     assert by_batch.growth == pytest.approx(0.5 + 0.25 * short / whole)
     assert read_training(recipe(), machine=V100, utilization=0.5).growth == 1
