@@ -177,29 +177,30 @@ def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[st
             if given.intersection(re.findall(r"--([\w-]+)", message)):
                 places = ["the command line"]
             else:
-                found = {path: locate(path, message) for path in recipe_files(config)}
+                found = {path: locate(path, message) for path in _with_base(config)}
                 places = [place for path, place in found.items() if place != str(path)] + places
         kind = ValueError if isinstance(error, ValueError) else type(error)
         raise kind(f"{places[0]}: {message}") from error
 
 
-def recipe_files(config: Path) -> list[Path]:
+def _with_base(config: Path) -> list[Path]:
     """The file and, if it names one, its base."""
     base = read_yaml(config).get("base")
     return [config] if base is None or is_null(base) else [config, config.parent / str(base)]
 
 
-def with_recipes(files: Sequence[Path]) -> list[Path]:
-    """The files, and the recipes whose options theirs change: that which the first of them names, and on from there.
+def recipe_files(config: Path) -> list[Path]:
+    """The file, its base, and the recipes whose options theirs change: that which the nearest names, and on from there.
 
     Raises:
         ValueError: for a recipe that is not there, or that starts from itself; names file and line.
     """
+    files = _with_base(config)
     found = list(files)
     while named := [(path, name) for path in files if not is_null(name := _options_in(path).get("recipe", ""))]:
         path, name = named[0]
         try:
-            files = recipe_files(recipe_path(str(name), folder=path.parent))
+            files = _with_base(recipe_path(str(name), folder=path.parent))
             if {file.resolve() for file in files} & {file.resolve() for file in found}:
                 raise ValueError(f"--recipe {name} leads back to {files[0]}: name another recipe.")
         except ValueError as error:
@@ -257,12 +258,11 @@ def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
 
     The batch of a recipe of the package holds for any number of GPUs, where none is given.
     """
-    files = recipe_files(config)
-    values, *of_base = map(read_yaml, files)
+    values, *of_base = map(read_yaml, _with_base(config))
     values.pop("base", None)
     if of_base and "base" in of_base[0]:
         raise ValueError(f"{config}: its base has a base too. Name the file with all settings, which has none.")
-    all_files = with_recipes(files)
+    all_files = recipe_files(config)
     if len(all_files) == 1:
         return values
     if any(isinstance(content.get("train"), list) for content in (values, *of_base)):

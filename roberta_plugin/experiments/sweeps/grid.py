@@ -25,7 +25,7 @@ from roberta_plugin.launch.options_file import (
     recipe_path,
     to_arguments,
 )
-from roberta_plugin.launch.recipe import recipe_files, train_options, with_recipes
+from roberta_plugin.launch.recipe import recipe_files, train_options
 from roberta_plugin.launch.resources import Resources, read_resources
 from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
 from roberta_plugin.settings import convert, is_null
@@ -121,7 +121,7 @@ def cells_from(content: Mapping[str, Any], path: Path) -> list[Cell]:
     if "recipe" in options:
         with in_section(path, section):
             file = recipe_path(str(options["recipe"]), folder=path.parent)
-        options = train_options(with_recipes(recipe_files(file)), options)
+        options = train_options(recipe_files(file), options)
     variants = {VARIANT: content["variants"]} if "variants" in content else {}
     axes = _axes_of(variants, path, of="variants") | _axes_of(content.get("axes", {}), path)
     cells = list(_cells_of(options, axes, path))
