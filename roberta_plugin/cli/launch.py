@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.launch.recipe import REMOVED, LaunchSettings, load_recipe, located
 from roberta_plugin.settings import add_options
+
+if TYPE_CHECKING:
+    from roberta_plugin.launch.submission import Submission
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -52,14 +55,14 @@ def run(args: argparse.Namespace) -> int:
 
     recipe = recipe_of(args)
     with located(args.config, flags=_flags(args), train=args.train):
-        submission = launch(recipe, dry_run=args.dry_run, config=args.config)
-    if args.dry_run:
-        print(submission.script.rstrip())
-        print("\n# commands: the first one submits the script above, the second is what each rank does")
-        print("\n".join(submission.commands))
-        return 0
-    print(
-        f"job {submission.job_id}: logs in {submission.output_dir}/logs, "
-        f"progress by `roberta jobs {submission.output_dir}`"
-    )
+        print(in_words(launch(recipe, dry_run=args.dry_run, config=args.config)))
     return 0
+
+
+def in_words(submission: Submission) -> str:
+    """What was submitted, or would be."""
+    if submission.job_id is None:
+        commands = "# commands: the first one submits the script above, the second is what each rank does"
+        return "\n".join([submission.script.rstrip(), "", commands, *submission.commands])
+    folder = submission.output_dir
+    return f"job {submission.job_id}: logs in {folder}/logs, progress by `roberta jobs {folder}`"

@@ -12,8 +12,11 @@ from typing import Any
 from roberta_plugin.cli.command import command
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
-from roberta_plugin.pretraining.recipe import FOLDER, load, package_recipes
+from roberta_plugin.launch.options_file import recipe_path
+from roberta_plugin.pretraining.ranks import check_start, is_finished, torchrun_rank, train_rank
+from roberta_plugin.pretraining.recipe import load, package_recipes
 from roberta_plugin.pretraining.run import (
+    RECORD,
     SPIN_COUNT,
     Plan,
     PretrainSettings,
@@ -45,6 +48,12 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read when torch is imported
     from roberta_plugin.cli import main
 
+    rank = torchrun_rank()
+    if rank and rank.rank:
+        return 0 if settings.dry_run else train_rank(rank)  # as rank 0 has planned
+    if rank and settings.slurm is not None:
+        raise ValueError("--slurm is not for ranks of torchrun: SLURM starts the ranks itself. Leave out one of them.")
+    torchrun = rank.world_size if rank else 0
     folder, data = settings.folder, settings.data[0]
     if settings.is_text:
         data = str(folder / "data-bin")
@@ -55,22 +64,58 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         is_made = not settings.is_text or Path(data, "dict.txt").is_file()
         if not is_made:
             say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
-        plan = make_plan(settings, data, further)
+        plan = make_plan(settings, data, further, torchrun=torchrun)
         check(plan, with_data=is_made)
-        say("\n".join([*plan.described(), "", command_line(folder, plan)]))
+        say("\n".join([*plan.described(), ""]))
+        if settings.slurm is None or not is_made:
+            say(command_line(folder, plan))
+        else:
+            submit(plan, dry_run=True)
         return 0
     with locked(folder) as lock:
         for verb in steps_of_text(settings) if settings.is_text else []:
             say(f"$ roberta {shlex.join(verb)}")
             if code := main(verb):
                 return code
-        plan = make_plan(settings, data, further)
+        plan = make_plan(settings, data, further, torchrun=torchrun)
         check(plan)
-        check_record(folder, plan.arguments)
-        say("\n".join([*plan.described(), "", f"$ {command_line(folder, plan)}", ""]))
-        train(plan, log=folder / "train.log", lock=lock)
+        check_start(folder, record=RECORD, has_ranks=plan.ranks is not None)
+        if plan.ranks is None:
+            check_record(folder, plan.arguments)
+        command = [f"$ {command_line(folder, plan)}", ""] if settings.slurm is None else []
+        say("\n".join([*plan.described(), "", *command]))
+        log = folder / "train.log"
+        if settings.slurm is not None:
+            if not submit(plan):
+                return 0
+        elif rank:
+            if code := train_rank(rank, plan.ranks, log=log):
+                return code
+        else:
+            train(plan, log=log, lock=lock)
         show_results(folder, plan, data)
     return 0
+
+
+def submit(plan: Plan, *, dry_run: bool = False) -> bool:
+    """Submit the training to SLURM, if it is neither there nor finished; whether it is finished."""
+    from roberta_plugin.cli.launch import in_words
+    from roberta_plugin.launch.recipe import active_job, check_changes
+    from roberta_plugin.launch.submission import launch
+
+    assert plan.ranks is not None
+    ranks, folder = plan.ranks, plan.ranks.output_dir
+    if dry_run:
+        say(in_words(launch(ranks, dry_run=True)))
+        return False
+    check_changes(ranks, tuple(plan.arguments))
+    if active := active_job(folder):
+        say(f"job {active[0]} is {active[1]}: progress by `roberta jobs {folder}`, results by this command at its end")
+        return False
+    if is_finished(ranks, updates=plan.recipe.updates):
+        return True
+    say(in_words(launch(ranks)))
+    return False
 
 
 def check_words(settings: PretrainSettings, further: Sequence[str]) -> None:
@@ -92,6 +137,8 @@ def check_words(settings: PretrainSettings, further: Sequence[str]) -> None:
 
 def show_results(folder: Path, plan: Plan, data: str) -> None:
     """Evaluate the model, write the report, and print filled masks, scores and what may come next."""
+    import torch
+
     import roberta_plugin
 
     roberta_plugin.register()
@@ -109,7 +156,8 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
         say(f"{missing}: nothing was evaluated. The model is in {model}.")
         return
     data_bin, split = found[0]
-    network, vocabulary = load_trained(model / "checkpoint_last.pt", data_bin, device="cuda" if plan.on_gpu else "cpu")
+    device = "cuda" if plan.on_gpu and torch.cuda.is_available() else "cpu"  # a login node has no GPU
+    network, vocabulary = load_trained(model / "checkpoint_last.pt", data_bin, device=device)
     parsed: Any = plan.parsed
     mode: Any = break_mode(parsed) if hasattr(parsed, "input_format") else str(parsed.sample_break_mode)
     length = int(parsed.tokens_per_sample)  # the model may have positions that it was not trained on
@@ -120,7 +168,8 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
         evaluation["answers"] = fill(hub, data_bin / split)
     except FileNotFoundError:  # scores need no tokenizer
         say(f"{data_bin} has no tokenizer beside dict.txt, as one by `roberta binarize` has: no masks are filled.")
-    write_report(folder, evaluation=evaluation, command=plan.command, log=folder / "train.log")
+    logs = [folder / "train.log"] if (folder / "train.log").is_file() else sorted(folder.glob("logs/*_0_log.out"))
+    write_report(folder, evaluation=evaluation, command=plan.command, logs=logs)
     if evaluation["answers"]:
         say("\nHeld-out sentences, one word masked in each; the five most probable tokens:\n")
     for answer in evaluation["answers"]:
@@ -153,7 +202,7 @@ def recipes(settings: RecipesSettings) -> int:
     """
     if settings.name:
         load(settings.name)
-        print((FOLDER / f"{settings.name}.yaml").read_text(encoding="utf-8"), end="")
+        print(recipe_path(settings.name).read_text(encoding="utf-8"), end="")
         return 0
     for recipe in package_recipes():
         run_by = "" if recipe.run_by_us else " (not run by us)"

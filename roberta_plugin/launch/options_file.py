@@ -14,15 +14,29 @@ settings from these texts. As options of fairseq-train:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from roberta_plugin.settings import is_null
+from roberta_plugin.settings import is_null, nearest
 
+RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"  # `pretraining/recipe.py` has their format
+# An option, and those of a recipe that mean nothing beside it, or contradict it.
+_REPLACED = {
+    "lr-scheduler": ("lr-stages", "lr-decay-shape", "warmup-updates", "total-num-update"),
+    "arch": ("encoder-layers", "encoder-embed-dim", "encoder-ffn-embed-dim", "encoder-attention-heads"),
+    "batch-size": ("max-tokens", "grow-max-tokens"),
+    "max-tokens": ("batch-size", "grow-max-tokens"),
+    "update-sequences": ("max-tokens", "grow-max-tokens"),
+    "tokens-per-sample": ("grow-tokens-per-sample",),
+    "input-format": ("grow-tokens-per-sample", "sample-break-mode"),
+    "fp16": ("bf16",),
+    "amp": ("bf16",),
+    "bf16": ("fp16",),
+}
 _TRUES, _FALSES = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _MOST_VALUES = 100_000
 _OTHER_TRUTHS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
@@ -111,6 +125,28 @@ def named_options(content: Any, *, where: str) -> dict[str, Any]:
             raise ValueError(f"{where}: --{name} is given twice.")
         options[name] = value
     return options
+
+
+def replaced_by(names: Iterable[str]) -> set[str]:
+    """These options, and those of a recipe of the package that they replace."""
+    return {other for name in names for other in (name, *_REPLACED.get(name, ()))}
+
+
+def recipe_path(name: str, *, folder: Path = Path()) -> Path:
+    """The file of a recipe: by its name in the package, or a YAML file, relative to `folder`.
+
+    Raises:
+        ValueError: if the package has none of that name, with the nearest ones.
+    """
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        return folder / name
+    if not (RECIPES / f"{name}.yaml").is_file():
+        known = sorted(each.stem for each in RECIPES.glob("*.yaml"))
+        raise ValueError(
+            f"--recipe {name}: there is no such recipe{nearest(name, known)}. There are {', '.join(known)}; or give a "
+            "file."
+        )
+    return RECIPES / f"{name}.yaml"
 
 
 def to_arguments(options: Mapping[str, Any], *, where: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Config file + flags -> LaunchSettings -> fairseq-train's arguments, completed for the number of GPUs.
 
 A *recipe* is such a file; slurm/README.md has the format. It may name another one by `base: FILE` and then holds only
-the differences. Below, the checks before a job is submitted: each refusal names the option and the remedy.
+the differences. `recipe: NAME` under `train` starts from the options of a recipe of `roberta recipes`, or of a file.
+Below, the checks before a job is submitted: each refusal names the option and the remedy.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.launch.batch_size import plan_batch, sequences_in_tokens
-from roberta_plugin.launch.options_file import locate, named_options, read_yaml, to_arguments
+from roberta_plugin.launch.options_file import (
+    RECIPES,
+    locate,
+    named_options,
+    read_yaml,
+    recipe_path,
+    replaced_by,
+    to_arguments,
+)
 from roberta_plugin.launch.resources import (
     Resources,
     check_resources,
@@ -35,6 +44,7 @@ from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.settings import BAGS, REQUIRED, is_null, setting
 
 _ON_DISKS = "use a container, or unpack the packages on each node's disk by lines of setup, as in slurm/README.md"
+BATCHES = ("batch_sequences", "batch_tokens")
 REMOVED = {
     "node_local": _ON_DISKS,
     "packed_env": _ON_DISKS,
@@ -133,7 +143,8 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     Example:
         load_recipe(Path("slurm/pretrain_base.yaml"), flags={"nodes": "4"}, train=["data-bin/books"])
     """
-    values: dict[str, Any] = _read(config) if config is not None else {}
+    is_batch_given = any(flags.get(name) is not None for name in BATCHES)
+    values: dict[str, Any] = _read(config, is_batch_given=is_batch_given) if config is not None else {}
     where = "the command line" if config is None else str(config)
     with located(config, flags=flags, train=train):
         arguments = _with_arguments(_train_options(values.pop("train", {}), where), train, where)
@@ -166,16 +177,71 @@ def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[st
             if given.intersection(re.findall(r"--([\w-]+)", message)):
                 places = ["the command line"]
             else:
-                found = {path: locate(path, message) for path in recipe_files(config)}
+                found = {path: locate(path, message) for path in _with_base(config)}
                 places = [place for path, place in found.items() if place != str(path)] + places
         kind = ValueError if isinstance(error, ValueError) else type(error)
         raise kind(f"{places[0]}: {message}") from error
 
 
-def recipe_files(config: Path) -> list[Path]:
+def _with_base(config: Path) -> list[Path]:
     """The file and, if it names one, its base."""
     base = read_yaml(config).get("base")
     return [config] if base is None or is_null(base) else [config, config.parent / str(base)]
+
+
+def recipe_files(config: Path) -> list[Path]:
+    """The file, its base, and the recipes whose options theirs change: that which the nearest names, and on from there.
+
+    Raises:
+        ValueError: for a recipe that is not there, or that starts from itself; names file and line.
+    """
+    files = _with_base(config)
+    found = list(files)
+    while named := [(path, name) for path in files if not is_null(name := _options_in(path).get("recipe", ""))]:
+        path, name = named[0]
+        try:
+            files = _with_base(recipe_path(str(name), folder=path.parent))
+            if {file.resolve() for file in files} & {file.resolve() for file in found}:
+                raise ValueError(f"--recipe {name} leads back to {files[0]}: name another recipe.")
+        except ValueError as error:
+            raise ValueError(f"{locate(path, '--recipe')}: {error}") from None
+        found += files
+    return found
+
+
+def _options_in(path: Path) -> Mapping[str, Any]:
+    options = _train_options(read_yaml(path).get("train", {}), str(path))
+    return options if isinstance(options, dict) else {}
+
+
+def train_options(files: Sequence[Path], own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """fairseq-train's options of a file, of what it starts from (`files`, the nearest first), and `own`, which win.
+
+    Options of a recipe of the package give way to those that replace them, as `max-tokens` does `batch-size`; an empty
+    one takes it out.
+    """
+    options: dict[str, Any] = {}
+    layers = [dict(own or {}), *map(_options_in, files)]
+    for number, layer in reversed(list(enumerate(layers))):
+        if number and files[number - 1].parent == RECIPES:
+            given = {name: value for nearer in reversed(layers[:number]) for name, value in nearer.items()}
+            out = replaced_by(name for name, value in given.items() if not is_null(value)) | given.keys()
+            options |= {name: value for name, value in layer.items() if name not in out}
+        else:
+            options |= layer
+    return {name: value for name, value in options.items() if name != "recipe" and not is_null(value)}
+
+
+def batch_of(train: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:
+    """The batch of an update on so many GPUs, as a setting of a launch, which has it on any number of them.
+
+    Example:
+        batch_of({"batch-size": "32", "update-freq": "32"}, gpus=8)  ->  {"batch_sequences": 8192}
+    """
+    for name, batch in (("batch-size", "batch_sequences"), ("max-tokens", "batch_tokens")):
+        if train.get(name):
+            return {batch: int(train[name]) * int(train.get("update-freq", 1)) * gpus}
+    return {}
 
 
 def _check_removed(values: Mapping[str, Any], where: str) -> None:
@@ -187,18 +253,27 @@ def _check_removed(values: Mapping[str, Any], where: str) -> None:
         raise ValueError(f"{where}: --nodes {values['nodes']}, a range, was removed: {REMOVED['min_nodes']}.")
 
 
-def _read(config: Path) -> dict[str, Any]:
-    """The keys of a recipe and of its base; the recipe's win, option by option under `train`."""
-    values, *of_base = (read_yaml(path) for path in recipe_files(config))
+def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
+    """The keys of a recipe and of its base; the recipe's win, option by option under `train`.
+
+    The batch of a recipe of the package holds for any number of GPUs, where none is given.
+    """
+    values, *of_base = map(read_yaml, _with_base(config))
     values.pop("base", None)
-    if not of_base:
-        return values
-    if "base" in of_base[0]:
+    if of_base and "base" in of_base[0]:
         raise ValueError(f"{config}: its base has a base too. Name the file with all settings, which has none.")
-    options = [_train_options(content.pop("train", {}), str(config)) for content in (of_base[0], values)]
-    if not all(isinstance(item, dict) for item in options):
+    all_files = recipe_files(config)
+    if len(all_files) == 1:
+        return values
+    if any(isinstance(content.get("train"), list) for content in (values, *of_base)):
         raise ValueError(f"{config}: with a base, train must be options and their values in both files.")
-    return {**of_base[0], **values, "train": {**options[0], **options[1]}}
+    merged = {**(of_base[0] if of_base else {}), **values, "train": train_options(all_files)}
+    if all_files[-1].parent == RECIPES and not any("update-freq" in _options_in(file) for file in all_files[:-1]):
+        of_package = read_yaml(all_files[-1])
+        batch = batch_of(of_package["train"], gpus=int(of_package.get("gpus", 1)))
+        merged["train"].pop("update-freq", None)
+        return merged if is_batch_given or any(merged.get(name) for name in BATCHES) else {**merged, **batch}
+    return merged
 
 
 def _train_options(content: Any, where: str) -> Any:
@@ -294,7 +369,21 @@ def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
         )
     sequences = sequences_in_tokens(recipe.batch_tokens or 0, tokens_per_sample=length)
     plan = plan_batch(sequences, num_gpus=recipe.num_gpus, most_per_gpu=most)
-    return ("--max-tokens", str(plan.per_gpu * length), "--update-freq", str(plan.update_freq))
+    options = ("--max-tokens", str(plan.per_gpu * length), "--update-freq", str(plan.update_freq))
+    if "--grow-max-tokens" not in arguments:
+        return options
+    grown = value_of(arguments, "--grow-max-tokens", needed_for="")
+    whole = int(value_of(arguments, "--max-tokens", needed_for=""))
+    return (*options, "--grow-max-tokens", _scaled(grown, plan.per_gpu * length, whole))
+
+
+def _scaled(growth: str, numerator: int, denominator: int = 1) -> str:
+    """The values of a growth times a fraction.
+
+    Example:
+        _scaled("0:1024 2500:2048", 1, 2)  ->  "0:512 2500:1024"
+    """
+    return re.sub(r":(\d+)", lambda size: f":{int(size[1]) * numerator // denominator}", growth)
 
 
 # By the beginnings of their names in fairseq's namespace.
@@ -370,12 +459,19 @@ def check_cluster(recipe: LaunchSettings) -> None:
         ValueError: for a partition that is unknown or too small, or a run folder whose job is still active.
     """
     slurm_commands.check_partition(recipe.partition, nodes=recipe.nodes)
-    job_id = known_jobs(recipe.output_dir).get(ITSELF)
-    if job_id and (job := slurm_commands.jobs([job_id]).get(job_id)) and job.is_active:
+    if active := active_job(recipe.output_dir):
+        job_id, state = active
         raise ValueError(
-            f"Job {job_id} of the run folder {recipe.output_dir} is still {job.state}: two trainings would write the "
+            f"Job {job_id} of the run folder {recipe.output_dir} is still {state}: two trainings would write the "
             f"same checkpoints. Cancel it with `scancel {job_id}`, or choose another --output-dir."
         )
+
+
+def active_job(output_dir: Path) -> tuple[str, str] | None:
+    """The job of a run that waits or runs, and its state."""
+    job_id = known_jobs(output_dir).get(ITSELF)
+    job = slurm_commands.jobs([job_id]).get(job_id) if job_id else None
+    return (job_id, job.state) if job_id and job and job.is_active else None
 
 
 def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -397,6 +493,9 @@ def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[s
     if before.arguments:
         old |= _options(tuple(without_removed(before.arguments)))
         new |= _options(arguments)
+        for options, gpus in ((old, before.num_gpus), (new, recipe.num_gpus)):
+            if growth := options.get("grow_max_tokens"):  # on all GPUs
+                options["grow_max_tokens"] = _scaled(growth, gpus * int(options["update_freq"][0]))
         for name in () if is_batch_set else ("batch_size", "max_tokens"):
             was, now = (int(options[name] or 0) * int(options["update_freq"][0]) for options in (old, new))
             if was != now:  # the number of GPUs alone may change the batch

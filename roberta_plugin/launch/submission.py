@@ -310,7 +310,7 @@ def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config:
     }
     write_for_owner(folder / "recipe.json", json.dumps(record, indent=1, default=str) + "\n")
     write_environment(folder, recipe.env)
-    for path in [] if config is None else recipe_files(config):
+    for path in [] if config is None else reversed(recipe_files(config)):
         write_for_owner(folder / path.name, redacted_copy(path, recipe.env))
     return folder
 

@@ -6,7 +6,8 @@
     failures (goodput.py)               ---> time lost to failures, if their rate is given
 
 The result is a lower bound on the time: waiting for data, validation and slow nodes are not included, and a GPU is
-slower at smaller batches than in the measured run. The measured speed includes the optimizer's step as often as that
+slower at smaller batches than in the measured run. Where blocks or batches grow, a row and its memory are those of the
+largest, and the days those of the schedule. The measured speed includes the optimizer's step as often as that
 run made it: measure with --update-freq 1 to plan for many GPUs.
 """
 
@@ -77,7 +78,7 @@ def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failu
     exposed = max(all_reduce - BACKWARD_SHARE * one_batch, last_bucket) if training.overlaps else all_reduce
     step = compute + exposed
     saving = saving_share(training, step=step, machine=machine)
-    days = step * (1 + saving) * training.num_updates / 86_400
+    days = (compute * training.growth + exposed) * (1 + saving) * training.num_updates / 86_400
     row = Row(
         num_gpus=num_gpus,
         per_gpu=batch.per_gpu,
@@ -169,11 +170,12 @@ def as_markdown(training: Training, rows: Sequence[Row], machine: Machine) -> st
     shape = training.shape
     peak = training.tokens_per_second * flops_per_token(shape) / (machine.peak_tflops * 1e12)
     per_token = flops_per_token(shape) / 1e9
+    grows = f" at most ({training.growth:.0%} of its FLOPs in a mean update)" if training.growth < 1 else ""
     table = [table_cells(row, machine) for row in rows]
     lines = [
         f"{shape.num_parameters / 1e6:,.1f} M parameters, {per_token:.2f} GFLOPs per token, "
-        f"{training.tokens_per_update:,} tokens per update, {training.num_updates:,} updates: {training.flops:.3g} "
-        "FLOPs.",
+        f"{training.tokens_per_update:,} tokens per update{grows}, {training.num_updates:,} updates: "
+        f"{training.flops:.3g} FLOPs.",
         f"One GPU: {training.tokens_per_second:,.0f} tokens/s, {peak:.1%} of {machine.peak_tflops:,.0f} TFLOP/s.",
         "",
         markdown_table(list(table[0]), [list(cells.values()) for cells in table]),

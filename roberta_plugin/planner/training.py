@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from roberta_plugin.launch import arguments as train_arguments
@@ -30,6 +32,7 @@ from roberta_plugin.settings import REQUIRED, Checked, convert, setting
 PAPER_VOCABULARY = (
     50_265  # the released roberta.base and roberta.large: 50,260 symbols, and <s> <pad> </s> <unk> <mask>
 )
+GROWN = sys.maxsize  # an update after all growth
 _BLOCKS = 10_000  # enough for a whole number of predicted positions
 _POSITION_OFFSET = 2  # fairseq's positions begin after <pad>, whose id is 1
 
@@ -201,6 +204,7 @@ class Training:
     most_per_gpu: int  # sequences in one forward pass of a GPU
     num_updates: int
     tokens_per_second: float  # of one GPU alone
+    growth: float = 1.0  # FLOPs of a mean update / those of the largest, where blocks or batches grow
     has_dropout: bool = True
     has_eager_attention: bool = False
     recompute: bool = False
@@ -211,13 +215,13 @@ class Training:
 
     @property
     def tokens_per_update(self) -> int:
-        """Tokens per update on all GPUs together."""
+        """Tokens per update on all GPUs together; the largest, where it grows."""
         return self.batch_sequences * self.shape.tokens_per_sample
 
     @property
     def flops(self) -> float:
         """FLOPs of the whole training, recomputation not counted."""
-        return flops_per_token(self.shape) * self.tokens_per_update * self.num_updates
+        return flops_per_token(self.shape) * self.tokens_per_update * self.num_updates * self.growth
 
 
 def read_training(
@@ -254,9 +258,10 @@ def read_training(
     assert tokens_per_second is not None
     if not parsed.max_update or parsed.max_update < 0:
         raise ValueError("The recipe has no --max-update, so the length of the training is unknown: add max_update.")
-    if not parsed.batch_size:
+    if not (parsed.batch_size or parsed.max_tokens):
         raise ValueError("The recipe has no --batch-size: add the largest batch that fits on one GPU.")
-    most = int(train_arguments.value_of(recipe.train, "--batch-size", needed_for="The plan"))
+    given = train_arguments.parse(recipe.train)
+    most, per_gpu = (blocks_of(each, GROWN) for each in (given, parsed))
     return Training(
         shape=shape,
         precision=Precision(
@@ -265,18 +270,45 @@ def read_training(
             has_own_masters=parsed.optimizer == "roberta_adamw",
         ),
         batch_sequences=getattr(parsed, "update_sequences", None)
-        or parsed.batch_size * int(parsed.update_freq[0]) * recipe.num_gpus,
+        or per_gpu * int(parsed.update_freq[0]) * recipe.num_gpus,
         most_per_gpu=most,
         num_updates=parsed.max_update,
         tokens_per_second=tokens_per_second,
+        growth=growth_share(parsed, shape),
         has_dropout=getattr(parsed, "dropout", 0.1) > 0,
         has_eager_attention=getattr(parsed, "attention_backend", "auto") == "eager",
-        may_differ=parsed.task == train_arguments.OUR_TASK,
+        may_differ=parsed.task == train_arguments.OUR_TASK and bool(parsed.batch_size),
         overlaps=parsed.ddp_backend not in ("legacy_ddp", "no_c10d"),
         save_minutes=recipe.checkpoint_minutes,
         save_updates=int(parsed.save_interval_updates or 0),
         recompute=bool(getattr(parsed, "checkpoint_activations", False)),
     )
+
+
+def blocks_of(parsed: Namespace, update: int) -> int:
+    """Blocks of a batch of one GPU after so many updates."""
+    from roberta_plugin.tasks.growth import value_at
+    from roberta_plugin.tasks.masked_lm_options import growth_of, max_tokens_of
+
+    growth, limit = growth_of(parsed), max_tokens_of(parsed)
+    length = value_at(growth.block, update, default=parsed.tokens_per_sample)
+    tokens = value_at(growth.batch, update, default=limit or 0)
+    return min(filter(None, (int(parsed.batch_size or 0), tokens // length)))
+
+
+def growth_share(parsed: Namespace, shape: Shape) -> float:
+    """FLOPs of the training, relative to one whose updates are all the largest; 1 where nothing grows."""
+    from roberta_plugin.tasks.growth import value_at
+    from roberta_plugin.tasks.masked_lm_options import growth_of
+
+    growth, end = growth_of(parsed), int(parsed.max_update)
+
+    def flops(update: int) -> float:
+        length = value_at(growth.block, update, default=parsed.tokens_per_sample)
+        return blocks_of(parsed, update) * length * flops_per_token(replace(shape, tokens_per_sample=length))
+
+    starts = sorted({0, end, *(step.update for step in (*growth.block, *growth.batch) if step.update < end)})
+    return sum((after - start) * flops(start) for start, after in pairwise(starts)) / (end * flops(GROWN))
 
 
 def model_shape(parsed: Namespace) -> Shape:

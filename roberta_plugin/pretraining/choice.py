@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from roberta_plugin.launch.options_file import replaced_by
 from roberta_plugin.machine import num_cores
 from roberta_plugin.pretraining.recipe import Recipe, package_recipes
 from roberta_plugin.record import options_of
@@ -28,20 +29,10 @@ DEFAULT_HOURS = {"cpu": 0.5, "gpu": 24.0}
 MOST_PASSES = 40
 _SLACK = 1.25  # a recipe may be this much longer than the hours, and is then shortened
 _SMALL_TEXT_MB, _SMALL_VOCABULARY, _POWER, _LARGEST = 55.0, 8_000, 0.23, 50_000
-# An option of the user, and those of a recipe that mean nothing beside it, or contradict it.
-_REPLACED = {
-    "--lr-scheduler": ("--lr-stages", "--lr-decay-shape", "--warmup-updates", "--total-num-update"),
-    "--arch": ("--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim", "--encoder-attention-heads"),
-    "--batch-size": ("--max-tokens", "--grow-max-tokens"),
-    "--max-tokens": ("--batch-size", "--grow-max-tokens"),
-    "--update-sequences": ("--max-tokens", "--grow-max-tokens"),
-    "--tokens-per-sample": ("--grow-tokens-per-sample",),
-    "--input-format": ("--grow-tokens-per-sample", "--sample-break-mode"),
-    "--fp16": ("--bf16",),
-    "--amp": ("--bf16",),
-    "--bf16": ("--fp16",),
-}
-_OF_BATCHES = ("max-update", "max-tokens", "batch-size", "tokens-per-sample", "grow-max-tokens", "update-freq")
+_OF_BATCHES = (
+    *("max-update", "max-tokens", "batch-size", "tokens-per-sample", "grow-max-tokens", "update-freq"),
+    "grow-tokens-per-sample",
+)
 
 
 @dataclass(frozen=True)
@@ -170,7 +161,7 @@ def command(recipe: Recipe, machine: Machine, data: str, *, folder: Path, furthe
     added += (["--bf16"] if machine.has_bf16 else ["--fp16"]) if machine.gpus else ["--cpu", "--num-workers", "0"]
     own = [data, "--user-dir", str(Path(roberta_plugin.__file__).parent), *recipe.arguments(), *added]
     given = options_of(["", *further]).keys() - {"data"}
-    left_out = given.union(*(_REPLACED.get(name, ()) for name in given))
+    left_out = {f"--{name}" for name in replaced_by(name.removeprefix("--") for name in given)}
     if not machine.has_bf16 and not machine.gpus:
         left_out.add("--matmul-precision")  # medium: products in bf16, which only some processors have
     return [*(word for option in _options(own) if option[0] not in left_out for word in option), *further]

@@ -22,13 +22,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
-from roberta_plugin.launch.options_file import named_options, read_yaml, to_arguments
-from roberta_plugin.settings import Checked, convert, nearest, setting
+from roberta_plugin.launch.options_file import RECIPES, named_options, read_yaml, recipe_path, to_arguments
+from roberta_plugin.settings import Checked, convert, setting
 
-FOLDER = Path(__file__).parent / "recipes"
 UPDATES = ("max-update", "total-num-update", "warmup-updates")  # options that count updates
 BY_UPDATE = ("lr-stages", "grow-tokens-per-sample", "grow-max-tokens")  # and those that name updates, UPDATE:VALUE ...
 _UPDATE = re.compile(r"(?<![\d.])(\d+)(?=:)")
@@ -101,18 +99,21 @@ class Recipe(Checked):
         blocks = number("batch-size") * (number("tokens-per-sample") or 512)
         if not (size := min(filter(None, (number("max-tokens"), blocks)), default=0)):
             raise ValueError(f"Recipe {self.name}: train: batch-size and max-tokens are missing: give one of them.")
-        end, text = number("max-update"), self.train.get("grow-max-tokens") or f"0:{size}"
+        end, name, times = number("max-update"), "grow-max-tokens", 1
+        if size == blocks and self.train.get("grow-tokens-per-sample"):
+            name, times = "grow-tokens-per-sample", number("batch-size")
+        text = self.train.get(name) or f"0:{size}"
         try:
-            steps = [(int(update), int(value)) for update, value in (word.split(":") for word in text.split())]
+            steps = [(int(update), int(value) * times) for update, value in (word.split(":") for word in text.split())]
         except ValueError:
-            raise ValueError(f"Recipe {self.name}: grow-max-tokens {text!r} is not UPDATE:VALUE ...") from None
+            raise ValueError(f"Recipe {self.name}: {name} {text!r} is not UPDATE:VALUE ...") from None
         total = sum(value * max(0, min(to, end) - at) for (at, value), (to, _) in pairwise([*steps, (end, 0)]))
         return float(total * (number("update-freq") or 1) * (self.gpus if self.device == "gpu" else 1))
 
 
 def package_recipes() -> list[Recipe]:
     """The recipes of the package, the shortest first."""
-    found = (load(path.stem) for path in FOLDER.glob("*.yaml"))
+    found = (load(path.stem) for path in RECIPES.glob("*.yaml"))
     return sorted(found, key=lambda each: (each.device == "gpu", each.gpus, each.hours))
 
 
@@ -123,15 +124,7 @@ def load(name: str) -> Recipe:
         ValueError: if there is none of that name, with the nearest ones; or for a file that is not a recipe.
         FileNotFoundError: if there is no such file.
     """
-    path = FOLDER / f"{name}.yaml"
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name)
-    elif not path.is_file():
-        known = sorted(each.stem for each in FOLDER.glob("*.yaml"))
-        raise ValueError(
-            f"--recipe {name}: there is no such recipe{nearest(name, known)}. There are {', '.join(known)}; or give a "
-            "file."
-        )
+    path = recipe_path(name)
     content = read_yaml(path)
     train = named_options(content.pop("train", None) or {}, where=f"{path}: train")
     if not str(train.get("max-update", "")).isdecimal() or int(train["max-update"]) == 0:

@@ -39,9 +39,9 @@ perplexity in the table implies.
 """
 
 
-def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[str], log: Path) -> None:
+def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[str], logs: Sequence[Path]) -> None:
     """Write report.md and loss.png into `folder`."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = [line for log in logs for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     curves = curves_of([record for line in lines if (record := parse_line(line))])
     draw(folder / "loss.png", curves, loss="loss in bits per masked token")
     answers = "\n".join(f"- {answer_line(answer)}" for answer in evaluation["answers"])

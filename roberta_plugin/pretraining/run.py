@@ -19,7 +19,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from glob import has_magic
@@ -34,9 +34,11 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch import process, trackers
 from roberta_plugin.launch.log import parse_line, show_on
+from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.locks import try_lock
 from roberta_plugin.machine import num_cores
 from roberta_plugin.pretraining.choice import Machine, as_given, choose, command, fitted, remarks, vocabulary_size
+from roberta_plugin.pretraining.ranks import slurm_ranks, with_training
 from roberta_plugin.pretraining.recipe import Recipe, load
 from roberta_plugin.progress import progress_bar
 from roberta_plugin.record import differences, options_of, refuse
@@ -91,6 +93,14 @@ class PretrainSettings(Checked):
         default_text="by the size of the text",
         excludes=("tokenizer",),
     )
+    slurm: Mapping[str, str] | None = setting(
+        None,
+        "submit the training as a job of SLURM: nodes=4 partition=gpu time=1-00:00:00, any option of `roberta launch`. "
+        "The same command resumes it, and shows the results at its end",
+        nargs="*",
+        metavar="NAME=VALUE",
+        goes_with={"recipe": ()},
+    )
     dry_run: bool = setting(False, "show the recipe and the command of fairseq-train, and train nothing")
     reading: InputSettings = InputSettings()
     """How the text is read."""
@@ -131,6 +141,8 @@ class Plan:
     named: Recipe
     """As its file has it."""
     notes: list[str]
+    ranks: LaunchSettings | None = None
+    """The training as a launch, on SLURM or by torchrun."""
 
     @property
     def on_gpu(self) -> bool:
@@ -161,8 +173,8 @@ class Plan:
         yield from (f"note     {note}" for note in self.notes)
 
 
-def make_plan(settings: PretrainSettings, data: str, further: Sequence[str]) -> Plan:
-    """The recipe for the data, and the command.
+def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, torchrun: int = 0) -> Plan:
+    """The recipe for the data, and the command; `torchrun` is the number of ranks that it has started.
 
     Raises:
         ValueError: if fairseq-train would refuse the options.
@@ -171,27 +183,40 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str]) -> 
     from roberta_plugin.launch.arguments import parse
 
     given = options_of(further)
-    ranks = given.get("--distributed-world-size", "")
-    machine = Machine.here(cpu="--cpu" in given, gpus=int(ranks) if ranks.isdecimal() else None)
+    number = given.get("--distributed-world-size", "")
+    machine = Machine.here(cpu="--cpu" in given, gpus=torchrun or (int(number) if number.isdecimal() else None))
     named = load(settings.recipe) if settings.recipe else choose(machine, hours=settings.hours)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
-    if named.device == "gpu" and not machine.gpus:
+    ranks = _ranks_of(settings, named, torchrun=torchrun)
+    if settings.slurm is not None and ranks:
+        why = f"named by --recipe; {ranks.nodes} x {ranks.gpus_per_node} ranks by SLURM"
+        machine = Machine(ranks.cpus_per_gpu, machine.has_bf16)
+        if named.device == "gpu":
+            machine = replace(machine, has_bf16=True, gpus=ranks.num_gpus, gpu_memory_gb=named.gpu_memory_gb)
+    elif named.device == "gpu" and not machine.gpus:
         if not settings.dry_run:
             raise ValueError(
                 f"Recipe {named.name} needs a GPU, and there is none: choose another by --recipe, or start it on a "
-                "cluster by `roberta launch`; --dry-run shows its command."
+                "cluster by --slurm; --dry-run shows its command."
             )
         machine = replace(machine, has_bf16=True, gpus=named.gpus, gpu_memory_gb=named.gpu_memory_gb)
         why += f", the command is for {named.hardware}"
     if settings.hours:
         why += f"; --hours {settings.hours:g}"
-    recipe = fitted(named, machine, hours=settings.hours, is_shared="--update-freq" not in given)
+    there = replace(named, hours=named.hours * named.gpus / machine.gpus) if ranks and machine.gpus else named
+    is_shared = ranks is None and "--update-freq" not in given
+    recipe = fitted(there, machine, hours=settings.hours, is_shared=is_shared)
     tokens = sum(
         MmapTokens(folder / "train").num_tokens for folder in data_folders(data) if (folder / "train.idx").is_file()
     )
     why += f"; {tokens:,} tokens of text" if tokens else ""
     arguments = command(recipe, machine, data, folder=settings.folder, further=further)
+    if ranks is not None:
+        ranks = with_training(ranks, arguments, recipe, given=given)
+        arguments = list(complete(ranks))
     parsed = parse(arguments)
+    if ranks is not None:
+        parsed.distributed_world_size = ranks.num_gpus
     of_command = as_given(recipe, parsed)
     notes = remarks(of_command, machine, tokens=tokens)
     if of_command.updates != recipe.updates and not given.keys() & {"--lr-scheduler", "--lr-stages"}:
@@ -199,7 +224,16 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str]) -> 
             f"--max-update leaves the learning rates and the growth of a training of {recipe.updates:,} updates: "
             "--hours scales them as well."
         )
-    return Plan(of_command, machine, tokens, arguments, parsed, why, named, notes)
+    return Plan(of_command, machine, tokens, arguments, parsed, why, named, notes, ranks)
+
+
+def _ranks_of(settings: PretrainSettings, recipe: Recipe, *, torchrun: int) -> LaunchSettings | None:
+    """Where the training runs, if these are ranks of SLURM or of torchrun."""
+    if settings.slurm is not None:
+        return slurm_ranks(settings.slurm, recipe, settings.folder)
+    if not torchrun:
+        return None
+    return LaunchSettings(output_dir=settings.folder, train=(), gpus_per_node=torchrun)
 
 
 def check(plan: Plan, *, with_data: bool = True) -> None:

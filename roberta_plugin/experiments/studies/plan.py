@@ -27,7 +27,8 @@ from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
 from roberta_plugin.planner.training import Shape, model_shape
 
-# Options with which a run may end before its updates, or leave nothing to measure; and fairseq's defaults.
+# Options with which a run may end before its updates, has updates of several sizes, or leaves nothing to measure; and
+# fairseq's defaults.
 _WHOLE_RUNS = {
     "max-epoch": 0,
     "patience": -1,
@@ -35,6 +36,8 @@ _WHOLE_RUNS = {
     "no-save": False,
     "no-last-checkpoints": False,
     "disable-validation": False,
+    "grow-max-tokens": 0,
+    "grow-tokens-per-sample": 0,
 }
 _DERIVED = ("max-update", "total-num-update", "warmup-updates")
 
@@ -288,8 +291,8 @@ def _check_run(parsed: Namespace, *, where: str) -> None:
     for name, default in _WHOLE_RUNS.items():
         if (getattr(parsed, name.replace("-", "_"), default) or 0) != default:
             raise ValueError(
-                f"{where} sets {name}, with which a run may end before its budget or leaves nothing to measure: leave "
-                "it out."
+                f"{where} sets {name}, with which a run would not have the planned updates or tokens, or leaves "
+                "nothing to measure: leave it out."
             )
     if len(parsed.update_freq) != 1:
         given = ",".join(map(str, parsed.update_freq))

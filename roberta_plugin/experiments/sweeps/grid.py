@@ -17,8 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml, to_arguments
-from roberta_plugin.launch.recipe import recipe_files
+from roberta_plugin.launch.options_file import (
+    in_section,
+    locate,
+    named_options,
+    read_yaml,
+    recipe_path,
+    to_arguments,
+)
+from roberta_plugin.launch.recipe import recipe_files, train_options
 from roberta_plugin.launch.resources import Resources, read_resources
 from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
 from roberta_plugin.settings import convert, is_null
@@ -105,17 +112,16 @@ def cells_from(content: Mapping[str, Any], path: Path) -> list[Cell]:
     """The cells of a grid file or a study file: the options under `train` with every combination of the axes.
 
     `base` is another name for `train`, and `variants` for the axis `variant`. `recipe` among the options names a recipe
-    whose section train they change; its path is relative to the file.
+    whose options they change: one of the package, or a file, relative to this one.
     """
     if {"train", "base"} <= content.keys():
         raise ValueError(f"{path}: base is another name for train: leave out one of them.")
     section = "base" if "base" in content else "train"
     options = _options_of(content[section], path, section)
     if "recipe" in options:
-        of_recipe: dict[str, Any] = {}
-        for file in reversed(recipe_files(path.parent / str(options.pop("recipe")))):
-            of_recipe |= named_options(read_yaml(file).get("train", {}), where=f"{file}: train")
-        options = of_recipe | options
+        with in_section(path, section):
+            file = recipe_path(str(options["recipe"]), folder=path.parent)
+        options = train_options(recipe_files(file), options)
     variants = {VARIANT: content["variants"]} if "variants" in content else {}
     axes = _axes_of(variants, path, of="variants") | _axes_of(content.get("axes", {}), path)
     cells = list(_cells_of(options, axes, path))

@@ -25,6 +25,7 @@ from roberta_plugin.launch.recipe import (
 )
 from roberta_plugin.launch.resources import minutes_of
 from roberta_plugin.launch.run_folder import ITSELF, add_jobs, read_record, write_record
+from roberta_plugin.record import options_of
 from tests.tiny_corpus import write_data_bin
 from tests.unit.launch.recipes import good_recipe
 
@@ -168,6 +169,45 @@ def test_a_recipe_holds_only_what_differs_from_its_base(config):
     (config.parent / "other.yaml").write_text("nodes: 1\n")
     with pytest.raises(ValueError, match="its base has a base too"):
         load_recipe(small, flags={})
+
+
+def test_a_file_starts_from_a_recipe_of_the_package_with_its_batch_on_any_number_of_gpus(config):
+    def launch(*lines, train=("recipe: base", "data: d"), **flags):
+        config.write_text("\n".join(["output_dir: r", "nodes: 3", "gpus_per_node: 8", *lines, "train:"]))
+        config.write_text(config.read_text() + "".join(f"\n  {line}" for line in train))
+        recipe = load_recipe(config, flags=flags)
+        return recipe, options_of(recipe.train)
+
+    recipe, options = launch(train=("recipe: base", "data: d", "lr: 1e-4", "fp16: true"))
+    assert (recipe.batch_sequences, options["data"], options["--lr"]) == (8192, "d", "1e-4")
+    assert (options["--arch"], options["--batch-size"], options["--fp16"]) == ("fast_roberta_base", "32", "given")
+    assert not options.keys() & {"--recipe", "--update-freq"}
+    assert launch("batch_sequences: 96")[0].batch_sequences == 96
+    assert launch(batch_tokens="98304")[0].batch_sequences is None
+    recipe, options = launch(train=("recipe: base", "data: d", "max_tokens: 4096", "update_freq: 2"))
+    assert recipe.batch_sequences is recipe.batch_tokens is None and options["--update-freq"] == "2"
+    assert "--batch-size" not in options, "--max-tokens takes its place"
+    (config.parent / "mine.yaml").write_text("nodes: 9\ntrain: {recipe: gpu-day-80gb, clip-norm: 1.0, mask-prob: }\n")
+    recipe, options = launch("gpus_per_node: 1".replace("gpus_per_node", "cpus_per_gpu"), train=("recipe: mine.yaml",))
+    assert (recipe.nodes, recipe.batch_tokens, options["--clip-norm"]) == (3, 2**20, "1.0")
+    assert "--mask-prob" not in options, "an empty option takes it out"
+    with pytest.raises(
+        ValueError, match=r"launch\.yaml, line 5: --recipe bsae: there is no such recipe.*the nearest is base"
+    ):
+        launch(train=("recipe: bsae",))
+    (config.parent / "mine.yaml").write_text("train: {recipe: launch.yaml}\n")
+    with pytest.raises(
+        ValueError, match=r"mine\.yaml, line 1: --recipe launch.yaml leads back to .*launch\.yaml: name another"
+    ):
+        launch(train=("recipe: mine.yaml",))
+
+
+def test_a_growing_batch_is_shared_out_at_each_of_its_sizes(tmp_path):
+    words = ["d", "--max-tokens", "2048", "--tokens-per-sample", "64", "--grow-max-tokens", "0:1024 250:2048"]
+    recipe = LaunchSettings(output_dir=tmp_path, train=tuple(words), batch_tokens=2048, gpus_per_node=4)
+    options = options_of(complete(recipe))
+    assert (options["--max-tokens"], options["--update-freq"]) == ("2048 512", "1")
+    assert complete(recipe)[-1] == "0:256 250:512"
 
 
 @pytest.mark.parametrize("options", ["data: a\n  bf16: true", "[a, --bf16]"])

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
+from roberta_plugin.planner.plan import as_markdown, plan
 from roberta_plugin.planner.training import (
     ACHIEVED,
     CUDA_CONTEXT,
@@ -152,6 +153,28 @@ def test_the_batch_is_the_same_for_any_number_of_gpus_in_the_recipe():
     assert one == two
     by_hand = read_training(recipe("--update-freq", "3", batch_sequences=None), machine=V100, tokens_per_second=1)
     assert by_hand.batch_sequences == 16 * 3 * 16
+
+
+def test_what_grows_is_planned_at_its_largest_and_counted_as_it_grows():
+    """By hand, of 1,000 updates: 200 with 8 of 16 blocks of 128 of 256 tokens, 300 with 16 of 128, 500 whole ones."""
+    by_tokens = ("--max-tokens", "4096", "--grow-max-tokens", "0:1024 200:2048 500:4096")
+    by_tokens += ("--grow-tokens-per-sample", "0:128 500:256", "--update-freq", "2")
+    training = read_training(
+        recipe(*by_tokens, without=("--batch-size",), batch_sequences=None), machine=V100, utilization=0.5
+    )
+    assert (training.batch_sequences, training.most_per_gpu, training.tokens_per_update) == (16 * 2 * 16, 16, 131072)
+    short, whole = (flops_per_token(replace(training.shape, tokens_per_sample=length)) for length in (128, 256))
+    expected = (200 * 1024 * short + 300 * 2048 * short + 500 * 4096 * whole) * 2 * 16
+    assert training.flops == pytest.approx(expected)
+    constant = replace(training, growth=1.0)
+    grown, even = (plan(each, num_gpus=16, machine=V100) for each in (training, constant))
+    assert grown.memory == even.memory and grown.step == even.step
+    waiting = even.exposed * (1 + even.saving) * 1000 / 86_400
+    assert (grown.days - waiting) / (even.days - waiting) == pytest.approx(training.growth)
+    assert "tokens per update at most (" in as_markdown(training, [grown], V100)
+    by_batch = read_training(recipe("--grow-tokens-per-sample", "0:128 500:256"), machine=V100, utilization=0.5)
+    assert by_batch.growth == pytest.approx(0.5 + 0.25 * short / whole)
+    assert read_training(recipe(), machine=V100, utilization=0.5).growth == 1
 
 
 def test_options_that_cost_memory_or_save_it():

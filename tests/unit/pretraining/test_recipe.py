@@ -1,12 +1,14 @@
 """Recipes: every one of the package could begin its training; a longer training has the same shape."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from roberta_plugin.launch.arguments import check_data, check_options, parse
+from roberta_plugin.launch.options_file import RECIPES
 from roberta_plugin.pretraining.choice import Machine, command
-from roberta_plugin.pretraining.recipe import FOLDER, load, package_recipes
+from roberta_plugin.pretraining.recipe import load, package_recipes
 from tests.conftest import REPOSITORY
 
 MINE = "summary: a\nhardware: b\ntext: c\ntrain: {{{}}}\n"
@@ -14,7 +16,7 @@ PC = Machine(cores=2, has_bf16=True)
 CLUSTER_NODE = Machine(cores=64, has_bf16=True, gpus=8, gpu_memory_gb=80.0, gpu_name="H100")
 
 
-@pytest.mark.parametrize("name", [path.stem for path in sorted(FOLDER.glob("*.yaml"))])
+@pytest.mark.parametrize("name", [path.stem for path in sorted(RECIPES.glob("*.yaml"))])
 def test_fairseq_train_takes_the_options_of_every_recipe(name, tiny_data_bin):
     recipe = load(name)
     machine = PC if recipe.device == "cpu" else CLUSTER_NODE
@@ -42,6 +44,8 @@ def test_all_updates_scale_and_nothing_else():
 def test_tokens_are_the_sum_over_growing_batches_and_gpus():
     assert load("half-hour").tokens() == 2500 * 1024 + 8600 * 2048
     assert load("base").tokens() == 500_000 * 8192 * 512
+    growing = {"batch-size": "8", "tokens-per-sample": "128", "grow-tokens-per-sample": "0:64 10:128"}
+    assert replace(load("half-hour"), train={**growing, "max-update": "30"}).tokens() == 8 * (10 * 64 + 20 * 128)
 
 
 def test_the_shortest_comes_first_and_processors_before_gpus():
@@ -75,6 +79,6 @@ def test_what_is_no_recipe_is_refused_by_name(name, content, named, tmp_path, mo
 
 def test_a_copy_of_a_recipe_is_a_recipe(tmp_path):
     path = tmp_path / "mine.yaml"
-    path.write_text((FOLDER / "half-hour.yaml").read_text().replace("lr: 1.9e-3", "lr: 1e-3"))
+    path.write_text((RECIPES / "half-hour.yaml").read_text().replace("lr: 1.9e-3", "lr: 1e-3"))
     assert load(str(path)).name == "mine"
     assert load(str(path)).train["lr"] == "1e-3"

@@ -27,7 +27,7 @@ def test_the_summary_says_by_how_much_the_model_is_better():
 def test_the_report_holds_scores_masks_command_and_curve(tmp_path):
     log = tmp_path / "train.log"
     log.write_text("".join(LOG))
-    write_report(tmp_path, evaluation=EVALUATION, command=["fairseq-train", "two words", "--x"], log=log)
+    write_report(tmp_path, evaluation=EVALUATION, command=["fairseq-train", "two words", "--x"], logs=[log])
     text = (tmp_path / "report.md").read_text()
     assert summary(EVALUATION) in text and "12,345 masked tokens" in text and "(loss.png)" in text
     assert "- A <mask> of strings.: list 50%, set 25% (true: list)" in text
@@ -35,5 +35,5 @@ def test_the_report_holds_scores_masks_command_and_curve(tmp_path):
     content = (tmp_path / "loss.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     log.write_text(LOG[0])
-    write_report(tmp_path, evaluation=EVALUATION, command=[], log=log)
+    write_report(tmp_path, evaluation=EVALUATION, command=[], logs=[log])
     assert (tmp_path / "loss.png").read_bytes() != content

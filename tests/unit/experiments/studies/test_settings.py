@@ -88,6 +88,12 @@ def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
     options = study_of(tmp_path, text).variants[0].options
     assert (options["lr"], options["clip-norm"], options["arch"]) == ("5e-4", "0.0", "fast_roberta_base")
     assert "recipe" not in options
+    (tmp_path / "recipe.yaml").write_text("train: {recipe: base, sample-break-mode: , max-tokens: 4096}\n")
+    options = study_of(tmp_path, text).variants[0].options
+    assert (options["lr"], options["max-tokens"], options["weight-decay"]) == ("6e-4", "4096", "0.01")
+    assert not options.keys() & {"recipe", "sample-break-mode", "batch-size"}
+    with pytest.raises(ValueError, match=r"masks\.yaml, line 2: base: recipe bsae: there is no such recipe.*base"):
+        study_of(tmp_path, text.replace("recipe.yaml", "bsae"))
 
 
 @pytest.mark.parametrize(

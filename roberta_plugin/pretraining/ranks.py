@@ -1,0 +1,116 @@
+"""A pretraining of many ranks: fairseq-train's arguments -> settings of a launch -> a SLURM job, or torchrun's ranks.
+
+An update has the recipe's batch on any number of ranks. Both keep the records of the launch room, and so the same
+command resumes on another number of ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roberta_plugin.launch.recipe import BATCHES, LaunchSettings, batch_of
+from roberta_plugin.launch.resources import read_resources
+from roberta_plugin.launch.run_folder import RUN, read_status
+from roberta_plugin.pretraining.recipe import Recipe
+from roberta_plugin.record import options_of
+
+if TYPE_CHECKING:
+    from roberta_plugin.launch.rendezvous import RankInfo
+
+_PLAN = "pretrain/plan"  # a key of the store where the ranks meet
+_POLL_S = 0.2
+
+
+def slurm_ranks(given: Mapping[str, Any], recipe: Recipe, folder: Path) -> LaunchSettings:
+    """The resources that --slurm gives, without the training; by default, a node has the GPUs of the recipe."""
+    default = {"gpus_per_node": str(recipe.gpus)} if recipe.device == "gpu" else {}
+    values = {**default, **given, "output_dir": folder, "train": ()}
+    return read_resources(values, where="--slurm", kind=LaunchSettings)
+
+
+def torchrun_rank() -> RankInfo | None:
+    """The rank of this process, if torchrun has started it."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    from roberta_plugin.launch.job import rank_of_torchrun
+
+    return rank_of_torchrun()
+
+
+def with_training(
+    ranks: LaunchSettings, arguments: Sequence[str], recipe: Recipe, *, given: Mapping[str, str]
+) -> LaunchSettings:
+    """The settings with fairseq-train's arguments, without what follows from the ranks; options of the user stay.
+
+    The batch is that of the arguments on as many GPUs as the recipe is for.
+    """
+    words, batch = list(arguments), {}
+    if not given.keys() & {"--update-freq", "--update-sequences"}:
+        options = {name.lstrip("-"): value for name, value in options_of(arguments).items()}
+        batch = batch_of(options, gpus=recipe.gpus if recipe.device == "gpu" else 1)
+    follows = {"--save-dir", "--distributed-world-size", *(["--update-freq"] if batch else [])}
+    for name in follows.intersection(words) - given.keys():
+        at = words.index(name)
+        del words[at : at + 2]
+    return replace(ranks, train=tuple(words), **batch)
+
+
+def check_start(folder: Path, *, record: str, has_ranks: bool) -> None:
+    """Refuse to go on alone with what many ranks began, and the other way round, for each has a record of its own."""
+    if (folder / (record if has_ranks else RUN)).is_file():
+        began = "without" if has_ranks else "with"
+        raise ValueError(
+            f"{folder} holds a training that began {began} --slurm or torchrun: go on likewise, or give another "
+            "--output-dir."
+        )
+
+
+def is_finished(ranks: LaunchSettings, *, updates: int) -> bool:
+    """Whether the launched training has made all its updates."""
+    status = read_status(ranks.output_dir)
+    return status is not None and status.phase == "finished" and status.update >= updates
+
+
+def train_rank(rank: RankInfo, ranks: LaunchSettings | None = None, *, log: Path | None = None) -> int:
+    """Train on this rank of torchrun, by the settings of rank 0, the only one that has any (and a log, and prints).
+
+    Returns the exit code: 0 at the end, 128 + the number of a signal that has stopped the ranks.
+    """
+    from torch.distributed.rendezvous import rendezvous
+
+    from roberta_plugin.launch import job
+
+    store: Any = next(iter(rendezvous("env://")))[0]
+    if ranks is not None:
+        batch = {name: getattr(ranks, name) for name in BATCHES}
+        store.set(_PLAN, json.dumps({"output_dir": str(ranks.output_dir), "train": ranks.train, **batch}))
+    while not store.check([_PLAN]):  # rank 0 may make a data-bin first; a wait inside torch could not be interrupted
+        time.sleep(_POLL_S)
+    values = json.loads(store.get(_PLAN))
+    settings = LaunchSettings(**{**values, "output_dir": Path(values["output_dir"]), "train": tuple(values["train"])})
+    with open(log or os.devnull, "a", encoding="utf-8") as file, redirect_stdout(_Tee(file, is_shown=log is not None)):
+        return job.train_rank(settings, rank)
+
+
+class _Tee:
+    """Standard output that is written to a file, too."""
+
+    def __init__(self, file: Any, *, is_shown: bool) -> None:
+        self._files = [file, sys.stdout] if is_shown else [file]
+
+    def write(self, text: str) -> int:
+        for file in self._files:
+            file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        for file in self._files:
+            file.flush()

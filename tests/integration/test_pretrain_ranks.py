@@ -1,0 +1,91 @@
+"""`roberta pretrain` with several ranks: under torchrun, and as a job on a real SLURM."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roberta_plugin.cli import main
+from roberta_plugin.launch import run_folder
+from tests.conftest import REPOSITORY
+from tests.integration.test_torchrun import end, torchrun, updates_in
+from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
+from tests.tiny_corpus import environment
+
+pytestmark = pytest.mark.integration
+
+
+def start(words, log):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with log.open("w") as file:
+        return subprocess.Popen(words, cwd=REPOSITORY, env={**environment(), "PATH": path}, stdout=file, stderr=file)
+
+
+def test_rank_0_of_torchrun_plans_and_reports_and_another_number_of_ranks_resumes(tmp_path):
+    text, folder, logs = tmp_path / "my.txt", tmp_path / "run", [tmp_path / "first.txt", tmp_path / "second.txt"]
+    text.write_text("".join(f"A small cat sleeps on the red sofa.\nLine {number}.\n\n" for number in range(400)))
+    words = ["roberta", "pretrain", str(text), "--recipe", "tour", "--hours", "0.0008", "--output-dir", str(folder)]
+    words += ["--log-interval", "1"]
+    process = start([*torchrun("--standalone", "--nproc-per-node", "2"), *words], logs[0])
+    try:
+        wait_for(
+            lambda: process.poll() is not None or any(each >= 15 for each in updates_in(logs[0])), 200, "update 15"
+        )
+        assert process.poll() is None, logs[0].read_text()[-3000:]
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+    finally:
+        end(process)
+    status = run_folder.read_status(folder)
+    assert status.phase == "stopped" and 15 <= status.update < 100
+    said = logs[0].read_text()
+    for once in ("$ roberta binarize", "recipe   tour", "| fairseq-train ", "rank 0 of world size 2"):
+        assert said.count(once) == 1, once
+    assert '"bsz": "16"' in said and "rank 1 of" not in said
+
+    process = start([*torchrun("--standalone", "--nproc-per-node", "1"), *words], logs[1])
+    try:
+        assert process.wait(timeout=200) == 0, logs[1].read_text()[-3000:]
+    finally:
+        end(process)
+    said = logs[1].read_text()
+    assert f"resuming from checkpoint_last.pt, update {status.update}" in said
+    assert updates_in(logs[1])[0] == status.update + 1 and updates_in(logs[1])[-1] == 100
+    assert '"bsz": "16"' in said and "of the masked tokens correctly" in said and "\nNext:\n" in said
+    assert "loss curve" in (folder / "report.md").read_text()
+    assert updates_in(folder / "train.log")[:3] == [1, 2, 3], "the curve begins with the first start"
+    assert main(words[1:]) == 2, "alone, it would know nothing of the record of the ranks"
+
+
+@pytest.mark.slurm
+@needs_slurm
+def test_a_job_is_submitted_found_and_shown(tiny_data_bin, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["pretrain", str(tiny_data_bin), "--output-dir", "run", "--recipe", "tour", "--hours", "1e-6"]
+    words += ["--slurm", "nodes=2", "gpus_per_node=1", "cpus_per_gpu=1", "time=60", "partition=main"]
+
+    def said(*more, code=0):
+        assert main([*words, *more]) == code
+        found = capsys.readouterr()
+        return found.out + found.err
+
+    (tmp_path / "slurm").mkdir()
+    with slurm_cluster(tmp_path / "slurm", num_nodes=2) as cluster, talking_to(cluster):
+        shown = said("--dry-run")
+        assert "#SBATCH --nodes=2" in shown and "2 x 1 ranks by SLURM" in shown and "--batch-size 8" in shown
+        assert not Path("run").exists()
+        job = re.search(r"job (\d+): logs in", said())[1]
+        if "progress by `roberta jobs" not in (again := said()):
+            assert "Next:" in again, "the second start finds the job, unless it has ended"
+        wait_for(lambda: not cluster.call("squeue", "--noheader").strip(), 200, "the job's end")
+        assert cluster.state(job) == "COMPLETED", Path(f"run/logs/{job}_0_log.out").read_text()[-3000:]
+        assert run_folder.read_status(Path("run")).update == 20
+        assert "--lr was 0.0015 and is 0.01 now" in said("--lr", "1e-2", code=2)
+        shown = said()
+        assert "of the masked tokens correctly" in shown and "\nNext:\n" in shown
+        assert Path("run/loss.png").is_file()
+        assert run_folder.known_jobs(Path("run")) == {run_folder.ITSELF: job}, "nothing was submitted again"
