@@ -15,7 +15,7 @@
     submission.py      a recipe, or runs of a sweep -> copy of the code, batch script, job  ^ on the login node
     ---------------------------------------------------------------------------------------------------
     rendezvous.py      a free port; SLURM's environment -> rank, world size, address        v on the cluster, in order
-    preflight.py       is every rank there, does every GPU compute, does an all-reduce add up?
+    preflight.py       is every rank there, and does its GPU compute?
     job.py             one rank of a launched run: newest whole checkpoint, fairseq-train; or one run of a sweep
     update_hook.py     after every update: stop, save by the clock, write the status
     restart.py         in the batch script: decide whether the job restarts

@@ -18,11 +18,12 @@ from typing import Any
 import roberta_plugin
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.studies.settings import Budget, Study, Variant
-from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from
+from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch.arguments import check_options
 from roberta_plugin.launch.batch_size import UpdateSize, measured_size, nominal_size
 from roberta_plugin.launch.options_file import to_arguments
+from roberta_plugin.launch.run_folder import Metric
 from roberta_plugin.models.flops import training_flops
 from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
 from roberta_plugin.planner.training import Shape, model_shape
@@ -141,19 +142,16 @@ class PlannedStudy:
 
     @cached_property
     def grid(self) -> Grid:
-        """All pretrainings."""
-        return grid_from(self.pretraining, self.study.path)
-
-    @property
-    def pretraining(self) -> dict[str, Any]:
-        """All pretrainings as the content of a grid file, with the variants as its axis."""
-        split = str(self.plans[0].parsed.valid_subset).split(",")[0]
-        return {
-            "train": {"data": self.plans[0].options["data"]},
-            "axes": {VARIANT: {plan.variant.name: dict(plan.options) for plan in self.plans}},
-            "seeds": list(self.study.seeds),
-            "metric": {"log": split, "value": "loss", "goal": "min", "at": "last"},
-        }
+        """All pretrainings, with the variants as the axis."""
+        return Grid(
+            path=self.study.path,
+            options={"data": self.plans[0].options["data"]},
+            axes={VARIANT: {plan.variant.name: plan.options for plan in self.plans}},
+            seeds=self.study.seeds,
+            metric=Metric(
+                log=str(self.plans[0].parsed.valid_subset).split(",")[0], value="loss", goal="min", at="last"
+            ),
+        )
 
 
 def plan_study(study: Study, *, num_ranks: int) -> PlannedStudy:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,10 +33,10 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.evaluation import evaluate, store_outputs
 from roberta_plugin.experiments.finetune import evaluation_of
-from roberta_plugin.experiments.finetuning_plan import check_model, grid_of, starting_model
+from roberta_plugin.experiments.finetuning_plan import check_model, paper_grid, starting_model
 from roberta_plugin.experiments.studies.plan import PlannedStudy
 from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, TuningProbe
-from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, run_folders
+from roberta_plugin.experiments.sweeps.grid import Grid, run_folders
 from roberta_plugin.experiments.sweeps.report import best_cell, cells_of
 from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmark import PaperRecipe
@@ -185,8 +185,8 @@ def recipe_of(probe: TuningProbe, prepared: Prepared) -> PaperRecipe:
     return benchmark_of(probe.task).recipe(prepared, epochs=probe.epochs)
 
 
-def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, num_ranks: int) -> dict[str, Any]:
-    """The content of the grid file: axes are the models, then those of the paper's grid.
+def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, path: Path, num_ranks: int) -> Grid:
+    """The grid for the file at `path`: axes are the models, then those of the paper's grid.
 
     Raises:
         ValueError: if the probe's grid or options do not fit the task, or a model does not fit the data.
@@ -196,26 +196,24 @@ def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model],
         start = starting_model(model.checkpoint)
         check_model(start, prepared)
         choices[model.label] = {**start.options, "finetune-from-model": str(model.checkpoint.resolve())}
-    content = grid_of(
+    grid = paper_grid(
         recipe_of(probe, prepared),
+        path=path,
         data=prepared.folder,
         model={},
         checkpoint=None,
         changes={**({} if num_ranks else {"cpu": "true"}), **probe.train},
         only=probe.grid,
         seeds=probe.seeds,
-        slurm=None,
         num_ranks=max(1, num_ranks),
     )
-    return {**content, "axes": {MODEL_AXIS: choices, **content["axes"]}}
+    return replace(grid, axes={MODEL_AXIS: choices or {"any": {"arch": "fast_roberta_base"}}, **grid.axes})
 
 
 def check_tuning(probe: TuningProbe, prepared: Prepared, path: Path) -> int:
     """Refuse options that fairseq-train does not know, before there is a model; return its number of cells."""
     try:
-        content = tuning_grid(probe, prepared, [], num_ranks=0)
-        content["axes"] = {**content["axes"], MODEL_AXIS: {"any": {"arch": "fast_roberta_base"}}}
-        grid = grid_from(content, path)
+        grid = tuning_grid(probe, prepared, [], path=path, num_ranks=0)
         check_options(grid)
     except ValueError as error:
         message = str(error).replace("--only ", "grid, ").replace("--set ", "train, ")  # as the file has them

@@ -13,7 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from roberta_plugin.experiments.sweeps.grid import SECTIONS, VARIANT, cells_from, checked_seeds, resources_of
+from roberta_plugin.experiments.sweeps.grid import (
+    SECTIONS,
+    VARIANT,
+    checked_seeds,
+    combinations,
+    options_and_axes,
+    resources_of,
+)
 from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml
@@ -244,7 +251,7 @@ def _variants_of(content: Mapping[str, Any], path: Path) -> tuple[Variant, ...]:
             own_options=cell.own_options,
             paper=papers.get(cell.settings.get(VARIANT, ""), ""),
         )
-        for cell in cells_from(content, path)
+        for cell in combinations(*options_and_axes(content, path), path)
     )
 
 

@@ -33,14 +33,14 @@ from roberta_plugin.experiments.studies import probes, report
 from roberta_plugin.experiments.studies.plan import PlannedStudy, check_data, notes_on, plan_study
 from roberta_plugin.experiments.studies.probes import Model
 from roberta_plugin.experiments.studies.settings import FINE_TUNING, PerplexityProbe, Probe, TuningProbe, read_study
-from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from, run_folders
+from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, run_folders
 from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub.running import usable_device
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.log import curve
-from roberta_plugin.launch.resources import check_slurm, given_settings
+from roberta_plugin.launch.resources import check_slurm
 from roberta_plugin.launch.run_folder import DONE, RunFolder
 from roberta_plugin.locks import try_lock
 from roberta_plugin.record import differences, listed
@@ -192,8 +192,7 @@ class Work:
     def pretrain(self) -> None:
         """Do the pretrainings that are left."""
         folder = self.root / PRETRAINING
-        grid = replace(self.planned.grid, path=folder.with_suffix(".json"))
-        self._sweep(grid, self.planned.pretraining, folder, name=PRETRAINING)
+        self._sweep(replace(self.planned.grid, path=folder.with_suffix(".json")), folder, name=PRETRAINING)
 
     def measure(self, probe: PerplexityProbe, *, device: str) -> None:
         """Perplexity of every model that has none yet."""
@@ -214,31 +213,27 @@ class Work:
         if not models:
             return
         num_gpus = int(self.planned.has_gpus)
-        content = probes.tuning_grid(probe, prepared, models, num_ranks=num_gpus)
         folder = self.root / FINE_TUNING / probe.name
-        grid = grid_from(content, folder / "grid.json")
+        grid = probes.tuning_grid(probe, prepared, models, path=folder / "grid.json", num_ranks=num_gpus)
         check_options(grid, is_written=False)
-        self._sweep(grid, content, folder / "runs", name=probe.name, num_gpus=num_gpus)
+        self._sweep(grid, folder / "runs", name=probe.name, num_gpus=num_gpus)
         for model in models:
             value = probes.tuned_value(probe, prepared, model, grid, self.root, device=self.settings.device)
             if value is not None:
                 keep_value(model, self.root, probe, value)
 
-    def _sweep(
-        self, grid: Grid, content: Mapping[str, Any], folder: Path, *, name: str, num_gpus: int | None = None
-    ) -> None:
+    def _sweep(self, grid: Grid, folder: Path, *, name: str, num_gpus: int | None = None) -> None:
         """Do the runs of a grid that are left.
 
-        The caller has checked its options; its file gets `content`. `num_gpus` is for a run on SLURM, None: as the
-        study says.
+        The caller has checked its options. `num_gpus` is for a run on SLURM, None: as the study says.
         """
         settings, is_local = self.settings, self.settings.slurm is None
         if settings.slurm is not None:
             resources = self.planned.study.resources(settings.slurm)
             if num_gpus is not None:  # of the type that the study asks for
                 resources = replace(resources, gpus_per_node=num_gpus)
-            grid, content = replace(grid, slurm=resources), {**content, "slurm": given_settings(resources)}
-        write_json(grid.path, content)
+            grid = replace(grid, slurm=resources)
+        grid.write()
         sweep(
             SweepSettings(
                 grid=grid.path,

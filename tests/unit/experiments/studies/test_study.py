@@ -54,7 +54,7 @@ def asked(tmp_path, monkeypatch):
         work = Work(given, planned, print)
         work.pretrain()
         grid = replace(planned.grid, path=tmp_path / "tuning.json")
-        work._sweep(grid, planned.pretraining, tmp_path / "runs", name="MNLI", num_gpus=1)
+        work._sweep(grid, tmp_path / "runs", name="MNLI", num_gpus=1)
         return work, calls
 
     return ask

@@ -2,10 +2,10 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.experiments.sweeps.grid import Grid
 from roberta_plugin.experiments.sweeps.report import best_cell, cells_of, ensemble, write_report
 from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
 
@@ -20,7 +20,7 @@ def make(root, values, metric=ACCURACY):
         for cell, numbers in values.items()
         for seed in range(len(numbers))
     ]
-    grid = Grid(path=Path("table3.yaml"), metric=metric, runs=tuple(runs), slurm={})
+    grid = SimpleNamespace(path=Path("table3.yaml"), metric=metric, cells=list(values))
     folders = [RunFolder(root, run, metric) for run in runs]
     for folder in folders:
         folder.prepare()
