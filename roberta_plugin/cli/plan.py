@@ -11,7 +11,7 @@ from typing import Any
 
 from roberta_plugin.cli.command import command
 from roberta_plugin.files import NO_ROOM, atomic_write
-from roberta_plugin.planner.goodput import Failures
+from roberta_plugin.planner.plan import Failures, as_json, as_markdown, plan_table
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
 
@@ -55,10 +55,9 @@ class PlanSettings(Checked):
 def plan(settings: PlanSettings) -> int:
     """Reads a recipe as `roberta launch` does and the speed of one GPU, and works out the rest: FLOPs, time of a step,
     of the all-reduce and of checkpoints, days, GPU-hours, memory, for several numbers of GPUs. The formulas and their
-    sources are in roberta_plugin/planner/{training,goodput,plan}.py.
+    sources are in roberta_plugin/planner/{training,plan}.py.
     """
     from roberta_plugin.launch.recipe import load_recipe
-    from roberta_plugin.planner.plan import as_json, as_markdown, plan_table
     from roberta_plugin.planner.training import read_machine, read_training
 
     machine = read_machine(settings.machine)
