@@ -37,12 +37,11 @@ def sweep(settings: SweepSettings) -> int:
 def show_commands(grid: Grid, root: Path) -> int:
     """Print every run's command."""
     from roberta_plugin.experiments.sweeps.grid import run_folders
-    from roberta_plugin.launch.process import train_program
-    from roberta_plugin.launch.trackers import shown
+    from roberta_plugin.launch.process import train_program, variables_shown
 
     for folder in run_folders(grid, root):
         arguments = folder.run.arguments_in(folder.path, grid.metric)
-        variables = shown(folder.tracker_variables(), arguments)
+        variables = variables_shown(folder.tracker_variables(), arguments)
         print(f"# {folder.run.name}\n{variables}{shlex.join([*train_program(), *arguments])}")
     print(f"# {len(grid.runs)} runs: {len(grid.cells)} settings x {len(grid.runs) // len(grid.cells)} seeds")
     return 0

@@ -110,11 +110,12 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> dict[str, Any]:
 
     On SLURM a run's outputs are computed in its job, and not where this command waits: that has no GPU.
     """
-    from roberta_plugin.experiments.sweeps.sweep import summary_of, sweep
+    from roberta_plugin.experiments.sweeps.sweep import summary_of, train_grid
 
     settings, is_local = plan.settings, plan.settings.slurm is None
     after = partial(compute_outputs, data=plan.prepared.folder.resolve(), options=settings.options)
-    outcome = sweep(
+    outcome = train_grid(
+        plan.grid,
         SweepSettings(
             grid=plan.grid.path,
             output_dir=plan.root,
@@ -128,7 +129,6 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> dict[str, Any]:
             code=settings.code or settings.output_dir,
             keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
         ),
-        grid=plan.grid,
         say=report,
     )
     report(summary_of(outcome))

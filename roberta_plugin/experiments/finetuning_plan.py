@@ -474,7 +474,7 @@ def paper_grid(
     sharing = {name: changes[name] for name in _BATCH if name in changes}
     options = {name: value for name, value in changes.items() if name not in _BATCH}
     axes = {name: _changed(name, labels, options, sharing, num_ranks=num_ranks) for name, labels in axes.items()}
-    chosen = dict(recipe.metric)
+    chosen: dict[str, Any] = dict(recipe.metric)
     if metric is not None:
         chosen |= {"value": metric[0], "goal": metric[1]}
         options["best-checkpoint-metric"] = metric[0]  # among a run's own options: another choice is another run

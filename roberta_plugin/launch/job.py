@@ -41,6 +41,7 @@ from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
 from roberta_plugin.files import atomic_write
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch import preflight, restart
+from roberta_plugin.launch.process import tracker_variables
 from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_recipe
 from roberta_plugin.launch.rendezvous import RankInfo, attempt, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.resources import written_variables
@@ -53,7 +54,6 @@ from roberta_plugin.launch.run_folder import (
     add_jobs,
     write_record,
 )
-from roberta_plugin.launch.trackers import tracker_variables
 from roberta_plugin.stop_signals import StopSignals
 
 logger = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from roberta_plugin.experiments.studies.plan import PlannedStudy, check_data, no
 from roberta_plugin.experiments.studies.probes import Model
 from roberta_plugin.experiments.studies.settings import FINE_TUNING, PerplexityProbe, Probe, TuningProbe, read_study
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, run_folders
-from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
+from roberta_plugin.experiments.sweeps.sweep import check_options, train_grid
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub.running import usable_device
@@ -234,7 +234,8 @@ class Work:
                 resources = replace(resources, gpus_per_node=num_gpus)
             grid = replace(grid, slurm=resources)
         grid.write()
-        sweep(
+        train_grid(
+            grid,
             SweepSettings(
                 grid=grid.path,
                 output_dir=folder,
@@ -247,7 +248,6 @@ class Work:
                 code=self.root,
                 keep="weights",
             ),
-            grid=grid,
             say=self.say,
         )
 

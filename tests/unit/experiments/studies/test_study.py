@@ -42,14 +42,14 @@ def asked(tmp_path, monkeypatch):
         planned = plan_study(read_study(path), num_ranks=8)
         calls = []
 
-        def sweep(given, *, grid, **_):
+        def train_grid(grid, given, **_):
             written = json.loads(given.grid.read_text())
             assert written.get("slurm") == (grid.slurm and given_settings(grid.slurm))
             calls.append((given, written))
             given.output_dir.mkdir()
             write_json(given.output_dir / "report.json", {"failures": {"b": {"reason": "out of memory"}}})
 
-        monkeypatch.setattr(study_study, "sweep", sweep)
+        monkeypatch.setattr(study_study, "train_grid", train_grid)
         given = StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings)
         work = Work(given, planned, print)
         work.pretrain()
