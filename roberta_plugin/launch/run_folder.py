@@ -73,9 +73,9 @@ class Metric:
     that holds it (`a.b` is b inside a).
     """
 
+    log: str = ""
     value: str
     goal: Literal["min", "max"]
-    log: str = ""
     at: Literal["best", "last"] = "best"
     """The validation that counts."""
     file: str = ""

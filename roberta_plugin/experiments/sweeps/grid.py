@@ -71,9 +71,9 @@ class Grid:
     """What each run asks SLURM for."""
 
     def __post_init__(self) -> None:
-        """Make the runs, to find what they cannot be made of."""
+        """Make the runs now, to find what they cannot be made of."""
         check_own(self.options, self.path, "train")
-        assert self.runs
+        _ = self.runs
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
@@ -96,7 +96,8 @@ class Grid:
         Characters beyond the first 65,536 stay as they are: JSON's escape for them, two surrogates, is not YAML's.
         """
         axes = {name: list(labels) if is_list(name, labels) else labels for name, labels in self.axes.items()}
-        content = {"train": self.options, "axes": axes, "seeds": self.seeds, "metric": asdict(self.metric)}
+        metric = {name: text for name, text in asdict(self.metric).items() if text}
+        content = {"train": self.options, "axes": axes, "seeds": self.seeds, "metric": metric}
         if self.slurm is not None:
             content["slurm"] = given_settings(self.slurm)
         write_text(self.path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
@@ -183,7 +184,7 @@ def _options_of(content: Any, path: Path, section: str) -> dict[str, Any]:
 
 
 def check_own(options: Mapping[str, Any], path: Path, section: str) -> None:
-    """Refuse options that the sweep sets itself."""
+    """Refuse options of runs that the sweep sets itself."""
     for name in options.keys() & _OURS:
         raise ValueError(f"{path}: {section} sets --{name}, which the sweep sets itself: {_OURS[name]}. Remove it.")
 
