@@ -141,9 +141,9 @@ def evaluate(args: argparse.Namespace) -> int:
     --output-dir; several checkpoints are also averaged, as an ensemble. With --results: one table of all evaluations in
     these folders, as results.md and results.json in --output-dir; and with --submission the zip file for a leaderboard.
     """
+    from roberta_plugin.conversion.convert import imported_checkpoint
     from roberta_plugin.experiments import evaluation
     from roberta_plugin.experiments.evaluation_report import write_report
-    from roberta_plugin.experiments.finetuning_plan import checkpoint_of
     from roberta_plugin.finetuning.prepared import Prepared
 
     collected = from_arguments(CollectSettings, vars(args))
@@ -158,7 +158,7 @@ def evaluate(args: argparse.Namespace) -> int:
     task = Prepared.open(Path(args.data)).task
     if args.task not in (None, task):
         raise ValueError(f"{args.data} is prepared for {task}, not for {args.task}: leave {args.task} out.")
-    checkpoints = [checkpoint_of(Path(path), option="--checkpoint") for path in args.checkpoints]
+    checkpoints = [imported_checkpoint(Path(path)) for path in args.checkpoints]
     options = task_options(args, task)
     evaluations = evaluation.evaluate(
         from_arguments(EvaluateSettings, vars(args), checkpoints=checkpoints, options=options)

@@ -288,11 +288,12 @@ class Start(NamedTuple):
 
 def starting_model(path: Path) -> Start:
     """Read the checkpoint that --model names, or the best one of the fine-tuning in a folder."""
+    from roberta_plugin.conversion.convert import imported_checkpoint
     from roberta_plugin.experiments.inference import load_state
     from roberta_plugin.models.adapters import merge
     from roberta_plugin.models.checkpoints import model_arguments, model_options
 
-    checkpoint = checkpoint_of(path)
+    checkpoint = imported_checkpoint(path)
     state = load_state(checkpoint)
     model_arguments(state, checkpoint)  # raises for a model that cannot be built
     try:
@@ -301,26 +302,6 @@ def starting_model(path: Path) -> Start:
     except ValueError as error:
         raise ValueError(f"--model {checkpoint}: {error}") from error
     return Start(checkpoint, state, options)
-
-
-def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
-    """The checkpoint itself, that of an imported model's folder, or the best of a fine-tuning; of a model by name or of
-    another format, what is imported from it.
-    """
-    from roberta_plugin.conversion.convert import imported
-    from roberta_plugin.conversion.model_files import best_of_finetuning, find_checkpoint, is_checkpoint
-
-    path = imported(path)
-    if not path.is_dir():
-        return path
-    if is_checkpoint(path):
-        return find_checkpoint(path, None)
-    best = best_of_finetuning(path)
-    if best is None:
-        report = path / "runs" / "report.json"
-        why = f"{report} names no finished run" if report.is_file() else "the folder holds no checkpoint"
-        raise FileNotFoundError(f"{option} {path}: {why}. Give a checkpoint file instead.")
-    return best
 
 
 def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path | None]:

@@ -175,7 +175,7 @@ def test_data_for_another_task_and_a_model_too_short_are_refused(words, tmp_path
     with pytest.raises(ValueError, match=r"has 40 positions, and .* sequences of up to 90 tokens"):
         args.run(args)
     args = parse(*words, "--model", tmp_path)
-    with pytest.raises(FileNotFoundError, match="the folder holds no checkpoint"):
+    with pytest.raises(FileNotFoundError, match="No checkpoint in "):
         args.run(args)
 
 
