@@ -30,7 +30,7 @@ def sweep(settings: SweepSettings) -> int:
         sweeps.check_options(grid)
         return show_commands(grid, settings.output_dir.resolve())
     report = sweeps.sweep(settings, say=partial(print, flush=True))
-    print(sweeps.summary_of(report))
+    print(sweeps.summarize(report))
     return FAILURES if report.failures else 0
 
 

@@ -32,12 +32,12 @@ from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.evaluation import evaluate, store_outputs
-from roberta_plugin.experiments.finetune import evaluation_of
+from roberta_plugin.experiments.finetune import evaluation_settings
 from roberta_plugin.experiments.finetuning_plan import check_model, paper_grid, starting_model
 from roberta_plugin.experiments.studies.plan import PlannedStudy
 from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, TuningProbe
 from roberta_plugin.experiments.sweeps.grid import Grid, run_folders
-from roberta_plugin.experiments.sweeps.report import best_cell, cells_of
+from roberta_plugin.experiments.sweeps.report import best_cell, cell_results
 from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.benchmarks import benchmark_of
@@ -81,7 +81,7 @@ def check_probes(planned: PlannedStudy) -> None:
     for probe in study.probes:
         where = f"{study.path}: probes, {probe.name}"
         if isinstance(probe, PerplexityProbe):
-            option, length, folder = "tokens-per-sample", block_length(probe, planned), data_of(probe, planned)
+            option, length, folder = "tokens-per-sample", block_length(probe, planned), held_out_folder(probe, planned)
             remedy = "binarize it with the tokenizer and dictionary of the pretraining data"
             needed, what = folder / f"{probe.split}.idx", "name other data, or a split that it has"
         else:
@@ -103,7 +103,7 @@ def check_probes(planned: PlannedStudy) -> None:
                 )
 
 
-def data_of(probe: PerplexityProbe, planned: PlannedStudy) -> Path:
+def held_out_folder(probe: PerplexityProbe, planned: PlannedStudy) -> Path:
     """The folder of the held-out text, the same for all variants."""
     return probe.data or planned.plans[0].folders[0]
 
@@ -117,7 +117,7 @@ def count_losses(probe: PerplexityProbe, planned: PlannedStudy) -> dict[str, flo
     """What counts of the reference variant's training text reach on the whole split of a probe; empty if unknown."""
     (plan,) = (plan for plan in planned.plans if plan.variant.name == planned.study.reference)
     train = [folder / plan.parsed.train_subset for folder in plan.folders]
-    baselines = baselines_of(train, {"": [data_of(probe, planned) / probe.split]})[""]
+    baselines = baselines_of(train, {"": [held_out_folder(probe, planned) / probe.split]})[""]
     return baselines.losses() if baselines else {}
 
 
@@ -134,7 +134,7 @@ class HeldOut(NamedTuple):
 
 def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:
     """The blocks and masks of a probe; with `max_tokens`, blocks that are evenly spread over the split."""
-    folder, length = data_of(probe, planned), block_length(probe, planned)
+    folder, length = held_out_folder(probe, planned), block_length(probe, planned)
     dictionary, vocabulary = load_vocabulary(folder)
     split = folder / probe.split
     tokens = MmapTokens(split)
@@ -235,12 +235,12 @@ def tuned_value(
     """
     folder = root / probe.kind / probe.name
     folders = [one for one in run_folders(grid, folder / "runs") if one.run.settings[MODEL_AXIS] == model.label]
-    cells = [cell for cell in cells_of(grid, folders) if cell.values and cell.is_complete]
+    cells = [cell for cell in cell_results(grid, folders) if cell.values and cell.is_complete]
     best = best_cell(cells, grid.metric)
     if best is None or any(one.state() not in (DONE, FAILED) for one in folders):
         return None
     settings_for = partial(
-        evaluation_of,
+        evaluation_settings,
         data=folder / "data",
         output_dir=model.results(root, probe),
         splits=["valid"],

@@ -197,7 +197,9 @@ class Work:
     def measure(self, probe: PerplexityProbe, *, device: str) -> None:
         """Perplexity of every model that has none yet."""
         left = [
-            model for model in self.models() if value_of(model, self.root, probe) is None and model.checkpoint.is_file()
+            model
+            for model in self.models()
+            if read_value(model, self.root, probe) is None and model.checkpoint.is_file()
         ]
         text = probes.held_out(probe, self.planned) if left else None
         for model in left:
@@ -205,7 +207,7 @@ class Work:
             score = probes.perplexity_of(model.checkpoint, text, device=device)
             shown = "not a finite number" if score["value"] is None else f"{score['value']:.4g}"
             self.say(f"{probe.name}: {model.variant}, seed {model.seed}: perplexity {shown}")
-            keep_value(model, self.root, probe, score)
+            write_value(model, self.root, probe, score)
 
     def tune(self, probe: TuningProbe, prepared: Prepared) -> None:
         """Fine-tune every model that is there, in one sweep, and evaluate it."""
@@ -220,7 +222,7 @@ class Work:
         for model in models:
             value = probes.tuned_value(probe, prepared, model, grid, self.root, device=self.settings.device)
             if value is not None:
-                keep_value(model, self.root, probe, value)
+                write_value(model, self.root, probe, value)
 
     def _sweep(self, grid: Grid, folder: Path, *, name: str, num_gpus: int | None = None) -> None:
         """Do the runs of a grid that are left.
@@ -270,14 +272,14 @@ def pretrained(runs: Sequence[RunFolder]) -> list[Model]:
     ]
 
 
-def keep_value(model: Model, root: Path, probe: Probe, value: Mapping[str, Any]) -> None:
+def write_value(model: Model, root: Path, probe: Probe, value: Mapping[str, Any]) -> None:
     """Write what a probe has measured."""
     folder = model.results(root, probe)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "value.json", value)
 
 
-def value_of(model: Model, root: Path, probe: Probe) -> dict[str, Any] | None:
+def read_value(model: Model, root: Path, probe: Probe) -> dict[str, Any] | None:
     """What a probe has measured; None before it has, or for other seeds of fine-tuning."""
     value = read_json(model.results(root, probe) / "value.json", keys=("value",), remedy=_AGAIN)
     is_of_seeds = value is None or isinstance(probe, PerplexityProbe) or set(value["seeds"]) == set(probe.seeds)
@@ -294,7 +296,7 @@ def report_on(planned: PlannedStudy, root: Path, record: Record) -> StudyOutcome
     values: dict[str, dict[str, dict[str, Any]]] = {}
     for model in pretrained(runs):
         for probe in study.probes:
-            value = value_of(model, root, probe)
+            value = read_value(model, root, probe)
             if value is not None and value["value"] is None:
                 reason = "the value is not a finite number: the model has diverged"
                 failures[f"{probe.name}: {model.variant}, seed {model.seed}"] = reason
@@ -338,23 +340,23 @@ def made_from(planned: PlannedStudy) -> dict[str, dict[str, str]]:
     for plan in planned.plans:
         part = {name: str(value) for name, value in sorted(plan.options.items())} | {_PROCESSES: str(plan.num_ranks)}
         for folder in plan.folders:
-            part |= contents_of(folder, str(plan.parsed.train_subset))
+            part |= split_contents(folder, str(plan.parsed.train_subset))
         record[f"variant {plan.variant.name}"] = part
     for probe in planned.study.probes:
         part = {each.name: str(getattr(probe, each.name)) for each in fields(probe) if each.name not in _NOT_RECORDED}
         if isinstance(probe, PerplexityProbe):  # by the variants where they are not given
-            folder = probes.data_of(probe, planned)
+            folder = probes.held_out_folder(probe, planned)
             part |= {"data": str(folder), "tokens_per_sample": str(probes.block_length(probe, planned))}
-            part |= contents_of(folder, probe.split)
+            part |= split_contents(folder, probe.split)
         record[f"probe {probe.name}"] = {"kind": probe.kind, **part}
     return record
 
 
-def contents_of(folder: Path, split: str) -> dict[str, str]:
+def split_contents(folder: Path, split: str) -> dict[str, str]:
     """The content of a split of a data-bin: file -> hash by manifest.json, or its size in a folder without a manifest.
 
     Example:
-        contents_of(Path("books"), "train")  ->  {"books/train.bin": "sha256 1f0c...", "books/train.idx": "sha256 ..."}
+        split_contents(Path("books"), "train")  ->  {"books/train.bin": "sha256 1f0c...", "books/train.idx": "..."}
     """
     outputs = ((read_manifest(folder) or {"splits": {}})["splits"].get(split) or {"outputs": {}})["outputs"]
     paths = [folder / f"{split}.{ending}" for ending in ("bin", "idx")]

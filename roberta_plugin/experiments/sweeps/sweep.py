@@ -91,7 +91,7 @@ def train_grid(grid: Grid, settings: SweepSettings, *, say: Callable[[str], None
     return SweepReport(output_dir=root, facts=facts, jobs=jobs)
 
 
-def summary_of(report: SweepReport) -> str:
+def summarize(report: SweepReport) -> str:
     """The outcome in a few lines."""
     states = ", ".join(f"{count} {state}" for state, count in report.states.items())
     num_runs = report.facts["num_runs"]
