@@ -79,6 +79,7 @@ setup(
         "protobuf>=4.21",  # reads the scores in SentencePiece models
         "gigatoken>=0.10,<0.11; platform_system == 'Linux'",  # elsewhere the plain engine gives the same ids
         "fsspec>=2024.2",  # text by URL; torch requires it, too
+        "typing-extensions>=4.10",  # marks what overrides a method; torch requires it, too
         "pyyaml>=6",
         "tensorboardX>=2.6",  # writes --tensorboard-logdir
         "matplotlib>=3.8.4",

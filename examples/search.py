@@ -14,7 +14,7 @@ import optuna
 
 from roberta_plugin.experiments.settings import SweepSettings
 from roberta_plugin.experiments.sweeps.grid import grid_from
-from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
+from roberta_plugin.experiments.sweeps.sweep import check_options, train_grid
 from roberta_plugin.launch.options_file import read_yaml
 
 
@@ -39,7 +39,7 @@ def main():
         axes = {name: [value] for name, value in suggested(trial).items()}
         grid = grid_from({**content, "axes": axes}, args.grid)
         check_options(grid)
-        report = sweep(SweepSettings(grid=args.grid, output_dir=args.output_dir, keep="weights"), grid=grid)
+        report = train_grid(grid, SweepSettings(grid=args.grid, output_dir=args.output_dir, keep="weights"))
         if report.best_cell is None:
             raise optuna.TrialPruned(f"failed: {report.failures}")
         return report.best_cell["median"]

@@ -1,24 +1,20 @@
 """The `roberta` command: a table of verbs, of which only the called one is imported.
 
 A verb is a `Command` (`command.py`) of a module of this folder: its options are the fields of its settings, its
-function gets these, prints and returns the exit code. A module that is named alone has `define(parser)` and
-`run(arguments)` instead. An error that the user can fix (a wrong option, a missing or broken file) is printed as one
-line on stderr, with exit code 2; `--debug` shows the traceback.
+function gets these, prints and returns the exit code. An error that the user can fix (a wrong option, a missing or
+broken file) is printed as one line on stderr, with exit code 2; `--debug` shows the traceback.
 
-    doctor  demo                      check the installation; a first pretraining
-    pretrain                          text or data-bin -> a model, by a recipe
-    text  inspect                     text -> tokenizer -> data-bin, and what is in it
-    finetuning  evaluate              official files -> prepared data -> tuned models -> metrics
-    predict                           a model and new text -> its answers; fill-mask is short for one kind
-    plan  launch  jobs  sweep         before, during and across trainings
-    train                             a rank of a training without SLURM, started by torchrun
-    study                             variants of pretraining beside the paper's tables
-    models                            models for and from other programs
-    user_dir                          the folder for --user-dir, and the recipes for a cluster
-    profile                           where a training step spends its time
-    command                           settings, function and help of a verb; options of verbs with a TASK
-    interrupts                        Ctrl-C and SIGTERM in commands that clean up
-    __main__                          `python -m roberta_plugin.cli`
+    doctor          check the installation; the folders for --user-dir and of the recipes
+    pretrain        text or data-bin -> a model, by a recipe; a first pretraining
+    text  inspect   text -> tokenizer -> data-bin, and what is in it
+    finetuning      official files -> prepared data -> tuned models -> metrics
+    models          a model and new text -> its answers; models for and from other programs
+    plan            what a training takes, and where a step spends its time
+    launch  jobs    a training on a cluster, and its progress
+    sweep           many trainings: grids, and variants of pretraining beside the paper's tables
+    command         settings, function and help of a verb; options of verbs with a TASK
+    interrupts      Ctrl-C and SIGTERM in commands that clean up
+    __main__        `python -m roberta_plugin.cli`
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "doctor": Verb("check the installation, and say how to fix what is wrong", "doctor:doctor"),
-    "demo": Verb("pretrain a small RoBERTa on the documentation inside your own Python, in minutes", "demo:demo"),
+    "demo": Verb("pretrain a small RoBERTa on the documentation inside your own Python, in minutes", "pretrain:demo"),
     "pretrain": Verb("pretrain on your own text, by a recipe that suits machine, text and hours", "pretrain:pretrain"),
     "recipes": Verb("list the recipes of pretraining, or show one", "pretrain:recipes"),
     "tokenizer": Verb("train a tokenizer, give a model another one, or show how it splits a text", "text:tokenizer"),
@@ -64,22 +60,24 @@ VERBS = {
     "finetune": Verb(
         "fine-tune on such a task as the paper does: grid, seeds, median, ensemble, predictions", "finetuning:finetune"
     ),
-    "evaluate": Verb("evaluate fine-tuned models by the official metrics, beside the paper's numbers", "evaluate"),
+    "evaluate": Verb(
+        "evaluate fine-tuned models by the official metrics, beside the paper's numbers", "finetuning:evaluate"
+    ),
     "predict": Verb(
         "a model's answers about new text: masks, labels, tags, numbers, options, answers, summaries, vectors",
-        "predict",
+        "models:predict",
     ),
-    "fill-mask": Verb("predict the masked tokens of texts: predict --task-kind fill_mask", "predict"),
+    "fill-mask": Verb("predict the masked tokens of texts: predict --task-kind fill_mask", "models:predict"),
     "export": Verb("write a model for transformers, ONNX Runtime or fairseq", "models:export"),
     "import": Verb("read a model of Hugging Face or of fairseq", "models:import_model"),
-    "user-dir": Verb("print the folder for --user-dir of fairseq-train, or that of the recipes", "user_dir:user_dir"),
-    "profile": Verb("show what a training step spends its time on", "profile:profile"),
+    "user-dir": Verb("print the folder for --user-dir of fairseq-train, or that of the recipes", "doctor:user_dir"),
+    "profile": Verb("show what a training step spends its time on", "plan:profile"),
     "plan": Verb("what a training costs: FLOPs, memory, hours, for any number of GPUs", "plan:plan"),
-    "launch": Verb("train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits", "launch"),
-    "train": Verb("train a recipe without SLURM: one rank, started by torchrun", "train"),
-    "jobs": Verb("show the progress of launched trainings", "jobs"),
-    "sweep": Verb("run a grid of trainings, and compare them", "sweep"),
-    "study": Verb("compare variants of pretraining, with seeds and tests, beside the paper's tables", "study"),
+    "launch": Verb("train on a SLURM cluster: nodes x GPUs, resumed after preemption and time limits", "launch:launch"),
+    "train": Verb("train a recipe without SLURM: one rank, started by torchrun", "launch:train"),
+    "jobs": Verb("show the progress of launched trainings", "jobs:jobs"),
+    "sweep": Verb("run a grid of trainings, and compare them", "sweep:sweep"),
+    "study": Verb("compare variants of pretraining, with seeds and tests, beside the paper's tables", "sweep:study"),
 }
 GUESSED = {
     "convert": "`roberta import` reads a model of Hugging Face or fairseq, and `roberta export` writes one for them",
@@ -253,9 +251,6 @@ def build_parser(*verbs: str | None) -> argparse.ArgumentParser:
         of_verb = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
         of_verb.set_defaults(parser=of_verb)
         if name in verbs:
-            module_name, _, command = where.partition(":")
-            module = importlib.import_module(f"{__name__}.{module_name}")
-            if not command:
-                of_verb.set_defaults(run=module.run)
-            (getattr(module, command) if command else module).define(of_verb)
+            module, _, command = where.partition(":")
+            getattr(importlib.import_module(f"{__name__}.{module}"), command).define(of_verb)
     return parser

@@ -26,24 +26,31 @@ class Command:
     usage: str | None = None
     skip: Collection[str] = ()
     """Fields that are no options here."""
+    optional: Collection[str] = ()
+    """Fields that need not be given here, though they have no default."""
     takes_further: bool = False
     """Whether further options are those of another program: the function gets them as `further`."""
     stages: Sequence[Stage] = ()
     """Of the options that each TASK has besides; the settings get them as `options`."""
+    add: Callable[[argparse.ArgumentParser], None] | None = None
+    """Adds to the parser what is no field of the settings; the function then gets the arguments instead of settings."""
 
     def define(self, parser: argparse.ArgumentParser) -> None:
         """Add the help and the options to the parser of the verb."""
         parser.usage, parser.description = self.usage, inspect.getdoc(self.function)
         for kind in self.settings:
-            add_options(parser, kind, skip=self.skip)
+            add_options(parser, kind, skip=self.skip, optional=self.optional)
         if self.stages:
             add_task_options(parser, stages=self.stages)
+        if self.add:
+            self.add(parser)
         parser.set_defaults(run=self.run, takes_further=self.takes_further, parser=parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Make the settings and call the function, which SIGTERM stops as Ctrl-C does."""
+        further = {"further": args.further} if self.takes_further and not self.add else {}
         with terminated_like_interrupted():
-            return self.function(*self.settings_of(args), **({"further": args.further} if self.takes_further else {}))
+            return self.function(*([args] if self.add else self.settings_of(args)), **further)
 
     def settings_of(self, args: argparse.Namespace) -> list[Any]:
         """The settings that the arguments describe."""

@@ -1,4 +1,5 @@
-"""`roberta doctor`: checks that everything the plugin needs is installed and works; if not, says how to fix it.
+"""`roberta doctor` checks that everything the plugin needs is installed and works, and if not, says how to fix it;
+`roberta user-dir` prints the folder that fairseq-train's --user-dir takes, from wherever it is called.
 
 Every check runs by itself, so a broken package becomes a finding instead of an exception.
 """
@@ -13,14 +14,18 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import roberta_plugin
 from roberta_plugin.cli.command import command
 from roberta_plugin.extras import FAIRSEQS, installed_fairseqs, version_of
 from roberta_plugin.machine import num_cores
-from roberta_plugin.settings import setting
+from roberta_plugin.settings import Checked, setting
 
 PROJECT = "roberta_plugin"
+PACKAGE = Path(roberta_plugin.__file__).parent
+RECIPE = "slurm/pretrain.yaml"  # one of those that setup.py installs to share/roberta_plugin
 BESIDE_TORCH = ("torchaudio", "torchvision")  # ve-fairseq installs the first and uses it for speech only
 REINSTALL = "pip install -c .constraints.txt -e . && pip uninstall -y torchaudio"  # in a clone, as in README.md
 
@@ -172,3 +177,32 @@ def check_plugin() -> Finding:
     if missing:
         return Finding("with fairseq", f"missing in {folder}: {', '.join(missing)}", REINSTALL)
     return Finding("with fairseq", f"registered; fairseq-train and fairseq-validate are in {folder}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserDirSettings(Checked):
+    """The fields are options of `roberta user-dir`."""
+
+    recipes: bool = setting(False, "print the folder that holds slurm/ and examples/, to copy recipes from")
+
+
+@command(UserDirSettings)
+def user_dir(settings: UserDirSettings) -> int:
+    """Prints the plugin's folder: fairseq-train DATA-BIN --user-dir "$(roberta user-dir)" ..."""
+    print(find_recipes() if settings.recipes else PACKAGE)
+    return 0
+
+
+def find_recipes() -> Path:
+    """The folder with slurm/ and examples/: the clone, or what was installed from the wheel.
+
+    Raises:
+        FileNotFoundError: if there are none.
+    """
+    if (PACKAGE.parent / RECIPE).is_file():
+        return PACKAGE.parent
+    installed = metadata.files(PACKAGE.name) or []
+    for path in (Path(str(file.locate())).resolve() for file in installed if str(file).endswith(RECIPE)):
+        if path.is_file():
+            return path.parents[1]
+    raise FileNotFoundError("This installation has no recipes: install the wheel, or clone the repository.")

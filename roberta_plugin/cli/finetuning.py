@@ -1,14 +1,18 @@
-"""`roberta prepare` and `roberta finetune`: official files of a task, or custom data, to the official metric."""
+"""`roberta prepare`, `finetune` and `evaluate`: official files of a task, or custom data, to the official metric."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from roberta_plugin.cli.command import command
-from roberta_plugin.experiments.settings import FinetuneSettings
+from roberta_plugin.cli.command import command, given_task_options, task_options
+from roberta_plugin.experiments.settings import EvaluateSettings, FinetuneSettings
 from roberta_plugin.finetuning.preparation import PrepareSettings
+from roberta_plugin.settings import Checked, from_arguments, setting
 
 if TYPE_CHECKING:
     from roberta_plugin.experiments.finetune import FinetuneResult
@@ -79,3 +83,100 @@ def show(result: FinetuneResult) -> int:
             f"({', '.join(result.failures)}). Run the same command again to retry them.",
         )
     return 1 if result.failures else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectSettings(Checked):
+    """What to collect; the fields, like those of `EvaluateSettings`, are options of `roberta evaluate`."""
+
+    results: tuple[Path, ...] = setting((), "folders to collect evaluations from", nargs="+")
+    submission: Path | None = setting(
+        None,
+        "with --results: write the leaderboard's submission from the predictions",
+        metavar="ZIP",
+        goes_with={"results": ()},
+    )
+    leaderboard: Literal["glue", "superglue"] | None = setting(
+        None, "with --submission: whose submission it is", default_text="glue", goes_with={"submission": ()}
+    )
+    allow_incomplete: bool = setting(
+        False, "with --submission: write the zip even if tasks or rows are missing", goes_with={"submission": ()}
+    )
+
+
+def add_task(parser: argparse.ArgumentParser) -> None:
+    """Add TASK, for --help alone: the prepared folder has the task."""
+    from roberta_plugin.finetuning.benchmarks import TASKS
+
+    parser.add_argument(
+        "task",
+        nargs="?",
+        type=without_minimal_pairs,
+        choices=TASKS,
+        metavar="TASK",
+        help="with --help: whose options to show",
+    )
+
+
+def without_minimal_pairs(task: str) -> str:
+    """The task; blimp and zorro, which were tasks of this verb, are told their script."""
+    if task in ("blimp", "zorro"):
+        raise argparse.ArgumentTypeError(
+            f"minimal pairs are scored by a script of the repository: python examples/score_minimal_pairs.py {task} "
+            "FOLDER MODEL ..."
+        )
+    return task
+
+
+@command(
+    EvaluateSettings,
+    CollectSettings,
+    optional=("data", "checkpoints"),
+    stages=("score",),
+    add=add_task,
+    usage="roberta evaluate (--data FOLDER --checkpoint FILE ... | --results FOLDER ...) --output-dir FOLDER [options]",
+)
+def evaluate(args: argparse.Namespace) -> int:
+    """With --data and --checkpoint: run the checkpoints over a split, and write metrics and prediction files into
+    --output-dir; several checkpoints are also averaged, as an ensemble. With --results: one table of all evaluations in
+    these folders, as results.md and results.json in --output-dir; and with --submission the zip file for a leaderboard.
+    """
+    from roberta_plugin.conversion.convert import imported_checkpoint
+    from roberta_plugin.experiments import evaluation
+    from roberta_plugin.experiments.evaluation_report import write_report
+    from roberta_plugin.finetuning.prepared import Prepared
+
+    collected = from_arguments(CollectSettings, vars(args))
+    if bool(collected.results) == bool(args.data and args.checkpoints):
+        raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
+    if collected.results:
+        if given := given_task_options(args):
+            raise ValueError(
+                f"{min(given.values())} goes with --data and --checkpoint: --results shows what was evaluated before."
+            )
+        return collect(collected, Path(args.output_dir))
+    task = Prepared.open(Path(args.data)).task
+    if args.task not in (None, task):
+        raise ValueError(f"{args.data} is prepared for {task}, not for {args.task}: leave {args.task} out.")
+    checkpoints = [imported_checkpoint(Path(path)) for path in args.checkpoints]
+    options = task_options(args, task)
+    evaluations = evaluation.evaluate(
+        from_arguments(EvaluateSettings, vars(args), checkpoints=checkpoints, options=options)
+    )
+    print(write_report(evaluations, Path(args.output_dir)))
+    print(evaluation.where_predictions_are(evaluations), end="")
+    return 0
+
+
+def collect(settings: CollectSettings, output_dir: Path) -> int:
+    """Print and write the table of all evaluations, and write the submission if one is asked for."""
+    from roberta_plugin.experiments.evaluation_report import find_evaluations, write_report
+
+    print(write_report(find_evaluations(settings.results), output_dir))
+    if settings.submission is not None:
+        from roberta_plugin.finetuning.submission import LEADERBOARDS, write_submission
+
+        leaderboard = LEADERBOARDS[settings.leaderboard or "glue"]
+        write_submission(leaderboard, settings.submission, settings.results, allow_incomplete=settings.allow_incomplete)
+        print(f"submission: {settings.submission}")
+    return 0

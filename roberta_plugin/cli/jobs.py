@@ -5,7 +5,6 @@ Also the logs of a run, how its attempts ended, its report, and the end of its j
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import datetime
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roberta_plugin.cli.command import command
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.log import last_lines
 from roberta_plugin.launch.report import attempt_lines, launched_job, log_path, write_report
@@ -32,7 +32,7 @@ from roberta_plugin.launch.run_folder import (
 )
 from roberta_plugin.launch.slurm_commands import Job
 from roberta_plugin.locks import ended_training
-from roberta_plugin.settings import Checked, add_options, from_arguments, setting
+from roberta_plugin.settings import Checked, setting
 
 COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last written", "restarts", "run folder")
 ACTIONS = ("logs", "attempts", "report", "cancel")
@@ -61,24 +61,19 @@ class JobsSettings(Checked):
     lines: int = setting(40, "logs: number of lines")
 
 
-def define(parser: argparse.ArgumentParser) -> None:
-    """Describe `roberta jobs` and add its options."""
-    parser.usage = "roberta jobs [FOLDER ...] | roberta jobs {logs,attempts,report,cancel} RUN-FOLDER ... [options]"
-    parser.description = (
-        "Shows every run that `roberta launch` has submitted below the given folders, and every sweep and fine-tuning "
-        "that runs as a job array, with the number of its runs in each state. For a run: the state of its job and why "
-        "it waits, the updates done, the training loss as fairseq-train logs it, tokens per second on all GPUs "
-        "together, the time left to the last update at the present speed, and when rank 0 last wrote. Below a run that "
-        "has failed or restarted: why, and the log to open; below a running one: its slowest rank. With one of the "
-        "words logs, attempts, report and cancel before run folders: show the end of the log; show how each attempt "
-        "ended, and what followed; write report.md with the loss curves; end the run's job, which saves a checkpoint."
-    )
-    add_options(parser, JobsSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Print the table, or do what the first word says."""
-    settings = from_arguments(JobsSettings, vars(args))
+@command(
+    JobsSettings,
+    usage="roberta jobs [FOLDER ...] | roberta jobs {logs,attempts,report,cancel} RUN-FOLDER ... [options]",
+)
+def jobs(settings: JobsSettings) -> int:
+    """Shows every run that `roberta launch` has submitted below the given folders, and every sweep and fine-tuning that
+    runs as a job array, with the number of its runs in each state. For a run: the state of its job and why it waits,
+    the updates done, the training loss as fairseq-train logs it, tokens per second on all GPUs together, the time left
+    to the last update at the present speed, and when rank 0 last wrote. Below a run that has failed or restarted: why,
+    and the log to open; below a running one: its slowest rank. With one of the words logs, attempts, report and cancel
+    before run folders: show the end of the log; show how each attempt ended, and what followed; write report.md with
+    the loss curves; end the run's job, which saves a checkpoint.
+    """
     folders = settings.folders or (Path("runs"),)
     action = str(folders[0])
     if action not in ACTIONS:

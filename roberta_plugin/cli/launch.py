@@ -1,47 +1,50 @@
-"""`roberta launch`: a fairseq-train recipe -> a job on a SLURM cluster."""
+"""`roberta launch` and `roberta train`: a fairseq-train recipe -> a job on a SLURM cluster, or a rank of torchrun."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roberta_plugin.cli.command import command
 from roberta_plugin.launch.recipe import REMOVED, LaunchSettings, load_recipe, located
-from roberta_plugin.settings import add_options
+from roberta_plugin.settings import setting
 
 if TYPE_CHECKING:
     from roberta_plugin.launch.submission import Submission
 
 
-def define(parser: argparse.ArgumentParser) -> None:
-    """Describe `roberta launch`; its options are the fields of `LaunchSettings`."""
-    parser.usage = "roberta launch [--config FILE] [options] [-- DATA-BIN fairseq-train options]"
-    parser.description = (
-        "Submits fairseq-train to SLURM, one process per GPU, and keeps it running: when the cluster stops the job, it "
-        "saves a checkpoint and resumes at the next update. Options given here win over the config file "
-        "(slurm/README.md has its format). Arguments after -- are added to the file's fairseq-train options; a "
-        "DATA-BIN in front of them replaces the file's data. Launching the same run folder again resumes from its "
-        "checkpoints, on as many GPUs as are given now."
-    )
-    add_recipe_options(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the sbatch script and the commands, submit nothing"
-    )
+@dataclass(frozen=True, kw_only=True)
+class ConfigSettings:
+    """An option of `roberta launch` and `roberta train`."""
+
+    config: Path | None = setting(None, "YAML file with any of these options, and train:", metavar="FILE")
 
 
-def add_recipe_options(parser: argparse.ArgumentParser) -> None:
-    """Add --config, the fields of `LaunchSettings`, and fairseq-train's arguments."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with any of these options, and train:")
-    add_options(parser, LaunchSettings, skip=["train"], optional=["output_dir"])
+@dataclass(frozen=True, kw_only=True)
+class DryRunSettings:
+    """An option of `roberta launch`."""
+
+    dry_run: bool = setting(False, "print the sbatch script and the commands, submit nothing")
+
+
+def add_train(parser: argparse.ArgumentParser) -> None:
+    """Add fairseq-train's arguments, and options of earlier versions, whose remedy `load_recipe` tells."""
     for name in REMOVED:
         parser.add_argument(f"--{name.replace('_', '-')}", help=argparse.SUPPRESS)
     parser.add_argument("train", nargs="*", metavar="-- DATA-BIN ...", help="fairseq-train's arguments")
 
 
-def recipe_of(args: argparse.Namespace) -> LaunchSettings:
-    """The recipe of the options that `add_recipe_options` has added."""
-    return load_recipe(args.config, flags=_flags(args), train=args.train)
+def config_of(args: argparse.Namespace) -> Path | None:
+    """The file that --config names."""
+    return None if args.config is None else Path(args.config)
+
+
+def load(args: argparse.Namespace) -> LaunchSettings:
+    """The recipe of the arguments."""
+    return load_recipe(config_of(args), flags=_flags(args), train=args.train)
 
 
 def _flags(args: argparse.Namespace) -> dict[str, Any]:
@@ -49,13 +52,26 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in names}
 
 
-def run(args: argparse.Namespace) -> int:
-    """Submit, or print what would be submitted."""
-    from roberta_plugin.launch.submission import launch
+@command(
+    ConfigSettings,
+    LaunchSettings,
+    DryRunSettings,
+    skip=("train",),
+    optional=("output_dir",),
+    add=add_train,
+    usage="roberta launch [--config FILE] [options] [-- DATA-BIN fairseq-train options]",
+)
+def launch(args: argparse.Namespace) -> int:
+    """Submits fairseq-train to SLURM, one process per GPU, and keeps it running: when the cluster stops the job, it
+    saves a checkpoint and resumes at the next update. Options given here win over the config file (slurm/README.md has
+    its format). Arguments after -- are added to the file's fairseq-train options; a DATA-BIN in front of them replaces
+    the file's data. Launching the same run folder again resumes from its checkpoints, on as many GPUs as are given now.
+    """
+    from roberta_plugin.launch import submission as submissions
 
-    recipe = recipe_of(args)
-    with located(args.config, flags=_flags(args), train=args.train):
-        print(in_words(launch(recipe, dry_run=args.dry_run, config=args.config)))
+    recipe, config = load(args), config_of(args)
+    with located(config, flags=_flags(args), train=args.train):
+        print(in_words(submissions.launch(recipe, dry_run=bool(args.dry_run), config=config)))
     return 0
 
 
@@ -66,3 +82,27 @@ def in_words(submission: Submission) -> str:
         return "\n".join([submission.script.rstrip(), "", commands, *submission.commands])
     folder = submission.output_dir
     return f"job {submission.job_id}: logs in {folder}/logs, progress by `roberta jobs {folder}`"
+
+
+@command(
+    ConfigSettings,
+    LaunchSettings,
+    skip=("train",),
+    optional=("output_dir",),
+    add=add_train,
+    takes_further=True,  # refused below
+    usage="torchrun [options] --no-python roberta train [--config FILE] [options] [-- DATA-BIN train options]",
+)
+def train(args: argparse.Namespace) -> int:
+    """Trains the recipe of `roberta launch` as one rank of torchrun, or alone without torchrun. Every start begins at
+    the newest whole checkpoint of the run folder, and the recipe's batch is shared out among the ranks; Ctrl-C and
+    SIGTERM save a checkpoint first. Settings for SLURM are not used.
+    """
+    if args.further or not (args.config or args.output_dir):
+        raise ValueError(
+            "this verb is a rank of a recipe: give --config or --output-dir, and options of fairseq-train after --. To "
+            "pretrain on your own text or data-bin: `roberta pretrain DATA`; to fine-tune: `roberta finetune TASK`."
+        )
+    from roberta_plugin.launch.job import rank_of_torchrun, train_rank
+
+    return train_rank(load(args), rank_of_torchrun())

@@ -1,4 +1,6 @@
-"""`roberta pretrain`: a data-bin or text files -> a trained model, by a recipe; `roberta recipes` lists these."""
+"""`roberta pretrain`: a data-bin or text files -> a trained model, by a recipe; `roberta recipes` lists these, and
+`roberta demo` trains one on the docstrings of this Python.
+"""
 
 from __future__ import annotations
 
@@ -208,3 +210,37 @@ def recipes(settings: RecipesSettings) -> int:
         run_by = "" if recipe.run_by_us else " (not run by us)"
         print(f"{recipe.name:<14}{recipe.time:>7}  {recipe.summary}{run_by}")
     return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings(Checked):
+    """The fields are options of `roberta demo`."""
+
+    output_dir: Path = setting(Path("runs/demo"), "folder for all files of the run")
+    updates: int = setting(8000, "length of the pretraining: some four minutes of a fast core", smallest=20)
+    seed: int = setting(1, "seed of weights, masks and order")
+
+
+@command(DemoSettings)
+def demo(settings: DemoSettings) -> int:
+    """Takes text from the docstrings of the installed Python and pretrains a small RoBERTa on it, as `roberta pretrain`
+    does with your own. Nothing is downloaded. After an interruption, the same command resumes.
+    """
+    from roberta_plugin.pretraining.docstrings import SPLITS, documents, write_corpus
+
+    folder, recipe = settings.output_dir.absolute(), load("demo")
+    text = {split: folder / "corpus" / f"{split}.txt" for split in SPLITS}
+    if not text["train"].is_file():
+        say("Text: the docstrings in the source files of this Python")
+        text["train"].parent.mkdir(parents=True, exist_ok=True)
+        write_corpus(text["train"].parent, documents())
+    of_text = PretrainSettings(
+        data=[str(text["train"])],
+        valid=[str(text["valid"])],
+        test=[str(text["test"])],
+        vocab_size=recipe.vocab_size,
+        recipe="demo",
+        hours=recipe.hours * settings.updates / recipe.updates,
+        output_dir=folder,
+    )
+    return run(of_text, further=["--cpu", "--seed", str(settings.seed)])

@@ -1,16 +1,14 @@
-"""`roberta sweep`: all runs of a grid file, here or as a SLURM job array, and a report of their results."""
+"""`roberta sweep` and `roberta study`: many trainings, here or as SLURM job arrays, and a report of their results."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roberta_plugin.cli.interrupts import terminated_like_interrupted
-from roberta_plugin.experiments.settings import SweepSettings
-from roberta_plugin.settings import add_options, from_arguments
+from roberta_plugin.cli.command import command
+from roberta_plugin.experiments.settings import StudySettings, SweepSettings
 
 if TYPE_CHECKING:
     from roberta_plugin.experiments.sweeps.grid import Grid
@@ -18,41 +16,55 @@ if TYPE_CHECKING:
 FAILURES = 1
 
 
-def define(parser: argparse.ArgumentParser) -> None:
-    """Describe `roberta sweep`; its options are the fields of `SweepSettings`."""
-    parser.description = (
-        "Trains every hyperparameter setting of a grid file with every seed, and writes report.md and report.json; "
-        "slurm/README.md has the format, slurm/ has examples. Run the same command again: it resumes where it stopped, "
-        "leaves finished and running runs alone, and repeats failed ones."
-    )
-    add_options(parser, SweepSettings)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Train what is left of the sweep and show the report; 1 if a run has failed."""
+@command(SweepSettings)
+def sweep(settings: SweepSettings) -> int:
+    """Trains every hyperparameter setting of a grid file with every seed, and writes report.md and report.json;
+    slurm/README.md has the format, slurm/ has examples. Run the same command again: it resumes where it stopped, leaves
+    finished and running runs alone, and repeats failed ones.
+    """
+    from roberta_plugin.experiments.sweeps import sweep as sweeps
     from roberta_plugin.experiments.sweeps.grid import read_grid
-    from roberta_plugin.experiments.sweeps.sweep import check_options, summary_of, sweep
 
-    settings = from_arguments(SweepSettings, vars(args))
     if settings.dry_run:
         grid = read_grid(settings.grid, slurm=settings.slurm)
-        check_options(grid)
+        sweeps.check_options(grid)
         return show_commands(grid, settings.output_dir.resolve())
-    with terminated_like_interrupted():  # else SIGTERM would leave the trainings running
-        report = sweep(settings, say=partial(print, flush=True))
-    print(summary_of(report))
+    report = sweeps.sweep(settings, say=partial(print, flush=True))
+    print(sweeps.summarize(report))
     return FAILURES if report.failures else 0
 
 
 def show_commands(grid: Grid, root: Path) -> int:
     """Print every run's command."""
     from roberta_plugin.experiments.sweeps.grid import run_folders
-    from roberta_plugin.launch.process import train_program
-    from roberta_plugin.launch.trackers import shown
+    from roberta_plugin.launch.process import train_program, variables_shown
 
     for folder in run_folders(grid, root):
         arguments = folder.run.arguments_in(folder.path, grid.metric)
-        variables = shown(folder.tracker_variables(), arguments)
+        variables = variables_shown(folder.tracker_variables(), arguments)
         print(f"# {folder.run.name}\n{variables}{shlex.join([*train_program(), *arguments])}")
     print(f"# {len(grid.runs)} runs: {len(grid.cells)} settings x {len(grid.runs) // len(grid.cells)} seeds")
     return 0
+
+
+@command(StudySettings)
+def study(settings: StudySettings) -> int:
+    """Pretrains every variant of a study file with every seed at an equal budget, measures held-out perplexity,
+    fine-tunes, and writes report.md, results.json and curves.png; examples/README.studies.md has the format,
+    examples/studies/ has the paper's Tables 1 to 3. Run the same command again: it resumes where it stopped. More
+    variants, seeds or probes in the file extend the study.
+    """
+    import roberta_plugin
+
+    roberta_plugin.register()  # before anything imports fairseq, whose import would set up logging
+    from roberta_plugin.experiments.studies.study import dry_run, run_study
+
+    if settings.dry_run:
+        print(dry_run(settings))
+        return 0
+    outcome = run_study(settings, say=partial(print, flush=True))
+    print(outcome.report)
+    print(f"report: {settings.output_dir / 'report.md'}")
+    for name, reason in outcome.failures.items():
+        print(f"failed: {name}: {reason}")
+    return FAILURES if outcome.failures else 0

@@ -22,7 +22,7 @@ from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
 from roberta_plugin.conversion.model_card import write_card
-from roberta_plugin.conversion.model_files import format_of
+from roberta_plugin.conversion.model_files import find_checkpoint, format_of
 from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
 from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
@@ -177,6 +177,17 @@ def imported(path: Path) -> Path:
     finally:
         os.close(lock)
     return folder
+
+
+def imported_checkpoint(path: Path) -> Path:
+    """The checkpoint itself, or that of the folder of a model, a run or a fine-tuning, which then has it of its best
+    run; of a model by name or of another format, what is imported from it.
+
+    Raises:
+        FileNotFoundError: for a folder without one.
+    """
+    folder = imported(path)
+    return find_checkpoint(folder, None) if folder.is_dir() else folder
 
 
 def _labelled(model: PortableModel, labels: tuple[str, ...] | None) -> PortableModel:

@@ -88,7 +88,7 @@ def find_checkpoint(folder: Path, name: str | None) -> Path:
         )
     raise FileNotFoundError(
         f"No checkpoint in {folder}: looked for {', '.join(names)}. Give the folder that fairseq-train wrote to "
-        "(--save-dir), or name the file with checkpoint_file."
+        "(--save-dir), or a checkpoint file."
     )
 
 

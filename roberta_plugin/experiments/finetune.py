@@ -110,11 +110,12 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> dict[str, Any]:
 
     On SLURM a run's outputs are computed in its job, and not where this command waits: that has no GPU.
     """
-    from roberta_plugin.experiments.sweeps.sweep import summary_of, sweep
+    from roberta_plugin.experiments.sweeps.sweep import summarize, train_grid
 
     settings, is_local = plan.settings, plan.settings.slurm is None
     after = partial(compute_outputs, data=plan.prepared.folder.resolve(), options=settings.options)
-    outcome = sweep(
+    outcome = train_grid(
+        plan.grid,
         SweepSettings(
             grid=plan.grid.path,
             output_dir=plan.root,
@@ -128,14 +129,13 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> dict[str, Any]:
             code=settings.code or settings.output_dir,
             keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
         ),
-        grid=plan.grid,
         say=report,
     )
-    report(summary_of(outcome))
+    report(summarize(outcome))
     return dict(outcome.facts)
 
 
-def evaluation_of(runs: Sequence[RunFolder], *, data: Path, output_dir: Path, **more: Any) -> EvaluateSettings:
+def evaluation_settings(runs: Sequence[RunFolder], *, data: Path, output_dir: Path, **more: Any) -> EvaluateSettings:
     """The evaluation of finished runs by their best checkpoints, or by the raw outputs that they have stored."""
     return EvaluateSettings(
         data=data,
@@ -148,7 +148,7 @@ def evaluation_of(runs: Sequence[RunFolder], *, data: Path, output_dir: Path, **
 
 def compute_outputs(run: RunFolder, *, data: Path, options: TaskOptions | None) -> None:
     """Store the raw outputs of a finished run on every split but train."""
-    store_outputs(evaluation_of([run], data=data, output_dir=run.path, options=options))
+    store_outputs(evaluation_settings([run], data=data, output_dir=run.path, options=options))
 
 
 def is_finished(facts: Mapping[str, Any]) -> bool:
@@ -163,7 +163,7 @@ def evaluate_best(plan: FinetunePlan, facts: Mapping[str, Any]) -> tuple[list[Ev
     """
     settings, metric, folders = plan.settings, plan.grid.metric, plan.runs
     settings_for = partial(
-        evaluation_of,
+        evaluation_settings,
         data=plan.prepared.folder,
         output_dir=plan.results,
         options=settings.options,
@@ -197,7 +197,7 @@ def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: 
     The settings are as for `finetune`, of own data without a development set.
     """
     plans: list[tuple[FinetunePlan, list[str]]] = []
-    for each in settings_of_folds(settings):  # one that cannot be prepared is found before hours of training
+    for each in fold_settings(settings):  # one that cannot be prepared is found before hours of training
         said: list[str] = []
         plans.append((plan_finetuning(each, report=said.append), said))
     folds: list[FinetuneResult] = []
@@ -207,15 +207,15 @@ def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: 
         folds.append(carry_out(plan, report=report))
     table = ""
     if all(fold.evaluations for fold in folds):
-        rows = rows_of_folds([fold.evaluations for fold in folds])
+        rows = fold_rows([fold.evaluations for fold in folds])
         is_honest = any(row["split"] == HELD_OUT for row in rows)
-        table = f"{folds_as_markdown(rows)}\n{_HONEST if is_honest else _FLATTERED}\n"
+        table = f"{fold_table(rows)}\n{_HONEST if is_honest else _FLATTERED}\n"
         write_text(settings.output_dir / "folds.md", table)
         write_json(settings.output_dir / "folds.json", rows)
     return CrossValidation(folds=folds, table=table)
 
 
-def settings_of_folds(settings: FinetuneSettings) -> list[FinetuneSettings]:
+def fold_settings(settings: FinetuneSettings) -> list[FinetuneSettings]:
     """The settings of each fold."""
     options, num_folds = settings.options, settings.folds
     assert isinstance(options, CustomOptions)
@@ -232,7 +232,7 @@ def settings_of_folds(settings: FinetuneSettings) -> list[FinetuneSettings]:
     ]
 
 
-def rows_of_folds(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float | str]]:
+def fold_rows(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float | str]]:
     """One row per split and metric: mean, standard deviation (n - 1) and range of the folds' medians over seeds.
 
     Beside it stands the mean of each baseline. Folds that did not measure it, for want of a label, do not count; a
@@ -269,7 +269,7 @@ def rows_of_folds(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float
     ]
 
 
-def folds_as_markdown(rows: Sequence[dict[str, float | str]]) -> str:
+def fold_table(rows: Sequence[dict[str, float | str]]) -> str:
     """The rows as a table; each fold counts with the median of its seeds."""
     cells = []
     beside = {"baseline": "baseline", "tf_idf": "TF-IDF"}

@@ -10,15 +10,13 @@ Everything that does not fit is refused here, before anything is trained.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from roberta_plugin.experiments.settings import FinetuneSettings
-from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, run_folders
-from roberta_plugin.files import write_text
+from roberta_plugin.experiments.sweeps.grid import Grid, checked_seeds, is_list, run_folders
 from roberta_plugin.finetuning.benchmark import MAX_LENGTH, PaperRecipe
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, kind_of, selectable
 from roberta_plugin.finetuning.inspection import check_measurable, is_constant, labels_without_examples, remarks
@@ -29,13 +27,15 @@ from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.kinds.metrics import OF_SCORES
 from roberta_plugin.kinds.windows import question_length
 from roberta_plugin.launch.options_file import named_options
-from roberta_plugin.launch.resources import Resources, given_settings
-from roberta_plugin.launch.run_folder import RunFolder
+from roberta_plugin.launch.resources import Resources
+from roberta_plugin.launch.run_folder import Metric, RunFolder
 from roberta_plugin.record import differences, refuse
 
 GRID = "finetune.yaml"
 START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started
 Report = Callable[[str], None]
+Labels: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Of an axis: label -> options."""
 
 # Options of every run. It keeps the best checkpoint, and the last one to resume from.
 _COMMON = {
@@ -125,17 +125,14 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
         settings = replace(settings, tokenizer=imported(settings.tokenizer))
     start = starting_model(settings.model)
     prepared = prepared_data(settings, start)
-    content = _grid_content(settings, prepared, start, num_gpus=num_gpus, report=report)
-    path = settings.output_dir / GRID
-    sections = {name: section for name, section in content.items() if name != "slurm"}
-    grid = replace(grid_from(sections, path), slurm=settings.slurm)
+    grid = _grid(settings, prepared, start, num_gpus=num_gpus, report=report)
     check_options(grid, is_written=False)
     plan = FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=gpus_per_run)
     for folder in plan.runs:  # before the file that describes them is replaced
         folder.check(lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)))
     check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
-    write_text(path, as_yaml(content))
+    grid.write()
     for remark in [*remarks(prepared), *selection_remarks(prepared, grid.metric.value)]:
         report(remark)
     return plan
@@ -175,10 +172,8 @@ def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None
     return prepared
 
 
-def _grid_content(
-    settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_gpus: int, report: Report
-) -> dict[str, Any]:
-    """The content of the grid file of the paper's recipe, with what the settings change; `num_gpus` 0: on the CPU."""
+def _grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_gpus: int, report: Report) -> Grid:
+    """The grid of the paper's recipe, with what the settings change; `num_gpus` 0: on the CPU."""
     from roberta_plugin.models.checkpoints import initial_options
 
     check_model(start, prepared)
@@ -202,8 +197,9 @@ def _grid_content(
     options = train_options(settings)
     if "label-smoothing" in options:
         kind_of(prepared).check_smoothing()
-    return grid_of(
+    return paper_grid(
         recipe,
+        path=settings.output_dir / GRID,
         data=prepared.folder,
         metric=selected_metric(settings, prepared, options.pop("best-checkpoint-metric", None)),
         model=start.options,
@@ -292,11 +288,12 @@ class Start(NamedTuple):
 
 def starting_model(path: Path) -> Start:
     """Read the checkpoint that --model names, or the best one of the fine-tuning in a folder."""
+    from roberta_plugin.conversion.convert import imported_checkpoint
     from roberta_plugin.experiments.inference import load_state
     from roberta_plugin.models.adapters import merge
     from roberta_plugin.models.checkpoints import model_arguments, model_options
 
-    checkpoint = checkpoint_of(path)
+    checkpoint = imported_checkpoint(path)
     state = load_state(checkpoint)
     model_arguments(state, checkpoint)  # raises for a model that cannot be built
     try:
@@ -305,26 +302,6 @@ def starting_model(path: Path) -> Start:
     except ValueError as error:
         raise ValueError(f"--model {checkpoint}: {error}") from error
     return Start(checkpoint, state, options)
-
-
-def checkpoint_of(path: Path, *, option: str = "--model") -> Path:
-    """The checkpoint itself, that of an imported model's folder, or the best of a fine-tuning; of a model by name or of
-    another format, what is imported from it.
-    """
-    from roberta_plugin.conversion.convert import imported
-    from roberta_plugin.conversion.model_files import best_of_finetuning, find_checkpoint, is_checkpoint
-
-    path = imported(path)
-    if not path.is_dir():
-        return path
-    if is_checkpoint(path):
-        return find_checkpoint(path, None)
-    best = best_of_finetuning(path)
-    if best is None:
-        report = path / "runs" / "report.json"
-        why = f"{report} names no finished run" if report.is_file() else "the folder holds no checkpoint"
-        raise FileNotFoundError(f"{option} {path}: {why}. Give a checkpoint file instead.")
-    return best
 
 
 def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path | None]:
@@ -429,23 +406,25 @@ def sha256_of_weights(state: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def grid_of(
+def paper_grid(
     recipe: PaperRecipe,
     *,
+    path: Path,
     data: Path,
     model: Mapping[str, str],
     checkpoint: Path | None,
     changes: Mapping[str, str],
     only: Mapping[str, str],
     seeds: Sequence[str] | None,
-    slurm: Resources | None,
+    slurm: Resources | None = None,
     metric: tuple[str, str] | None = None,
     num_ranks: int = 1,
-) -> dict[str, Any]:
-    """The content of the grid file.
+) -> Grid:
+    """The grid of a benchmark's recipe.
 
     Args:
         recipe: the benchmark's.
+        path: where its file is to be.
         data: prepared folder.
         model: options of the architecture.
         checkpoint: what training starts from; None: random weights.
@@ -465,30 +444,39 @@ def grid_of(
             raise ValueError(f"--set {name}={changes[name]}: {remedy}.")
     for name in changes.keys() & model.keys():
         raise ValueError(f"--set {name}={changes[name]}: the architecture is that of --model ({model[name]}).")
-    axes = dict(recipe.axes)
-    for name, label in only.items():
+    axes: dict[str, Labels] = {
+        name: labels if isinstance(labels, Mapping) else {label: {name: label} for label in labels}
+        for name, labels in recipe.axes.items()
+    }
+    for name, text in only.items():
         if name not in axes:
-            raise ValueError(f"--only {name}={label}: the recipe has no such axis; it has {', '.join(axes) or 'none'}.")
-        axes[name] = _restricted(name, axes[name], label)
+            raise ValueError(f"--only {name}={text}: the recipe has no such axis; it has {', '.join(axes) or 'none'}.")
+        axes[name] = _restricted(name, axes[name], text)
     sharing = {name: changes[name] for name in _BATCH if name in changes}
-    changes = {name: value for name, value in changes.items() if name not in _BATCH}
-    axes = {name: _changed(name, choices, changes) for name, choices in axes.items()}
-    axes = {name: _shared_out(choices, sharing, num_ranks=num_ranks) for name, choices in axes.items()}
-    ranks = {"distributed-world-size": str(num_ranks)}
-    start = {"finetune-from-model": str(checkpoint.resolve())} if checkpoint else {}
-    chosen = dict(recipe.metric)
+    options = {name: value for name, value in changes.items() if name not in _BATCH}
+    axes = {name: _changed(name, labels, options, sharing, num_ranks=num_ranks) for name, labels in axes.items()}
+    chosen: dict[str, Any] = dict(recipe.metric)
     if metric is not None:
         chosen |= {"value": metric[0], "goal": metric[1]}
-        changes["best-checkpoint-metric"] = metric[0]  # among a run's own options: another choice is another run
+        options["best-checkpoint-metric"] = metric[0]  # among a run's own options: another choice is another run
         if metric[1] == "max":
-            changes["maximize-best-checkpoint-metric"] = "true"
-    content = {
-        "train": {"data": str(data.resolve()), **_COMMON, **recipe.train, **ranks, **model, **start, **changes},
-        "axes": axes,
-        "seeds": list(seeds or recipe.seeds),
-        "metric": chosen,
-    }
-    return content if slurm is None else {**content, "slurm": given_settings(slurm)}
+            options["maximize-best-checkpoint-metric"] = "true"
+    return Grid(
+        path=path,
+        options={
+            "data": str(data.resolve()),
+            **_COMMON,
+            **recipe.train,
+            "distributed-world-size": str(num_ranks),
+            **model,
+            **({"finetune-from-model": str(checkpoint.resolve())} if checkpoint else {}),
+            **options,
+        },
+        axes=axes,
+        seeds=checked_seeds(list(seeds or recipe.seeds), where=f"{path}: seeds"),
+        metric=Metric(**chosen),
+        slurm=slurm,
+    )
 
 
 def batches_of(text: str) -> list[int]:
@@ -511,47 +499,42 @@ def quickened(recipe: PaperRecipe, *, all_of: Iterable[str] = ()) -> PaperRecipe
     """
 
     def middle(choices: Any) -> Any:
-        if isinstance(choices, Mapping):
-            name = list(choices)[len(choices) // 2]
-            return {name: choices[name]}
-        return [choices[len(choices) // 2]]
+        label = list(choices)[len(choices) // 2]
+        return {label: choices[label]} if isinstance(choices, Mapping) else [label]
 
     axes = {name: choices if name in all_of else middle(choices) for name, choices in recipe.axes.items()}
     return replace(recipe, axes=axes, seeds=list(recipe.seeds[:1]))
 
 
-def _restricted(name: str, choices: Any, label: str) -> Any:
-    labels = label.split(",")
-    if isinstance(choices, Mapping):
-        if not choices.keys() >= set(labels):
-            raise ValueError(f"--only {name}={label}: the axis has the labels {', '.join(choices)}.")
-        return {label: choices[label] for label in labels}
-    if not all(labels):
-        raise ValueError(f"--only {name}={label}: a value is empty. Give one, or several as {name}=1e-5,3e-5.")
-    return labels
+def _restricted(axis: str, labels: Labels, text: str) -> Labels:
+    """The labels that --only names; of a list of values, any."""
+    chosen = text.split(",")
+    if is_list(axis, labels):
+        if not all(chosen):
+            raise ValueError(f"--only {axis}={text}: a value is empty. Give one, or several as {axis}=1e-5,3e-5.")
+        return {label: {axis: label} for label in chosen}
+    if not labels.keys() >= set(chosen):
+        raise ValueError(f"--only {axis}={text}: the axis has the labels {', '.join(labels)}.")
+    return {label: labels[label] for label in chosen}
 
 
-def _changed(axis: str, choices: Any, changes: Mapping[str, str]) -> Any:
-    """The axis with the user's values; a batch, for instance, in parts that fit into a GPU."""
-    is_named = isinstance(choices, Mapping)
-    concerned = changes.keys() & ({name for options in choices.values() for name in options} if is_named else {axis})
-    if concerned and (not is_named or len(choices) > 1):
-        remedy = f"--only {axis}=... {'first' if is_named else 'instead'}"
+def _changed(
+    axis: str, labels: Labels, changes: Mapping[str, str], sharing: Mapping[str, str], *, num_ranks: int
+) -> Labels:
+    """The axis with the user's values, and each batch divided among the ranks and into steps that fit into a GPU."""
+    concerned = changes.keys() & {name for options in labels.values() for name in options}
+    if concerned and (is_list(axis, labels) or len(labels) > 1):
+        remedy = f"--only {axis}=... {'instead' if is_list(axis, labels) else 'first'}"
         raise ValueError(f"--set {min(concerned)}: the axis {axis} sets it. Choose one of its values by {remedy}.")
-    if not is_named:
-        return choices
-    return {label: {**options, **{name: changes[name] for name in concerned}} for label, options in choices.items()}
-
-
-def _shared_out(choices: Any, sharing: Mapping[str, str], *, num_ranks: int) -> Any:
-    """The choices of an axis, with each batch divided among the ranks and into steps."""
-    if not isinstance(choices, Mapping):
-        return choices
     return {
-        label: {**options, **share_batch(int(options["batch-size"]), sharing, num_ranks=num_ranks)}
-        if "batch-size" in options
-        else options
-        for label, options in choices.items()
+        label: {
+            **options,
+            **{name: changes[name] for name in concerned},
+            **(
+                share_batch(int(options["batch-size"]), sharing, num_ranks=num_ranks) if "batch-size" in options else {}
+            ),
+        }
+        for label, options in labels.items()
     }
 
 
@@ -576,11 +559,3 @@ def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> di
         )
     size = size or batch // parts
     return {"batch-size": str(size), "update-freq": str(batch // (num_ranks * size))}
-
-
-def as_yaml(content: Mapping[str, Any]) -> str:
-    """The grid as text: JSON, which is also YAML and shows which values are strings.
-
-    Characters beyond the first 65,536 stay as they are: JSON's escape for them, a pair of surrogates, is not YAML's.
-    """
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

@@ -5,8 +5,7 @@
     batch_size.py      effective batch, number of GPUs -> batch of one GPU, updates to accumulate; size of an update
     resources.py       resources and environment of a SLURM job -> options of sbatch; of recipes, grid files and --slurm
     slurm_commands.py  questions to SLURM
-    trackers.py        folder of a run -> its name, group and id in Weights & Biases, as variables
-    process.py         a fairseq-train process on this machine: started, followed, stopped
+    process.py         a fairseq-train process on this machine: started, known to trackers, followed, stopped
     log.py             fairseq's JSON log -> records and loss curves; the end of any log
     run_folder.py      one run, launched or of a sweep: its record, its state, its attempts, its lock
     report.py          report.md of a launched run and its curves; logs and ends of attempts, for people
@@ -15,7 +14,7 @@
     submission.py      a recipe, or runs of a sweep -> copy of the code, batch script, job  ^ on the login node
     ---------------------------------------------------------------------------------------------------
     rendezvous.py      a free port; SLURM's environment -> rank, world size, address        v on the cluster, in order
-    preflight.py       is every rank there, does every GPU compute, does an all-reduce add up?
+    preflight.py       is every rank there, and does its GPU compute?
     job.py             one rank of a launched run: newest whole checkpoint, fairseq-train; or one run of a sweep
     update_hook.py     after every update: stop, save by the clock, write the status
     restart.py         in the batch script: decide whether the job restarts

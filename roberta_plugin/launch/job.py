@@ -41,6 +41,7 @@ from roberta_plugin.checkpoint_files import fault_of, remove_unfinished
 from roberta_plugin.files import atomic_write
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch import preflight, restart
+from roberta_plugin.launch.process import tracker_variables
 from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_recipe
 from roberta_plugin.launch.rendezvous import RankInfo, attempt, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.resources import written_variables
@@ -53,7 +54,6 @@ from roberta_plugin.launch.run_folder import (
     add_jobs,
     write_record,
 )
-from roberta_plugin.launch.trackers import tracker_variables
 from roberta_plugin.stop_signals import StopSignals
 
 logger = logging.getLogger(__name__)
@@ -142,7 +142,6 @@ class TrainingJob:
         if not self.recipe.is_cpu:
             finding = preflight.check_device(rank_info.local_rank, num_gpus=rank_info.ranks_per_node)
         preflight.check_ranks(store, rank_info, finding, seconds=seconds)
-        preflight.check_all_reduce(store, rank_info, is_cpu=self.recipe.is_cpu)
         prepare = functools.partial(locked_checkpoints, self.recipe.save_dir)
         said = preflight.from_rank_zero(store, rank_info, "checkpoint", prepare, seconds=CHECKPOINT_SECONDS)
         logger.info(f"checkpoints in {self.recipe.save_dir}: {said}")
@@ -164,8 +163,7 @@ class RunJob:
     """
 
     def __init__(self, *, num_gpus: int = 0, after: Callable[[RunFolder], None] | None = None) -> None:
-        self._num_gpus = num_gpus
-        self._after = after
+        self._num_gpus, self._after = num_gpus, after
         self._attempt: Attempt | None = None
 
     def __call__(self, folder: RunFolder) -> str:
@@ -174,7 +172,12 @@ class RunJob:
         Raises:
             RuntimeError: if the run has failed, so that the task of the array fails too.
         """
-        self._check_gpus(folder)
+        if self._num_gpus and "--cpu" not in folder.run.arguments:
+            try:
+                preflight.check_this_node(self._num_gpus)
+            except preflight.PreflightError as error:
+                folder.fail(str(error))
+                raise
         self._attempt = folder.start()
         state = self._attempt.wait() if self._attempt else "elsewhere"
         if state == FAILED:
@@ -191,15 +194,6 @@ class RunJob:
             self._attempt.stop()
         again = RunJob(num_gpus=self._num_gpus, after=self._after)
         return submitit.helpers.DelayedSubmission(again, folder)
-
-    def _check_gpus(self, folder: RunFolder) -> None:
-        if self._num_gpus == 0 or "--cpu" in folder.run.arguments:
-            return
-        try:
-            preflight.check_this_node(self._num_gpus)
-        except preflight.PreflightError as error:
-            folder.fail(str(error))
-            raise
 
 
 def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> RankInfo:

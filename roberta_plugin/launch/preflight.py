@@ -1,4 +1,4 @@
-"""Checks before the training: is every rank there, does its GPU compute, does an all-reduce add up?
+"""Checks before the training: is every rank there, and does its GPU compute?
 
 Without this, a node that hangs or lacks a GPU shows only as a training that never starts. The ranks meet at a key-value
 store of rank 0, next to the address of the training. Each reports there; a rank that does not is named with its node.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import logging
 import socket
 import subprocess
 import sys
@@ -16,16 +15,11 @@ import time
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from roberta_plugin.launch.rendezvous import RankInfo
 
-logger = logging.getLogger(__name__)
-
 ALL_WELL = "all well"
-REDUCE_SECONDS = 60.0  # NCCL sets up its connections in the first all-reduce
-SAY_EVERY_S = 30.0
 REPORT_IT = "Exclude a broken node with --exclude NODE and report it to your cluster's administrators"
 
 
@@ -53,54 +47,34 @@ def meet(rank_info: RankInfo, *, seconds: float) -> TCPStore:
         raise PreflightError(f"rank {rank_info.rank} on {rank_info.host}: {host}:{port} (rank 0) {reason}.") from error
 
 
-def check_ranks(
-    store: Store,
-    rank_info: RankInfo,
-    finding: str,
-    *,
-    seconds: float,
-    key: str = "check",
-    silent: str = "did not start",
-) -> None:
+def check_ranks(store: Store, rank_info: RankInfo, finding: str, *, seconds: float) -> None:
     """Share this rank's finding, ALL_WELL or a fault, with all ranks; rank 0 collects them.
 
     Raises:
         PreflightError: on every rank, if any of them found something wrong or did not report within `seconds`.
     """
-    store.set(f"{key}/{rank_info.rank}", finding)
-    if rank_info.rank == 0:
-        missing = _missing(store, rank_info, key, seconds=seconds)
-        found = {
-            rank: store.get(f"{key}/{rank}").decode() for rank in range(rank_info.world_size) if rank not in missing
-        }
-        found |= dict.fromkeys(missing, f"{silent} within {seconds:.0f} s")
-        store.set(
-            f"{key}/verdict", json.dumps({rank: text for rank, text in sorted(found.items()) if text != ALL_WELL})
-        )
-    try:
-        store.wait([f"{key}/verdict"], datetime.timedelta(seconds=2 * seconds))
-    except RuntimeError as error:
+    store.set(f"finding/{rank_info.rank}", finding)
+    deadline = time.monotonic() + seconds
+
+    def finding_of(rank: int) -> str:
+        left = max(0.01, deadline - time.monotonic())
+        try:
+            store.wait([f"finding/{rank}"], datetime.timedelta(seconds=left))
+        except RuntimeError:
+            return f"did not start within {seconds:.0f} s"
+        return store.get(f"finding/{rank}").decode()
+
+    def faults() -> str:
+        found = {rank: finding_of(rank) for rank in range(rank_info.world_size)}
+        return json.dumps([(rank, text) for rank, text in found.items() if text != ALL_WELL])
+
+    found = json.loads(from_rank_zero(store, rank_info, "verdict", faults, seconds=2 * seconds))
+    if found:
+        told = "; ".join(f"node {rank_info.host_of(rank)}: rank {rank}: {text}" for rank, text in found)
         raise PreflightError(
-            f"rank {rank_info.rank} on {rank_info.host}: rank 0 on {rank_info.hosts[0]} has fallen silent."
-        ) from error
-    faults = {int(rank): text for rank, text in json.loads(store.get(f"{key}/verdict").decode()).items()}
-    if faults:
-        told = "; ".join(f"node {rank_info.host_of(rank)}: rank {rank}: {text}" for rank, text in faults.items())
-        nodes = tuple(dict.fromkeys(map(rank_info.host_of, faults)))
-        raise PreflightError(
-            f"{told}. {REPORT_IT}; where a node is only slow, allow more time with --preflight-seconds.", nodes=nodes
+            f"{told}. {REPORT_IT}; where a node is only slow, allow more time with --preflight-seconds.",
+            nodes=tuple(dict.fromkeys(rank_info.host_of(rank) for rank, _ in found)),
         )
-
-
-def check_all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds: float = REDUCE_SECONDS) -> None:
-    """All-reduce one number per rank on the devices and compare with the known sum.
-
-    Raises:
-        PreflightError: on every rank, if a rank got another sum, an error, or nothing within `seconds`.
-    """
-    finding = _all_reduce(store, rank_info, is_cpu=is_cpu, seconds=seconds)
-    check_ranks(store, rank_info, finding, seconds=seconds, key="reduce", silent="was lost in the all-reduce")
-    dist.destroy_process_group()
 
 
 def check_device(number: int, *, num_gpus: int) -> str:
@@ -140,6 +114,7 @@ def from_rank_zero(store: Store, rank_info: RankInfo, key: str, function: Callab
 
     Raises:
         RuntimeError: on the other ranks, with the message of rank 0's exception.
+        PreflightError: on the other ranks, if rank 0 has no result within `seconds`.
     """
     if rank_info.rank == 0:
         try:
@@ -149,50 +124,13 @@ def from_rank_zero(store: Store, rank_info: RankInfo, key: str, function: Callab
             raise
         store.set(key, f"ok:{text}")
         return text
-    store.wait([key], datetime.timedelta(seconds=seconds))
+    try:
+        store.wait([key], datetime.timedelta(seconds=seconds))
+    except RuntimeError as error:
+        raise PreflightError(
+            f"rank {rank_info.rank} on {rank_info.host}: rank 0 on {rank_info.hosts[0]} has fallen silent."
+        ) from error
     is_well, _, text = store.get(key).decode().partition(":")
     if is_well != "ok":
         raise RuntimeError(f"Rank 0 on {rank_info.hosts[0]}: {text}")
     return text
-
-
-def _all_reduce(store: Store, rank_info: RankInfo, *, is_cpu: bool, seconds: float) -> str:
-    device = torch.device("cpu") if is_cpu else torch.device("cuda", rank_info.local_rank)
-    try:
-        dist.init_process_group(
-            "gloo" if is_cpu else "nccl",
-            store=PrefixStore("group", store),
-            rank=rank_info.rank,
-            world_size=rank_info.world_size,
-            timeout=datetime.timedelta(seconds=4 * seconds),
-        )
-        total = torch.tensor([float(rank_info.rank + 1)], dtype=torch.float64, device=device)
-        work = dist.all_reduce(total, async_op=True)
-        deadline = time.monotonic() + seconds
-        while not work.is_completed():
-            if time.monotonic() > deadline:
-                return f"the all-reduce did not end within {seconds:.0f} s"
-            time.sleep(0.01)
-        work.wait()
-    except RuntimeError as error:
-        return f"the all-reduce failed: {error}"
-    expected = rank_info.world_size * (rank_info.world_size + 1) / 2
-    return ALL_WELL if total.item() == expected else f"the all-reduce gave {total.item()} instead of {expected}"
-
-
-def _missing(store: Store, rank_info: RankInfo, key: str, *, seconds: float) -> set[int]:
-    """The ranks that have not reported within `seconds`; says now and then on which nodes they are."""
-    missing = set(range(rank_info.world_size))
-    start = say_at = time.monotonic()
-    while missing := {rank for rank in missing if not store.check([f"{key}/{rank}"])}:
-        now = time.monotonic()
-        if now > start + seconds:
-            break
-        if now > say_at + SAY_EVERY_S:
-            say_at = now
-            hosts = sorted({rank_info.host_of(rank) for rank in missing})
-            logger.info(
-                f"pre-flight: waiting for {len(missing)} of {rank_info.world_size} ranks, on {', '.join(hosts)}"
-            )
-        time.sleep(0.02)
-    return missing

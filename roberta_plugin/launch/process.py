@@ -1,4 +1,4 @@
-"""Starts a fairseq-train process, follows its output, and stops it in order.
+"""Starts a fairseq-train process, with what tells trackers of it, follows its output, and stops it in order.
 
 Sweeps and the demo start their trainings here. The training inherits the lock of its run folder, which refuses a second
 one while any of its processes lives, even if we are killed.
@@ -7,14 +7,16 @@ one while any of its processes lives, even if we are killed.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,33 @@ def train_program() -> list[str]:
     """The fairseq-train of this environment."""
     script = Path(sys.executable).parent / "fairseq-train"
     return [str(script)] if script.is_file() else [sys.executable, "-m", "fairseq_cli.train"]
+
+
+def tracker_variables(
+    folder: Path, *, name: str | None = None, group: str | None = None, user: Collection[str]
+) -> dict[str, str]:
+    """Variables of Weights & Biases for the run in `folder` (absolute), but for those that the user has set, by name.
+
+    Every process that trains gets them, whether it tracks (--wandb-project) or not. Without them fairseq calls each run
+    by the last folder of --save-dir, which is always `checkpoints`, and a restart begins a new one.
+    The id is a hash of the folder: whatever trains there continues one run. `name` is the folder's by default; `group`
+    is what the runs of a sweep have in common.
+    """
+    variables = {
+        "WANDB_NAME": name or folder.name,
+        "WANDB_RUN_ID": hashlib.sha256(bytes(folder)).hexdigest()[:16],
+        "WANDB_RESUME": "allow",
+    }
+    if group:
+        variables["WANDB_RUN_GROUP"] = group
+    return {variable: value for variable, value in variables.items() if variable not in user}
+
+
+def variables_shown(variables: Mapping[str, str], arguments: Sequence[str]) -> str:
+    """The variables as they stand before a command of a shell; empty if its `arguments` start no tracker."""
+    if not any(argument.partition("=")[0] == "--wandb-project" for argument in arguments):
+        return ""
+    return "".join(f"{name}={shlex.quote(value)} " for name, value in variables.items())
 
 
 class TrainingProcess:

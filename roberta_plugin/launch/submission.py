@@ -37,6 +37,7 @@ from roberta_plugin.extras import installed_fairseqs, version_of
 from roberta_plugin.files import NO_ROOM
 from roberta_plugin.launch.arguments import PACKAGE, user_dir_of, with_code
 from roberta_plugin.launch.job import PORT_VARIABLE, PREEMPTION, RunJob, TrainingJob
+from roberta_plugin.launch.process import tracker_variables, variables_shown
 from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_cluster, check_recipe, recipe_files
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.resources import (
@@ -51,7 +52,6 @@ from roberta_plugin.launch.resources import (
 )
 from roberta_plugin.launch.run_folder import ARRAY_LOGS, ITSELF, RunFolder, add_jobs, write_record
 from roberta_plugin.launch.slurm_commands import check_partition, submission_environment
-from roberta_plugin.launch.trackers import shown, tracker_variables
 
 MAX_TIMEOUTS = 100  # a run of a sweep may need many time limits
 # From the end of the first rank to that of the last, without which srun would wait forever for a rank whose step daemon
@@ -224,7 +224,7 @@ def rank_command(recipe: LaunchSettings, arguments: tuple[str, ...]) -> str:
             own[own.index(option) + 1] = variable
     dropped = dropped_variables(recipe.env, recipe.inherit)
     environment = {**os.environ, **written_variables(recipe.env)}.keys() - dropped
-    variables = shown(tracker_variables(recipe.output_dir, name=recipe.job_name, user=environment), arguments)
+    variables = variables_shown(tracker_variables(recipe.output_dir, name=recipe.job_name, user=environment), arguments)
     return f"{variables}fairseq-train {shlex.join(arguments)} {' '.join(own)}"
 
 

@@ -32,7 +32,7 @@ from roberta_plugin.data.text_inputs_files import STANDARD_INPUT, TextInput, fin
 from roberta_plugin.data.text_inputs_remote import is_url
 from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.launch import process, trackers
+from roberta_plugin.launch import process
 from roberta_plugin.launch.log import parse_line, show_on
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.locks import try_lock
@@ -403,12 +403,12 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
 
 def tracker_variables(folder: Path) -> dict[str, str]:
     """What tells the training in a folder apart at a tracker."""
-    return trackers.tracker_variables(folder.resolve(), user=os.environ)
+    return process.tracker_variables(folder.resolve(), user=os.environ)
 
 
 def command_line(folder: Path, plan: Plan) -> str:
     """The command that trains, with the variables of trackers."""
-    return trackers.shown(tracker_variables(folder), plan.command) + shown(plan.command)
+    return process.variables_shown(tracker_variables(folder), plan.command) + shown(plan.command)
 
 
 def shown(arguments: Sequence[str]) -> str:

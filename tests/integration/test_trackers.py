@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 
-from roberta_plugin.launch.process import stop_orphan
-from roberta_plugin.launch.trackers import tracker_variables
+from roberta_plugin.launch.process import stop_orphan, tracker_variables
 from tests.integration.test_sweep import attempts_in, command, grid_of, has_reached, report_of
 from tests.slurm_cluster import wait_for
 from tests.tiny_corpus import environment

@@ -82,7 +82,7 @@ USES_FAIRSEQ = (
     "launch/",
     "experiments/inference.py",
     "cli/doctor.py",
-    "cli/profile.py",
+    "cli/plan.py",
 )
 # The order of the flow in data/__init__.py: a stage imports earlier stages only.
 STAGES = [

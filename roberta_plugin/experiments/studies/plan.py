@@ -18,13 +18,13 @@ from typing import Any
 import roberta_plugin
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.studies.settings import Budget, Study, Variant
-from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from
+from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch.arguments import check_options
 from roberta_plugin.launch.batch_size import UpdateSize, measured_size, nominal_size
 from roberta_plugin.launch.options_file import to_arguments
+from roberta_plugin.launch.run_folder import Metric
 from roberta_plugin.models.flops import training_flops
-from roberta_plugin.planner.equal_compute import equal_updates, scaled_rate
 from roberta_plugin.planner.training import Shape, model_shape
 
 # Options with which a run may end before its updates, has updates of several sizes, or leaves nothing to measure; and
@@ -144,19 +144,16 @@ class PlannedStudy:
 
     @cached_property
     def grid(self) -> Grid:
-        """All pretrainings."""
-        return grid_from(self.pretraining, self.study.path)
-
-    @property
-    def pretraining(self) -> dict[str, Any]:
-        """All pretrainings as the content of a grid file, with the variants as its axis."""
-        split = str(self.plans[0].parsed.valid_subset).split(",")[0]
-        return {
-            "train": {"data": self.plans[0].options["data"]},
-            "axes": {VARIANT: {plan.variant.name: dict(plan.options) for plan in self.plans}},
-            "seeds": list(self.study.seeds),
-            "metric": {"log": split, "value": "loss", "goal": "min", "at": "last"},
-        }
+        """All pretrainings, with the variants as the axis."""
+        return Grid(
+            path=self.study.path,
+            options={"data": self.plans[0].options["data"]},
+            axes={VARIANT: {plan.variant.name: plan.options for plan in self.plans}},
+            seeds=self.study.seeds,
+            metric=Metric(
+                log=str(self.plans[0].parsed.valid_subset).split(",")[0], value="loss", goal="min", at="last"
+            ),
+        )
 
 
 def plan_study(study: Study, *, num_ranks: int) -> PlannedStudy:
@@ -304,16 +301,19 @@ def _learning_rate(draft: VariantPlan, study: Study, drafts: Mapping[str, Varian
     if study.rate is None or "lr" in draft.variant.own_options:
         return {}
     base = drafts[study.rate.batch_of]
-    return {"lr": f"{scaled_rate(base.parsed.lr[0], base.size.tokens, draft.size.tokens, rule=study.rate.rule):.4g}"}
+    return {"lr": f"{study.rate.scaled(base.parsed.lr[0], base.size.tokens, draft.size.tokens):.4g}"}
 
 
 def _schedule(draft: VariantPlan, budget: Budget) -> dict[str, str]:
     """Options by which the variant gets the budget's amount, to the nearest update.
 
+    The paper compares batches of 256, 2K and 8K sequences "for the same number of passes through the training data"
+    (section 4.3).
+
     Example:
         1e6 tokens, 4096 tokens an update, warm-up 0.06  ->  max-update and total-num-update 244, warmup-updates 15
     """
     assert budget.amount is not None
-    updates = equal_updates(budget.amount, of_update=draft.per_update(budget.equal))
+    updates = max(1, round(budget.amount / draft.per_update(budget.equal)))
     warm_up = min(max(1, round(budget.warm_up * updates)), updates - 1)
     return {"max-update": str(updates), "total-num-update": str(updates), "warmup-updates": str(max(0, warm_up))}

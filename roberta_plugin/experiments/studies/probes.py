@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,12 +32,12 @@ from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.evaluation import evaluate, store_outputs
-from roberta_plugin.experiments.finetune import evaluation_of
-from roberta_plugin.experiments.finetuning_plan import check_model, grid_of, starting_model
+from roberta_plugin.experiments.finetune import evaluation_settings
+from roberta_plugin.experiments.finetuning_plan import check_model, paper_grid, starting_model
 from roberta_plugin.experiments.studies.plan import PlannedStudy
 from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, TuningProbe
-from roberta_plugin.experiments.sweeps.grid import Grid, grid_from, run_folders
-from roberta_plugin.experiments.sweeps.report import best_cell, cells_of
+from roberta_plugin.experiments.sweeps.grid import Grid, run_folders
+from roberta_plugin.experiments.sweeps.report import best_cell, cell_results
 from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.benchmarks import benchmark_of
@@ -81,7 +81,7 @@ def check_probes(planned: PlannedStudy) -> None:
     for probe in study.probes:
         where = f"{study.path}: probes, {probe.name}"
         if isinstance(probe, PerplexityProbe):
-            option, length, folder = "tokens-per-sample", block_length(probe, planned), data_of(probe, planned)
+            option, length, folder = "tokens-per-sample", block_length(probe, planned), held_out_folder(probe, planned)
             remedy = "binarize it with the tokenizer and dictionary of the pretraining data"
             needed, what = folder / f"{probe.split}.idx", "name other data, or a split that it has"
         else:
@@ -103,7 +103,7 @@ def check_probes(planned: PlannedStudy) -> None:
                 )
 
 
-def data_of(probe: PerplexityProbe, planned: PlannedStudy) -> Path:
+def held_out_folder(probe: PerplexityProbe, planned: PlannedStudy) -> Path:
     """The folder of the held-out text, the same for all variants."""
     return probe.data or planned.plans[0].folders[0]
 
@@ -117,7 +117,7 @@ def count_losses(probe: PerplexityProbe, planned: PlannedStudy) -> dict[str, flo
     """What counts of the reference variant's training text reach on the whole split of a probe; empty if unknown."""
     (plan,) = (plan for plan in planned.plans if plan.variant.name == planned.study.reference)
     train = [folder / plan.parsed.train_subset for folder in plan.folders]
-    baselines = baselines_of(train, {"": [data_of(probe, planned) / probe.split]})[""]
+    baselines = baselines_of(train, {"": [held_out_folder(probe, planned) / probe.split]})[""]
     return baselines.losses() if baselines else {}
 
 
@@ -134,7 +134,7 @@ class HeldOut(NamedTuple):
 
 def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:
     """The blocks and masks of a probe; with `max_tokens`, blocks that are evenly spread over the split."""
-    folder, length = data_of(probe, planned), block_length(probe, planned)
+    folder, length = held_out_folder(probe, planned), block_length(probe, planned)
     dictionary, vocabulary = load_vocabulary(folder)
     split = folder / probe.split
     tokens = MmapTokens(split)
@@ -185,8 +185,8 @@ def recipe_of(probe: TuningProbe, prepared: Prepared) -> PaperRecipe:
     return benchmark_of(probe.task).recipe(prepared, epochs=probe.epochs)
 
 
-def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, num_ranks: int) -> dict[str, Any]:
-    """The content of the grid file: axes are the models, then those of the paper's grid.
+def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, path: Path, num_ranks: int) -> Grid:
+    """The grid for the file at `path`: axes are the models, then those of the paper's grid.
 
     Raises:
         ValueError: if the probe's grid or options do not fit the task, or a model does not fit the data.
@@ -196,26 +196,24 @@ def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model],
         start = starting_model(model.checkpoint)
         check_model(start, prepared)
         choices[model.label] = {**start.options, "finetune-from-model": str(model.checkpoint.resolve())}
-    content = grid_of(
+    grid = paper_grid(
         recipe_of(probe, prepared),
+        path=path,
         data=prepared.folder,
         model={},
         checkpoint=None,
         changes={**({} if num_ranks else {"cpu": "true"}), **probe.train},
         only=probe.grid,
         seeds=probe.seeds,
-        slurm=None,
         num_ranks=max(1, num_ranks),
     )
-    return {**content, "axes": {MODEL_AXIS: choices, **content["axes"]}}
+    return replace(grid, axes={MODEL_AXIS: choices or {"any": {"arch": "fast_roberta_base"}}, **grid.axes})
 
 
 def check_tuning(probe: TuningProbe, prepared: Prepared, path: Path) -> int:
     """Refuse options that fairseq-train does not know, before there is a model; return its number of cells."""
     try:
-        content = tuning_grid(probe, prepared, [], num_ranks=0)
-        content["axes"] = {**content["axes"], MODEL_AXIS: {"any": {"arch": "fast_roberta_base"}}}
-        grid = grid_from(content, path)
+        grid = tuning_grid(probe, prepared, [], path=path, num_ranks=0)
         check_options(grid)
     except ValueError as error:
         message = str(error).replace("--only ", "grid, ").replace("--set ", "train, ")  # as the file has them
@@ -237,12 +235,12 @@ def tuned_value(
     """
     folder = root / probe.kind / probe.name
     folders = [one for one in run_folders(grid, folder / "runs") if one.run.settings[MODEL_AXIS] == model.label]
-    cells = [cell for cell in cells_of(grid, folders) if cell.values and cell.is_complete]
+    cells = [cell for cell in cell_results(grid, folders) if cell.values and cell.is_complete]
     best = best_cell(cells, grid.metric)
     if best is None or any(one.state() not in (DONE, FAILED) for one in folders):
         return None
     settings_for = partial(
-        evaluation_of,
+        evaluation_settings,
         data=folder / "data",
         output_dir=model.results(root, probe),
         splits=["valid"],

@@ -7,23 +7,31 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from roberta_plugin.experiments.sweeps.grid import SECTIONS, VARIANT, cells_from, checked_seeds, resources_of
+from roberta_plugin.experiments.sweeps.grid import (
+    SECTIONS,
+    VARIANT,
+    checked_seeds,
+    combinations,
+    options_and_axes,
+    resources_of,
+)
 from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
 from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml
 from roberta_plugin.launch.resources import Resources
-from roberta_plugin.planner.equal_compute import RULES
 from roberta_plugin.settings import REQUIRED, Checked, check_names, convert, is_null, setting
 
 T = TypeVar("T")
 _OWN_SECTIONS = ("title", "reference", "budget", "learning-rate", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
+RULES: Mapping[str, Callable[[float], float]] = {"sqrt": math.sqrt, "linear": float}
+"""Rules for the learning rate from the ratio of two batches."""
 PERPLEXITY, FINE_TUNING = "perplexity", "fine-tuning"  # also folders
 PAPER: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "table1": {  # BERT base, static against dynamic masking (section 4.1)
@@ -84,11 +92,21 @@ class Budget(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class RateRule(Checked):
-    """The rule by which the learning rate follows from the tokens of an update, by `planner/equal_compute.py`."""
+    """The rule by which the learning rate follows from the tokens of an update."""
 
     rule: str = setting(REQUIRED, "one of RULES", choices=tuple(RULES))
     batch_of: str
     """The variant whose batch the learning rate is for."""
+
+    def scaled(self, learning_rate: float, batch: float, other_batch: float) -> float:
+        """The learning rate for another batch; both batches in sequences or both in tokens.
+
+        sqrt keeps the variance of an update (Krizhevsky 2014, section 5; Hoffer et al. 2017), linear the sum of the
+        updates of an epoch (Goyal et al. 2017). The paper tunes it: from 256 to 2K it lies between sqrt and linear.
+
+        Example: from 256 to 1024 sequences, 1e-4 becomes 2e-4 by sqrt and 4e-4 by linear.
+        """
+        return learning_rate * RULES[self.rule](other_batch / batch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +262,7 @@ def _variants_of(content: Mapping[str, Any], path: Path) -> tuple[Variant, ...]:
             own_options=cell.own_options,
             paper=papers.get(cell.settings.get(VARIANT, ""), ""),
         )
-        for cell in cells_from(content, path)
+        for cell in combinations(*options_and_axes(content, path), path)
     )
 
 

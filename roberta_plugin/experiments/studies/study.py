@@ -33,14 +33,14 @@ from roberta_plugin.experiments.studies import probes, report
 from roberta_plugin.experiments.studies.plan import PlannedStudy, check_data, notes_on, plan_study
 from roberta_plugin.experiments.studies.probes import Model
 from roberta_plugin.experiments.studies.settings import FINE_TUNING, PerplexityProbe, Probe, TuningProbe, read_study
-from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, grid_from, run_folders
-from roberta_plugin.experiments.sweeps.sweep import check_options, sweep
+from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, run_folders
+from roberta_plugin.experiments.sweeps.sweep import check_options, train_grid
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub.running import usable_device
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.log import curve
-from roberta_plugin.launch.resources import check_slurm, given_settings
+from roberta_plugin.launch.resources import check_slurm
 from roberta_plugin.launch.run_folder import DONE, RunFolder
 from roberta_plugin.locks import try_lock
 from roberta_plugin.record import differences, listed
@@ -192,13 +192,14 @@ class Work:
     def pretrain(self) -> None:
         """Do the pretrainings that are left."""
         folder = self.root / PRETRAINING
-        grid = replace(self.planned.grid, path=folder.with_suffix(".json"))
-        self._sweep(grid, self.planned.pretraining, folder, name=PRETRAINING)
+        self._sweep(replace(self.planned.grid, path=folder.with_suffix(".json")), folder, name=PRETRAINING)
 
     def measure(self, probe: PerplexityProbe, *, device: str) -> None:
         """Perplexity of every model that has none yet."""
         left = [
-            model for model in self.models() if value_of(model, self.root, probe) is None and model.checkpoint.is_file()
+            model
+            for model in self.models()
+            if read_value(model, self.root, probe) is None and model.checkpoint.is_file()
         ]
         text = probes.held_out(probe, self.planned) if left else None
         for model in left:
@@ -206,7 +207,7 @@ class Work:
             score = probes.perplexity_of(model.checkpoint, text, device=device)
             shown = "not a finite number" if score["value"] is None else f"{score['value']:.4g}"
             self.say(f"{probe.name}: {model.variant}, seed {model.seed}: perplexity {shown}")
-            keep_value(model, self.root, probe, score)
+            write_value(model, self.root, probe, score)
 
     def tune(self, probe: TuningProbe, prepared: Prepared) -> None:
         """Fine-tune every model that is there, in one sweep, and evaluate it."""
@@ -214,32 +215,29 @@ class Work:
         if not models:
             return
         num_gpus = int(self.planned.has_gpus)
-        content = probes.tuning_grid(probe, prepared, models, num_ranks=num_gpus)
         folder = self.root / FINE_TUNING / probe.name
-        grid = grid_from(content, folder / "grid.json")
+        grid = probes.tuning_grid(probe, prepared, models, path=folder / "grid.json", num_ranks=num_gpus)
         check_options(grid, is_written=False)
-        self._sweep(grid, content, folder / "runs", name=probe.name, num_gpus=num_gpus)
+        self._sweep(grid, folder / "runs", name=probe.name, num_gpus=num_gpus)
         for model in models:
             value = probes.tuned_value(probe, prepared, model, grid, self.root, device=self.settings.device)
             if value is not None:
-                keep_value(model, self.root, probe, value)
+                write_value(model, self.root, probe, value)
 
-    def _sweep(
-        self, grid: Grid, content: Mapping[str, Any], folder: Path, *, name: str, num_gpus: int | None = None
-    ) -> None:
+    def _sweep(self, grid: Grid, folder: Path, *, name: str, num_gpus: int | None = None) -> None:
         """Do the runs of a grid that are left.
 
-        The caller has checked its options; its file gets `content`. `num_gpus` is for a run on SLURM, None: as the
-        study says.
+        The caller has checked its options. `num_gpus` is for a run on SLURM, None: as the study says.
         """
         settings, is_local = self.settings, self.settings.slurm is None
         if settings.slurm is not None:
             resources = self.planned.study.resources(settings.slurm)
             if num_gpus is not None:  # of the type that the study asks for
                 resources = replace(resources, gpus_per_node=num_gpus)
-            grid, content = replace(grid, slurm=resources), {**content, "slurm": given_settings(resources)}
-        write_json(grid.path, content)
-        sweep(
+            grid = replace(grid, slurm=resources)
+        grid.write()
+        train_grid(
+            grid,
             SweepSettings(
                 grid=grid.path,
                 output_dir=folder,
@@ -252,7 +250,6 @@ class Work:
                 code=self.root,
                 keep="weights",
             ),
-            grid=grid,
             say=self.say,
         )
 
@@ -275,14 +272,14 @@ def pretrained(runs: Sequence[RunFolder]) -> list[Model]:
     ]
 
 
-def keep_value(model: Model, root: Path, probe: Probe, value: Mapping[str, Any]) -> None:
+def write_value(model: Model, root: Path, probe: Probe, value: Mapping[str, Any]) -> None:
     """Write what a probe has measured."""
     folder = model.results(root, probe)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "value.json", value)
 
 
-def value_of(model: Model, root: Path, probe: Probe) -> dict[str, Any] | None:
+def read_value(model: Model, root: Path, probe: Probe) -> dict[str, Any] | None:
     """What a probe has measured; None before it has, or for other seeds of fine-tuning."""
     value = read_json(model.results(root, probe) / "value.json", keys=("value",), remedy=_AGAIN)
     is_of_seeds = value is None or isinstance(probe, PerplexityProbe) or set(value["seeds"]) == set(probe.seeds)
@@ -299,7 +296,7 @@ def report_on(planned: PlannedStudy, root: Path, record: Record) -> StudyOutcome
     values: dict[str, dict[str, dict[str, Any]]] = {}
     for model in pretrained(runs):
         for probe in study.probes:
-            value = value_of(model, root, probe)
+            value = read_value(model, root, probe)
             if value is not None and value["value"] is None:
                 reason = "the value is not a finite number: the model has diverged"
                 failures[f"{probe.name}: {model.variant}, seed {model.seed}"] = reason
@@ -343,23 +340,23 @@ def made_from(planned: PlannedStudy) -> dict[str, dict[str, str]]:
     for plan in planned.plans:
         part = {name: str(value) for name, value in sorted(plan.options.items())} | {_PROCESSES: str(plan.num_ranks)}
         for folder in plan.folders:
-            part |= contents_of(folder, str(plan.parsed.train_subset))
+            part |= split_contents(folder, str(plan.parsed.train_subset))
         record[f"variant {plan.variant.name}"] = part
     for probe in planned.study.probes:
         part = {each.name: str(getattr(probe, each.name)) for each in fields(probe) if each.name not in _NOT_RECORDED}
         if isinstance(probe, PerplexityProbe):  # by the variants where they are not given
-            folder = probes.data_of(probe, planned)
+            folder = probes.held_out_folder(probe, planned)
             part |= {"data": str(folder), "tokens_per_sample": str(probes.block_length(probe, planned))}
-            part |= contents_of(folder, probe.split)
+            part |= split_contents(folder, probe.split)
         record[f"probe {probe.name}"] = {"kind": probe.kind, **part}
     return record
 
 
-def contents_of(folder: Path, split: str) -> dict[str, str]:
+def split_contents(folder: Path, split: str) -> dict[str, str]:
     """The content of a split of a data-bin: file -> hash by manifest.json, or its size in a folder without a manifest.
 
     Example:
-        contents_of(Path("books"), "train")  ->  {"books/train.bin": "sha256 1f0c...", "books/train.idx": "sha256 ..."}
+        split_contents(Path("books"), "train")  ->  {"books/train.bin": "sha256 1f0c...", "books/train.idx": "..."}
     """
     outputs = ((read_manifest(folder) or {"splits": {}})["splits"].get(split) or {"outputs": {}})["outputs"]
     paths = [folder / f"{split}.{ending}" for ending in ("bin", "idx")]

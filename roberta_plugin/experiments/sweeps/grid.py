@@ -11,12 +11,15 @@ Example:
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from roberta_plugin.files import write_text
 from roberta_plugin.launch.options_file import (
     in_section,
     locate,
@@ -26,7 +29,7 @@ from roberta_plugin.launch.options_file import (
     to_arguments,
 )
 from roberta_plugin.launch.recipe import recipe_files, train_options
-from roberta_plugin.launch.resources import Resources, read_resources
+from roberta_plugin.launch.resources import Resources, given_settings, read_resources
 from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
 from roberta_plugin.settings import convert, is_null
 
@@ -42,6 +45,8 @@ _OURS = {
 }
 _SEED = re.compile(r"0|[1-9][0-9]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
+Axes: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Axis -> label -> options."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +61,53 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """The content of a grid file."""
+    """Many runs: options, axes and seeds, as in a grid file.
+
+    Raises:
+        ValueError: when it is made, if the options cannot be those of runs.
+    """
 
     path: Path
+    """The file, which messages name."""
+    options: Mapping[str, Any]
+    """fairseq-train's, of every run."""
+    axes: Axes
+    seeds: tuple[str, ...]
     metric: Metric
-    runs: tuple[Run, ...]
-    slurm: Resources | None = None  # what each run asks SLURM for
+    slurm: Resources | None = None
+    """What each run asks SLURM for."""
+
+    def __post_init__(self) -> None:
+        """Make the runs now, to find what they cannot be made of."""
+        check_own(self.options, self.path, "train")
+        _ = self.runs
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, by cells and then by seeds."""
+        return tuple(
+            Run(cell=cell.name, seed=seed, settings=cell.settings, arguments=arguments)
+            for cell in combinations(self.options, self.axes, self.path)
+            for arguments in [tuple(to_arguments(cell.options, where=str(self.path)))]
+            for seed in self.seeds
+        )
 
     @property
     def cells(self) -> list[str]:
         """Names of the cells, in the order of the file."""
         return list(dict.fromkeys(run.cell for run in self.runs))
+
+    def write(self) -> None:
+        """Write the grid file, in JSON: that is also YAML, and shows which values are strings.
+
+        Characters beyond the first 65,536 stay as they are: JSON's escape for them, two surrogates, is not YAML's.
+        """
+        axes = {name: list(labels) if is_list(name, labels) else labels for name, labels in self.axes.items()}
+        metric = {name: text for name, text in asdict(self.metric).items() if text}
+        content = {"train": self.options, "axes": axes, "seeds": self.seeds, "metric": metric}
+        if self.slurm is not None:
+            content["slurm"] = given_settings(self.slurm)
+        write_text(self.path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def run_folders(grid: Grid, root: Path) -> list[RunFolder]:
@@ -93,23 +134,19 @@ def grid_from(content: Mapping[str, Any], path: Path, *, slurm: Mapping[str, str
             f"{path}: a grid file has the sections train and metric, and may have axes, variants, seeds and slurm; "
             f"found {', '.join(content)}."
         )
-    cells = cells_from(content, path)
-    seeds = checked_seeds(content.get("seeds", ["1"]), where=f"{path}: seeds")
+    options, axes = options_and_axes(content, path)
     return Grid(
         path=path,
+        options=options,
+        axes=axes,
+        seeds=checked_seeds(content.get("seeds", ["1"]), where=f"{path}: seeds"),
         metric=_metric_of(content["metric"], path),
-        runs=tuple(
-            Run(cell=cell.name, seed=seed, settings=cell.settings, arguments=arguments)
-            for cell in cells
-            for arguments in [tuple(to_arguments(cell.options, where=str(path)))]
-            for seed in seeds
-        ),
         slurm=resources_of(content.get("slurm"), slurm or {}, path),
     )
 
 
-def cells_from(content: Mapping[str, Any], path: Path) -> list[Cell]:
-    """The cells of a grid file or a study file: the options under `train` with every combination of the axes.
+def options_and_axes(content: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], Axes]:
+    """The options under `train` of a grid file or a study file, and its axes.
 
     `base` is another name for `train`, and `variants` for the axis `variant`. `recipe` among the options names a recipe
     whose options they change: one of the package, or a file, relative to this one.
@@ -123,12 +160,12 @@ def cells_from(content: Mapping[str, Any], path: Path) -> list[Cell]:
             file = recipe_path(str(options["recipe"]), folder=path.parent)
         options = train_options(recipe_files(file), options)
     variants = {VARIANT: content["variants"]} if "variants" in content else {}
-    axes = _axes_of(variants, path, of="variants") | _axes_of(content.get("axes", {}), path)
-    cells = list(_cells_of(options, axes, path))
-    for cell in cells:
-        if not isinstance(cell.options.get("data"), str) or not cell.options["data"]:
-            raise ValueError(f"{path}: {section} must hold `data`, the first argument of fairseq-train.")
-    return cells
+    return options, _axes_of(variants, path, of="variants") | _axes_of(content.get("axes", {}), path)
+
+
+def is_list(axis: str, labels: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the labels of an axis are values of the option that it is named after."""
+    return all(options == {axis: label} for label, options in labels.items())
 
 
 def checked_seeds(content: Any, *, where: str) -> tuple[str, ...]:
@@ -148,9 +185,14 @@ def checked_seeds(content: Any, *, where: str) -> tuple[str, ...]:
 def _options_of(content: Any, path: Path, section: str) -> dict[str, Any]:
     """Options by name, without dashes in front and with dashes within."""
     options = named_options(content, where=f"{path}: {section}")
+    check_own(options, path, section)
+    return options
+
+
+def check_own(options: Mapping[str, Any], path: Path, section: str) -> None:
+    """Refuse options of runs that the sweep sets itself."""
     for name in options.keys() & _OURS:
         raise ValueError(f"{path}: {section} sets --{name}, which the sweep sets itself: {_OURS[name]}. Remove it.")
-    return options
 
 
 def _list_of(content: Any, path: Path, section: str) -> list[str]:
@@ -162,7 +204,6 @@ def _list_of(content: Any, path: Path, section: str) -> list[str]:
 
 
 def _axes_of(content: Any, path: Path, *, of: str = "axes") -> dict[str, dict[str, dict[str, Any]]]:
-    """Axis -> label -> options."""
     if not isinstance(content, dict):
         raise ValueError(f"{path}: axes must hold one axis per line, as in `lr: [1e-5, 2e-5]`, got {content!r}.")
     axes = {}
@@ -179,7 +220,8 @@ def _axes_of(content: Any, path: Path, *, of: str = "axes") -> dict[str, dict[st
     return axes
 
 
-def _cells_of(options: dict[str, Any], axes: dict[str, dict[str, dict[str, Any]]], path: Path) -> Iterator[Cell]:
+def combinations(options: Mapping[str, Any], axes: Axes, path: Path) -> Iterator[Cell]:
+    """The cells: the options with every combination of the axes."""
     names: dict[str, Mapping[str, str]] = {}
     for labels in itertools.product(*axes.values()):
         settings = dict(zip(axes, labels, strict=True))
@@ -193,7 +235,10 @@ def _cells_of(options: dict[str, Any], axes: dict[str, dict[str, dict[str, Any]]
         if name in names:
             raise ValueError(f"{path}: {names[name]} and {settings} would both be called {name}; rename one of them.")
         names[name] = settings
-        yield Cell(name=name, settings=settings, options={**options, **own}, own_options=tuple(own))
+        cell = Cell(name=name, settings=settings, options={**options, **own}, own_options=tuple(own))
+        if not isinstance(cell.options.get("data"), str) or not cell.options["data"]:
+            raise ValueError(f"{path}: train or base must hold `data`, the first argument of fairseq-train.")
+        yield cell
 
 
 def _plain(text: str) -> str:

@@ -32,7 +32,7 @@ class CellResults:
         return len(self.values) == self.num_runs
 
 
-def cells_of(grid: Grid, folders: Sequence[RunFolder]) -> list[CellResults]:
+def cell_results(grid: Grid, folders: Sequence[RunFolder]) -> list[CellResults]:
     """The cells in the order of the grid file."""
     return [_cell(name, [folder for folder in folders if folder.run.cell == name]) for name in grid.cells]
 
@@ -77,7 +77,7 @@ def ensemble(folders: Sequence[RunFolder], metric: Metric, *, size: int) -> list
 
 def write_report(grid: Grid, folders: Sequence[RunFolder], *, root: Path, ensemble_size: int) -> dict[str, Any]:
     """Write report.md and report.json into `root`; return what report.json holds."""
-    cells = cells_of(grid, folders)
+    cells = cell_results(grid, folders)
     best = best_cell(cells, grid.metric)
     states = [folder.state() for folder in folders]
     facts = {

@@ -57,26 +57,22 @@ class SweepReport:
         return next((cell for cell in self.facts["cells"] if cell["name"] == self.facts["best_cell"]), None)
 
 
-def sweep(
-    settings: SweepSettings,
-    *,
-    grid: Grid | None = None,
-    say: Callable[[str], None] = print,
-) -> SweepReport:
+def sweep(settings: SweepSettings, *, say: Callable[[str], None] = print) -> SweepReport:
     """Train what is left of a sweep, write the report, and return it.
-
-    A caller that has made the grid and checked it (`check_options`) gives it.
 
     Raises:
         ValueError: for a grid file that cannot work, or an output folder with other runs.
     """
-    is_checked = grid is not None
-    grid = grid or read_grid(settings.grid, slurm=settings.slurm)
+    grid = read_grid(settings.grid, slurm=settings.slurm)
     if not settings.report_only:
-        if not is_checked:
-            check_options(grid)
-        if settings.slurm is not None:
-            check_slurm(grid.slurm)
+        check_options(grid)
+    return train_grid(grid, settings, say=say)
+
+
+def train_grid(grid: Grid, settings: SweepSettings, *, say: Callable[[str], None] = print) -> SweepReport:
+    """Do what is left of a grid whose options were checked (`check_options`), as `sweep`."""
+    if settings.slurm is not None and not settings.report_only:
+        check_slurm(grid.slurm)
     root = settings.output_dir.resolve()
     work = _Sweep(settings, grid, root=root, folders=prepare(grid, root), say=say)
     for folder in work.folders:
@@ -95,7 +91,7 @@ def sweep(
     return SweepReport(output_dir=root, facts=facts, jobs=jobs)
 
 
-def summary_of(report: SweepReport) -> str:
+def summarize(report: SweepReport) -> str:
     """The outcome in a few lines."""
     states = ", ".join(f"{count} {state}" for state, count in report.states.items())
     num_runs = report.facts["num_runs"]

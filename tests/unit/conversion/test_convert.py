@@ -528,7 +528,7 @@ def test_evaluate_takes_folders_of_both_formats(ours, theirs, tmp_path, capsys, 
     assert main(["evaluate", *where, "--checkpoint", str(theirs)]) == 2  # found; but with another vocabulary
     assert f"{tmp_path}/assets/roberta_plugin/models" in capsys.readouterr().err
     assert main(["evaluate", *where, "--checkpoint", str(tmp_path / "RTE")]) == 2
-    assert "the folder holds no checkpoint" in capsys.readouterr().err
+    assert "No checkpoint in " in capsys.readouterr().err
     assert main(["evaluate", *where, "--checkpoint", str(ours)]) == 2  # found; but trained for another task
     assert f"{ours}/model.pt" in capsys.readouterr().err
 

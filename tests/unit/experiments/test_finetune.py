@@ -11,10 +11,10 @@ from roberta_plugin.experiments.finetune import (
     FinetuneSettings,
     cross_validate,
     finetune,
-    folds_as_markdown,
+    fold_rows,
+    fold_settings,
+    fold_table,
     is_finished,
-    rows_of_folds,
-    settings_of_folds,
 )
 from roberta_plugin.finetuning.options import CustomOptions, RaceOptions
 from roberta_plugin.launch.resources import Resources
@@ -66,7 +66,7 @@ def evaluation(split, **median):
 
 
 def test_each_fold_has_its_part_and_its_folder(settings):
-    folds = settings_of_folds(dataclasses.replace(settings, folds=3))
+    folds = fold_settings(dataclasses.replace(settings, folds=3))
     assert [fold.options.part() for fold in folds] == [(1, 3), (2, 3), (3, 3)]
     assert [fold.output_dir.name for fold in folds] == ["fold-1-of-3", "fold-2-of-3", "fold-3-of-3"]
 
@@ -95,10 +95,10 @@ def test_mean_and_spread_are_those_of_the_folds():
         [evaluation("valid", accuracy=80.0), evaluation("test", accuracy=70.0)],
         [evaluation("valid", accuracy=90.0)],
     ]
-    (row,) = rows_of_folds(folds)
+    (row,) = fold_rows(folds)
     assert (row["split"], row["mean"], row["smallest"], row["largest"], row["folds"]) == ("valid", 85.0, 80.0, 90.0, 2)
     assert row["deviation"] == pytest.approx(7.0711, abs=1e-4)
-    assert "| valid | accuracy | 85.0 | 7.1 | 80.0 to 90.0 | 2 |" in folds_as_markdown([row])
+    assert "| valid | accuracy | 85.0 | 7.1 | 80.0 to 90.0 | 2 |" in fold_table([row])
 
 
 def test_folds_stand_beside_the_mean_of_their_baselines(tmp_path):
@@ -114,9 +114,9 @@ def test_folds_stand_beside_the_mean_of_their_baselines(tmp_path):
             )
         ],
     ]
-    (row,) = rows_of_folds(folds)
+    (row,) = fold_rows(folds)
     assert (row["baseline"], row["tf_idf"]) == (65.0, 82.5)
-    head, _, line = folds_as_markdown([row]).strip().splitlines()
+    head, _, line = fold_table([row]).strip().splitlines()
     assert head.endswith("| folds | baseline | TF-IDF |") and line.endswith("| 2 | 65.0 | 82.5 |")
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from roberta_plugin.experiments.finetuning_plan import as_yaml, grid_of, selection_remarks, train_options
+from roberta_plugin.experiments.finetuning_plan import paper_grid, selection_remarks, train_options
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmark import PaperRecipe
@@ -27,10 +27,11 @@ MODEL = {"arch": "fast_roberta", "encoder-layers": "2"}
 
 
 def grid(tmp_path, **changes):
-    given = {"checkpoint": tmp_path / "model.pt", "changes": {}, "only": {}, "seeds": None, "slurm": None}
-    content = grid_of(RECIPE, data=tmp_path, model=MODEL, **{**given, **changes})
-    (tmp_path / "grid.yaml").write_text(as_yaml(content))
-    return read_grid(tmp_path / "grid.yaml")
+    given = {"checkpoint": tmp_path / "model.pt", "changes": {}, "only": {}, "seeds": None}
+    made = paper_grid(RECIPE, path=tmp_path / "grid.yaml", data=tmp_path, model=MODEL, **{**given, **changes})
+    made.write()
+    assert read_grid(made.path) == made, "what is written is what is trained"
+    return made
 
 
 def test_the_grid_is_the_recipe_with_the_model(tmp_path):

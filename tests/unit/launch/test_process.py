@@ -3,11 +3,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from roberta_plugin.launch import process
-from roberta_plugin.launch.process import lines_of
+from roberta_plugin.launch.process import lines_of, tracker_variables, variables_shown
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_the_command_does_not_outlive_a_killed_parent(tmp_path):
     parent_code = f"""
 import sys
 from pathlib import Path
-from roberta_plugin.launch.process import lines_of
+from roberta_plugin.launch.process import lines_of, tracker_variables, variables_shown
 command = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(300)"]
 for line in lines_of(command, log=Path({str(tmp_path / "log")!r}), environment={{}}, lock=1):
     print(line, end="", flush=True)
@@ -94,3 +95,29 @@ for line in lines_of(command, log=Path({str(tmp_path / "log")!r}), environment={
     parent.wait()
     parent.stdout.close()
     assert wait_until(lambda: not is_alive(pid))
+
+
+FOLDER = Path("/runs/table3/lr-1e-4/seed-1")
+
+
+def test_a_run_has_a_name_a_group_and_an_id_of_its_folder():
+    found = tracker_variables(FOLDER, name="lr-1e-4/seed-1", group="table3", user=())
+    assert found == {
+        "WANDB_NAME": "lr-1e-4/seed-1",
+        "WANDB_RUN_GROUP": "table3",
+        "WANDB_RUN_ID": "e09ca8edfd8b0866",  # the same on every machine, and in every release
+        "WANDB_RESUME": "allow",
+    }
+    assert tracker_variables(FOLDER.parent, user=())["WANDB_RUN_ID"] != found["WANDB_RUN_ID"]
+    assert "WANDB_RUN_GROUP" not in tracker_variables(FOLDER, user=())
+
+
+def test_what_the_user_has_set_stays():
+    found = tracker_variables(FOLDER, user={"WANDB_NAME": "mine", "WANDB_RESUME": "must", "HOME": "/"})
+    assert found.keys() == {"WANDB_RUN_ID"}
+
+
+def test_they_are_shown_where_a_tracker_is_started():
+    assert variables_shown({"WANDB_NAME": "a b"}, ["data", "--wandb-project", "mine"]) == "WANDB_NAME='a b' "
+    assert variables_shown({"WANDB_NAME": "a b"}, ["data", "--wandb-project=mine"]) == "WANDB_NAME='a b' "
+    assert variables_shown({"WANDB_NAME": "a b"}, ["data", "--lr", "1"]) == ""

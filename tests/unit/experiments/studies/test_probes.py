@@ -12,7 +12,7 @@ from roberta_plugin.experiments.studies import probes as study_probes
 from roberta_plugin.experiments.studies.plan import check_data, plan_study
 from roberta_plugin.experiments.studies.probes import Model, check_probes, tuned_value, tuning_grid
 from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
-from roberta_plugin.experiments.sweeps.grid import grid_from, run_folders
+from roberta_plugin.experiments.sweeps.grid import run_folders
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
@@ -152,7 +152,7 @@ def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_mode
     models = [Model(variant=name, seed="1", checkpoint=tmp_path / "model.pt") for name in ("a", "another")]
     monkeypatch.setattr(study_probes, "starting_model", lambda _: SimpleNamespace(options={}))
     monkeypatch.setattr(study_probes, "check_model", lambda *_: None)
-    grid = grid_from(tuning_grid(probe, prepared, models, num_ranks=0), folder / "grid.json")
+    grid = tuning_grid(probe, prepared, models, path=folder / "grid.json", num_ranks=0)
     folders = run_folders(grid, folder / "runs")[:6]
     assert {run.run.settings["model"] for run in folders} == {"a-seed-1"}
     stored = []

@@ -8,6 +8,7 @@ from roberta_plugin.experiments.studies.settings import (
     PAPER,
     PERPLEXITY,
     PerplexityProbe,
+    RateRule,
     TuningProbe,
     paper_row,
     read_study,
@@ -142,3 +143,8 @@ def test_the_paper_s_columns_are_tasks_or_perplexity():
     columns = {column for rows in PAPER.values() for row in rows.values() for column in row}
     assert columns - {PERPLEXITY} <= set(TASKS) and PERPLEXITY in columns
     assert paper_row("table3/2K") == {"perplexity": 3.68, "MNLI": 85.2, "SST-2": 92.9}
+
+
+def test_the_paper_s_learning_rate_for_2k_lies_between_the_rules():
+    linear, sqrt = (RateRule(rule=rule, batch_of="256").scaled(1e-4, 256, 2048) for rule in ("linear", "sqrt"))
+    assert sqrt < 7e-4 < linear

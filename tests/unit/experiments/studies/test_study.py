@@ -14,13 +14,13 @@ from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
 from roberta_plugin.experiments.studies.study import (
     NAME,
     Work,
-    contents_of,
-    keep_value,
     made_from,
     pretraining_runs,
+    read_value,
     report_on,
     run_study,
-    value_of,
+    split_contents,
+    write_value,
 )
 from roberta_plugin.json_files import write_json
 from roberta_plugin.launch.resources import given_settings
@@ -42,19 +42,19 @@ def asked(tmp_path, monkeypatch):
         planned = plan_study(read_study(path), num_ranks=8)
         calls = []
 
-        def sweep(given, *, grid, **_):
+        def train_grid(grid, given, **_):
             written = json.loads(given.grid.read_text())
             assert written.get("slurm") == (grid.slurm and given_settings(grid.slurm))
             calls.append((given, written))
             given.output_dir.mkdir()
             write_json(given.output_dir / "report.json", {"failures": {"b": {"reason": "out of memory"}}})
 
-        monkeypatch.setattr(study_study, "sweep", sweep)
+        monkeypatch.setattr(study_study, "train_grid", train_grid)
         given = StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings)
         work = Work(given, planned, print)
         work.pretrain()
         grid = replace(planned.grid, path=tmp_path / "tuning.json")
-        work._sweep(grid, planned.pretraining, tmp_path / "runs", name="MNLI", num_gpus=1)
+        work._sweep(grid, tmp_path / "runs", name="MNLI", num_gpus=1)
         return work, calls
 
     return ask
@@ -111,9 +111,9 @@ def test_a_value_of_fewer_seeds_of_fine_tuning_is_none(tmp_path):
     """More seeds extend a probe, also where its models are gone."""
     probe = TuningProbe(name="p", task="RTE", raw=tmp_path, tokenizer=tmp_path, max_length=16, seeds=("1", "2"))
     model = probes.Model(variant="a", seed="1", checkpoint=tmp_path / "gone.pt")
-    keep_value(model, tmp_path, probe, {"value": 60.0, "seeds": {"1": 60.0}})
-    assert value_of(model, tmp_path, probe) is None
-    assert value_of(model, tmp_path, replace(probe, seeds=("1",))) == {"value": 60.0, "seeds": {"1": 60.0}}
+    write_value(model, tmp_path, probe, {"value": 60.0, "seeds": {"1": 60.0}})
+    assert read_value(model, tmp_path, probe) is None
+    assert read_value(model, tmp_path, replace(probe, seeds=("1",))) == {"value": 60.0, "seeds": {"1": 60.0}}
 
 
 def save(run):
@@ -205,4 +205,4 @@ def test_data_that_was_binarized_again_from_another_text_is_named_and_refused(ag
 def test_data_without_a_manifest_is_known_by_its_size(tmp_path):
     data = binarized(tmp_path / "data", has_manifest=False)
     size = (data / "train.bin").stat().st_size
-    assert contents_of(data, "train")[str(data / "train.bin")] == f"{size:,} bytes"
+    assert split_contents(data, "train")[str(data / "train.bin")] == f"{size:,} bytes"

@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.experiments.sweeps.grid import Grid
-from roberta_plugin.experiments.sweeps.report import best_cell, cells_of, ensemble, write_report
+from roberta_plugin.experiments.sweeps.report import best_cell, cell_results, ensemble, write_report
 from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
 
 ACCURACY = Metric(log="valid", value="accuracy", goal="max")
@@ -20,7 +20,7 @@ def make(root, values, metric=ACCURACY):
         for cell, numbers in values.items()
         for seed in range(len(numbers))
     ]
-    grid = Grid(path=Path("table3.yaml"), metric=metric, runs=tuple(runs), slurm={})
+    grid = SimpleNamespace(path=Path("table3.yaml"), metric=metric, cells=list(values))
     folders = [RunFolder(root, run, metric) for run in runs]
     for folder in folders:
         folder.prepare()
@@ -35,7 +35,7 @@ def make(root, values, metric=ACCURACY):
 
 
 def test_median_min_and_max_by_cell(tmp_path):
-    a, b, c = cells_of(*make(tmp_path, {"a": [1, 9, 2], "b": [5, None, "x"], "c": [None, None, None]}))
+    a, b, c = cell_results(*make(tmp_path, {"a": [1, 9, 2], "b": [5, None, "x"], "c": [None, None, None]}))
     assert (a.median, a.smallest, a.largest, a.num_failed, a.is_complete) == (2, 1, 9, 0, True)
     assert (b.median, b.smallest, b.largest, b.num_failed, b.is_complete) == (5, 5, 5, 1, False)
     assert (c.median, c.smallest, c.largest, c.num_failed, c.values) == (None, None, None, 0, {})
@@ -54,7 +54,7 @@ def test_median_min_and_max_by_cell(tmp_path):
 )
 def test_the_best_cell(tmp_path, values, metric, best):
     grid, folders = make(tmp_path, values, metric)
-    found = best_cell(cells_of(grid, folders), metric)
+    found = best_cell(cell_results(grid, folders), metric)
     assert (found.name if found else None) == best
 
 
