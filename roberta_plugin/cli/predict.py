@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from roberta_plugin.cli.command import refuse_further
-from roberta_plugin.kinds import KINDS, TASK_KINDS
+from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS
 from roberta_plugin.prediction.settings import PredictSettings
 from roberta_plugin.settings import add_options, from_arguments
 from roberta_plugin.tables import find_table

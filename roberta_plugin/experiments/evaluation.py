@@ -35,14 +35,14 @@ from roberta_plugin.finetuning.benchmarks import (
     options_for,
 )
 from roberta_plugin.finetuning.inspection import remarks
+from roberta_plugin.finetuning.kinds.bag_of_words import NAME as WORDS
+from roberta_plugin.finetuning.kinds.bag_of_words import BagOfWords
+from roberta_plugin.finetuning.kinds.decisions import DEVELOPMENT, NUMBERS
+from roberta_plugin.finetuning.kinds.metrics import base_name
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs, read_outputs, write_outputs
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import parse_json, write_json
-from roberta_plugin.kinds.bag_of_words import NAME as WORDS
-from roberta_plugin.kinds.bag_of_words import BagOfWords
-from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS
-from roberta_plugin.kinds.metrics import base_name
-from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
 
 PREFIX = "evaluation_"
 _OF_WORDS = ("classification", "multi_label")  # kinds of texts with labels
@@ -81,7 +81,7 @@ class Evaluation:
     baseline: Mapping[str, float] = field(default_factory=dict)
     """Metrics of a constant answer (`baseline`)."""
     tf_idf: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of TF-IDF with logistic regression (`kinds/bag_of_words.py`), where texts get labels."""
+    """Metrics of TF-IDF with logistic regression (`finetuning/kinds/bag_of_words.py`), where texts get labels."""
     selection: str = ""
     """The metric that has selected the models; empty: that of the recipe."""
     precision: str = "fp32"

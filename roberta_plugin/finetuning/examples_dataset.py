@@ -20,10 +20,10 @@ from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import EpochOrder
 from roberta_plugin.data.mmap_tokens import check_ranges
 from roberta_plugin.data.rounding import round_up
+from roberta_plugin.finetuning.kinds.documents import Documents
+from roberta_plugin.finetuning.layouts.sentences import by_document, packed_layout, padded_layout, segments_of
+from roberta_plugin.finetuning.layouts.words import IGNORED
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds.documents import Documents
-from roberta_plugin.kinds.sentences import by_document, packed_layout, padded_layout, segments_of
-from roberta_plugin.kinds.words import IGNORED
 
 ENOUGH = 512  # positions of a part, from which shorter sequences begin another one; see `hub/running.py`
 

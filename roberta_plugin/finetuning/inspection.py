@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of, option_fields, options_for
+from roberta_plugin.finetuning.kinds import KINDS, kind_class
+from roberta_plugin.finetuning.kinds.entities import types_of
+from roberta_plugin.finetuning.kinds.metrics import OF_SCORES
 from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit
-from roberta_plugin.kinds import KINDS, kind_class
-from roberta_plugin.kinds.entities import types_of
-from roberta_plugin.kinds.metrics import OF_SCORES
 
 _MOST_VALUES = 8  # a column with more different values is shown as a range
 _MOST_LABELS = 10  # that are named

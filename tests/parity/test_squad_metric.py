@@ -13,11 +13,11 @@ import pytest
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.kinds.questions import Questions
+from roberta_plugin.finetuning.kinds.span_metrics import evaluate
+from roberta_plugin.finetuning.layouts.windows import tokens_of
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.kinds.questions import Questions
-from roberta_plugin.kinds.span_metrics import evaluate
-from roberta_plugin.kinds.windows import tokens_of
 from tests.real_data import unpack
 
 

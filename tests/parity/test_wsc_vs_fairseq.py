@@ -17,12 +17,12 @@ from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriterion
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.benchmarks import winograd
+from roberta_plugin.finetuning.benchmarks.superglue import TASKS
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.phrase_ranking import schema_inputs
 from roberta_plugin.finetuning.model_inputs import Encoder
 from roberta_plugin.finetuning.options import SuperGlueOptions
-from roberta_plugin.finetuning.superglue import winograd
-from roberta_plugin.finetuning.superglue.tasks import TASKS
-from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.phrase_ranking import schema_inputs
 from roberta_plugin.tasks.finetuning import FineTuningConfig, RobertaSentencePredictionTask
 from tests.real_data import unpack
 from tests.tiny_benchmarks import prepared_of

@@ -11,12 +11,6 @@ PACKAGE = REPOSITORY / "roberta_plugin"
 FILES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = sorted({path.parent for path in FILES})
 
-# What of finetuning/ stands below the kinds: prepared folders, and what they are made of.
-PREPARED = (
-    "model_inputs",
-    "prepared",
-    "prepared_writer",
-)
 # The floors of the house, top to bottom: a folder (or file) may import from the floors below its own.
 FLOORS = [
     {"cli"},
@@ -30,8 +24,6 @@ FLOORS = [
     {"fairseq_workarounds"},
     {"optim"},
     {"finetuning"},
-    {"kinds"},
-    {f"finetuning/{name}" for name in PREPARED},
     {"models"},
     {"tables.py", "reports.py"},
     {"data"},

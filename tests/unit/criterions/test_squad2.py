@@ -7,10 +7,10 @@ import torch
 
 from roberta_plugin.criterions.finetuning import Squad2Criterion
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
-from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.question_answering import QuestionAnswering
-from roberta_plugin.kinds.questions import Questions, decode
-from roberta_plugin.kinds.span_metrics import evaluate
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.question_answering import QuestionAnswering
+from roberta_plugin.finetuning.kinds.questions import Questions, decode
+from roberta_plugin.finetuning.kinds.span_metrics import evaluate
 from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_squad import write_prepared
 from tests.tiny_validation import reduced, validated
