@@ -110,7 +110,7 @@ class TableKind(Kind):
     def sequences(
         self, examples: Sequence[Example], encoder: Encoder, split: SplitWriter, *, max_length: int
     ) -> Iterator[list[NDArray[np.int32]]]:
-        """The model's inputs (T,) of each example: here those of its text or pair, as `layouts/texts.py` describes them.
+        """The model's inputs (T,) of each example: those of its text or pair, as `layouts/texts.py` describes them.
 
         The split counts which of them are cut.
         """
