@@ -28,7 +28,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
-from roberta_plugin.finetuning.kinds.decisions import is_number
+from roberta_plugin.finetuning.kinds.outputs import is_number
 from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.models.checkpoints import (
     ALL_HEADS,

@@ -35,11 +35,10 @@ from roberta_plugin.finetuning.benchmarks import (
     options_for,
 )
 from roberta_plugin.finetuning.inspection import remarks
-from roberta_plugin.finetuning.kinds.bag_of_words import NAME as WORDS
-from roberta_plugin.finetuning.kinds.bag_of_words import BagOfWords
-from roberta_plugin.finetuning.kinds.decisions import DEVELOPMENT, NUMBERS
 from roberta_plugin.finetuning.kinds.metrics import base_name
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs, read_outputs, write_outputs
+from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, RawOutputs, read_outputs, write_outputs
+from roberta_plugin.finetuning.kinds.similarity import NAME as WORDS
+from roberta_plugin.finetuning.kinds.similarity import BagOfWords
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import parse_json, write_json
@@ -146,7 +145,7 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
 
 
 class Decisions(NamedTuple):
-    """Thresholds and temperatures, chosen on the development set (`kinds/decisions.py`), among its metrics."""
+    """Thresholds and temperatures, chosen on the development set (`kinds/outputs.py`), among its metrics."""
 
     ensemble: Mapping[str, float]
     members: Sequence[Mapping[str, float]]

@@ -6,9 +6,7 @@
 
 Before training, by `roberta prepare TASK`:
 
-    model_inputs        texts                         -> `<s> a </s> </s> b </s>`, cut to length
-    prepared            the prepared folder: memory-mapped reader, checks of its files
-    prepared_writer     the prepared folder: writer
+    prepared            the prepared folder: memory-mapped reader, checks of its files, writer
     preparation         PrepareSettings               -> a prepared folder; refuses one with other settings
 
 In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2, race, roberta_tagging,
@@ -23,12 +21,10 @@ At any time, by `roberta inspect`:
 
 For all of them:
 
-    cells               a cell of a table             -> its values, its number, yes or no
-    records             fields of a row or a record, by the same rules
-    examples            rows                          -> examples; what is odd about them
-    labels              examples                      -> labels in order, their weights
+    records             fields of a row or a record   -> texts, values, numbers, by the same rules
+    examples            rows                          -> examples; labels in order, their weights
     options             the options of each task, as dataclasses with help texts
 
-Only examples_dataset knows fairseq. The order of imports, from below: prepared, model_inputs, cells, examples; layouts;
-kinds; benchmarks and options; inspection, preparation, examples_dataset.
+Only examples_dataset knows fairseq. The order of imports, from below: prepared, records, examples; layouts; kinds;
+benchmarks and options; and all others.
 """

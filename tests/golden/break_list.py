@@ -112,14 +112,14 @@ BREAKS = (
     # Calibration and thresholds.
     Break(
         "temperature in the wrong direction",
-        "finetuning/kinds/calibration.py",
+        "finetuning/kinds/classification.py",
         ".mean() > 0 else",
         ".mean() < 0 else",
         ("unit/finetuning/kinds/test_calibration.py",),
     ),
     Break(
         "errors of calibration cancel out",
-        "finetuning/kinds/calibration.py",
+        "finetuning/kinds/classification.py",
         "float(np.abs(surest - right).sum() / len(best))",
         "float(abs((surest - right).sum()) / len(best))",
         ("unit/finetuning/kinds/test_calibration.py",),
@@ -133,16 +133,16 @@ BREAKS = (
     ),
     Break(
         "no answer costs nothing in the search of the threshold",
-        "finetuning/kinds/span_metrics.py",
+        "finetuning/kinds/metrics.py",
         "else -1 if is_given[index] else 0",
         "else 0",
         SQUAD,
     ),
     # Spans.
-    Break("an is no article", "finetuning/kinds/span_metrics.py", r"\b(a|an|the)\b", r"\b(a|the)\b", SQUAD),
+    Break("an is no article", "finetuning/kinds/metrics.py", r"\b(a|an|the)\b", r"\b(a|the)\b", SQUAD),
     Break(
         "two empty answers are wrong in SQuAD 2.0",
-        "finetuning/kinds/span_metrics.py",
+        "finetuning/kinds/metrics.py",
         'both_empty=float(task == "squad2")',
         "both_empty=0.0",
         SQUAD,
@@ -192,7 +192,7 @@ BREAKS = (
     ),
     Break(
         "words without tokens get any label",
-        "finetuning/layouts/words.py",
+        "finetuning/kinds/entities.py",
         "        rows[self.positions == 0] = np.eye(1, rows.shape[1])\n",
         "",
         TAGS,
@@ -467,7 +467,7 @@ BREAKS = (
     ),
     Break(
         "equal texts on both sides of the cut",
-        "finetuning/benchmarks/splits.py",
+        "finetuning/benchmarks/custom.py",
         '" ".join(text.split()) for text in texts',
         "texts",
         OWN,

@@ -1,20 +1,17 @@
 """Official files -> records of a kind: all fine-tuning tasks, by the module that has their rows (`base.Benchmark`).
 
-base        what a row is, and what all rows share: prepare, recipe, score
-raw_files   official files         -> which they are, their rows, a digest of their content
-glue        GLUE
-wnli        WNLI's pairs           -> texts with competing phrases in place of the pronoun
-xnli        trained in one language, tested in fifteen
-squad       SQuAD 1.1 and 2.0
-race        RACE, and other sets of multiple choice
-tagging     CoNLL-2003, WNUT-17, and other tagged words
-summaries   CNN/DailyMail, and other documents with summaries
-superglue   SuperGLUE and WinoGrande
-choices     COPA, ReCoRD and CommonsenseQA
-winograd    WSC and WinoGrande     -> texts with competing phrases
-custom      your own tables
-splits      the training table     -> training and development set, the same on every machine
-submission  prediction files       -> the zip of a leaderboard
+A family's rows stand in the module of its name, or in the one that `BENCHMARKS` names.
+
+    base        what a row is, and what all rows share: official files, prepare, recipe, score
+    glue        GLUE; and XNLI, trained in one language, tested in fifteen
+    superglue   SuperGLUE, WinoGrande and CommonsenseQA
+    pronouns    WNLI, WSC, WinoGrande  -> texts with competing phrases in place of a pronoun
+    squad       SQuAD 1.1 and 2.0
+    race        RACE, and other sets of multiple choice
+    tagging     CoNLL-2003, WNUT-17, and other tagged words
+    summaries   CNN/DailyMail, and other documents with summaries
+    custom      your own tables, cut into training and development set
+    submission  prediction files       -> the zip of a leaderboard
 """
 
 from __future__ import annotations
@@ -53,36 +50,39 @@ class Family(NamedTuple):
     tasks: tuple[str, ...]
     """As the command line names them."""
     options: type[TaskOptions] = TaskOptions
+    module: str = ""
+    """Empty: called like the family."""
 
 
 BENCHMARKS: dict[str, Family] = {
     "glue": Family(
         ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"), GlueOptions
     ),
-    "xnli": Family(("XNLI",), XnliOptions),
+    "xnli": Family(("XNLI",), XnliOptions, module="glue"),
     "squad": Family(("squad1", "squad2"), SquadOptions),
     "race": Family(("race", "multiple_choice"), RaceOptions),
     "tagging": Family(("conll2003", "wnut17", "tagging"), TaggingOptions),
     "summaries": Family(("summaries", "cnn_dailymail"), SummariesOptions),
     "superglue": Family(("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC"), SuperGlueOptions),
-    "choices": Family(("COPA", "ReCoRD", "CommonsenseQA")),
+    "choices": Family(("COPA", "ReCoRD", "CommonsenseQA"), module="superglue"),
     "custom": Family(("custom",), CustomOptions),
 }
-"""Modules of this folder -> their tasks; read without importing the modules."""
+"""Families of tasks; read without importing the modules of their rows."""
 TASKS = tuple(task for family in BENCHMARKS.values() for task in family.tasks)
 
 
-def _module_of(task: str) -> str:
+def _family_of(task: str) -> tuple[str, Family]:
     for name, family in BENCHMARKS.items():
         if task in family.tasks:
-            return name
+            return name, family
     raise ValueError(f"There is no fine-tuning task {task!r}; there are {', '.join(TASKS)}.")
 
 
 def benchmark_of(task: str) -> Benchmark:
     """The row of a task; its module is imported by this call."""
-    found: Benchmark = importlib.import_module(f"{__name__}.{_module_of(task)}").TASKS[task]
-    return found
+    name, family = _family_of(task)
+    row: Benchmark = importlib.import_module(f"{__name__}.{family.module or name}").TASKS[task]
+    return row
 
 
 def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptions:
@@ -96,15 +96,15 @@ def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptio
     for name in given.keys() - known.keys():
         has = f"it has {', '.join(known.values())}" if known else "it has none"
         raise ValueError(f"--{name.replace('_', '-')} is not an option of {task}: {has}.")
-    return from_arguments(_options_of(task), given)
+    return from_arguments(_family_of(task)[1].options, given)
 
 
 def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:
     """The options, or the paper's if there are none."""
     if options is None:
         return options_for(task)
-    if type(options) is not _options_of(task):
-        raise ValueError(f"{task} has {_options_of(task).__name__}, got {options}.")
+    if type(options) is not _family_of(task)[1].options:
+        raise ValueError(f"{task} has {_family_of(task)[1].options.__name__}, got {options}.")
     return options_for(task, {**options.given("prepare"), **options.given("score")})
 
 
@@ -112,13 +112,9 @@ def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) 
     """The options that a task has in some stages, in order."""
     return [
         item
-        for item in fields(_options_of(task))
+        for item in fields(_family_of(task)[1].options)
         if item.metadata["stage"] in stages and task in item.metadata.get("tasks", (task,))
     ]
-
-
-def _options_of(task: str) -> type[TaskOptions]:
-    return BENCHMARKS[_module_of(task)].options
 
 
 def kind_of_task(task: str) -> str | None:

@@ -5,14 +5,15 @@
     records       files                        -> the examples of each split, as its kind has them
     predictions   entries about the examples   -> prediction files
 
-The kind (`kinds`) writes the examples and judges a model's outputs. What all rows share stands here:
-`prepare`, `recipe` and `score`. The rows are in the modules of the families.
+The kind (`kinds`) writes the examples and judges a model's outputs. What all rows share stands here: how official files
+are found and read, `prepare`, `recipe` and `score`. The rows are in the modules of the families.
 
 Shapes: N examples of a split.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,17 +26,86 @@ import numpy as np
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.benchmarks.raw_files import describe
-from roberta_plugin.finetuning.inspection import labels_without_examples
 from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.kinds.base import Kind, Official
 from roberta_plugin.finetuning.kinds.metrics import base_name
-from roberta_plugin.finetuning.kinds.outcome import Outcome
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import PreparedWriter, check_is_free
+from roberta_plugin.finetuning.kinds.outputs import Outcome, RawOutputs
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit, PreparedWriter, check_is_free
 from roberta_plugin.json_files import json_text
+from roberta_plugin.tables import Row, files_of, read_table
+
+LABELLED = ("train", "valid")
+"""Splits that every task needs, and whose labels are public."""
+MOST_NAMES = 8  # RACE has a file for each passage
+
+
+def describe(files: Sequence[Path]) -> dict[str, Any]:
+    """What a prepared folder remembers of its source, wherever the files lie.
+
+    That is their number and bytes, one SHA-256 over their contents, and the names of the first ones.
+    """
+    digest = hashlib.sha256()
+    num_bytes = 0
+    files = [file for path in files for file in files_of(path)]
+    for path in files:
+        content = path.read_bytes()
+        num_bytes += len(content)
+        digest.update(hashlib.sha256(content).digest())
+    names = [path.name for path in files[:MOST_NAMES]]
+    return {"files": len(files), "bytes": num_bytes, "sha256": digest.hexdigest(), "names": names}
+
+
+def read_text(path: Path) -> str:
+    """The content of a file, without the byte order mark that some editors write.
+
+    Raises:
+        ValueError: naming the file and the byte, if it is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8. Save the file as UTF-8."
+        ) from None
+
+
+def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    """The file of each split that `raw`, or its folder of the task's name, has.
+
+    Of the names that `files` has for a split, the first that exists is taken.
+    """
+    folder = raw / task if (raw / task).is_dir() else raw
+    found = {}
+    for split, names in files.items():
+        path = next((folder / name for name in names if (folder / name).is_file()), None)
+        if path is not None:
+            found[split] = path
+        elif split in LABELLED:
+            raise FileNotFoundError(
+                f"{folder} holds no {' or '.join(names)}: {task} needs the official files, unchanged; give the "
+                f"folder that holds them, or the one that holds {task}/."
+            )
+    return found
+
+
+def named_files(raw: Path, names: Mapping[str, str]) -> dict[str, list[Path]]:
+    """The files in `raw` that options name by split."""
+    found = {split: [raw / name] for split, name in names.items()}
+    for split, (path,) in found.items():
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist: --{split} must name a file in {raw}.")
+    return found
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of an official file."""
+    row = None
+    for row in read_table(path):
+        yield row
+    if row is None:
+        raise ValueError(f"{path} is empty. Fetch it again.")
+
 
 MAX_LENGTH = 512  # tokens of a sequence (Table 10)
 SMALLEST_LENGTH = 6  # <s> and three </s> around a token of each of two texts
@@ -265,7 +335,7 @@ class Benchmark:
         kind = self.kind_for(prepared.settings)
         kind.check_scoring(options, part)
         outcome = kind.outcome(part, members, options=options.given("score"), train=train)
-        is_partial = not self.kind and labels_without_examples(prepared, part)
+        is_partial = not self.kind and kind.labels_without_examples(part)
         return outcome.without_metrics_of_all_labels() if is_partial else outcome
 
     def score(
@@ -293,7 +363,7 @@ class Benchmark:
             ends of its confidence interval; `not_measured`, metrics that the split cannot tell; `baseline`, metric ->
             what a constant answer gets; `classes`, a row per label with `label`, `precision`, `recall` and `f1`, which
             are None if no example has the label, and `support`; `confusion`, `labels` and `counts`; `calibration`,
-            the `temperature` and, `before` and `after` it, what `kinds/calibration.reliability` finds; `hardest`, the
+            the `temperature` and, `before` and `after` it, what `classification.reliability` finds; `hardest`, the
             examples with the highest loss. Empty for a split without labels.
         """
         if self.further is None:

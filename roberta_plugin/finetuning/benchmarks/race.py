@@ -29,8 +29,15 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Training, as_json, by_split
-from roberta_plugin.finetuning.benchmarks.raw_files import read_rows, read_text
+from roberta_plugin.finetuning.benchmarks.base import (
+    Benchmark,
+    Entries,
+    Training,
+    as_json,
+    by_split,
+    read_rows,
+    read_text,
+)
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.multiple_choice import LEVELS, NO_ANSWER, ChoiceLayout
 from roberta_plugin.finetuning.options import RaceOptions

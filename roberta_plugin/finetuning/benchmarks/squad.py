@@ -23,8 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Numbers, Training, by_split
-from roberta_plugin.finetuning.benchmarks.raw_files import named_files
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Numbers, Training, by_split, named_files
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.questions import NO_PLACE, SquadAnswer, locate
 from roberta_plugin.finetuning.layouts.windows import WindowLayout

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.files import atomic_write, files_below
-from roberta_plugin.finetuning.benchmarks.choices import TASKS as CHOICES
+from roberta_plugin.finetuning.benchmarks.base import read_rows
 from roberta_plugin.finetuning.benchmarks.glue import HEADER
 from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
-from roberta_plugin.finetuning.benchmarks.raw_files import read_rows
+from roberta_plugin.finetuning.benchmarks.superglue import TASKS as CHOICES
 from roberta_plugin.finetuning.benchmarks.superglue import TASKS as SUPERGLUE_TASKS
 
 logger = logging.getLogger(__name__)

@@ -40,14 +40,12 @@ from typing import Any
 import regex  # type: ignore[import-untyped]
 
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
-from roberta_plugin.finetuning.benchmarks.base import Benchmark, Training, by_split
-from roberta_plugin.finetuning.benchmarks.raw_files import read_text
-from roberta_plugin.finetuning.cells import texts_in
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Training, by_split, read_text
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.documents import ORACLE_SENTENCES
 from roberta_plugin.finetuning.layouts.sentences import SummaryLayout, sentences_of
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.finetuning.records import one_line
+from roberta_plugin.finetuning.records import one_line, texts_in
 from roberta_plugin.progress import terminal_bar
 from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, find_table, read_table, with_unique_ids
 

@@ -32,10 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
-from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training
-from roberta_plugin.finetuning.benchmarks.raw_files import named_files
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, named_files
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.conll import place_of, read_file
+from roberta_plugin.finetuning.kinds.conll import read_file
 from roberta_plugin.finetuning.kinds.entities import (
     CORRECT,
     FOUND,
@@ -147,7 +146,7 @@ def _check_scheme(split: str, sentences: Sequence[Example], options: TaggingOpti
     for sentence in sentences:
         right = tags_of(entities_of(sentence.target), len(sentence.target), scheme)
         for word in invalid_places(sentence.target, scheme):
-            faults.append(f"{place_of(sentence, word)}: {sentence.target[word]}, read as {right[word]}")
+            faults.append(f"{sentence.place_of_word(word)}: {sentence.target[word]}, read as {right[word]}")
     if faults and options.strict:
         raise ValueError(
             f"{faults[0]}: the tag is not valid in {scheme.upper()} after the one before it, and {len(faults):,} tags "
@@ -174,13 +173,13 @@ def _check_tags(sentences: Sequence[Example], known: tuple[str, ...] | None) -> 
                 type_ = split_tag(tag)[1]
             except ValueError as error:
                 raise ValueError(
-                    f"{place_of(sentence, place)}: {error}. Name the column of the tags by --tags-column; for tags "
+                    f"{sentence.place_of_word(place)}: {error}. Name the column of the tags by --tags-column; for tags "
                     "without entities, such as parts of speech, give --scheme plain."
                 ) from None
             if known is not None and type_ and type_ not in known:
                 raise ValueError(
-                    f"{place_of(sentence, place)}: the type of {tag!r} is none of {', '.join(known)}. Correct the tag, "
-                    "or use the task tagging, which finds the types in the files."
+                    f"{sentence.place_of_word(place)}: the type of {tag!r} is none of {', '.join(known)}. Correct the "
+                    "tag, or use the task tagging, which finds the types in the files."
                 )
 
 

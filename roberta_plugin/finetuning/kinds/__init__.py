@@ -3,13 +3,11 @@
 A kind is a file here and a line of `KINDS`; with a head of its own also a class of `models/heads.py`, and with a loss
 of its own a function of a criterion.
 
-    fill_mask           a text with <mask>         -> the most probable tokens
-    score               a text                     -> how acceptable it is to a masked LM
-    classification      a text or a pair           -> a label
+    masked_lm           a text with <mask>         -> the most probable tokens; a text -> how acceptable it is
+    classification      a text or a pair           -> a label, perhaps by a threshold; how sure probabilities are
     multi_label         a text or a pair           -> any number of labels
-    regression          a text or a pair           -> a number
-    pair_ranking        the pairs of a question    -> which of them is right (QNLI)
-    phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for
+    regression          a text or a pair           -> a number; the pairs of a question -> which is right (QNLI)
+    phrase_ranking      a sentence with [it]       -> the phrase that the pronoun stands for; noun phrases
     multiple_choice     context, question, options -> the best option
     question_answering  question, context          -> a span of the context
     tagging             a text or its words        -> a tag for each word, and entities
@@ -20,19 +18,12 @@ What the classes are made of:
 
     base                what every kind offers
     tables              what a kind offers for tables of your own
-    outputs             a model's raw outputs for a split
-    outcome             what they come to: entries, metrics, tables
-    averaging           logits of several models   -> mean probabilities
-    metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations; per class, at thresholds
-    calibration         probabilities              -> temperature, expected calibration error
-    decisions           thresholds and temperatures: given, or found on the development set alone
-    similarity          vectors                    -> cosines beside scores; ranks of the right texts
-    bag_of_words        prepared texts             -> labels by TF-IDF with logistic regression, a baseline
-    noun_phrases        a text                     -> its noun phrases
+    outputs             a model's raw outputs for a split, thresholds and temperatures -> entries, metrics, tables
+    metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds; those of SQuAD
+    similarity          vectors                    -> cosines, ranks; TF-IDF, and labels by it, the baselines
     questions           questions about passages   -> a split of windows; raw outputs -> the best answers
-    span_metrics        given and right answers    -> the official exact match and F1 of SQuAD
-    conll               files of tagged words      -> sentences of words with tags, and where they are
-    entities            tags <-> entities <-> labels of the model; entity F1
+    conll               files of tagged words      -> sentences of words with tags
+    entities            tags <-> entities <-> labels of the model; raw outputs -> labels of words; entity F1
     documents           a split of documents       -> texts and labels; the choice of sentences, ROUGE
 """
 
@@ -52,7 +43,7 @@ ScoreMethod = Literal["pll", "pll-word-l2r", "unmasked"]
 
 
 class Entry(NamedTuple):
-    """A kind, as far as help texts and choices of options need it: its class stands in the file of its name."""
+    """A kind, as far as help texts and choices of options need it: in whose file its class stands."""
 
     class_name: str
     fields: str
@@ -63,15 +54,17 @@ class Entry(NamedTuple):
     """Options of `roberta predict` that only this kind has."""
     is_own: bool = False
     """Whether tables of your own can be of this kind (`roberta prepare custom --kind`)."""
+    module: str = ""
+    """Empty: called like the kind."""
 
 
 KINDS: dict[str, Entry] = {
-    "fill_mask": Entry("FillMask", "text"),
-    "score": Entry("TextScore", "text", options=("score", "per_token")),
+    "fill_mask": Entry("FillMask", "text", module="masked_lm"),
+    "score": Entry("TextScore", "text", options=("score", "per_token"), module="masked_lm"),
     "classification": Entry("Classification", "text [text_pair]", options=("threshold", "temperature"), is_own=True),
     "multi_label": Entry("MultiLabel", "text [text_pair]", options=("threshold",), is_own=True),
     "regression": Entry("Regression", "text [text_pair]", is_own=True),
-    "pair_ranking": Entry("PairRanking", "text [text_pair]", task_kind="regression"),
+    "pair_ranking": Entry("PairRanking", "text [text_pair]", task_kind="regression", module="regression"),
     "phrase_ranking": Entry("PhraseRanking", "text [candidates]", task_kind="pronoun"),
     "multiple_choice": Entry("MultipleChoice", "context question options", is_own=True),
     "question_answering": Entry("QuestionAnswering", "question context", options=("null_threshold",), is_own=True),
@@ -88,8 +81,9 @@ def kind_class(name: str) -> type[Kind]:
     """The class of a kind; its file is imported by this call."""
     if name not in KINDS:
         raise ValueError(f"There is no kind of task {name!r}; there are {', '.join(KINDS)}.")
-    found: type[Kind] = getattr(importlib.import_module(f"{__name__}.{name}"), KINDS[name].class_name)
-    return found
+    entry = KINDS[name]
+    kind: type[Kind] = getattr(importlib.import_module(f"{__name__}.{entry.module or name}"), entry.class_name)
+    return kind
 
 
 def table_kind(settings: Mapping[str, Any]) -> TableKind:

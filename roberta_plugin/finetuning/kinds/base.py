@@ -21,15 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.kinds import KINDS, OWN, kind_class
-from roberta_plugin.finetuning.kinds.decisions import DEVELOPMENT, Decisions
 from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name
-from roberta_plugin.finetuning.kinds.outcome import Outcome
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, Decisions, Outcome, RawOutputs
 from roberta_plugin.finetuning.layouts import POOLINGS
-from roberta_plugin.finetuning.layouts.texts import MAX_WINDOWS, TextLayout, inputs_of
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import SplitWriter
+from roberta_plugin.finetuning.layouts.texts import MAX_WINDOWS, Encoder, TextLayout, inputs_of
+from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import WhiteSpace, text_of
 from roberta_plugin.tables import IN_MEMORY, Row
 
@@ -131,7 +127,7 @@ class Kind(ABC):
     scoring: ClassVar[tuple[str, ...]] = ()
     """Options of the scoring that it has."""
     decides_by: ClassVar[Mapping[str, str]] = {}
-    """Numbers that decide beside the weights (`kinds/decisions.py`), by the option of `roberta predict` that gives each
+    """Numbers that decide beside the weights (`kinds/outputs.py`), by the option of `roberta predict` that gives each
     -> the option of the scoring that has it found; empty: it is always found."""
 
     hub: Hub
@@ -183,6 +179,20 @@ class Kind(ABC):
     def lacks(self, split: PreparedSplit) -> str:
         """What a split lacks for a loss, such as "has no tags"; empty: nothing."""
         return ""
+
+    def labels_without_examples(self, split: PreparedSplit) -> list[str]:
+        """The labels of the settings that no example of a labelled split has."""
+        labels = [str(label) for label in self.settings.get("labels") or ()]
+        if not self.has_labels or not len(split):
+            return []
+        if "labels" in split.columns:
+            present: NDArray[np.bool_] = np.any(split.columns["labels"], axis=0)
+        elif "label" in split.columns or "tags" in split.facts["arrays"]:
+            numbers = split.columns["label"] if "label" in split.columns else split.array("tags")
+            present = np.bincount(np.asarray(numbers, dtype=np.int64), minlength=len(labels)) > 0
+        else:
+            return []
+        return [label for label, is_present in zip(labels, present.tolist(), strict=False) if not is_present]
 
     def check_smoothing(self) -> None:
         """Refuse --label-smoothing for a kind that does not choose one of several labels."""

@@ -4,6 +4,10 @@ Column: `label`, the number of the right label; and `question`, its number, wher
 
 Example: {"text": "A fine film."} -> {"label": "1", "probability": 0.98, "probabilities": {"0": 0.02, "1": 0.98}}
 
+Are probabilities right as often as they say? A model that learned for many updates is surer than it is right. Divided
+by one number, the temperature, its logits keep their order, and so its labels, but the probabilities fit (Guo et al.
+2017, arXiv 1706.04599, sections 3 and 4.2).
+
 Shapes: N examples of a split, C labels.
 """
 
@@ -17,10 +21,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.cells import literal
-from roberta_plugin.finetuning.examples import Example, label_of
+from roberta_plugin.finetuning.examples import (
+    Example,
+    balanced_weights,
+    found_labels,
+    given_weights,
+    label_of,
+    number_of,
+    with_positive,
+)
 from roberta_plugin.finetuning.kinds import metrics
-from roberta_plugin.finetuning.kinds.averaging import class_probabilities
 from roberta_plugin.finetuning.kinds.base import (
     SEQUENCE_CLASSIFICATION,
     HuggingFace,
@@ -29,13 +39,10 @@ from roberta_plugin.finetuning.kinds.base import (
     logits_of,
     rounded,
 )
-from roberta_plugin.finetuning.kinds.calibration import fitted_temperature, losses, reliability, tempered
-from roberta_plugin.finetuning.kinds.decisions import Decisions
-from roberta_plugin.finetuning.kinds.outcome import Outcome, Weights, ids_of
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, class_probabilities, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
-from roberta_plugin.finetuning.labels import balanced_weights, found_labels, given_weights, number_of, with_positive
 from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.records import literal
 from roberta_plugin.tables import Row, short
 
 
@@ -240,3 +247,65 @@ def _scores(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
     """The log-odds of the second label (N,), finer than its probability where that is about 1."""
     logs = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
     return np.asarray(logs[:, 1] - logs[:, 0])
+
+
+NUM_BINS = 15  # section 5
+_LIMITS = (0.05, 20.0)  # of a temperature
+_STEPS = 60  # of bisection: more than float64 can tell apart
+Numbers = NDArray[Any]
+
+
+def tempered(probabilities: Numbers, temperature: float) -> NDArray[np.float64]:
+    """The probabilities (N, C) of logits that are divided by the temperature."""
+    logits = _logs(probabilities) / temperature
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    scaled: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    return scaled
+
+
+def fitted_temperature(probabilities: Numbers, answers: Numbers) -> float:
+    """The temperature with the smallest cross-entropy, from 0.05 to 20; 1 if every answer is the most probable one.
+
+    Then there is no error to fit: the smaller the temperature, the smaller the loss, and the worse on other data.
+
+    Args:
+        probabilities: of a model or an ensemble (N, C).
+        answers: the numbers of the right labels (N,).
+    """
+    logits = _logs(probabilities)
+    right = logits[np.arange(len(answers)), answers]
+    if (right >= logits.max(axis=1)).all():
+        return 1.0
+    low, high = np.log(_LIMITS)
+    for _ in range(_STEPS):  # the derivative by 1 / temperature grows with it, so it has one zero at most
+        middle = (low + high) / 2
+        mean = (tempered(probabilities, np.exp(middle)) * logits).sum(axis=1)
+        low, high = (middle, high) if (mean - right).mean() > 0 else (low, middle)
+    return float(np.exp((low + high) / 2))
+
+
+def losses(probabilities: Numbers, answers: Numbers) -> NDArray[np.float64]:
+    """Cross-entropy of each example (N,) in nats."""
+    return -_logs(probabilities)[np.arange(len(answers)), answers]
+
+
+def reliability(probabilities: Numbers, answers: Numbers) -> dict[str, float]:
+    """How well the probability of the most probable label says how often it is right.
+
+    Returns:
+        `ece`, the expected calibration error in percent: the mean over the examples of the distance between accuracy
+        and mean probability in its bin, of 15 equally wide ones; `loss`, the mean cross-entropy in nats.
+    """
+    best = probabilities.max(axis=1)
+    is_right = probabilities.argmax(axis=1) == answers
+    place = np.minimum((best * NUM_BINS).astype(np.int64), NUM_BINS - 1)
+    surest, right = (np.bincount(place, weights, minlength=NUM_BINS) for weights in (best, is_right))
+    return {
+        "ece": 100 * float(np.abs(surest - right).sum() / len(best)),
+        "loss": float(losses(probabilities, answers).mean()),
+    }
+
+
+def _logs(probabilities: Numbers) -> NDArray[np.float64]:
+    logs: NDArray[np.float64] = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    return logs

@@ -24,13 +24,6 @@ Columns = tuple[str | None, str | None]
 _TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("tags", "ner_tags", "labels")
 
 
-def place_of(example: Example, word: int) -> str:
-    """The file and line of a word."""
-    if named_format(example.path) == "jsonl":
-        return f"{example.path}, line {example.line}, word {word + 1}"
-    return f"{example.path}, line {example.line + word}"
-
-
 def _sentence(path: Path, line: int, words: tuple[str, ...], tags: tuple[str, ...] | None, document: int) -> Example:
     """A sentence whose first word is in a line; `document` is a number from 0 on, or -1 if the file names none."""
     return Example(path, line, str(line), words, tags, group="" if document < 0 else str(document))
@@ -50,11 +43,13 @@ def read_file(
     for sentence in sentences:
         if sentence.target is None and needs_tags:
             raise ValueError(
-                f"{place_of(sentence, 0)}: there are no tags, which only a test file may lack. Add them, or name their "
-                "column: --tags-column."
+                f"{sentence.place_of_word(0)}: there are no tags, which only a test file may lack. Add them, or name "
+                "their column: --tags-column."
             )
         if (sentence.target is None) != (sentences[0].target is None):
-            raise ValueError(f"{place_of(sentence, 0)}: some sentences have tags and some have none. Correct the file.")
+            raise ValueError(
+                f"{sentence.place_of_word(0)}: some sentences have tags and some have none. Correct the file."
+            )
     return sentences
 
 

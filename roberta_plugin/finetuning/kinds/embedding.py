@@ -29,19 +29,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.cells import number_in
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds import metrics, similarity
 from roberta_plugin.finetuning.kinds.base import Answer, marked, rounded
-from roberta_plugin.finetuning.kinds.decisions import Decisions
-from roberta_plugin.finetuning.kinds.outcome import Outcome, ids_of
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
-from roberta_plugin.finetuning.layouts.texts import TextLayout, sentence_inputs, text_inputs
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.records import text_of
+from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs, text_inputs
+from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
+from roberta_plugin.finetuning.records import number_in, text_of
 from roberta_plugin.tables import Row, named_format, scan_table, short
 
 logger = logging.getLogger(__name__)

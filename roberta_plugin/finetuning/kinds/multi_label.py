@@ -17,8 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.cells import flag_in, flags_in
-from roberta_plugin.finetuning.examples import Example, is_missing, label_of
+from roberta_plugin.finetuning.examples import (
+    Example,
+    found_labels,
+    given_weights,
+    is_missing,
+    label_of,
+    number_of,
+    positive_weights,
+)
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.base import (
     DEFAULT_THRESHOLD,
@@ -29,13 +36,10 @@ from roberta_plugin.finetuning.kinds.base import (
     logits_of,
     rounded,
 )
-from roberta_plugin.finetuning.kinds.decisions import Decisions
-from roberta_plugin.finetuning.kinds.outcome import Outcome, Weights, ids_of
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
-from roberta_plugin.finetuning.labels import found_labels, given_weights, number_of, positive_weights
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.records import values_of
+from roberta_plugin.finetuning.records import flag_in, flags_in, values_of
 from roberta_plugin.tables import Row, short
 
 SEPARATOR = ","

@@ -40,17 +40,13 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.examples import Example, label_of
-from roberta_plugin.finetuning.kinds.averaging import mean_probabilities
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, logits_of, marked, rounded
-from roberta_plugin.finetuning.kinds.decisions import Decisions
-from roberta_plugin.finetuning.kinds.outcome import Outcome, Weights
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from roberta_plugin.finetuning.kinds.span_metrics import score
+from roberta_plugin.finetuning.kinds.metrics import answer_score
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, mean_probabilities
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.layouts.texts import Encoder, join
 from roberta_plugin.finetuning.layouts.windows import question_length
-from roberta_plugin.finetuning.model_inputs import Encoder, join
-from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import SplitWriter
+from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import column_of, one_line, text_of, texts_of, values_of
 from roberta_plugin.progress import terminal_bar
 from roberta_plugin.tables import Row
@@ -87,7 +83,7 @@ def question_with_option(question: str, option: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PairLayout:
-    """`<s> context </s> </s> second </s>`, of which the longer text is cut: see `model_inputs.join`."""
+    """`<s> context </s> </s> second </s>`, of which the longer text is cut: see `layouts/texts.join`."""
 
     max_length: int
     separators: int = 2
@@ -387,7 +383,9 @@ class MultipleChoice(TableKind):
         if not (labels >= 0).any():
             return Outcome(entries=entries, num_examples=len(split))
         pairs = [*zip(split.records(), predictions.tolist(), strict=True)] if self.official.slot else []
-        scores = [score("squad1", each["options"][given], each["right"]) for each, given in pairs if each["right"]]
+        scores = [
+            answer_score("squad1", each["options"][given], each["right"]) for each, given in pairs if each["right"]
+        ]
         texts = np.array(scores)  # (N, 2)
 
         def measure(weights: Weights) -> dict[str, float]:

@@ -1,20 +1,29 @@
-"""A model's raw outputs for a split: collected from batches, stored beside a run's result, and loaded.
+"""A model's raw outputs for a split, stored and loaded; the numbers that decide; what both come to.
 
     CELL/seed-N/outputs/SPLIT.npz    the arrays of `RawOutputs`, and a checksum of the sequences that they are for
 
 With them, medians and ensembles need no weights afterwards. Logits of QQP's 390,965 test pairs take 3 MB a run, those
-of SQuAD 2.0's development set about 40 MB.
+of SQuAD 2.0's development set about 40 MB. An ensemble's probabilities are the mean of its members' (section 5.1).
 
-Shapes: S sequences of a split or a batch, T positions, T_s tokens of sequence s, C classes, V sentences of a batch;
-D model dimension.
+Thresholds and temperatures decide beside the weights (`Decisions`). Such a number is given by an option, or found by
+the right answers of the development set. On any other split it would be found by the very answers that judge it, so
+there it is refused. A kind names its numbers (`Kind.decides_by`), and its `judged` gets them from here alone.
+
+What the outputs come to is an `Outcome`: entries for the file of predictions, metrics, tables for the report.
+
+Shapes: N examples of a split; S sequences of a split or a batch, T positions, T_s tokens of sequence s, C classes, V
+sentences of a batch; D model dimension; offsets (N + 1,): example i has the sequences offsets[i] to offsets[i + 1].
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name, of_two_classes
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 _SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that decide what the model reads
@@ -160,3 +170,153 @@ def _checksum(split: PreparedSplit) -> str:
     sizes = [split.facts.get(name) for name in ("examples", "sequences", "tokens")]
     files = [split.files[f"{split.name}.{ending}"]["sha256"] for ending in _SEQUENCES]
     return hashlib.sha256(json.dumps([sizes, files]).encode()).hexdigest()
+
+
+def probabilities(logits: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Logits (S,) -> probabilities (S,) that sum to 1 over the options of each example."""
+    counts = np.diff(offsets)
+    values = logits.astype(np.float64)
+    weights = np.exp(values - np.repeat(np.maximum.reduceat(values, offsets[:-1]), counts))
+    result: NDArray[np.float64] = weights / np.repeat(np.add.reduceat(weights, offsets[:-1]), counts)
+    return result
+
+
+def mean_probabilities(members: Sequence[NDArray[Any]], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Logits (S,) of each member -> the mean of their probabilities (S,)."""
+    mean: NDArray[np.float64] = np.mean([probabilities(logits, offsets) for logits in members], axis=0)
+    return mean
+
+
+def class_probabilities(members: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    """Logits (N, C) of each member -> the mean of their probabilities (N, C)."""
+    num_examples, num_classes = members[0].shape
+    offsets = np.arange(0, members[0].size + 1, num_classes)
+    return mean_probabilities([each.reshape(-1) for each in members], offsets).reshape(num_examples, num_classes)
+
+
+DEVELOPMENT = "valid"  # the split to choose by
+NUMBERS = ("threshold", "null_threshold", "temperature")  # as the metrics of a development set call them
+
+
+class Decisions:
+    """The numbers by which outputs for a split are judged."""
+
+    def __init__(self, split: str, given: Mapping[str, Any] | None = None) -> None:
+        """Numbers of a split; `given` are options of the scoring, by name."""
+        self._split, self._given = split, given or {}
+        self.used: dict[str, float] = {}
+        """Those that were applied, by name."""
+
+    def wish(self, option: str) -> Any:
+        """What an option says of how a number is to be found; None if it is not given."""
+        return self._given.get(option)
+
+    def given(self, name: str) -> float | None:
+        """The number that an option gives."""
+        found: float | None = self._given.get(name)
+        if found is not None:
+            self.used[name] = found
+        return found
+
+    def find(self, name: str, search: Callable[[], float], *, is_labelled: bool) -> float:
+        """The number that an option gives, or that `search` finds on the development set.
+
+        Raises:
+            ValueError: if none is given, and the split is another one or has no right answers.
+        """
+        found = self.given(name)
+        if found is None:
+            what, flag = name.replace("_", " "), f"--{name.replace('_', '-')}"
+            if self._split != DEVELOPMENT:
+                raise ValueError(
+                    f"The {what} is found on the development set, not on the split {self._split}: evaluate "
+                    f"`{DEVELOPMENT}` too, or give {flag}."
+                )
+            if not is_labelled:
+                raise ValueError(f"The {what} is found by right answers, which the development set lacks: give {flag}.")
+            found = self.used[name] = search()
+        return found
+
+
+def is_number(name: str, value: Any) -> bool:
+    """Whether a value can be the number of this name."""
+    is_finite = name in NUMBERS and isinstance(value, float) and math.isfinite(value)
+    return is_finite and (value > 0 if name == "temperature" else 0 <= value <= 1)
+
+
+Weights = NDArray[Any]
+Measure = Callable[[Weights], dict[str, float]]
+"""How often each example counts (N,) -> metrics in percent; all ones give the metrics themselves."""
+
+OF_ALL_LABELS = ("macro_f1", "mcc", *OF_SCORES)  # metrics to which every label contributes, however rare it is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the outputs of a model, or of an ensemble, come to on a split."""
+
+    entries: Callable[[], Iterator[dict[str, Any]]]
+    """What is written about each example, in order."""
+    num_examples: int
+    """N."""
+    measure: Measure | None = None
+    """The metrics; None if the right answers are not known."""
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of always giving the same answer: the most frequent label of the training set, or a guess."""
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    """For the report: `classes`, one row per label; `confusion`, counts by right and predicted label; `errors`."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """The thresholds and temperatures that were applied (`kinds/outputs.py`)."""
+    losses: NDArray[Any] | None = None
+    """The loss of each example (N,), by the probabilities or numbers in the entries; None: it has none of its own."""
+    not_measured: tuple[str, ...] = ()
+    """Metrics that the split cannot tell."""
+
+    def renamed(self, name_of: Callable[[str], str]) -> Outcome:
+        """The same with other names of the metrics."""
+        assert self.measure is not None
+        measure = self.measure
+
+        def named(values: Mapping[str, float]) -> dict[str, float]:
+            return {name_of(name): value for name, value in values.items()}
+
+        return replace(self, measure=lambda weights: named(measure(weights)), baseline=named(self.baseline))
+
+    def without_metrics_of_all_labels(self) -> Outcome:
+        """For a split that lacks a label: its macro-F1 and Matthews correlation would be those of the other labels."""
+        if self.measure is None:
+            return self
+        measure = self.measure
+
+        def measured(values: Mapping[str, float]) -> dict[str, float]:
+            return {name: value for name, value in values.items() if not _is_of_all_labels(name)}
+
+        return replace(
+            self,
+            measure=lambda weights: measured(measure(weights)),
+            baseline=measured(self.baseline),
+            not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if _is_of_all_labels(name)),
+        )
+
+
+def _is_of_all_labels(name: str) -> bool:
+    is_of_positive = base_name(name) != name.removeprefix("tuned_")
+    return is_of_positive or base_name(name) in OF_ALL_LABELS
+
+
+def of_two_labels(
+    split: PreparedSplit, labels: Sequence[str], predictions: NDArray[np.int64], right: NDArray[Any] | None
+) -> Outcome:
+    """That of decisions for one of two labels (N,), which have no probabilities."""
+
+    def entries() -> Iterator[dict[str, Any]]:
+        for id_, label in zip(ids_of(split), predictions.tolist(), strict=True):
+            yield {"id": id_, "prediction": labels[label]}
+
+    measure = None if right is None else partial(of_two_classes, np.asarray(right), predictions)
+    return Outcome(entries=entries, num_examples=len(predictions), measure=measure)
+
+
+def ids_of(split: PreparedSplit) -> Iterator[Any]:
+    """The ids of the examples of a split, in order."""
+    return (record["id"] for record in split.records())

@@ -24,12 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
-from roberta_plugin.finetuning.cells import literal
 from roberta_plugin.finetuning.examples import Example, is_missing
 from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
-from roberta_plugin.finetuning.kinds.decisions import Decisions
-from roberta_plugin.finetuning.kinds.outcome import Outcome, Weights
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.metrics import AnswerScore, answer_score, squad_metrics
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.questions import (
     MAX_ANSWER_LENGTH,
     N_BEST,
@@ -42,8 +40,8 @@ from roberta_plugin.finetuning.kinds.questions import (
     locate,
     windows_of,
 )
-from roberta_plugin.finetuning.kinds.span_metrics import AnswerScore, evaluate, score
 from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.windows import (
     DOC_STRIDE,
     QUESTION_LENGTH,
@@ -51,10 +49,8 @@ from roberta_plugin.finetuning.layouts.windows import (
     is_blank,
     question_length,
 )
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import SplitWriter
-from roberta_plugin.finetuning.records import as_read, text_of
+from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
+from roberta_plugin.finetuning.records import as_read, literal, text_of
 from roberta_plugin.tables import Row, check_list, check_text
 
 logger = logging.getLogger(__name__)
@@ -297,12 +293,12 @@ class QuestionAnswering(TableKind):
         """
         questions = self._opened(split)
         decoded = decode(questions, [outputs], n_best=1, max_answer_length=options["max_answer_length"])
-        found = evaluate(self.rules, questions.answers, *_best_and_null(decoded))
+        found = squad_metrics(self.rules, questions.answers, *_best_and_null(decoded))
         if not self.may_be_unanswerable:
             return found
         tuned = {f"tuned_{name}": found[f"best_{name}"] for name in AnswerScore._fields}
         best = [_given(each, DEFAULT_THRESHOLD) for each in decoded]
-        return {**evaluate(self.rules, questions.answers, best), **tuned}
+        return {**squad_metrics(self.rules, questions.answers, best), **tuned}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `Kind.judged`: the best span, or no answer if its probability is above a threshold.
@@ -318,7 +314,7 @@ class QuestionAnswering(TableKind):
         best, null = _best_and_null(decoded)
         found: dict[str, float] = {}
         if questions.is_labelled:
-            found = evaluate(self.rules, questions.answers, best, null)
+            found = squad_metrics(self.rules, questions.answers, best, null)
         if self.may_be_unanswerable:
             threshold = decisions.find(
                 "threshold" if is_own else "null_threshold",
@@ -339,9 +335,9 @@ class QuestionAnswering(TableKind):
 
         if not questions.is_labelled:
             return Outcome(entries=entries, num_examples=len(questions))
-        found |= evaluate(self.rules, questions.answers, best)
+        found |= squad_metrics(self.rules, questions.answers, best)
         pairs = zip(best, questions.answers, strict=True)
-        scores = np.array([score(self.rules, text, answers or ()) for text, answers in pairs])  # (Q, 2)
+        scores = np.array([answer_score(self.rules, text, answers or ()) for text, answers in pairs])  # (Q, 2)
 
         def measure(weights: Weights) -> dict[str, float]:
             exact, f1 = (100 * weights @ scores / weights.sum()).tolist()

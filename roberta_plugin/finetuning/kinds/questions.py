@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds.metrics import AnswerScore, answer_score, normalize
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
-from roberta_plugin.finetuning.kinds.span_metrics import AnswerScore, normalize, score
+from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.windows import (
     BEFORE_PASSAGE,
     NUM_SPECIALS,
@@ -45,9 +46,7 @@ from roberta_plugin.finetuning.layouts.windows import (
     is_blank,
     tokens_of,
 )
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
+from roberta_plugin.finetuning.prepared import DIVIDED, PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import as_read
 from roberta_plugin.progress import terminal_bar
 
@@ -258,7 +257,7 @@ class Questions:
 
     def score(self, window: int, text: str) -> AnswerScore:
         """Exact match and F1 of a text as the answer to the question of a window."""
-        return score(self.task, text, self.answers[self.columns["question"][window]] or ())
+        return answer_score(self.task, text, self.answers[self.columns["question"][window]] or ())
 
     def has_answer(self, window: int) -> bool:
         """Whether the question of a window has an answer."""

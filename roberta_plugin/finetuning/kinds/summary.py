@@ -29,10 +29,8 @@ import numpy as np
 import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.cells import texts_in
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.base import Answer, Kind, marked
-from roberta_plugin.finetuning.kinds.decisions import Decisions
 from roberta_plugin.finetuning.kinds.documents import (
     FAST,
     OFFICIAL,
@@ -47,13 +45,11 @@ from roberta_plugin.finetuning.kinds.documents import (
     sentence_probabilities,
     summary_entry,
 )
-from roberta_plugin.finetuning.kinds.outcome import Outcome, Weights
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.layouts.sentences import NUM_SPECIALS, SummaryLayout, sentences_of, windows_of
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import DIVIDED, SplitWriter
-from roberta_plugin.finetuning.records import column_of, one_line, text_of, texts_of
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.prepared import DIVIDED, PreparedSplit, SplitWriter
+from roberta_plugin.finetuning.records import column_of, one_line, text_of, texts_in, texts_of
 from roberta_plugin.tables import Row
 
 logger = logging.getLogger(__name__)

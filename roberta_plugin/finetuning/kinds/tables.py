@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.examples import Example, is_missing
 from roberta_plugin.finetuning.kinds.base import Kind
-from roberta_plugin.finetuning.layouts.texts import TextLayout, sentence_inputs
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.prepared_writer import SplitWriter
+from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs
+from roberta_plugin.finetuning.prepared import SplitWriter
 from roberta_plugin.tables import Row, check_text, format_of, read_table
 
 

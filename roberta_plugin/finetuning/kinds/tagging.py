@@ -26,39 +26,35 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.examples import Example, is_missing
+from roberta_plugin.finetuning.examples import Example, found_labels, is_missing, number_of
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, rounded
 from roberta_plugin.finetuning.kinds.conll import read_file
-from roberta_plugin.finetuning.kinds.decisions import Decisions
 from roberta_plugin.finetuning.kinds.entities import (
     CORRECT,
     FOUND,
     GOLD,
+    Sentences,
     TagCounts,
+    best_valid,
     entities_of,
     entity_labels,
     split_tag,
     tags_of,
     types_of,
 )
-from roberta_plugin.finetuning.kinds.outcome import Outcome, Weights
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
 from roberta_plugin.finetuning.kinds.tables import TableKind
-from roberta_plugin.finetuning.labels import found_labels, number_of
+from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import (
-    Sentences,
     SplitOfWindows,
     TaggingLayout,
     WordEncoder,
-    best_valid,
     split_words,
     windows_of,
     word_spans,
 )
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.finetuning.prepared_writer import SplitWriter
+from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import column_of, text_of, texts_of
 from roberta_plugin.tables import Row, named_format, read_table
 
@@ -122,6 +118,13 @@ class Tagging(TableKind):
     def lacks(self, split: PreparedSplit) -> str:
         """See `Kind.lacks`."""
         return "" if Sentences(split).is_labelled else "has no tags"
+
+    def labels_without_examples(self, split: PreparedSplit) -> list[str]:
+        """Of entities, their types."""
+        absent = super().labels_without_examples(split)
+        if types_of(self.labels) is None:
+            return absent
+        return [label.removeprefix("B-") for label in absent if label.startswith("B-")]
 
     def reduced(self, outputs: Any) -> Any:
         """See `Kind.reduced`: the most probable labels."""
@@ -265,7 +268,10 @@ class Tagging(TableKind):
         known = list(examples)
         layout = TaggingLayout(max_length=max_length, **{name: self.settings[name] for name in _LAYOUT})
         numbers = [self.numbers_of_tags(each) for each in known] if known[0].target is not None else None
-        SplitOfWindows(split, layout, encoder, self.labels).write(known, numbers, map(self.record_of, known))
+        of_label = np.arange(len(self.labels))
+        continuing = of_label + ((types_of(self.labels) is not None) & (of_label % 2 == 1))  # B-TYPE -> I-TYPE
+        writer = SplitOfWindows(split, layout, encoder, continuing=continuing)
+        writer.write(known, numbers, map(self.record_of, known))
         return ()
 
     def numbers_of_tags(self, example: Example) -> list[int]:

@@ -13,7 +13,7 @@ from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.kinds import metrics as custom
 from roberta_plugin.finetuning.kinds import metrics as glue
 from roberta_plugin.finetuning.kinds.base import Official
-from roberta_plugin.finetuning.kinds.pair_ranking import decide
+from roberta_plugin.finetuning.kinds.regression import decide
 from tests.tiny_validation import validated
 
 

@@ -9,9 +9,9 @@ import torch
 from roberta_plugin.criterions.finetuning import RobertaTaggingCriterion
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.examples_dataset import TaggingDataset
+from roberta_plugin.finetuning.kinds.entities import Sentences
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.tagging import Tagging
-from roberta_plugin.finetuning.layouts.words import Sentences
 from roberta_plugin.finetuning.options import TaggingOptions
 from tests.tiny_tagging import write_prepared, write_raw
 from tests.tiny_validation import reduced, validated

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.finetuning.cells import flag_in, flags_in, literal, number_in, texts_in, values_in
+from roberta_plugin.finetuning.records import flag_in, flags_in, literal, number_in, texts_in, values_in
 
 WORDS = ["it's", 'a "b"', "c, d", "\u092e"]
 ARRAY = np.array(WORDS)

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.labels import balanced_weights, found_labels, look_alikes, number_of, positive_weights
+from roberta_plugin.finetuning.examples import (
+    Example,
+    balanced_weights,
+    found_labels,
+    look_alikes,
+    number_of,
+    positive_weights,
+)
 
 
 def pairs_of(tmp_path, labels):

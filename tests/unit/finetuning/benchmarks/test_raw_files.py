@@ -2,7 +2,7 @@
 
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.raw_files import describe, read_text
+from roberta_plugin.finetuning.benchmarks.base import describe, read_text
 from roberta_plugin.tables import check_text
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from roberta_plugin.finetuning.kinds.averaging import mean_probabilities, probabilities
+from roberta_plugin.finetuning.kinds.outputs import mean_probabilities, probabilities
 
 OFFSETS = np.array([0, 4, 6, 11, 14])
 

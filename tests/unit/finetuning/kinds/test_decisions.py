@@ -3,7 +3,7 @@
 import pytest
 
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
-from roberta_plugin.finetuning.kinds.decisions import NUMBERS, Decisions
+from roberta_plugin.finetuning.kinds.outputs import NUMBERS, Decisions
 
 
 def test_a_number_is_given_or_found_by_the_answers_of_the_development_set():

@@ -1,6 +1,6 @@
 """Noun phrases as TextBlob finds them."""
 
-from roberta_plugin.finetuning.kinds.noun_phrases import noun_phrases
+from roberta_plugin.finetuning.kinds.phrase_ranking import noun_phrases
 
 
 def test_chunks_and_runs_of_nouns_are_found_and_pronouns_are_not():

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.pair_ranking import decide
-from roberta_plugin.finetuning.kinds.pair_ranking import training_groups as groups_of
+from roberta_plugin.finetuning.kinds.regression import decide
+from roberta_plugin.finetuning.kinds.regression import training_groups as groups_of
 
 
 def rows_of(*rows):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.kinds.phrase_ranking import answer, masked_positions, question_inputs, read_question
-from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.layouts.texts import Encoder
 from tests.tiny_benchmarks import words_tokenizer
 
 SENTENCE = "The _trophy_ would not fit in the brown suitcase because [it] was too big."

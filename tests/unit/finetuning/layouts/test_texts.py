@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roberta_plugin.finetuning.layouts.texts import TextLayout, inputs_of, spread
-from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, inputs_of, spread
 from tests.tiny_benchmarks import words_tokenizer
 
 ENCODER = Encoder(*words_tokenizer())

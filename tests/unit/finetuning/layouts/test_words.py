@@ -10,21 +10,19 @@ import regex
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.kinds import entities
 from roberta_plugin.finetuning.kinds.documents import ROUGE, rouge, words
-from roberta_plugin.finetuning.kinds.entities import entity_labels, invalid_places
-from roberta_plugin.finetuning.layouts import words as words_module
+from roberta_plugin.finetuning.kinds.entities import best_valid, entity_labels, invalid_places, transitions
+from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import (
     IGNORED,
     TaggingLayout,
     WordEncoder,
-    best_valid,
     split_words,
     token_labels,
-    transitions,
     windows_of,
     word_spans,
 )
-from roberta_plugin.finetuning.model_inputs import Encoder
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_tokenizers import train_tokenizer
 
@@ -179,7 +177,7 @@ def is_valid(tags):
 @pytest.mark.parametrize("labels", [entity_labels(["X", "Y"]), ["I-X", "O", "B-Y", "B-X", "I-Y"]])
 @pytest.mark.parametrize("memory", [1, 1 << 22])
 def test_it_is_the_best_of_all_valid_sequences(labels, memory, monkeypatch):
-    monkeypatch.setattr(words_module, "_MOST_NUMBERS", memory)
+    monkeypatch.setattr(entities, "_MOST_NUMBERS", memory)
     rng = np.random.default_rng(0)
     lengths = [3, 1, 0, 4, 2, 4, 1]
     offsets = np.cumsum([0, *lengths])

@@ -13,10 +13,8 @@ from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import benchmark_of, custom
 from roberta_plugin.finetuning.kinds import OWN, table_kind
-from roberta_plugin.finetuning.kinds.entities import TagCounts
-from roberta_plugin.finetuning.kinds.outcome import Outcome
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs, write_outputs
-from roberta_plugin.finetuning.layouts.words import Sentences
+from roberta_plugin.finetuning.kinds.entities import Sentences, TagCounts
+from roberta_plugin.finetuning.kinds.outputs import Outcome, RawOutputs, write_outputs
 from roberta_plugin.finetuning.options import CustomOptions
 from tests.tiny_benchmarks import random_outputs
 from tests.tiny_tables import rows_of, write_csv, write_json_lines

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.splits import cut_fold, cut_share, divided, position_of
+from roberta_plugin.finetuning.benchmarks.custom import cut_fold, cut_share, divided, position_of
 from roberta_plugin.finetuning.examples import Example
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.wnli import align
-from roberta_plugin.finetuning.kinds.noun_phrases import contains, content_words
+from roberta_plugin.finetuning.benchmarks.pronouns import align
+from roberta_plugin.finetuning.kinds.phrase_ranking import contains, content_words
 from tests.unit.finetuning.benchmarks.glue.test_reader import official
 
 DRAIN = "The drain is clogged with hair. It has to be cleaned."

@@ -8,8 +8,8 @@ import pytest
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks.wnli import find_schema
-from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.benchmarks.pronouns import find_schema
+from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.preparation import DataSettings, check_same
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from tests.tiny_benchmarks import prepared_of

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from roberta_plugin.finetuning.benchmarks.wnli import find_schema, training_schemas
+from roberta_plugin.finetuning.benchmarks.pronouns import find_schema, training_schemas
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.noun_phrases import content_words
+from roberta_plugin.finetuning.kinds.phrase_ranking import content_words
 from tests.unit.finetuning.benchmarks.glue.test_reader import official
 
 TEXT = "The drain is clogged with hair. It has to be cleaned."

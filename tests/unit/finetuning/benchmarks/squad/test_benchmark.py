@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
+from roberta_plugin.finetuning.kinds.metrics import squad_metrics
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.questions import Questions
-from roberta_plugin.finetuning.kinds.span_metrics import evaluate
 from roberta_plugin.finetuning.options import SquadOptions
 from tests.tiny_squad import question, write_json, write_prepared, write_raw
 
@@ -48,7 +48,7 @@ def test_metrics_are_those_of_the_files_that_are_written(prepared, tmp_path):
     questions = Questions(prepared.split("valid"), prepared.task)
     predictions = read(tmp_path, "predictions.json")
     assert list(predictions) == questions.ids
-    expected = evaluate(prepared.task, questions.answers, list(predictions.values()))
+    expected = squad_metrics(prepared.task, questions.answers, list(predictions.values()))
     assert expected.items() <= found.items()
     assert 50 < found["exact"] <= found["f1"] < 100
     assert (tmp_path / "valid" / "null_odds.json").exists() == (prepared.task == "squad2")

@@ -7,7 +7,7 @@ import pytest
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.kinds.questions import Questions
-from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
 from tests.tiny_benchmarks import examples_of, words_tokenizer
 from tests.tiny_squad import question, write_json, write_prepared

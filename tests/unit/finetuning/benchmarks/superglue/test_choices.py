@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.choices import SLOT, TASKS, read_commonsense_qa, read_copa, read_record
+from roberta_plugin.finetuning.benchmarks.superglue import SLOT, TASKS, read_commonsense_qa, read_copa, read_record
 from roberta_plugin.tables import Row
 
 COPA = {

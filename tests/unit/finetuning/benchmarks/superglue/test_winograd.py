@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.raw_files import read_rows
-from roberta_plugin.finetuning.benchmarks.winograd import read_winogrande, read_wsc, training_rows
+from roberta_plugin.finetuning.benchmarks.base import read_rows
+from roberta_plugin.finetuning.benchmarks.pronouns import read_winogrande, read_wsc, training_rows
 from roberta_plugin.tables import Row
 from tests.real_data import unpack
 

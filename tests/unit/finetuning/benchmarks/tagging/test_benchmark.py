@@ -8,9 +8,8 @@ from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.tagging import shown
-from roberta_plugin.finetuning.kinds.entities import TagCounts, invalid_places
+from roberta_plugin.finetuning.kinds.entities import Sentences, TagCounts, best_valid, invalid_places
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs, write_outputs
-from roberta_plugin.finetuning.layouts.words import Sentences, best_valid
 from roberta_plugin.finetuning.options import TaggingOptions
 from tests.tiny_tagging import write_columns, write_prepared, write_raw
 

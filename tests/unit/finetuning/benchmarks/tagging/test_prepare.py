@@ -9,8 +9,9 @@ import pytest
 from roberta_plugin.finetuning.examples_dataset import TaggingDataset
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.kinds.conll import read_file
-from roberta_plugin.finetuning.layouts.words import IGNORED, Sentences
-from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.kinds.entities import Sentences
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.layouts.words import IGNORED
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same
 from tests.tiny_benchmarks import words_tokenizer

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.kinds.conll import place_of, read_file
+from roberta_plugin.finetuning.kinds.conll import read_file
 from roberta_plugin.finetuning.options import TaggingOptions
 
 CONLL = """-DOCSTART- -X- -X- O
@@ -40,7 +40,7 @@ def test_columns_of_conll_2003_with_documents(tmp_path):
         (("Peter",), ("B-PER",), "0", 6),
         (("Blackburn",), ("I-PER",), "1", 9),
     ]
-    assert place_of(found[0], 1) == f"{tmp_path / 'train.txt'}, line 4"
+    assert found[0].place_of_word(1) == f"{tmp_path / 'train.txt'}, line 4"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_json_lines(tmp_path):
         (("x",), ("O",), "0"),
         ((), (), "1"),
     ]
-    assert place_of(found[1], 0).endswith("train.jsonl, line 3, word 1")
+    assert found[1].place_of_word(0).endswith("train.jsonl, line 3, word 1")
     mine = read(tmp_path, '{"w": ["a"], "t": ["O"]}', name="t.json", tokens_column="w", tags_column="t")
     assert mine[0].texts == ("a",)
 

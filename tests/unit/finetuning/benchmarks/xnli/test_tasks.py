@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from roberta_plugin.cli import main
-from roberta_plugin.finetuning.benchmarks.xnli import XLMR, read
+from roberta_plugin.finetuning.benchmarks.glue import XLMR, xnli_examples
 from roberta_plugin.finetuning.kinds.questions import Questions
 from roberta_plugin.finetuning.options import XNLI_LANGUAGES as LANGUAGES
 from roberta_plugin.finetuning.options import XnliOptions
@@ -41,7 +41,7 @@ def test_each_language_is_a_test_split_and_that_of_training_chooses(tmp_path, la
     assert found.split("train").columns["label"].tolist() == [1, 0, 2] * 3
     assert [len(found.split(split)) for split in ("train", "valid", "test_zh")] == [9, 3, 3]
     assert found.split("test_th").columns["label"].tolist() == [1, 0, 2]
-    rows = read("valid", [raw / "XNLI-1.0" / "xnli.dev.tsv"], XnliOptions(language=language))
+    rows = xnli_examples("valid", [raw / "XNLI-1.0" / "xnli.dev.tsv"], XnliOptions(language=language))
     assert {row.texts[0] for row in rows} == {f"{language} good dev"}
     assert found.settings["language"] == language
     assert found.content["source"]["files"] == 3, "the file of the tests is read once for the record"
