@@ -33,7 +33,7 @@ from roberta_plugin.finetuning.kinds.outputs import Outcome, RawOutputs
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit, PreparedWriter, check_is_free
 from roberta_plugin.json_files import json_text
-from roberta_plugin.tables import Row, files_of, read_table
+from roberta_plugin.tables import Row, files_of, find_table, read_table
 
 LABELLED = ("train", "valid")
 """Splits that every task needs, and whose labels are public."""
@@ -89,13 +89,27 @@ def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict
     return found
 
 
-def named_files(raw: Path, names: Mapping[str, str]) -> dict[str, list[Path]]:
-    """The files in `raw` that options name by split."""
-    found = {split: [raw / name] for split, name in names.items()}
-    for split, (path,) in found.items():
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: --{split} must name a file in {raw}.")
-    return found
+def named_files(raw: Path, options: Any) -> dict[str, list[Path]]:
+    """The files that --train, --valid and --test name, relative to `raw` or by URL."""
+    return {split: [find_table(raw, name, option=f"--{split}")] for split, name in options.files.items()}
+
+
+def known_files(
+    files: Mapping[str, list[Path]],
+    task: str,
+    raw: Path,
+    *,
+    wanted: str,
+    remedy: str = "Name the folder that has them.",
+) -> dict[str, list[Path]]:
+    """The splits that have files; `wanted` is what was looked for.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    if not any(files.values()):
+        raise FileNotFoundError(f"{raw} holds no data for {task}: looked for {wanted}. {remedy}")
+    return {split: paths for split, paths in files.items() if paths}
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -253,7 +267,7 @@ class Benchmark:
     """A split's name and entries -> names of prediction files, relative to the `folder` of `score`, and their lines
     without ends."""
     further: Callable[[Prepared, PreparedSplit, Outcome], dict[str, Any]] | None = None
-    """What `details` has."""
+    """What `judge` has beside the metrics."""
 
     def kind_for(self, settings: Mapping[str, Any]) -> Kind:
         """The kind of a folder prepared with these settings."""
@@ -344,32 +358,36 @@ class Benchmark:
         """The metrics, from 0 to 100 and unrounded, and the numbers by which the kind decides; none for a split without
         labels. Prediction files are written into `folder`, if there is one."""
         outcome = self.outcome(prepared, prepared.split(split), members, options=options)
+        return self._scores(split, outcome, folder=folder)
+
+    def judge(
+        self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, folder: Path | None, options: Any
+    ) -> tuple[dict[str, float], dict[str, Any]]:
+        """`score`, and what a report shows in addition; that is empty but for tables of your own.
+
+        It has JSON values, of which `experiments/evaluation_report.py` shows: `num_examples`; `intervals`, metric ->
+        the ends of its confidence interval; `not_measured`, metrics that the split cannot tell; `baseline`, metric ->
+        what a constant answer gets; `classes`, a row per label with `label`, `precision`, `recall` and `f1`, which are
+        None if no example has the label, and `support`; `confusion`, `labels` and `counts`; `calibration`, the
+        `temperature` and, `before` and `after` it, what `classification.reliability` finds; `hardest`, the examples
+        with the highest loss. Empty for a split without labels.
+        """
+        part, train = prepared.split(split), None if self.further is None else prepared.split("train")
+        outcome = self.outcome(prepared, part, members, options=options, train=train)
+        details = {} if self.further is None else self.further(prepared, part, outcome)
+        return self._scores(split, outcome, folder=folder), details
+
+    def _scores(self, split: str, outcome: Outcome, *, folder: Path | None) -> dict[str, float]:
         if folder is not None:
             for name, lines in self.predictions(split, outcome.entries).items():
                 _write(folder / name, lines)
         if outcome.measure is None:
             return {}
-        found = {**outcome.measure(np.ones(outcome.num_examples)), **outcome.numbers}
+        scores = {**outcome.measure(np.ones(outcome.num_examples)), **outcome.numbers}
         if not (names := self.metrics_of.get(split, self.metrics)):
-            return found
-        plain = {base_name(name): value for name, value in found.items()}
+            return scores
+        plain = {base_name(name): value for name, value in scores.items()}
         return {name: plain[name] for name in names}
-
-    def details(self, prepared: Prepared, split: str, members: Sequence[RawOutputs], *, options: Any) -> dict[str, Any]:
-        """What a report shows in addition to the metrics; empty but for tables of your own.
-
-        Returns:
-            JSON values, of which `experiments/evaluation_report.py` shows: `num_examples`; `intervals`, metric -> the
-            ends of its confidence interval; `not_measured`, metrics that the split cannot tell; `baseline`, metric ->
-            what a constant answer gets; `classes`, a row per label with `label`, `precision`, `recall` and `f1`, which
-            are None if no example has the label, and `support`; `confusion`, `labels` and `counts`; `calibration`,
-            the `temperature` and, `before` and `after` it, what `classification.reliability` finds; `hardest`, the
-            examples with the highest loss. Empty for a split without labels.
-        """
-        if self.further is None:
-            return {}
-        part, train = prepared.split(split), prepared.split("train")
-        return self.further(prepared, part, self.outcome(prepared, part, members, options=options, train=train))
 
     def check_scoring(self, prepared: Prepared, options: Any) -> None:
         """Refuse options of the scoring that do not fit the data; called before anything is trained."""

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.finetuning.benchmarks.base import Benchmark, Files, Training
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Files, Training, named_files
 from roberta_plugin.finetuning.examples import (
     Example,
     check_ids,
@@ -53,7 +53,6 @@ from roberta_plugin.finetuning.kinds.outputs import Outcome
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit, shown_texts
-from roberta_plugin.tables import find_table
 
 Key = Callable[[Example], Sequence[str]]
 """The texts of an example that must not be on both sides."""
@@ -172,7 +171,7 @@ def files(raw: Path, options: CustomOptions) -> dict[str, list[Path]]:
     """`Benchmark.files`: the tables that the options name, relative to `raw`."""
     if options.train is None:
         raise ValueError("--train is missing: name the table to train on, such as --train my.csv.")
-    return {split: [find_table(raw, name, option=f"--{split}")] for split, name in options.files.items()}
+    return named_files(raw, options)
 
 
 def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:

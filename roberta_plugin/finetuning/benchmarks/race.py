@@ -35,6 +35,7 @@ from roberta_plugin.finetuning.benchmarks.base import (
     Training,
     as_json,
     by_split,
+    known_files,
     read_rows,
     read_text,
 )
@@ -57,20 +58,13 @@ def race_files(raw: Path, options: RaceOptions) -> dict[str, list[Path]]:
         split: [path for level in LEVELS for path in sorted((raw / folder / level).glob("*.txt"), key=_by_number)]
         for split, folder in RACE_SPLITS.items()
     }
-    return _known(found, "race", raw, "train, dev or test with middle/*.txt and high/*.txt in them")
+    return known_files(found, "race", raw, wanted="train, dev or test with middle/*.txt and high/*.txt in them")
 
 
 def line_files(raw: Path, options: RaceOptions) -> dict[str, list[Path]]:
     """The JSON Lines of each split that `raw` has."""
     found = {split: [path] for split in RACE_SPLITS if (path := raw / f"{split}.jsonl").is_file()}
-    return _known(found, "multiple_choice", raw, "train.jsonl or valid.jsonl or test.jsonl")
-
-
-def _known(found: dict[str, list[Path]], task: str, raw: Path, wanted: str) -> dict[str, list[Path]]:
-    found = {split: files for split, files in found.items() if files}
-    if not found:
-        raise FileNotFoundError(f"{raw} holds no data for {task}: looked for {wanted}. Name the folder that has them.")
-    return found
+    return known_files(found, "multiple_choice", raw, wanted="train.jsonl or valid.jsonl or test.jsonl")
 
 
 def _by_number(path: Path) -> tuple[int, str]:

@@ -23,7 +23,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Numbers, Training, by_split, named_files
+from roberta_plugin.finetuning.benchmarks.base import (
+    Benchmark,
+    Entries,
+    Numbers,
+    Training,
+    by_split,
+    known_files,
+    named_files,
+)
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.questions import NO_PLACE, SquadAnswer, locate
 from roberta_plugin.finetuning.layouts.windows import WindowLayout
@@ -38,22 +46,14 @@ _FILES = {
 
 
 def files(task: str, raw: Path, options: SquadOptions) -> dict[str, list[Path]]:
-    """The file of each split in the folder `raw`: the official files, or only those that the options name.
-
-    Raises:
-        FileNotFoundError: if there is none, saying what was looked for; or if a named file does not exist.
-    """
-    if named := named_files(raw, options.files):
+    """The file of each split in the folder `raw`: the official files, or only those that the options name."""
+    if named := named_files(raw, options):
         return named
     found = {split: [raw / name] for split, name in _FILES[task].items() if (raw / name).is_file()}
     if task == "squad1":  # XQuAD (Artetxe et al. 2020): the questions of 240 passages in other languages
         found |= {f"test_{path.name.split('.')[1]}": [path] for path in sorted(raw.glob("xquad.*.json"))}
-    if not found:
-        raise FileNotFoundError(
-            f"{raw} holds no data for {task}: looked for {', '.join(_FILES[task].values())}. Name the folder that has "
-            "them; or name SQuAD-like files in it: --train FILE.json --valid FILE.json."
-        )
-    return found
+    remedy = "Name the folder that has them; or name SQuAD-like files in it: --train FILE.json --valid FILE.json."
+    return known_files(found, task, raw, wanted=", ".join(_FILES[task].values()), remedy=remedy)
 
 
 def examples(task: str, split: str, paths: list[Path], options: SquadOptions) -> Iterator[Example]:

@@ -40,14 +40,14 @@ from typing import Any
 import regex  # type: ignore[import-untyped]
 
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
-from roberta_plugin.finetuning.benchmarks.base import Benchmark, Training, by_split, read_text
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Training, by_split, known_files, named_files, read_text
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.documents import ORACLE_SENTENCES
 from roberta_plugin.finetuning.layouts.sentences import SummaryLayout, sentences_of
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.records import one_line, texts_in
 from roberta_plugin.progress import terminal_bar
-from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, find_table, read_table, with_unique_ids
+from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, read_table, with_unique_ids
 
 SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
 HUGGING_FACE = {"id_field": "id", "text_field": "article", "summary_field": "highlights"}
@@ -61,6 +61,12 @@ _LISTS = (  # names of lists of addresses, by split; the first kind that is ther
         for split, part in {"train": "training", "valid": "validation", "test": "test"}.items()
     },
 )
+_WANTED = {
+    "summaries": "train, valid and test as .jsonl, .csv, .tsv or .parquet",
+    "cnn_dailymail": "folders train, valid and test with .story files, the lists all_train.txt, all_val.txt and "
+    "all_test.txt beside folders with .story files, or train, validation and test as .parquet or .jsonl with the "
+    "columns article and highlights",
+}
 _HIGHLIGHT = "@highlight"
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 
@@ -70,15 +76,7 @@ def files(task: str, raw: Path, options: SummariesOptions) -> dict[str, list[Pat
     found = find_stories(raw, SPLITS) if task == "cnn_dailymail" else {}
     if not any(found.values()):
         found = _tables(raw, options)
-    found = {split: paths for split, paths in found.items() if paths}
-    if not found:
-        wanted = "train, valid and test as .jsonl, .csv, .tsv or .parquet"
-        if task == "cnn_dailymail":
-            wanted = "folders train, valid and test with .story files, the lists all_train.txt, all_val.txt and "
-            wanted += "all_test.txt beside folders with .story files, or train, validation and test as .parquet or "
-            wanted += ".jsonl with the columns article and highlights"
-        raise FileNotFoundError(f"{raw} holds no data for {task}: looked for {wanted}. Name the folder that has them.")
-    return found
+    return known_files(found, task, raw, wanted=_WANTED[task])
 
 
 def _tables(raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
@@ -89,7 +87,7 @@ def _tables(raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
         ]
         parts = [path for name in names for path in sorted(raw.glob(f"{name}-?????-of-?????.parquet"))]
         found[split] = [path for path in whole if path.is_file()][:1] or parts
-    return {**found, **{split: [find_table(raw, name, option=f"--{split}")] for split, name in options.files.items()}}
+    return {**found, **named_files(raw, options)}
 
 
 def examples(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:

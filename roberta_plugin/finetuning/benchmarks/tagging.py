@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
-from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, named_files
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, known_files, named_files
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.conll import read_file
 from roberta_plugin.finetuning.kinds.entities import (
@@ -82,25 +82,16 @@ _NUM_NAMED = 5  # faults that a warning names
 
 
 def files(task: str, raw: Path, options: TaggingOptions) -> dict[str, list[Path]]:
-    """The file of each split in the folder `raw`: those that the options name, else those with a known name.
-
-    Raises:
-        FileNotFoundError: if there is none, saying what was looked for; or if a named file does not exist.
-    """
-    if named := named_files(raw, options.files):
+    """The file of each split in the folder `raw`: those that the options name, else those with a known name."""
+    if named := named_files(raw, options):
         return named
     found = {}
     for split, names in _FILES[task].items():
         paths = (raw / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS))
         found[split] = [path for path in paths if path.is_file()][:1]
-    found = {split: paths for split, paths in found.items() if paths}
-    if not found:
-        wanted = "; ".join(f"{split}: {' or '.join(names[:3])}" for split, names in _FILES[task].items())
-        raise FileNotFoundError(
-            f"{raw} holds no data for {task}: looked for {wanted}. Name the folder that has them, or its files: "
-            "--train FILE --valid FILE --test FILE."
-        )
-    return found
+    wanted = "; ".join(f"{split}: {' or '.join(names[:3])}" for split, names in _FILES[task].items())
+    remedy = "Name the folder that has them, or its files: --train FILE --valid FILE --test FILE."
+    return known_files(found, task, raw, wanted=wanted, remedy=remedy)
 
 
 def records(

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import (
     Example,
@@ -58,8 +59,8 @@ class Classification(TextKind, TableKind):
         **SEQUENCE_CLASSIFICATION, problem_type="single_label_classification", settings={"kind": "classification"}
     )
 
+    @override
     def metrics(self) -> tuple[str, ...]:
-        """See `Kind.metrics`."""
         of_two = ("f1", "acc_and_f1", *metrics.OF_SCORES) if len(self.labels) == 2 else ()
         return ("accuracy", "macro_f1", "mcc", *of_two)
 
@@ -71,8 +72,8 @@ class Classification(TextKind, TableKind):
         """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
 
+    @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
-        """See `Kind.constant`."""
         label = np.bincount(np.asarray(train.columns["label"])).argmax()
         return RawOutputs(logits=certain(logits_of([outputs])[0].shape, label))
 
@@ -87,8 +88,8 @@ class Classification(TextKind, TableKind):
         """Accuracy; macro-F1 where the labels are weighted, for then the rare ones matter."""
         return "accuracy" if self.settings.get("class_weights", "none") == "none" else "macro_f1"
 
+    @override
     def open(self) -> None:
-        """See `Kind.open`."""
         super().open()
         self.temperature, self.limit = self.number("temperature"), self.number("threshold")
         if self.options.threshold is not None:
@@ -129,8 +130,8 @@ class Classification(TextKind, TableKind):
             found["weights"] = given_weights(labels, weights)
         return found
 
+    @override
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `TableKind.columns`."""
         return {"label": number_of(example.target, self.labels, example)}
 
     def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:

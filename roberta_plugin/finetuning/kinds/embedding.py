@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds import metrics, similarity
@@ -82,8 +83,9 @@ class Embedding(TableKind):
 
     # Answers about records.
 
+    @override
     def open(self) -> None:
-        """See `Kind.open`."""
+        pass
 
     def read_question(self, row: Row) -> tuple[str, ...]:
         """See `Kind.read_question`: the text, its pair and wrong texts, as far as a record or a table has them."""
@@ -228,8 +230,8 @@ class Embedding(TableKind):
             raise ValueError(f"{table[0].path}: every row has the same score, so there is nothing to learn.")
         return {"labels": []}
 
+    @override
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `TableKind.columns`."""
         if example.target is None:
             return {}
         low, high = self.settings["score_range"]
@@ -277,8 +279,8 @@ class Embedding(TableKind):
 
     # The results.
 
+    @override
     def metrics(self) -> tuple[str, ...]:
-        """See `Kind.metrics`."""
         if self.is_scored:
             return ("spearman", "pearson")
         recalls = tuple(f"recall@{cut}" for cut in similarity.CUTS)
@@ -289,8 +291,8 @@ class Embedding(TableKind):
         """Spearman's correlation with scores, else the mean reciprocal rank."""
         return self.metrics()[0]
 
+    @override
     def lacks(self, split: PreparedSplit) -> str:
-        """See `Kind.lacks`."""
         is_missed = self.settings["embedding_loss"] == COSINE and "label" not in split.columns
         return "has no scores" if is_missed else ""
 
@@ -300,8 +302,8 @@ class Embedding(TableKind):
         is_same = len(vectors) > 1 and float(vectors.var(axis=0).sum()) < _SAME
         return "the same vector" if is_same else None
 
+    @override
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
-        """See `Kind.judged`."""
         return self._measured(split, [similarity.unit(_vectors(member)) for member in members])
 
     def baseline(

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import (
     Example,
@@ -62,8 +63,8 @@ class MultiLabel(TextKind, TableKind):
     scoring = ("threshold",)
     also_logged = ("tuned_threshold",)
 
+    @override
     def metrics(self) -> tuple[str, ...]:
-        """See `Kind.metrics`."""
         return ("tuned_micro_f1", "tuned_macro_f1")
 
     def label_metrics(self) -> dict[str, int]:
@@ -88,8 +89,8 @@ class MultiLabel(TextKind, TableKind):
         """Micro-F1 at the best threshold."""
         return "tuned_micro_f1"
 
+    @override
     def open(self) -> None:
-        """See `Kind.open`."""
         super().open()
         self.limit = self.number("threshold")
 
@@ -162,8 +163,8 @@ class MultiLabel(TextKind, TableKind):
             found["weights"] = given_weights(labels, weights)
         return found
 
+    @override
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `TableKind.columns`."""
         present = np.zeros(len(self.labels), dtype=np.uint8)
         for label in example.target:
             present[number_of(label, self.labels, example)] = 1

@@ -37,6 +37,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.examples import Example, label_of
@@ -216,16 +217,16 @@ class MultipleChoice(TableKind):
     )
     fields = ("context", "question")
 
+    @override
     def metrics(self) -> tuple[str, ...]:
-        """See `Kind.metrics`."""
         return ("accuracy", *(f"accuracy_{level}" for level in LEVELS if self.task_name == "race"))
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
         """See `Kind.constant`: of equal scores the first one counts."""
         return RawOutputs(logits=np.zeros(logits_of([outputs])[0].shape, dtype=np.float32))
 
+    @override
     def lacks(self, split: PreparedSplit) -> str:
-        """See `Kind.lacks`."""
         labels = split.columns["label"]
         num_unknown = int((labels < 0).sum())
         return f"has {num_unknown:,} of {len(labels):,} questions without an answer" if num_unknown else ""
@@ -243,8 +244,8 @@ class MultipleChoice(TableKind):
         known = {name: self.settings[name] for name in ("question_length", "order") if name in self.settings}
         return ChoiceLayout.of(max_length, **{"question_length": question_length(max_length, QUESTION_LENGTH), **known})
 
+    @override
     def open(self) -> None:
-        """See `Kind.open`."""
         super().open()
         self.check_one_output()
         self.inputs = self.layout(self.max_length)
@@ -330,8 +331,8 @@ class MultipleChoice(TableKind):
         """See `TableKind.discover`: nothing but the names that were given."""
         return {"labels": list(self.settings.get("labels") or ())}
 
+    @override
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `TableKind.columns`."""
         return {"label": example.target, "level": NO_LEVEL, **example.columns}
 
     def sequences(

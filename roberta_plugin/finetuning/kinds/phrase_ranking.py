@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.extras import require
 from roberta_plugin.finetuning.kinds.base import Answer, Kind, logits_of
@@ -284,8 +285,8 @@ class PhraseRanking(Kind):
     head = "masked_lm"
     white_space = "kept"
 
+    @override
     def metrics(self) -> tuple[str, ...]:
-        """See `Kind.metrics`."""
         return ("accuracy", "macro_f1", "mcc", "f1", "acc_and_f1")
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:

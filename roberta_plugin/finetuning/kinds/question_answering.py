@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.examples import Example, is_missing
@@ -98,8 +99,8 @@ class QuestionAnswering(TableKind):
     decides_by = MappingProxyType({"null_threshold": ""})
     scoring = ("threshold", "null_threshold", *DECODING)
 
+    @override
     def metrics(self) -> tuple[str, ...]:
-        """See `Kind.metrics`."""
         return ("exact", "f1") if self.task_name == "squad1" else ("tuned_f1", "tuned_exact", "f1", "exact")
 
     def head_sizes(self) -> dict[str, int]:
@@ -114,8 +115,8 @@ class QuestionAnswering(TableKind):
         never = np.full_like(outputs.answerable_logits, -100.0)
         return RawOutputs(start_logits=nowhere, end_logits=nowhere, answerable_logits=never)
 
+    @override
     def lacks(self, split: PreparedSplit) -> str:
-        """See `Kind.lacks`."""
         return "" if self._opened(split).is_labelled else "has questions without `answers`"
 
     def _opened(self, split: PreparedSplit) -> Questions:
@@ -155,8 +156,8 @@ class QuestionAnswering(TableKind):
         """F1 at the best threshold."""
         return "tuned_f1"
 
+    @override
     def open(self) -> None:
-        """See `Kind.open`."""
         super().open()
         self.windows = self.layout(self.max_length)
         self.limit = self.number("null_threshold")

@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import Example, number_of
 from roberta_plugin.finetuning.kinds import metrics
@@ -63,12 +64,12 @@ class Regression(TextKind, TableKind):
         settings={"kind": "regression"},
     )
 
+    @override
     def metrics(self) -> tuple[str, ...]:
-        """See `Kind.metrics`."""
         return ("pearson_spearman", "pearson", "spearman", "mae", "rmse")
 
+    @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
-        """See `Kind.constant`."""
         (logits,), (mean, deviation) = logits_of([outputs]), self.scale
         number = (np.mean(train.columns["label"]) - mean) / deviation
         return RawOutputs(logits=np.full(logits.shape, number, dtype=np.float32))
@@ -88,8 +89,8 @@ class Regression(TextKind, TableKind):
         """Mean and deviation of the numbers: the model learns (number - mean) / deviation."""
         return self.settings.get("mean", 0.0), self.settings.get("deviation", 1.0)
 
+    @override
     def open(self) -> None:
-        """See `Kind.open`."""
         super().open()
         self.check_one_output()
 
@@ -125,8 +126,8 @@ class Regression(TextKind, TableKind):
             )
         return {"labels": [], "mean": mean, "deviation": deviation}
 
+    @override
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `TableKind.columns`."""
         return {"label": float(example.target)}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
@@ -164,12 +165,12 @@ class PairRanking(Regression):
     hugging_face = None  # to others, its head is that of a regression
 
     @property
+    @override
     def selection(self) -> str:
-        """See `Kind.selection`."""
         return "accuracy"
 
+    @override
     def metrics(self) -> tuple[str, ...]:
-        """See `Kind.metrics`."""
         return ("accuracy", "macro_f1", "mcc", "f1", "acc_and_f1")
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
@@ -193,8 +194,8 @@ class PairRanking(Regression):
             split.add(inputs, answer=group.answer, question=number)
         return ()
 
+    @override
     def columns(self, example: Example) -> dict[str, Any]:
-        """See `TableKind.columns`."""
         return {"answer": 1 - number_of(example.target, self.labels, example)}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import scipy  # its modules are imported when they are first used
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.base import Answer, Kind, marked
@@ -69,8 +70,8 @@ class Summary(Kind):
     outputs = ("sentence_logits",)
     scoring = Length._fields
 
+    @override
     def metrics(self) -> tuple[str, ...]:
-        """See `Kind.metrics`."""
         return ("rouge", "rouge1", "rouge2", "f1", "average_precision", "accuracy")
 
     def lacks(self, split: PreparedSplit) -> str:
@@ -141,8 +142,8 @@ class Summary(Kind):
         is_labelled = documents.is_labelled
         return Outcome(entries=entries, num_examples=len(documents), measure=measure if is_labelled else None)
 
+    @override
     def open(self) -> None:
-        """See `Kind.open`."""
         super().open()
         known: dict[str, Any] = {
             name: self.settings[name] for name in ("sentence_length", "doc_stride") if name in self.settings

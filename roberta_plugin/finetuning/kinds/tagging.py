@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import Example, found_labels, is_missing, number_of
 from roberta_plugin.finetuning.kinds import metrics
@@ -92,8 +93,8 @@ class Tagging(TableKind):
         settings={"kind": "tagging"},
     )
 
+    @override
     def metrics(self) -> tuple[str, ...]:
-        """See `Kind.metrics`."""
         return ("accuracy",) if types_of(self.labels) is None else ("f1", "precision", "recall", "accuracy")
 
     def label_metrics(self) -> dict[str, int]:
@@ -104,8 +105,8 @@ class Tagging(TableKind):
         """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
 
+    @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
-        """See `Kind.constant`."""
         tag = np.bincount(Sentences(train).tags).argmax()
         return RawOutputs(token_logits=[certain(logits.shape, tag) for logits in outputs.token_logits or ()])
 
@@ -115,8 +116,8 @@ class Tagging(TableKind):
         tags = np.unique(rows.argmax(axis=1))
         return f"the tag {self.labels[tags[0]]}" if len(tags) == 1 else None
 
+    @override
     def lacks(self, split: PreparedSplit) -> str:
-        """See `Kind.lacks`."""
         return "" if Sentences(split).is_labelled else "has no tags"
 
     def labels_without_examples(self, split: PreparedSplit) -> list[str]:
@@ -198,8 +199,8 @@ class Tagging(TableKind):
         """See `TableKind.read_inputs`: the texts are the words."""
         return tuple(self.read_question(row).words), ()
 
+    @override
     def read(self, row: Row, *, is_labelled: bool) -> Example:
-        """See `TableKind.read`."""
         example = super().read(row, is_labelled=is_labelled)
         if example.target is not None and len(example.target) != len(example.texts):
             raise ValueError(
@@ -290,16 +291,16 @@ class Tagging(TableKind):
             number_of(entity.type, types, example)
         return [self.labels.index(tag) for tag in tags_of(entities, len(example.target))]
 
+    @override
     def open(self) -> None:
-        """See `Kind.open`."""
         super().open()
         stride = {"doc_stride": self.settings["doc_stride"]} if "doc_stride" in self.settings else {}
         self.layout = TaggingLayout.of(self.max_length, **stride)
         self.words = WordEncoder(self.hub.codec.encoder)
         self.names = self.known_labels(self.hub.num_classes(self.head_name), form="LABEL_{}")
 
+    @override
     def answer(self, questions: Sequence[TextOfWords]) -> list[Answer]:
-        """See `Kind.answer`."""
         probabilities = self._probabilities(questions)  # (W, C)
         offsets = np.cumsum([0, *(len(each.words) for each in questions)])
         if self.options.valid_sequences:

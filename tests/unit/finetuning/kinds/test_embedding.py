@@ -165,7 +165,7 @@ def test_lines_of_a_text_file_are_texts(make, tmp_path):
 def judged(prepared, vectors):
     outputs = [RawOutputs(vectors=np.asarray(each, dtype=np.float32)) for each in vectors]
     benchmark, options = benchmark_of("custom"), CustomOptions()
-    details = benchmark.details(prepared, "valid", outputs, options=options)
+    details = benchmark.judge(prepared, "valid", outputs, folder=None, options=options)[1]
     entries = list(benchmark.outcome(prepared, prepared.split("valid"), outputs, options=options).entries())
     return benchmark.score(prepared, "valid", outputs, folder=None, options=options), details, entries
 

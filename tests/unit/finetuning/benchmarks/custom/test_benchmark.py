@@ -13,6 +13,7 @@ from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.finetuning.benchmarks import benchmark_of, custom
 from roberta_plugin.finetuning.kinds import OWN, table_kind
+from roberta_plugin.finetuning.kinds.classification import Classification
 from roberta_plugin.finetuning.kinds.entities import Sentences, TagCounts
 from roberta_plugin.finetuning.kinds.outputs import Outcome, RawOutputs, write_outputs
 from roberta_plugin.finetuning.options import CustomOptions
@@ -58,7 +59,7 @@ def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table
     found = benchmark_of("custom").score(prepared, "train", outputs, folder=tmp_path, options=options)
     assert benchmark_of("custom").recipe(prepared).compared_by in found
     single = benchmark_of("custom").score(prepared, "train", outputs[:1], folder=None, options=options)
-    details = benchmark_of("custom").details(prepared, "train", outputs, options=options)
+    details = benchmark_of("custom").judge(prepared, "train", outputs, folder=None, options=options)[1]
     assert found[FIRST[kind]] > single[FIRST[kind]], "an ensemble averages the noise away"
     assert details["intervals"].keys() == found.keys() - {"threshold"}
     for name, (low, high) in details["intervals"].items():
@@ -86,9 +87,9 @@ def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table
 
 def test_the_confusion_matrix_and_the_table_of_labels_count_the_examples(prepare_table):
     prepared = prepare_table()
-    details = benchmark_of("custom").details(
-        prepared, "train", [logits_for(prepared, "train", noise=2.0)], options=NONE
-    )
+    details = benchmark_of("custom").judge(
+        prepared, "train", [logits_for(prepared, "train", noise=2.0)], folder=None, options=NONE
+    )[1]
     counts = np.array(details["confusion"]["counts"])
     assert counts.sum() == len(prepared.split("train"))
     assert 0 < np.trace(counts) < counts.sum()
@@ -115,7 +116,7 @@ def test_a_label_that_a_split_lacks_is_not_measured_and_makes_nothing_perfect(pr
     )
     assert "| pos | not measured | not measured | not measured | 0 |" in report
     if kind == "classification":  # none is the most frequent label of training, neg that of the development set
-        details = benchmark_of("custom").details(prepared, "valid", right, options=NONE)
+        details = benchmark_of("custom").judge(prepared, "valid", right, folder=None, options=NONE)[1]
         f1s = {"f1_neg": 0, "f1_none": pytest.approx(800 / 13), "f1_pos": 0}
         assert details["baseline"] == {"accuracy": pytest.approx(400 / 9), **f1s}
 
@@ -148,7 +149,7 @@ def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_tabl
     given = benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=CustomOptions(threshold=0.0))
     unanswered = 100 * (1 - columns["has_answer"].mean())
     assert given["tuned_exact"] == pytest.approx(unanswered)
-    details = benchmark_of("custom").details(prepared, "valid", outputs, options=NONE)
+    details = benchmark_of("custom").judge(prepared, "valid", outputs, folder=None, options=NONE)[1]
     assert details["baseline"]["tuned_exact"] == pytest.approx(unanswered)
     low, high = details["intervals"]["tuned_f1"]
     assert low <= found["tuned_f1"] <= high
@@ -177,7 +178,7 @@ def test_tags_have_the_metrics_of_the_tagging_task(prepare_table, tmp_path, is_p
     same = [one == other for one, other in zip(chain(*right), chain(*given), strict=True)]
     assert 0 < sum(same) < len(same)
     assert found["accuracy"] == pytest.approx(100 * np.mean(same))
-    details = benchmark_of("custom").details(prepared, "train", outputs, options=NONE)
+    details = benchmark_of("custom").judge(prepared, "train", outputs, folder=None, options=NONE)[1]
     assert details["num_examples"] == len(entries)
     assert details["intervals"].keys() == found.keys() == details["baseline"].keys()
     for name, (low, high) in details["intervals"].items():
@@ -302,6 +303,17 @@ def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_ta
             precision = sk.average_precision_score(right, of_neg)
             assert found.ensemble["average_precision (neg)"] == pytest.approx(100 * precision)
         assert "TF-IDF with logistic regression is as good or better (" in printed, "texts of good and bad are easy"
+
+
+def test_a_model_is_judged_once_for_metrics_and_report(prepare_table, tmp_path, monkeypatch):
+    monkeypatch.setattr(custom, "NUM_SAMPLES", 20)
+    prepared, judged, calls = two_labels(prepare_table), Classification.judged, []
+    monkeypatch.setattr(Classification, "judged", lambda *given: calls.append(given) or judged(*given))
+    write_outputs(tmp_path / "outputs", logits_for(prepared, "valid", noise=3.0), prepared.split("valid"))
+    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "stored": [tmp_path / "outputs"]}
+    (found,) = evaluate_splits(EvaluateSettings(**settings, output_dir=tmp_path / "out", splits=["valid"]))
+    assert found.details["baseline"] and found.tf_idf
+    assert len(calls) == 3, "the model, the constant answer, and TF-IDF"
 
 
 def test_a_selected_label_with_parentheses_is_in_the_tables(prepare_table, tmp_path, monkeypatch):
