@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.data.batches import cut_by_length, padding_starts
 from roberta_plugin.data.block_dataset import BlockDataset
@@ -165,8 +166,8 @@ class EmbeddingDataset(ExamplesDataset):
 
     mini_batch_size: int | None = None
 
+    @override
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """See `ExamplesDataset.make_batch`."""
         batch = super().make_batch(passes, indices)
         lengths = batch["net_input"]["src_lengths"].tolist()
         cut = cut_by_length(lengths, max_tokens=sys.maxsize, enough=ENOUGH, max_sequences=self.mini_batch_size)
@@ -223,8 +224,8 @@ class DocumentsDataset(WindowsDataset):
     def _of_sentences(self) -> dict[str, NDArray[Any]]:
         return {name: self.split.array(name) for name in ("label", "window", "position")}
 
+    @override
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """See `ExamplesDataset.make_batch`."""
         batch = super().make_batch(passes, indices)
         inputs, first = batch["net_input"], self.documents.first
         counts = first[indices + 1] - first[indices]  # (B,)

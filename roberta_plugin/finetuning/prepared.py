@@ -212,11 +212,6 @@ def shown_texts(
     return found
 
 
-def records_of_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of every file in a folder, by name."""
-    return {path.name: file_record(path) for path in sorted(folder.iterdir()) if path.is_file()}
-
-
 def check_size(path: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     """Compare a file's size with prepared.json."""
     if not path.is_file():
@@ -423,7 +418,7 @@ class PreparedWriter:
             "tokenizer": self._tokenizer.description(),
             "source": self._source,
             "splits": self._splits,
-            "files": records_of_files(self._partial),
+            "files": {path.name: file_record(path) for path in sorted(self._partial.iterdir()) if path.is_file()},
         }
         write_json(self._partial / NAME, content, ensure_ascii=False)
         self._partial.replace(self.folder)

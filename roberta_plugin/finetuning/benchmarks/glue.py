@@ -438,9 +438,9 @@ _XNLI_ROW = task(
 )
 
 
-def xnli_settings(*, max_length: int, options: XnliOptions) -> dict[str, Any]:
+def xnli_settings(*, options: XnliOptions, **more: Any) -> dict[str, Any]:
     """`Benchmark.settings`."""
-    return {**_XNLI_ROW.settings(max_length=max_length, options=options), "language": options.language or "en"}
+    return {**_XNLI_ROW.settings(options=options, **more), "language": options.language or "en"}
 
 
-TASKS |= {"XNLI": replace(_XNLI_ROW, settings=xnli_settings)}
+TASKS["XNLI"] = replace(_XNLI_ROW, settings=xnli_settings)

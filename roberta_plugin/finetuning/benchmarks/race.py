@@ -54,8 +54,12 @@ _LINE_KEYS = ("id", "context", "question", "options")
 
 def race_files(raw: Path, options: RaceOptions) -> dict[str, list[Path]]:
     """The files of each split that `raw` has, of both levels in numeric order, which is the same on every machine."""
+
+    def by_number(path: Path) -> tuple[int, str]:
+        return (int(path.stem) if path.stem.isdigit() else -1, path.stem)
+
     found = {
-        split: [path for level in LEVELS for path in sorted((raw / folder / level).glob("*.txt"), key=_by_number)]
+        split: [path for level in LEVELS for path in sorted((raw / folder / level).glob("*.txt"), key=by_number)]
         for split, folder in RACE_SPLITS.items()
     }
     return known_files(found, "race", raw, wanted="train, dev or test with middle/*.txt and high/*.txt in them")
@@ -65,10 +69,6 @@ def line_files(raw: Path, options: RaceOptions) -> dict[str, list[Path]]:
     """The JSON Lines of each split that `raw` has."""
     found = {split: [path] for split in RACE_SPLITS if (path := raw / f"{split}.jsonl").is_file()}
     return known_files(found, "multiple_choice", raw, wanted="train.jsonl or valid.jsonl or test.jsonl")
-
-
-def _by_number(path: Path) -> tuple[int, str]:
-    return (int(path.stem) if path.stem.isdigit() else -1, path.stem)
 
 
 def read_race(split: str, files: list[Path], options: RaceOptions) -> Iterator[Example]:

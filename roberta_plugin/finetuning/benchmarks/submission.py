@@ -148,14 +148,9 @@ def write_submission(
             )
         faults.append(fault)
     output.parent.mkdir(parents=True, exist_ok=True)
-    _write_zip(output, files)
+    with atomic_write(output) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in files.items():  # with one date, so that the same predictions make the same zip
+            archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)
     if faults:
         logger.warning(f"{output} is incomplete, the leaderboard will refuse it: {'; '.join(faults)}")
     return list(files)
-
-
-def _write_zip(output: Path, files: Mapping[str, Path]) -> None:
-    """Write the files with one date, so that the same predictions make the same zip."""
-    with atomic_write(output) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, path in files.items():
-            archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)

@@ -449,13 +449,6 @@ def examples(reader: Reader, name: str, split: str, paths: list[Path]) -> Iterat
         raise ValueError(f"{paths[0]}: no row has wrong options beside a right one, so there is nothing to learn.")
 
 
-def _choice_predictions(
-    split: str, entries: Entries, *, name: str, line: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-) -> Mapping[str, Iterable[str]]:
-    """`Benchmark.predictions`: TASK.jsonl for the test set, TASK.SPLIT.jsonl for others."""
-    return {f"{name}.jsonl" if split == "test" else f"{name}.{split}.jsonl": as_json(map(line, entries()))}
-
-
 def _row(
     name: str,
     reader: Reader,
@@ -473,7 +466,7 @@ def _row(
         files=lambda raw, options: {split: [path] for split, path in find_files(name, raw, files).items()},
         records=by_split(lambda split, paths, options: examples(reader, name, split, paths)),
         rules=Official(choices=asked or asked_by(reader), slot=SLOT, separators=separators, white_space="stripped"),
-        predictions=partial(_choice_predictions, name=name, line=line),
+        predictions=predictions(name, lambda entries: as_json(map(line, entries))),
         **more,
     )
 

@@ -409,11 +409,6 @@ class Kind(ABC):
                 f"The head {self.head_name} has {outputs} outputs, one for each class: give --task-kind classification."
             )
 
-    def class_outputs(self, sequences: Sequence[NDArray[np.int32]]) -> RawOutputs:
-        """The outputs of the model's classification head for some inputs."""
-        logits = self.hub.class_logits(sequences, self.head_name, max_tokens=self.options.batch_tokens)
-        return RawOutputs(logits=logits.numpy())
-
 
 class TextKind(Kind):
     """A kind that reads a text or a pair, and decides by the logits of a classification head."""
@@ -440,7 +435,9 @@ class TextKind(Kind):
         found = [name for name in names if name in row.values]
         if not self.is_answering:
             return (first, text_of(row, names, option="--text-pair-column")) if names else (first,)
-        is_pair = self._is_pair()
+        # of tables of your own the settings say whether it learned from pairs; None: that is not known
+        of_table = bool(self.settings.get("text_pair_column"))
+        is_pair = of_table if "text_column" in self.settings else self.official.is_pair
         if found and is_pair is False:
             raise ValueError(
                 f"{row.where}: the model was fine-tuned on single texts, and the record has {found[0]!r}. Leave it out."
@@ -451,12 +448,6 @@ class TextKind(Kind):
                 "text_pair is read too. Add one, or name the column by --text-pair-column."
             )
         return (first, text_of(row, names, option="--text-pair-column")) if found else (first,)
-
-    def _is_pair(self) -> bool | None:
-        """Whether the model learned from pairs of texts; None if that is not known."""
-        if "text_column" in self.settings:  # tables of your own
-            return bool(self.settings.get("text_pair_column"))
-        return self.official.is_pair
 
     def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
         """See `Kind.answer`; texts that are too long are cut or divided as in fine-tuning."""

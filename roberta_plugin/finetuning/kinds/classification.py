@@ -64,12 +64,12 @@ class Classification(TextKind, TableKind):
         of_two = ("f1", "acc_and_f1", *metrics.OF_SCORES) if len(self.labels) == 2 else ()
         return ("accuracy", "macro_f1", "mcc", *of_two)
 
+    @override
     def label_metrics(self) -> dict[str, int]:
-        """See `Kind.label_metrics`."""
         return {f"f1_{label}": number for number, label in enumerate(self.labels)}
 
+    @override
     def head_sizes(self) -> dict[str, int]:
-        """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
 
     @override
@@ -77,8 +77,8 @@ class Classification(TextKind, TableKind):
         label = np.bincount(np.asarray(train.columns["label"])).argmax()
         return RawOutputs(logits=certain(logits_of([outputs])[0].shape, label))
 
+    @override
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
-        """See `Kind.only_answer`."""
         (logits,) = logits_of([outputs])
         classes = np.unique(logits.argmax(axis=1))
         return f"the label {self.labels[classes[0]]}" if len(classes) == 1 and len(logits) > 1 else None
@@ -113,8 +113,8 @@ class Classification(TextKind, TableKind):
             )
         return label_of(value, self.label_column, row.where)
 
+    @override
     def split_labels(self, example: Example) -> tuple[str, ...]:
-        """See `TableKind.split_labels`."""
         return (example.target,)
 
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:

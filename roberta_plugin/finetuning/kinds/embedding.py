@@ -296,8 +296,8 @@ class Embedding(TableKind):
         is_missed = self.settings["embedding_loss"] == COSINE and "label" not in split.columns
         return "has no scores" if is_missed else ""
 
+    @override
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
-        """See `Kind.only_answer`."""
         vectors = similarity.unit(_vectors(outputs))
         is_same = len(vectors) > 1 and float(vectors.var(axis=0).sum()) < _SAME
         return "the same vector" if is_same else None

@@ -224,16 +224,6 @@ def of_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict
     return {**found, "mae": float(share @ np.abs(errors)), "rmse": float(np.sqrt(share @ errors**2))}
 
 
-def mae(predictions: Numbers, answers: Numbers) -> float:
-    """Mean absolute error of two (N,), in units of the answers."""
-    return float(np.abs(predictions - answers).mean())
-
-
-def rmse(predictions: Numbers, answers: Numbers) -> float:
-    """Root of the mean squared error of two (N,), in units of the answers."""
-    return float(np.sqrt(((predictions - answers) ** 2).mean()))
-
-
 def pearson(x: Numbers, y: Numbers, weights: Numbers | None = None) -> float:
     """Linear correlation of two (N,), in float64; 0 where one of them is constant."""
     weights = np.ones(len(x)) if weights is None else weights

@@ -67,12 +67,12 @@ class MultiLabel(TextKind, TableKind):
     def metrics(self) -> tuple[str, ...]:
         return ("tuned_micro_f1", "tuned_macro_f1")
 
+    @override
     def label_metrics(self) -> dict[str, int]:
-        """See `Kind.label_metrics`."""
         return {f"f1_{label}": number for number, label in enumerate(self.labels)}
 
+    @override
     def head_sizes(self) -> dict[str, int]:
-        """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
 
     def at_threshold(self, name: str) -> str:
@@ -136,8 +136,8 @@ class MultiLabel(TextKind, TableKind):
             raise ValueError(f"{row.where}: the column {column!r} must hold 1 or 0, found {short(value)}. Correct it.")
         return flag
 
+    @override
     def split_labels(self, example: Example) -> tuple[str, ...]:
-        """See `TableKind.split_labels`."""
         labels: tuple[str, ...] = example.target
         return labels
 

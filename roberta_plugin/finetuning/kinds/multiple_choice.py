@@ -250,8 +250,8 @@ class MultipleChoice(TableKind):
         self.check_one_output()
         self.inputs = self.layout(self.max_length)
 
+    @override
     def read_question(self, row: Row) -> Choices:
-        """See `Kind.read_question`."""
         if self.is_answering and self.official.choices is not None:
             return self.choices_of(self.official.choices(row.values))
         context = text_of(row, self.names_of(0, "article", "passage"), option="--text-column")
@@ -350,7 +350,9 @@ class MultipleChoice(TableKind):
     def answer(self, questions: Sequence[Choices]) -> list[Answer]:
         """See `Kind.answer`; long inputs are cut as in fine-tuning."""
         inputs = list(inputs_of(questions, self.hub.codec.encoder, self.inputs))
-        outputs = self.class_outputs([sequence for each in inputs for sequence, _, _ in each])
+        sequences = [sequence for each in inputs for sequence, _, _ in each]
+        logits = self.hub.class_logits(sequences, self.head_name, max_tokens=self.options.batch_tokens)
+        outputs = RawOutputs(logits=logits.numpy())
         offsets = np.cumsum([0, *map(len, inputs)])
         probabilities = option_probabilities([outputs], offsets)
         found: list[Answer] = []

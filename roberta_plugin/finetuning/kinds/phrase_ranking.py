@@ -329,8 +329,8 @@ class PhraseRanking(Kind):
         predictions = (wins & (np.diff(offsets) > 1)).astype(np.int64)
         return of_two_labels(split, self.labels, predictions, split.columns.get("label"))
 
+    @override
     def read_question(self, row: Row) -> PronounQuestion:
-        """See `Kind.read_question`."""
         given = row.values.get("candidates")
         candidates = None if given is None else texts_of(row, "candidates", what="candidate", may_be_empty=True)
         return read_question(text_of(row, self.names_of(0), option="--text-column", white_space="kept"), candidates)

@@ -103,8 +103,8 @@ class QuestionAnswering(TableKind):
     def metrics(self) -> tuple[str, ...]:
         return ("exact", "f1") if self.task_name == "squad1" else ("tuned_f1", "tuned_exact", "f1", "exact")
 
+    @override
     def head_sizes(self) -> dict[str, int]:
-        """See `Kind.head_sizes`."""
         return {}
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:

@@ -240,7 +240,10 @@ def training_groups(rows: Sequence[Example], *, right_label: str, seed: int) -> 
     """
     sentences = [row.texts[1] for row in rows]
     groups = []
-    for number, (question, members) in enumerate(_by_question(rows).items()):
+    by_question: dict[str, list[int]] = {}  # indices of its rows
+    for index, row in enumerate(rows):
+        by_question.setdefault(row.texts[0], []).append(index)
+    for number, (question, members) in enumerate(by_question.items()):
         right = [sentences[member] for member in members if rows[member].target == right_label]
         wrong = tuple(sentences[member] for member in members if rows[member].target != right_label)
         if not right:
@@ -249,14 +252,6 @@ def training_groups(rows: Sequence[Example], *, right_label: str, seed: int) -> 
         rivals = wrong or _drawn(sentences, set(members), seed=(seed, number))
         groups += [Group(question, (sentence, *rivals), 0) for sentence in right]
     return groups
-
-
-def _by_question(rows: Sequence[Example]) -> dict[str, list[int]]:
-    """Question -> indices of its rows."""
-    members: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
-        members.setdefault(row.texts[0], []).append(index)
-    return members
 
 
 def _drawn(sentences: Sequence[str], excluded: set[int], *, seed: tuple[int, int]) -> tuple[str, ...]:

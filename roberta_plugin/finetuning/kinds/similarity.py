@@ -98,7 +98,10 @@ def ranks(members: Sequence[Vectors], texts: NDArray[np.int64]) -> tuple[NDArray
     step = max(1, _AT_ONCE // len(known))
     for start in range(0, num_rows, step):
         part = range(start, min(start + step, num_rows))
-        near = np.mean([_products(each[rows[part, 0]], each[candidates]) for each in members], axis=0)  # (n, C)
+        products = [each[rows[part, 0]] @ each[candidates].T for each in members]
+        near = np.mean(
+            [each if isinstance(each, np.ndarray) else each.toarray() for each in products], axis=0
+        )  # (n, C)
         own = near[np.arange(len(part)), targets[part]][:, None].copy()
         for number, row in enumerate(part):
             near[number, also_right[row]] = -np.inf
@@ -123,11 +126,6 @@ def _also_right(
         np.array(sorted(of_query[query] - {target}), dtype=np.int64)
         for query, target in zip(texts[:, 0].tolist(), targets.tolist(), strict=True)
     ]
-
-
-def _products(first: Vectors, second: Vectors) -> NDArray[np.float64]:
-    products = first @ second.T
-    return products if isinstance(products, np.ndarray) else products.toarray()
 
 
 def of_ranks(ranks: NDArray[np.float64]) -> Callable[[NDArray[Any]], dict[str, float]]:

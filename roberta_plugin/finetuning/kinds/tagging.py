@@ -101,8 +101,8 @@ class Tagging(TableKind):
         """See `Kind.label_metrics`: of the types of entities."""
         return {f"f1_{name}": number for number, name in enumerate(types_of(self.labels) or ())}
 
+    @override
     def head_sizes(self) -> dict[str, int]:
-        """See `Kind.head_sizes`."""
         return {"num_classes": len(self.labels)}
 
     @override
@@ -110,8 +110,8 @@ class Tagging(TableKind):
         tag = np.bincount(Sentences(train).tags).argmax()
         return RawOutputs(token_logits=[certain(logits.shape, tag) for logits in outputs.token_logits or ()])
 
+    @override
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
-        """See `Kind.only_answer`."""
         rows = Sentences(split).rows([logits.astype(np.float64) for logits in outputs.token_logits or ()])
         tags = np.unique(rows.argmax(axis=1))
         return f"the tag {self.labels[tags[0]]}" if len(tags) == 1 else None
@@ -170,8 +170,8 @@ class Tagging(TableKind):
             values = {words: list(sentence.texts), tags: None if sentence.target is None else list(sentence.target)}
             yield Row(path, sentence.line, values)
 
+    @override
     def is_labelled(self, row: Row) -> bool:
-        """See `TableKind.is_labelled`."""
         return not is_missing(row.values.get(self._columns[1]))
 
     def read_question(self, row: Row) -> TextOfWords:
@@ -219,8 +219,8 @@ class Tagging(TableKind):
             )
         return tuple(texts_of(row, column, what="tag"))
 
+    @override
     def split_labels(self, example: Example) -> tuple[str, ...]:
-        """See `TableKind.split_labels`."""
         labels: tuple[str, ...] = example.target
         return labels
 
