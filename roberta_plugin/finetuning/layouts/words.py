@@ -64,21 +64,13 @@ class TaggingLayout:
     context: str = "sentence"
 
     @classmethod
-    def of(
-        cls,
-        max_length: int,
-        *,
-        doc_stride: int | None = None,
-        label_pieces: str | None = None,
-        context: str | None = None,
-    ) -> TaggingLayout:
-        """The layout of windows of `max_length` tokens; None: the usual value."""
+    def of(cls, max_length: int, **given: Any) -> TaggingLayout:
+        """The layout of windows of `max_length` tokens; what is None has its usual value."""
         if max_length <= NUM_SPECIALS:
             raise ValueError(
                 f"--max-length must be {NUM_SPECIALS + 1} or more, for <s>, a token and </s>: {max_length}."
             )
-        given = {"doc_stride": doc_stride, "label_pieces": label_pieces, "context": context}
-        return cls(max_length=max_length, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        return cls(max_length=max_length, **{name: value for name, value in given.items() if value is not None})
 
 
 class Window(NamedTuple):
