@@ -266,7 +266,7 @@ class Outcome:
     tables: Mapping[str, Any] = field(default_factory=dict)
     """For the report: `classes`, one row per label; `confusion`, counts by right and predicted label; `errors`."""
     numbers: Mapping[str, float] = field(default_factory=dict)
-    """The thresholds and temperatures that were applied (`kinds/outputs.py`)."""
+    """The thresholds and temperatures that were applied (`Decisions`)."""
     losses: NDArray[Any] | None = None
     """The loss of each example (N,), by the probabilities or numbers in the entries; None: it has none of its own."""
     not_measured: tuple[str, ...] = ()

@@ -157,7 +157,7 @@ def inputs_of(
 ) -> list[Inputs]:
     """What a model reads of each text or pair; in training, in at most `max_windows` windows.
 
-    Example: ("Is it on?", "It is.") -> `<s> Is it on ? </s> </s> It is . </s>`; see `layouts/texts.join`.
+    Example: ("Is it on?", "It is.") -> `<s> Is it on ? </s> </s> It is . </s>`; see `join`.
     """
     ids = iter(encoder.ids_of_all([side for text in texts for side in text]))
     most = layout.max_windows if is_training else None
