@@ -18,8 +18,7 @@ The layers, top to bottom; a module imports only from layers below it:
     tasks/  criterions/   registration with fairseq, and wiring
     fairseq_workarounds/  faults of fairseq that we work around, by number
     optim/                roberta_adamw
-    finetuning/           GLUE, SQuAD, RACE, SuperGLUE: official files in, official metrics out
-    kinds/                what a head answers: labels, numbers, options, spans, tags, sentences
+    finetuning/           benchmarks, kinds of tasks and own tables: official files in, official metrics out
     models/               config -> encoder -> heads
     data/                 text in, batches out
     checkpoint_files      whole or damaged?            json_files   errors that name the file

@@ -10,9 +10,8 @@ import numpy as np
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
-from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.prepared_writer import PreparedWriter
-from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter
 
 MERGES = [("o", "o"), ("g", "oo"), ("goo", "d"), ("b", "a"), ("ba", "d"), ("\u0120", "good"), ("\u0120", "bad")]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roberta_plugin.finetuning.glue.tasks import FILES as TABLES
+from roberta_plugin.finetuning.benchmarks.glue import FILES as TABLES
 from tests.real_data import unpack
 
 FILLERS = ("a", "we", "is", "so", "to", "on", "it", "of")

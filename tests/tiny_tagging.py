@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.kinds.entities import Entity, tags_of
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.kinds.entities import Entity, tags_of
 from tests.tiny_benchmarks import words_tokenizer
 
 SIZES = {"train": 60, "valid": 20, "test": 12}

@@ -174,7 +174,7 @@ def collect(settings: CollectSettings, output_dir: Path) -> int:
 
     print(write_report(find_evaluations(settings.results), output_dir))
     if settings.submission is not None:
-        from roberta_plugin.finetuning.submission import LEADERBOARDS, write_submission
+        from roberta_plugin.finetuning.benchmarks.submission import LEADERBOARDS, write_submission
 
         leaderboard = LEADERBOARDS[settings.leaderboard or "glue"]
         write_submission(leaderboard, settings.submission, settings.results, allow_incomplete=settings.allow_incomplete)

@@ -11,7 +11,7 @@ from typing import Any
 
 from roberta_plugin.cli.command import command, refuse_further
 from roberta_plugin.conversion.settings import ExportSettings, ImportSettings
-from roberta_plugin.kinds import KINDS, TASK_KINDS
+from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS
 from roberta_plugin.prediction.settings import PredictSettings
 from roberta_plugin.settings import from_arguments
 from roberta_plugin.tables import find_table

@@ -1,4 +1,4 @@
-"""The heads of a checkpoint, and their counterparts in Hugging Face's classes (`kinds/base.HuggingFace`).
+"""The heads of a checkpoint, and their counterparts in Hugging Face's classes (`finetuning/kinds/base.HuggingFace`).
 
 Parameters of a head are called `classification_heads.NAME.`, `span_heads.NAME.` or `token_heads.NAME.` in a checkpoint
 of ours. Hugging Face has one head per class, with a fixed name.
@@ -14,8 +14,8 @@ from typing import Any
 
 from roberta_plugin.data.vocabulary import SPECIALS
 from roberta_plugin.finetuning import identity
-from roberta_plugin.kinds import KINDS, kind_class
-from roberta_plugin.kinds.base import HuggingFace, Kind
+from roberta_plugin.finetuning.kinds import KINDS, kind_class
+from roberta_plugin.finetuning.kinds.base import HuggingFace, Kind
 from roberta_plugin.models.checkpoints import CLASSIFICATION, SENTENCE, saved_options
 
 MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head

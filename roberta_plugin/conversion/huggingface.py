@@ -55,8 +55,8 @@ from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, 
 from roberta_plugin.data.tokenizers.huggingface import changed_places, on_the_other_side, read_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.kinds.records import WhiteSpace
 from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, read_sizes
 from roberta_plugin.models.encoder import STANDARD_DEVIATION
 

@@ -27,9 +27,9 @@ from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
-from roberta_plugin.finetuning.glue.tasks import TASKS as GLUE_TASKS
-from roberta_plugin.kinds.decisions import is_number
-from roberta_plugin.kinds.texts import TextLayout
+from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
+from roberta_plugin.finetuning.kinds.outputs import is_number
+from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.models.checkpoints import (
     ALL_HEADS,
     FINAL_NORM,

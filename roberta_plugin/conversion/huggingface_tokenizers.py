@@ -12,7 +12,7 @@ special symbols, unless it is called with split_special_tokens=True. With Senten
 of two equally probable ways to cut a word tokenizers may choose another one, and it loses marks where a letter has
 several.
 
-A fine-tuned head reads no white space at the ends of a text (`kinds/records.py`), and neither does its exported
+A fine-tuned head reads no white space at the ends of a text (`finetuning/records.py`), and neither does its exported
 byte-level BPE, by a normalizer in tokenizer.json; its class is then PreTrainedTokenizerFast, for RobertaTokenizer
 leaves normalizers out. SentencePiece has this rule itself.
 
@@ -50,8 +50,8 @@ from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_
 from roberta_plugin.data.tokenizers.sentencepiece import WORD_START, SentencePiece
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.files import atomic_write, write_text
+from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.json_files import write_json
-from roberta_plugin.kinds.records import WhiteSpace
 
 CLASSES = {"roberta": "RobertaTokenizer", "xlm-roberta": "XLMRobertaTokenizer", "camembert": "CamembertTokenizer"}
 _WITH_NORMALIZER = "PreTrainedTokenizerFast"

@@ -22,9 +22,9 @@ from roberta_plugin.conversion.usage import RULES, numbers_in_words, transformer
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER
+from roberta_plugin.finetuning.kinds.outputs import NUMBERS
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.json_files import read_json
-from roberta_plugin.kinds.decisions import NUMBERS
 from roberta_plugin.models.checkpoints import saved_options
 from roberta_plugin.models.flops import training_flops
 

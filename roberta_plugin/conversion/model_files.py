@@ -23,8 +23,8 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import FILES, ByteLevelBpe, read_files
 from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, is_number
 from roberta_plugin.json_files import read_json
-from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS, is_number
 from roberta_plugin.models.checkpoints import saved_options
 
 SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roberta_plugin.finetuning import identity
-from roberta_plugin.kinds import KINDS, kind_class
+from roberta_plugin.finetuning.kinds import KINDS, kind_class
 from roberta_plugin.models.checkpoints import CLASSIFICATION, saved_options
 
 

@@ -18,8 +18,8 @@ from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import white_space_of
-from roberta_plugin.kinds.records import WhiteSpace
-from roberta_plugin.kinds.texts import TextLayout
+from roberta_plugin.finetuning.layouts.texts import TextLayout
+from roberta_plugin.finetuning.records import WhiteSpace
 
 
 @dataclass(frozen=True, kw_only=True)

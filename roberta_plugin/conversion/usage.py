@@ -13,8 +13,8 @@ from typing import Any
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
-from roberta_plugin.kinds.base import DEFAULT_THRESHOLD
-from roberta_plugin.kinds.questions import MAX_ANSWER_LENGTH
+from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD
+from roberta_plugin.finetuning.kinds.questions import MAX_ANSWER_LENGTH
 
 RULES = {
     "temperature": "Logits are divided by the temperature before the softmax.",

@@ -24,9 +24,9 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from roberta_plugin.fairseq_import import OwnGroup
+from roberta_plugin.finetuning.kinds.base import Kind
+from roberta_plugin.finetuning.kinds.outputs import Collected
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds.base import Kind
-from roberta_plugin.kinds.outputs import Collected
 
 SUM, NUMBER = "sum_of_", "number_of_"  # beginnings of names: a sum, and what it is divided by
 

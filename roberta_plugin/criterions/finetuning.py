@@ -23,9 +23,9 @@ from torch import Tensor
 from roberta_plugin.criterions import losses
 from roberta_plugin.criterions.base import NUMBER, SUM, SummedCriterion, Validation, log_finetuning_loss
 from roberta_plugin.criterions.losses import Loss, LossOfKind
-from roberta_plugin.kinds.base import Kind
-from roberta_plugin.kinds.documents import NUM_SENTENCES
-from roberta_plugin.kinds.questions import MAX_ANSWER_LENGTH
+from roberta_plugin.finetuning.kinds.base import Kind
+from roberta_plugin.finetuning.kinds.documents import NUM_SENTENCES
+from roberta_plugin.finetuning.kinds.questions import MAX_ANSWER_LENGTH
 from roberta_plugin.settings import setting
 
 LOSSES: Mapping[str, LossOfKind] = {

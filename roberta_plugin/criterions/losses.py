@@ -35,8 +35,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from roberta_plugin.criterions.base import gathered, ranks
-from roberta_plugin.kinds.embedding import COSINE, TRIPLET
-from roberta_plugin.kinds.words import IGNORED
+from roberta_plugin.finetuning.kinds.embedding import COSINE, TRIPLET
+from roberta_plugin.finetuning.layouts.words import IGNORED
 
 MEANS: Mapping[str, tuple[str, ...]] = {"question_answering": ("span_loss", "answerable_loss")}
 """Kind -> `Loss.means` that are no metrics of the kind."""
@@ -150,7 +150,7 @@ def tagging(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) ->
 
 
 def question_answering(criterion: Criterion, outputs: Any, sample: Mapping[str, Any]) -> Loss:
-    """Both losses of `SpanLogits` (B, T); the columns are those of `kinds/questions.py`.
+    """Both losses of `SpanLogits` (B, T); the columns are those of `finetuning/kinds/questions.py`.
 
     The start and the end of the answer are each a softmax over the passage's tokens, trained on windows that contain
     the answer. Whether a window contains it is a binary classification, trained on all windows.

@@ -3,7 +3,7 @@
 Beside them stand those of a constant answer, the baseline of every task, and a sentence for each model that is no
 better. The task's own benchmark scores the baseline, as the outputs of a model that gives every input the same answer:
 the most frequent label or tag of the training set, its mean number, the first option, or no answer (SQuAD 2.0). Own
-data bring theirs along (`benchmark.Benchmark.details`); that of summaries is the first sentences of the text.
+data bring theirs along (`Benchmark.judge`); that of summaries is the first sentences of the text.
 
 Shapes: S sequences of a split, C classes, T_s tokens of sequence s, W words.
 
@@ -35,14 +35,13 @@ from roberta_plugin.finetuning.benchmarks import (
     options_for,
 )
 from roberta_plugin.finetuning.inspection import remarks
+from roberta_plugin.finetuning.kinds.metrics import base_name
+from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, RawOutputs, read_outputs, write_outputs
+from roberta_plugin.finetuning.kinds.similarity import NAME as WORDS
+from roberta_plugin.finetuning.kinds.similarity import BagOfWords
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import parse_json, write_json
-from roberta_plugin.kinds.bag_of_words import NAME as WORDS
-from roberta_plugin.kinds.bag_of_words import BagOfWords
-from roberta_plugin.kinds.decisions import DEVELOPMENT, NUMBERS
-from roberta_plugin.kinds.metrics import base_name
-from roberta_plugin.kinds.outputs import RawOutputs, read_outputs, write_outputs
 
 PREFIX = "evaluation_"
 _OF_WORDS = ("classification", "multi_label")  # kinds of texts with labels
@@ -75,13 +74,13 @@ class Evaluation:
     ensemble: Mapping[str, float]
     """Metrics of the averaged outputs."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Further results of the benchmark (`benchmark.Benchmark.details`)."""
+    """Further results of the benchmark (`Benchmark.judge`)."""
     remarks: Sequence[str] = field(default_factory=list)
     """Texts that were cut, labels without examples, and models that have learned nothing."""
     baseline: Mapping[str, float] = field(default_factory=dict)
     """Metrics of a constant answer (`baseline`)."""
     tf_idf: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of TF-IDF with logistic regression (`kinds/bag_of_words.py`), where texts get labels."""
+    """Metrics of TF-IDF with logistic regression (`finetuning/kinds/similarity.py`), where texts get labels."""
     selection: str = ""
     """The metric that has selected the models; empty: that of the recipe."""
     precision: str = "fp32"
@@ -146,7 +145,7 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
 
 
 class Decisions(NamedTuple):
-    """Thresholds and temperatures, chosen on the development set (`kinds/decisions.py`), among its metrics."""
+    """Thresholds and temperatures, chosen on the development set (`kinds/outputs.py`), among its metrics."""
 
     ensemble: Mapping[str, float]
     members: Sequence[Mapping[str, float]]
@@ -245,14 +244,14 @@ def evaluate_split(
     folder.mkdir(parents=True, exist_ok=True)
     outputs = list(_outputs(prepared, settings, split=split))
     kept = partial(_without_labels, prepared, (settings.selection, getattr(settings.options, "tune_threshold", None)))
-    ensemble = kept(benchmark.score(prepared, split, outputs, folder=folder, options=options))
+    scores, details = benchmark.judge(prepared, split, outputs, folder=folder, options=options)
+    ensemble = kept(scores)
     metrics = [ensemble]
     if len(outputs) > 1:
         metrics = [
             kept(benchmark.score(prepared, split, [one], folder=None, options=own))
             for one, own in zip(outputs, of_members, strict=True)
         ]
-    details = benchmark.details(prepared, split, outputs, options=options)
     details |= {name: kept(details[name]) for name in ("intervals", "baseline") if name in details}
     constant = constant_baseline(prepared, split, outputs[0], metrics=ensemble, details=details, options=options)
     answers = [kind_of(prepared).only_answer(each, prepared.split(split)) for each in outputs]

@@ -1,6 +1,6 @@
 """Evaluations -> results.md and .json beside the paper's numbers; report.md where there are details.
 
-The details (`benchmark.Benchmark.details`), which only some benchmarks have, are confidence intervals, a table of the
+The details (`Benchmark.judge`), which only some benchmarks have, are confidence intervals, a table of the
 labels and the confusion matrix.
 """
 

@@ -36,7 +36,7 @@ from roberta_plugin.experiments.settings import EvaluateSettings, SweepSettings
 from roberta_plugin.experiments.settings import FinetuneSettings as FinetuneSettings
 from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
 from roberta_plugin.files import write_text
-from roberta_plugin.finetuning.custom.tasks import HELD_OUT
+from roberta_plugin.finetuning.benchmarks.custom import HELD_OUT
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import write_json

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import Grid, checked_seeds, is_list, run_folders
-from roberta_plugin.finetuning.benchmark import MAX_LENGTH, PaperRecipe
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, kind_of, selectable
+from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH, PaperRecipe
 from roberta_plugin.finetuning.inspection import check_measurable, is_constant, labels_without_examples, remarks
+from roberta_plugin.finetuning.kinds.metrics import OF_SCORES
+from roberta_plugin.finetuning.layouts.windows import question_length
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.kinds.metrics import OF_SCORES
-from roberta_plugin.kinds.windows import question_length
 from roberta_plugin.launch.options_file import named_options
 from roberta_plugin.launch.resources import Resources
 from roberta_plugin.launch.run_folder import Metric, RunFolder

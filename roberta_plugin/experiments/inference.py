@@ -19,9 +19,9 @@ from roberta_plugin.conversion.heads import heads_of, labels_of
 from roberta_plugin.conversion.number_scale import on_scale_of_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
+from roberta_plugin.finetuning.kinds.outputs import Collected, RawOutputs
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.hub.running import run_batches
-from roberta_plugin.kinds.outputs import Collected, RawOutputs
 from roberta_plugin.models.checkpoints import ALL_HEADS, load_parameters, model_arguments, saved_options
 from roberta_plugin.models.precision import set_precision
 from roberta_plugin.progress import terminal_bar

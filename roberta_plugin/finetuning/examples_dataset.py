@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.data.batches import cut_by_length, padding_starts
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import EpochOrder
 from roberta_plugin.data.mmap_tokens import check_ranges
 from roberta_plugin.data.rounding import round_up
+from roberta_plugin.finetuning.kinds.documents import Documents
+from roberta_plugin.finetuning.layouts.sentences import by_document, packed_layout, padded_layout, segments_of
+from roberta_plugin.finetuning.layouts.words import IGNORED
 from roberta_plugin.finetuning.prepared import PreparedSplit
-from roberta_plugin.kinds.documents import Documents
-from roberta_plugin.kinds.sentences import by_document, packed_layout, padded_layout, segments_of
-from roberta_plugin.kinds.words import IGNORED
 
 ENOUGH = 512  # positions of a part, from which shorter sequences begin another one; see `hub/running.py`
 
@@ -165,8 +166,8 @@ class EmbeddingDataset(ExamplesDataset):
 
     mini_batch_size: int | None = None
 
+    @override
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """See `ExamplesDataset.make_batch`."""
         batch = super().make_batch(passes, indices)
         lengths = batch["net_input"]["src_lengths"].tolist()
         cut = cut_by_length(lengths, max_tokens=sys.maxsize, enough=ENOUGH, max_sequences=self.mini_batch_size)
@@ -223,8 +224,8 @@ class DocumentsDataset(WindowsDataset):
     def _of_sentences(self) -> dict[str, NDArray[Any]]:
         return {name: self.split.array(name) for name in ("label", "window", "position")}
 
+    @override
     def make_batch(self, passes: NDArray[np.int64], indices: NDArray[np.int64]) -> dict[str, Any]:
-        """See `ExamplesDataset.make_batch`."""
         batch = super().make_batch(passes, indices)
         inputs, first = batch["net_input"], self.documents.first
         counts = first[indices + 1] - first[indices]  # (B,)

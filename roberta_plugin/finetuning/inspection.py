@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of, option_fields, options_for
-from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit
-from roberta_plugin.kinds import KINDS, kind_class
-from roberta_plugin.kinds.entities import types_of
-from roberta_plugin.kinds.metrics import OF_SCORES
+from roberta_plugin.finetuning.kinds import KINDS, kind_class
+from roberta_plugin.finetuning.kinds.metrics import OF_SCORES
+from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit, shown_texts
 
 _MOST_VALUES = 8  # a column with more different values is shown as a range
 _MOST_LABELS = 10  # that are named
@@ -31,7 +30,7 @@ def settings_faults(prepared: Prepared) -> list[str]:
         return [f"{path}: {error}"]
     lacking = [name for name, value in wanted.items() if value is not None and name not in has]
     faults = [f"{path} lacks the setting {name!r} of {prepared.task}." for name in lacking]
-    if _has_labels(prepared) and not has.get("labels"):
+    if has.get("kind") in KINDS and kind_class(str(has["kind"])).has_labels and not has.get("labels"):
         faults.append(f"{path} lacks the setting 'labels'.")
     unknown = [name for name in prepared.common_files if name.endswith((".bin", ".idx", ".npy", ".jsonl"))]
     faults += [f"{path} lists {name}, but no split that it belongs to." for name in unknown]
@@ -39,12 +38,6 @@ def settings_faults(prepared: Prepared) -> list[str]:
         if name in wanted and name in has and has[name] != wanted[name]:
             faults.append(f"{path}: the setting {name!r} is {has[name]}, and that of {prepared.task} {wanted[name]}.")
     return faults
-
-
-def _has_labels(prepared: Prepared) -> bool:
-    """Whether the settings name a kind whose classes have names."""
-    kind = prepared.settings.get("kind")
-    return kind in KINDS and kind_class(str(kind)).has_labels
 
 
 def find_faults(prepared: Prepared, split: PreparedSplit) -> list[str]:
@@ -107,20 +100,8 @@ def is_constant(prepared: Prepared, split: PreparedSplit) -> bool:
 
 def labels_without_examples(prepared: Prepared, split: PreparedSplit) -> list[str]:
     """The labels of the settings that no example of a labelled split has; of entities, their types."""
-    labels = [str(label) for label in prepared.settings.get("labels") or ()]
-    if not _has_labels(prepared) or not len(split):
-        return []
-    if "labels" in split.columns:
-        present: NDArray[np.bool_] = np.any(split.columns["labels"], axis=0)
-    elif "label" in split.columns or "tags" in split.facts["arrays"]:
-        numbers = split.columns["label"] if "label" in split.columns else split.array("tags")
-        present = np.bincount(np.asarray(numbers, dtype=np.int64), minlength=len(labels)) > 0
-    else:
-        return []
-    lacking = [label for label, is_present in zip(labels, present.tolist(), strict=False) if not is_present]
-    if prepared.settings["kind"] != "tagging" or types_of(labels) is None:
-        return lacking
-    return [label.removeprefix("B-") for label in lacking if label.startswith("B-")]
+    kind = prepared.settings.get("kind")
+    return kind_class(str(kind))(prepared.settings).labels_without_examples(split) if kind in KINDS else []
 
 
 def check_measurable(prepared: Prepared, split: str, metric: str, *, option: str) -> None:
@@ -153,24 +134,6 @@ def describe(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
             yield f"{name}: {_values(values, labels if name == 'label' else [])}"
     for text in shown_texts(prepared, split, [0], every=True):
         yield f"example 0: {text}"
-
-
-def shown_texts(
-    prepared: Prepared, split: PreparedSplit, examples: Sequence[int], *, most: int = 200, every: bool = False
-) -> list[str]:
-    """The texts of the first sequence of some examples, or of every one, as the model reads them, shortened."""
-    back = prepared.vocabulary.model_to_tokenizer(prepared.tokenizer)
-    eos_id = prepared.vocabulary.eos_id
-    found = []
-    for index in examples:
-        first = split.offsets[index]
-        for number in range(first, split.offsets[index + 1] if every else first + 1):
-            ids = split.sequences[number]
-            parts = [back[part] for part in np.split(ids, np.flatnonzero(ids == eos_id))]
-            texts = [prepared.tokenizer.decode([int(token) for token in part if token >= 0]) for part in parts]
-            shown = " | ".join(text for text in texts if text)
-            found.append(shown if len(shown) <= most else shown[:most] + "...")
-    return found
 
 
 def _values(values: NDArray[np.generic], labels: Sequence[str]) -> str:

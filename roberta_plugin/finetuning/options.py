@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from roberta_plugin.kinds import LONG_TEXTS, OWN, POOLINGS
+from roberta_plugin.finetuning.kinds import OWN
+from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
 from roberta_plugin.settings import Checked, setting
 
 Stage = Literal["prepare", "score"]

@@ -27,11 +27,10 @@ from typing import Any
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import remove_leftovers, replace_folder
-from roberta_plugin.finetuning.benchmark import MAX_LENGTH, SMALLEST_LENGTH
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, checked_options, option_fields, options_for
+from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH, SMALLEST_LENGTH, describe
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.prepared import NAME, Prepared
-from roberta_plugin.finetuning.raw_files import describe
 from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.settings import REQUIRED, Checked, setting
 

@@ -21,12 +21,12 @@ from roberta_plugin.data.batches import cut_by_length
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.kinds import ScoreMethod
+from roberta_plugin.finetuning.layouts.sentences import Windows, by_document, padded_layout, segments_of
 from roberta_plugin.hub import running, scoring
 from roberta_plugin.hub.running import Batch, map_batches
 from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import TextCodec
-from roberta_plugin.kinds import ScoreMethod
-from roberta_plugin.kinds.sentences import Windows, by_document, padded_layout, segments_of
 from roberta_plugin.models.heads import Pooling, SpanLogits, check_pooling, pool, pool_windows
 
 

@@ -33,14 +33,14 @@ from roberta_plugin.conversion.pretrained import fairseq_dictionary, open_pretra
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
 from roberta_plugin.finetuning.benchmarks import kind_of_task, white_space_of
+from roberta_plugin.finetuning.kinds import KINDS, ScoreMethod, kind_class, phrase_ranking
+from roberta_plugin.finetuning.layouts.texts import TextLayout, inputs_of
+from roberta_plugin.finetuning.layouts.words import word_spans
+from roberta_plugin.finetuning.records import WhiteSpace, as_read
 from roberta_plugin.hub import running
 from roberta_plugin.hub.core import HubCore
 from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
-from roberta_plugin.kinds import KINDS, ScoreMethod, kind_class, phrase_ranking
-from roberta_plugin.kinds.records import WhiteSpace, as_read
-from roberta_plugin.kinds.texts import TextLayout, inputs_of
-from roberta_plugin.kinds.words import word_spans
 from roberta_plugin.machine import Precision
 from roberta_plugin.models.checkpoints import ModelOnlyTask, build_model
 from roberta_plugin.models.heads import Pooling, SpanLogits

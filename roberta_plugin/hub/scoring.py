@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from roberta_plugin.finetuning.kinds import ScoreMethod
 from roberta_plugin.hub import running
-from roberta_plugin.kinds import ScoreMethod
 
 if TYPE_CHECKING:
     from roberta_plugin.hub.core import HubCore

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens, Tokenizer
 from roberta_plugin.data.vocabulary import MASK, Vocabulary
-from roberta_plugin.finetuning.model_inputs import Encoder
-from roberta_plugin.kinds.words import split_words
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.layouts.words import split_words
 
 Text = str | Sequence[str]
 """A text, or several that the model reads as one sequence: a pair."""

@@ -18,10 +18,10 @@ from typing import Any
 
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task
+from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS, kind_class
+from roberta_plugin.finetuning.kinds.base import Kind, Official
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.hub.running import usable_device
-from roberta_plugin.kinds import KINDS, TASK_KINDS, kind_class
-from roberta_plugin.kinds.base import Kind, Official
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
 from roberta_plugin.prediction.writing import check_output, is_array, open_output, partial_path
 from roberta_plugin.progress import Progress

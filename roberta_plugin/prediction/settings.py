@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from roberta_plugin.kinds import TASK_KINDS, ScoreMethod
+from roberta_plugin.finetuning.kinds import TASK_KINDS, ScoreMethod
 from roberta_plugin.machine import Precision
 from roberta_plugin.settings import REQUIRED, Checked, setting
 from roberta_plugin.tables import Format

@@ -40,7 +40,7 @@ import numpy as np
 from roberta_plugin.data.text_inputs_files import zstandard
 from roberta_plugin.extras import require
 from roberta_plugin.files import atomic_write, sync_folder
-from roberta_plugin.kinds.embedding import VECTOR
+from roberta_plugin.finetuning.kinds.embedding import VECTOR
 from roberta_plugin.locks import is_locked_by_us
 from roberta_plugin.tables import Format, format_of, named_format
 

@@ -1,4 +1,4 @@
-"""What the fine-tuning tasks share, and what each adds to it and its kind (`roberta_plugin/kinds`).
+"""What the fine-tuning tasks share, and what each adds to it and its kind (`roberta_plugin/finetuning/kinds`).
 
 A task has a prepared folder, its splits as datasets, and new heads on the model. The steps from official files to
 batches are drawn in `roberta_plugin/finetuning/__init__.py`.
@@ -39,8 +39,8 @@ from roberta_plugin.finetuning.examples_dataset import (
     WindowsDataset,
 )
 from roberta_plugin.finetuning.inspection import check_measurable
+from roberta_plugin.finetuning.kinds.embedding import Embedding
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.kinds.embedding import Embedding
 from roberta_plugin.models.adapters import TARGETS, add_adapters, check_layers, freeze_layers
 from roberta_plugin.models.checkpoints import SEGMENTS
 from roberta_plugin.optim.adamw import set_layer_depths

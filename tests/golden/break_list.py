@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from tests.campaign.breaks import Break
 
-METRICS = ("unit/kinds/test_metrics.py", "parity/test_custom_metrics.py", "parity/test_glue_metrics.py")
-SQUAD = ("unit/kinds/test_span_metrics.py", "parity/test_squad_metric.py", "unit/finetuning/squad")
-TAGS = ("unit/kinds/test_entities.py", "unit/kinds/test_words.py", "unit/finetuning/tagging")
-SENTENCES = ("unit/kinds/test_documents.py", "unit/finetuning/summaries")
+METRICS = ("unit/finetuning/kinds/test_metrics.py", "parity/test_custom_metrics.py", "parity/test_glue_metrics.py")
+SQUAD = (
+    "unit/finetuning/kinds/test_span_metrics.py",
+    "parity/test_squad_metric.py",
+    "unit/finetuning/benchmarks/squad",
+)
+TAGS = (
+    "unit/finetuning/kinds/test_entities.py",
+    "unit/finetuning/layouts/test_words.py",
+    "unit/finetuning/benchmarks/tagging",
+)
+SENTENCES = ("unit/finetuning/kinds/test_documents.py", "unit/finetuning/benchmarks/summaries")
 LOSS = (
     "unit/criterions/test_sentence_prediction.py",
     "parity/test_wsc_vs_fairseq.py",
@@ -27,156 +35,178 @@ EXPORT = (
     "parity/conversion/test_weights_vs_hugging_face.py",
     "parity/conversion/test_models_vs_hugging_face.py",
 )
-OWN = ("unit/finetuning/custom",)
+OWN = ("unit/finetuning/benchmarks/custom",)
 
 BREAKS = (
     # Metrics.
     Break(
         "Matthews correlation of the wrong marginals",
-        "kinds/metrics.py",
+        "finetuning/kinds/metrics.py",
         "(total**2 - answered @ answered)",
         "(total**2 - predicted @ predicted)",
         METRICS,
     ),
     Break(
         "macro-F1 counts labels that do not occur",
-        "kinds/metrics.py",
+        "finetuning/kinds/metrics.py",
         "float(np.mean(class_f1s(counts)[occurs]))",
         "float(np.mean(class_f1s(counts)))",
         METRICS,
     ),
     Break(
-        "equal values have the highest rank", "kinds/metrics.py", "(counts + 1) / 2)[group]", "counts)[group]", METRICS
+        "equal values have the highest rank",
+        "finetuning/kinds/metrics.py",
+        "(counts + 1) / 2)[group]",
+        "counts)[group]",
+        METRICS,
     ),
-    Break("average precision from below", "kinds/metrics.py", "np.unique(-scores,", "np.unique(scores,", METRICS),
+    Break(
+        "average precision from below",
+        "finetuning/kinds/metrics.py",
+        "np.unique(-scores,",
+        "np.unique(scores,",
+        METRICS,
+    ),
     Break(
         "of equal thresholds the first",
-        "kinds/metrics.py",
+        "finetuning/kinds/metrics.py",
         "best[np.abs(thresholds[best] - 0.5).argmin()]",
         "best[0]",
         METRICS,
     ),
     Break(
         "MRPC and QQP by F1 alone",
-        "kinds/metrics.py",
+        "finetuning/kinds/metrics.py",
         "return (accuracy(counts) + f1(counts)) / 2",
         "return f1(counts)",
-        (*METRICS, "unit/finetuning/glue"),
+        (*METRICS, "unit/finetuning/benchmarks/glue"),
     ),
     Break(
         "correlation without the weights",
-        "kinds/metrics.py",
+        "finetuning/kinds/metrics.py",
         "x, y = x - share @ x, y - share @ y",
         "x, y = x - x.mean(), y - y.mean()",
         METRICS,
     ),
     Break(
         "one right label of several is exact",
-        "kinds/metrics.py",
+        "finetuning/kinds/metrics.py",
         "(answers == predictions).all(axis=1)",
         "(answers == predictions).any(axis=1)",
         (*METRICS, *OWN),
     ),
     Break(
         "numbers are not rounded as written",
-        "kinds/metrics.py",
+        "finetuning/kinds/metrics.py",
         "*limits).round(3)",
         "*limits)",
-        (*METRICS, "unit/finetuning/glue"),
+        (*METRICS, "unit/finetuning/benchmarks/glue"),
     ),
     Break(
         "accuracy of RACE counts questions without an answer",
-        "kinds/multiple_choice.py",
+        "finetuning/kinds/multiple_choice.py",
         'groups = {"accuracy": labels >= 0}',
         'groups = {"accuracy": labels >= -1}',
-        ("unit/kinds/test_multiple_choice.py", "unit/finetuning/race"),
+        ("unit/finetuning/kinds/test_multiple_choice.py", "unit/finetuning/benchmarks/race"),
     ),
     # Calibration and thresholds.
     Break(
         "temperature in the wrong direction",
-        "kinds/calibration.py",
+        "finetuning/kinds/classification.py",
         ".mean() > 0 else",
         ".mean() < 0 else",
-        ("unit/kinds/test_calibration.py",),
+        ("unit/finetuning/kinds/test_calibration.py",),
     ),
     Break(
         "errors of calibration cancel out",
-        "kinds/calibration.py",
+        "finetuning/kinds/classification.py",
         "float(np.abs(surest - right).sum() / len(best))",
         "float(abs((surest - right).sum()) / len(best))",
-        ("unit/kinds/test_calibration.py",),
+        ("unit/finetuning/kinds/test_calibration.py",),
     ),
     Break(
         "several labels from above the threshold on",
-        "kinds/multi_label.py",
+        "finetuning/kinds/multi_label.py",
         "known, predictions = right, probabilities >= threshold",
         "known, predictions = right, probabilities > threshold + 0.01",
         (*OWN, "parity/test_custom_metrics.py"),
     ),
     Break(
         "no answer costs nothing in the search of the threshold",
-        "kinds/span_metrics.py",
+        "finetuning/kinds/metrics.py",
         "else -1 if is_given[index] else 0",
         "else 0",
         SQUAD,
     ),
     # Spans.
-    Break("an is no article", "kinds/span_metrics.py", r"\b(a|an|the)\b", r"\b(a|the)\b", SQUAD),
+    Break("an is no article", "finetuning/kinds/metrics.py", r"\b(a|an|the)\b", r"\b(a|the)\b", SQUAD),
     Break(
         "two empty answers are wrong in SQuAD 2.0",
-        "kinds/span_metrics.py",
+        "finetuning/kinds/metrics.py",
         'both_empty=float(task == "squad2")',
         "both_empty=0.0",
         SQUAD,
     ),
     Break(
         "no answer if one window says so",
-        "kinds/questions.py",
+        "finetuning/kinds/questions.py",
         "float(null[windows].min())",
         "float(null[windows].max())",
         (*SQUAD, "unit/criterions/test_squad2.py"),
     ),
     Break(
         "the window with most context to the left",
-        "kinds/windows.py",
+        "finetuning/layouts/windows.py",
         "np.minimum(left, right) + _LENGTH_BONUS",
         "left + _LENGTH_BONUS",
-        ("unit/kinds/test_windows.py", "unit/finetuning/squad/test_prepare.py"),
+        ("unit/finetuning/layouts/test_windows.py", "unit/finetuning/benchmarks/squad/test_prepare.py"),
     ),
-    Break("answers of white space", "kinds/questions.py", "begin[questions.is_blank(window)] = -np.inf", "pass", SQUAD),
+    Break(
+        "answers of white space",
+        "finetuning/kinds/questions.py",
+        "begin[questions.is_blank(window)] = -np.inf",
+        "pass",
+        SQUAD,
+    ),
     # Tags and sentences.
     Break(
         "entities go on in another type",
-        "kinds/entities.py",
+        "finetuning/kinds/entities.py",
         "in _OPEN and before[1] == type_:",
         "in _OPEN:",
         (*TAGS, "parity/test_tagging_metrics.py"),
     ),
-    Break("entities go on in the next sentence", "kinds/entities.py", "& same_type & ~is_first", "& same_type", TAGS),
+    Break(
+        "entities go on in the next sentence",
+        "finetuning/kinds/entities.py",
+        "& same_type & ~is_first",
+        "& same_type",
+        TAGS,
+    ),
     Break(
         "an entity of another type is right",
-        "kinds/entities.py",
+        "finetuning/kinds/entities.py",
         "(stop_at[starts] == stops) & (types == (gold[starts] - 1) // 2)",
         "stop_at[starts] == stops",
         TAGS,
     ),
     Break(
         "words without tokens get any label",
-        "kinds/words.py",
+        "finetuning/kinds/entities.py",
         "        rows[self.positions == 0] = np.eye(1, rows.shape[1])\n",
         "",
         TAGS,
     ),
     Break(
         "summaries repeat trigrams",
-        "kinds/documents.py",
+        "finetuning/kinds/documents.py",
         "if is_blocking and not seen.isdisjoint(trigrams):",
         "if False:",
         SENTENCES,
     ),
     Break(
         "sentences by probability instead of order",
-        "kinds/documents.py",
+        "finetuning/kinds/documents.py",
         "num_words += len(tokens[number])\n    return sorted(chosen)",
         "num_words += len(tokens[number])\n    return chosen",
         SENTENCES,
@@ -212,7 +242,7 @@ BREAKS = (
     ),
     Break(
         "one rival is enough to win",
-        "kinds/phrase_ranking.py",
+        "finetuning/kinds/phrase_ranking.py",
         "np.maximum.reduceat(probabilities",
         "np.minimum.reduceat(probabilities",
         LOSS,
@@ -395,7 +425,7 @@ BREAKS = (
     # Options, recipes, refusals.
     Break(
         "no warm-up",
-        "finetuning/benchmark.py",
+        "finetuning/benchmarks/base.py",
         "round(self.warm_up * num_updates)",
         "0",
         ("unit/finetuning", "unit/experiments/test_finetuning_plan.py"),
@@ -437,17 +467,20 @@ BREAKS = (
     ),
     Break(
         "equal texts on both sides of the cut",
-        "finetuning/custom/splits.py",
+        "finetuning/benchmarks/custom.py",
         '" ".join(text.split()) for text in texts',
         "texts",
         OWN,
     ),
     Break(
         "a submission with two files of a task",
-        "finetuning/submission.py",
+        "finetuning/benchmarks/submission.py",
         "if len(paths) > 1:",
         "if False:",
-        ("unit/finetuning/glue/test_submission.py", "unit/finetuning/superglue/test_submission.py"),
+        (
+            "unit/finetuning/benchmarks/glue/test_submission.py",
+            "unit/finetuning/benchmarks/superglue/test_submission.py",
+        ),
     ),
     # Conversion.
     Break(

@@ -389,7 +389,7 @@ from pathlib import Path
 import numpy as np
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from tests.tiny_benchmarks import words_tokenizer
 
 folder, (tokenizer, vocabulary) = Path({str(tmp_path)!r}), words_tokenizer()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.finetuning.glue.tasks import TASKS
-from roberta_plugin.finetuning.submission import GLUE as LEADERBOARD
+from roberta_plugin.finetuning.benchmarks.glue import TASKS
+from roberta_plugin.finetuning.benchmarks.submission import GLUE as LEADERBOARD
 from tests.conftest import REPOSITORY
 from tests.shell import shell
 from tests.tiny_benchmarks import write_tokenizer

@@ -12,9 +12,9 @@ import torch
 from roberta_plugin.experiments.evaluation_report import as_markdown, find_evaluations, metric_rows
 from roberta_plugin.experiments.finetuning_plan import GRID
 from roberta_plugin.experiments.inference import load_model
-from roberta_plugin.finetuning.glue.tasks import TASKS
+from roberta_plugin.finetuning.benchmarks.glue import TASKS
+from roberta_plugin.finetuning.benchmarks.submission import GLUE as LEADERBOARD
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.finetuning.submission import GLUE as LEADERBOARD
 from tests.first_runs import finetune_first_run
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of

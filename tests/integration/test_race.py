@@ -13,7 +13,7 @@ from roberta_plugin.finetuning.options import RaceOptions
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import command, logged, run, run_ranks
 from tests.tiny_race import write_lines, write_race
-from tests.unit.finetuning.race.test_prepare import prepared_of
+from tests.unit.finetuning.benchmarks.race.test_prepare import prepared_of
 
 pytestmark = pytest.mark.integration
 

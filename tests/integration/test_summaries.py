@@ -9,9 +9,9 @@ import torch
 from roberta_plugin.cli import main
 from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
+from roberta_plugin.finetuning.kinds.documents import Documents, Length, lead, mean_rouge
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.kinds.documents import Documents, Length, lead, mean_rouge
 from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer

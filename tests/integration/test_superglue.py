@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.benchmarks.superglue import TASKS as SCHEMAS
 from roberta_plugin.finetuning.options import SuperGlueOptions
-from roberta_plugin.finetuning.superglue.tasks import TASKS as SCHEMAS
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.first_runs import finetune_first_run
 from tests.tiny_benchmarks import write_tokenizer

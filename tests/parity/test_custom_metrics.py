@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics as sk
 
-from roberta_plugin.kinds import metrics
+from roberta_plugin.finetuning.kinds import metrics
 
 
 @pytest.mark.parametrize("seed", range(4))

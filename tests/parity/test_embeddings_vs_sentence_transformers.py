@@ -8,7 +8,7 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from roberta_plugin.criterions.finetuning import RobertaEmbeddingCriterion
-from roberta_plugin.kinds import similarity
+from roberta_plugin.finetuning.kinds import similarity
 from tests.hugging_face import import_transformers
 
 import_transformers()

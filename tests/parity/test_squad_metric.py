@@ -13,11 +13,11 @@ import pytest
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.kinds.metrics import squad_metrics
+from roberta_plugin.finetuning.kinds.questions import Questions
+from roberta_plugin.finetuning.layouts.windows import tokens_of
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.kinds.questions import Questions
-from roberta_plugin.kinds.span_metrics import evaluate
-from roberta_plugin.kinds.windows import tokens_of
 from tests.real_data import unpack
 
 
@@ -111,7 +111,7 @@ def test_version_1_to_the_last_digit(files, seed):
     predictions, _ = prediction_like(data, np.random.default_rng(seed))
     right = rights(data)
     assert len(right) == 10570
-    found = evaluate("squad1", list(right.values()), [predictions[id_] for id_ in right])
+    found = squad_metrics("squad1", list(right.values()), [predictions[id_] for id_ in right])
     assert found == reference(data, predictions, "1.1")
     assert 10 < found["exact"] < found["f1"] < 90
 
@@ -122,7 +122,7 @@ def test_version_2_and_thresholds_to_the_last_digit(files, seed):
     predictions, null = prediction_like(data, np.random.default_rng(seed))
     right = rights(data)
     given, odds = ([each[id_] for id_ in right] for each in (predictions, null))
-    found = evaluate("squad2", list(right.values()), given, odds)
+    found = squad_metrics("squad2", list(right.values()), given, odds)
     assert found == reference(data, predictions, "2.0", null)
     assert found["best_f1"] > max(found["f1"], 48) and 0 < found["best_f1_thresh"] < 1
 

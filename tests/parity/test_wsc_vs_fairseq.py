@@ -17,12 +17,12 @@ from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriterion
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.model_inputs import Encoder
+from roberta_plugin.finetuning.benchmarks import pronouns
+from roberta_plugin.finetuning.benchmarks.superglue import TASKS
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.phrase_ranking import schema_inputs
+from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.options import SuperGlueOptions
-from roberta_plugin.finetuning.superglue import winograd
-from roberta_plugin.finetuning.superglue.tasks import TASKS
-from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.phrase_ranking import schema_inputs
 from roberta_plugin.tasks.finetuning import FineTuningConfig, RobertaSentencePredictionTask
 from tests.real_data import unpack
 from tests.tiny_benchmarks import prepared_of
@@ -153,7 +153,7 @@ def test_texts_of_the_official_rows_are_fairseq_s(wsc, official, tmp_path, monke
         raise GivenError
 
     monkeypatch.setattr(wsc.utils, "get_spacy_nlp", lambda: give)
-    monkeypatch.setattr(winograd, "noun_phrases", lambda text: [])  # which take most of the time
+    monkeypatch.setattr(pronouns, "noun_phrases", lambda text: [])  # which take most of the time
     ours, left_out = [], 0
     for (path,) in TASKS["WSC"].files(official, SuperGlueOptions()).values():
         rows = iter(examples(path))

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
@@ -11,12 +12,6 @@ PACKAGE = REPOSITORY / "roberta_plugin"
 FILES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = sorted({path.parent for path in FILES})
 
-# What of finetuning/ stands below the kinds: prepared folders, and what they are made of.
-PREPARED = (
-    "model_inputs",
-    "prepared",
-    "prepared_writer",
-)
 # The floors of the house, top to bottom: a folder (or file) may import from the floors below its own.
 FLOORS = [
     {"cli"},
@@ -30,8 +25,11 @@ FLOORS = [
     {"fairseq_workarounds"},
     {"optim"},
     {"finetuning"},
-    {"kinds"},
-    {f"finetuning/{name}" for name in PREPARED},
+    {"finetuning/benchmarks", "finetuning/options"},
+    {"finetuning/kinds"},
+    {"finetuning/layouts"},
+    {"finetuning/examples"},
+    {"finetuning/records", "finetuning/prepared"},
     {"models"},
     {"tables.py", "reports.py"},
     {"data"},
@@ -114,11 +112,16 @@ STAGES = [
 ]
 
 
-def imported_modules(path: Path) -> set[str]:
-    """Absolute names of all modules that the file imports, at any depth."""
+def imported_modules(path: Path, *, for_types: bool = True) -> set[str]:
+    """Absolute names of all modules that the file imports, at any depth; perhaps without those for types alone."""
     names: set[str] = set()
     package = path.relative_to(REPOSITORY).parent.parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    if not for_types:
+        tree.body = [
+            node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECK" in ast.dump(node.test))
+        ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -181,6 +184,19 @@ def test_imports_go_downstairs(path):
             continue
         assert there > here, f"{name_of(path)} imports {module}, which is not on a floor below"
         assert own not in ONLY or target in ONLY[own], f"{name_of(path)} imports {module}: ONLY forbids it"
+
+
+def test_no_file_is_in_a_circle_of_imports():
+    modules = {".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__") for path in FILES}
+    modules -= {"roberta_plugin"}  # register() imports what it registers
+    graph = {}
+    for path in FILES:
+        own = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+        names = {
+            name if name in modules else name.rpartition(".")[0] for name in imported_modules(path, for_types=False)
+        }
+        graph[own] = (names & modules) - {own}
+    TopologicalSorter(graph).prepare()  # a CycleError names the files
 
 
 @every_file

@@ -39,8 +39,8 @@ from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, 
 from roberta_plugin.experiments.sweeps.grid import Grid, run_folders
 from roberta_plugin.experiments.sweeps.report import best_cell, cell_results
 from roberta_plugin.experiments.sweeps.sweep import check_options
-from roberta_plugin.finetuning.benchmark import PaperRecipe
 from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub.scoring import score_masked
 from roberta_plugin.launch.run_folder import DONE, FAILED

@@ -13,7 +13,7 @@ from roberta_plugin.criterions.finetuning import (
     Squad2Criterion,
     SummarizationCriterion,
 )
-from roberta_plugin.kinds.sentences import by_document, packed_layout, padded_layout
+from roberta_plugin.finetuning.layouts.sentences import by_document, packed_layout, padded_layout
 from tests.fake_cuda import Watch, fake_cuda, moved
 from tests.tiny_models import our_model
 

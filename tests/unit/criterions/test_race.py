@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from roberta_plugin.criterions.finetuning import RaceCriterion
-from roberta_plugin.kinds.multiple_choice import MultipleChoice
+from roberta_plugin.finetuning.kinds.multiple_choice import MultipleChoice
 from roberta_plugin.tasks.finetuning import FineTuningTask
 from tests.tiny_validation import reduced, validated
 from tests.unit.criterions.test_sentence_prediction import Split

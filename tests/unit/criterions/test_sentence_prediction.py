@@ -9,11 +9,11 @@ import sklearn.metrics as sk
 import torch
 
 from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriterion
-from roberta_plugin.kinds import kind_class
-from roberta_plugin.kinds import metrics as custom
-from roberta_plugin.kinds import metrics as glue
-from roberta_plugin.kinds.base import Official
-from roberta_plugin.kinds.pair_ranking import decide
+from roberta_plugin.finetuning.kinds import kind_class
+from roberta_plugin.finetuning.kinds import metrics as custom
+from roberta_plugin.finetuning.kinds import metrics as glue
+from roberta_plugin.finetuning.kinds.base import Official
+from roberta_plugin.finetuning.kinds.regression import decide
 from tests.tiny_validation import validated
 
 

@@ -7,10 +7,10 @@ import torch
 
 from roberta_plugin.criterions.finetuning import Squad2Criterion
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
-from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.question_answering import QuestionAnswering
-from roberta_plugin.kinds.questions import Questions, decode
-from roberta_plugin.kinds.span_metrics import evaluate
+from roberta_plugin.finetuning.kinds.metrics import squad_metrics
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.question_answering import QuestionAnswering
+from roberta_plugin.finetuning.kinds.questions import Questions, decode
 from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_squad import write_prepared
 from tests.tiny_validation import reduced, validated
@@ -108,14 +108,14 @@ def test_validation_gives_the_official_metrics_of_the_decoded_answers(criterion,
     best = [given.candidates[0].text for given in decoded]
     null = [given.null_probability for given in decoded]
     if prepared.task == "squad2":
-        tuned = evaluate("squad2", questions.answers, best, null)
+        tuned = squad_metrics("squad2", questions.answers, best, null)
         assert found["tuned_f1"] == pytest.approx(tuned["best_f1"])
         assert found["tuned_exact"] == pytest.approx(tuned["best_exact"])
         best = ["" if probability > 0.5 else text for text, probability in zip(best, null, strict=True)]
         assert 0 < best.count("") < len(best)
     else:
         assert "tuned_f1" not in found
-    expected = evaluate(prepared.task, questions.answers, best)
+    expected = squad_metrics(prepared.task, questions.answers, best)
     assert (found["exact"], found["f1"]) == pytest.approx((expected["exact"], expected["f1"]))
 
 

@@ -9,9 +9,9 @@ import torch
 from roberta_plugin.criterions.finetuning import SummarizationCriterion
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.examples_dataset import DocumentsDataset
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.summary import Summary
 from roberta_plugin.finetuning.options import SummariesOptions
-from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.summary import Summary
 from tests.tiny_summaries import write_prepared
 from tests.tiny_validation import reduced, validated
 

@@ -9,10 +9,10 @@ import torch
 from roberta_plugin.criterions.finetuning import RobertaTaggingCriterion
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.examples_dataset import TaggingDataset
+from roberta_plugin.finetuning.kinds.entities import Sentences
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.tagging import Tagging
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.kinds.outputs import RawOutputs
-from roberta_plugin.kinds.tagging import Tagging
-from roberta_plugin.kinds.words import Sentences
 from tests.tiny_tagging import write_prepared, write_raw
 from tests.tiny_validation import reduced, validated
 

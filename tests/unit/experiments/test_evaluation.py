@@ -15,9 +15,9 @@ from roberta_plugin.experiments.evaluation import (
     store_outputs,
 )
 from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, kind_of
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.kinds.outputs import RawOutputs
 from tests.tiny_benchmarks import prepared_of
 from tests.tiny_glue import write_task
 from tests.tiny_squad import write_prepared

@@ -9,7 +9,7 @@ import pytest
 from roberta_plugin.experiments.finetuning_plan import paper_grid, selection_remarks, train_options
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.finetuning.benchmark import PaperRecipe
+from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
 from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.launch.resources import Resources
 

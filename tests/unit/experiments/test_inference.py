@@ -11,8 +11,8 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.experiments.inference import load_model, load_state, run_model
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.kinds import kind_class
 from roberta_plugin.models.heads import SpanLogits
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_checkpoints import state_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.finetuning.model_inputs import Encoder, join
+from roberta_plugin.finetuning.layouts.texts import Encoder, join
 from tests.tiny_benchmarks import words_tokenizer
 
 VOCABULARY = Vocabulary([])

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from roberta_plugin.finetuning.prepared import Prepared, content_fault
-from roberta_plugin.finetuning.prepared_writer import PreparedWriter
+from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter, content_fault
 from tests.tiny_benchmarks import words_tokenizer, write_prepared
 
 

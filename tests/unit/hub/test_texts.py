@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
+from roberta_plugin.finetuning.layouts.words import split_words, word_spans
 from roberta_plugin.hub.texts import align, features_of_words
-from roberta_plugin.kinds.words import split_words, word_spans
 
 
 def located(starts, ends):

@@ -17,11 +17,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from roberta_plugin.cli import main
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS, kind_class
+from roberta_plugin.finetuning.kinds.question_answering import QuestionAnswering
+from roberta_plugin.finetuning.kinds.questions import decode
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.kinds import KINDS, TASK_KINDS, kind_class
-from roberta_plugin.kinds.question_answering import QuestionAnswering
-from roberta_plugin.kinds.questions import decode
 from roberta_plugin.prediction import predict as predicting
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, kind_of_training, predict
 from tests.tiny_predictors import (
@@ -172,7 +172,7 @@ def test_the_option_with_the_highest_score_is_the_answer(models):
 def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
     """The same questions through prepared windows and the evaluation's code."""
     from roberta_plugin.experiments.inference import run_model
-    from roberta_plugin.kinds.questions import Questions
+    from roberta_plugin.finetuning.kinds.questions import Questions
     from tests.tiny_squad import write_prepared
 
     prepared = write_prepared(tmp_path, task="squad2")
@@ -636,7 +636,7 @@ def test_the_column_of_training_goes_before_another_that_is_called_text(tmp_path
 def test_summaries_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     """The same documents through prepared windows and the evaluation's code."""
     from roberta_plugin.finetuning.examples_dataset import DocumentsDataset
-    from roberta_plugin.kinds.documents import Length, choose
+    from roberta_plugin.finetuning.kinds.documents import Length, choose
     from tests.tiny_summaries import write_prepared
 
     split = write_prepared(tmp_path, max_length=38).split("valid")

@@ -14,7 +14,7 @@ from roberta_plugin.criterions.finetuning import (
     Squad2CriterionConfig,
 )
 from roberta_plugin.experiments.inference import run_model
-from roberta_plugin.kinds.outputs import read_outputs, write_outputs
+from roberta_plugin.finetuning.kinds.outputs import read_outputs, write_outputs
 from roberta_plugin.tasks.finetuning import (
     FineTuningConfig,
     RaceTask,
@@ -29,7 +29,7 @@ from tests.tiny_squad import write_prepared as write_squad
 from tests.tiny_squad import write_raw as write_squad_raw
 from tests.tiny_tagging import write_prepared as write_tagging
 from tests.tiny_tagging import write_raw as write_tagging_raw
-from tests.unit.finetuning.race.test_prepare import prepared_of
+from tests.unit.finetuning.benchmarks.race.test_prepare import prepared_of
 
 SIZES = {"encoder_layers": 1, "encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_attention_heads": 2}
 

@@ -1,0 +1,137 @@
+"""Official files -> records of a kind: all fine-tuning tasks, by the module that has their rows (`base.Benchmark`).
+
+A family's rows stand in the module of its name, or in the one that `BENCHMARKS` names.
+
+    base        what a row is, and what all rows share: official files, prepare, recipe, score
+    glue        GLUE; and XNLI, trained in one language, tested in fifteen
+    superglue   SuperGLUE, WinoGrande and CommonsenseQA
+    pronouns    WNLI, WSC, WinoGrande  -> texts with competing phrases in place of a pronoun
+    squad       SQuAD 1.1 and 2.0
+    race        RACE, and other sets of multiple choice
+    tagging     CoNLL-2003, WNUT-17, and other tagged words
+    summaries   CNN/DailyMail, and other documents with summaries
+    custom      your own tables, cut into training and development set
+    submission  prediction files       -> the zip of a leaderboard
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roberta_plugin.finetuning.options import (
+    CustomOptions,
+    GlueOptions,
+    RaceOptions,
+    SquadOptions,
+    Stage,
+    SummariesOptions,
+    SuperGlueOptions,
+    TaggingOptions,
+    TaskOptions,
+    XnliOptions,
+)
+from roberta_plugin.settings import flag, from_arguments
+
+if TYPE_CHECKING:
+    from roberta_plugin.finetuning.benchmarks.base import Benchmark
+    from roberta_plugin.finetuning.kinds.base import Kind
+    from roberta_plugin.finetuning.prepared import Prepared
+    from roberta_plugin.finetuning.records import WhiteSpace
+
+SMALLER_IS_BETTER = ("loss", "mae", "rmse")  # of the metrics; the others grow with the quality
+
+
+class Family(NamedTuple):
+    """The tasks whose rows are in one module."""
+
+    tasks: tuple[str, ...]
+    """As the command line names them."""
+    options: type[TaskOptions] = TaskOptions
+    module: str = ""
+    """Empty: called like the family."""
+
+
+BENCHMARKS: dict[str, Family] = {
+    "glue": Family(
+        ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "QNLI-ranking", "RTE", "WNLI"), GlueOptions
+    ),
+    "xnli": Family(("XNLI",), XnliOptions, module="glue"),
+    "squad": Family(("squad1", "squad2"), SquadOptions),
+    "race": Family(("race", "multiple_choice"), RaceOptions),
+    "tagging": Family(("conll2003", "wnut17", "tagging"), TaggingOptions),
+    "summaries": Family(("summaries", "cnn_dailymail"), SummariesOptions),
+    "superglue": Family(("WSC", "WinoGrande", "BoolQ", "CB", "SuperRTE", "WiC", "MultiRC"), SuperGlueOptions),
+    "choices": Family(("COPA", "ReCoRD", "CommonsenseQA"), module="superglue"),
+    "custom": Family(("custom",), CustomOptions),
+}
+"""Families of tasks; read without importing the modules of their rows."""
+TASKS = tuple(task for family in BENCHMARKS.values() for task in family.tasks)
+
+
+def _family_of(task: str) -> tuple[str, Family]:
+    for name, family in BENCHMARKS.items():
+        if task in family.tasks:
+            return name, family
+    raise ValueError(f"There is no fine-tuning task {task!r}; there are {', '.join(TASKS)}.")
+
+
+def benchmark_of(task: str) -> Benchmark:
+    """The row of a task; its module is imported by this call."""
+    name, family = _family_of(task)
+    row: Benchmark = importlib.import_module(f"{__name__}.{family.module or name}").TASKS[task]
+    return row
+
+
+def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptions:
+    """The options of a task with these values or texts, by field name; None: not given.
+
+    Example:
+        options_for("race", {"order": "question"})  ->  RaceOptions(order="question")
+    """
+    given = {name: value for name, value in (values or {}).items() if value is not None}
+    known = {item.name: flag(item) for item in option_fields(task)}
+    for name in given.keys() - known.keys():
+        has = f"it has {', '.join(known.values())}" if known else "it has none"
+        raise ValueError(f"--{name.replace('_', '-')} is not an option of {task}: {has}.")
+    return from_arguments(_family_of(task)[1].options, given)
+
+
+def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:
+    """The options, or the paper's if there are none."""
+    if options is None:
+        return options_for(task)
+    if type(options) is not _family_of(task)[1].options:
+        raise ValueError(f"{task} has {_family_of(task)[1].options.__name__}, got {options}.")
+    return options_for(task, {**options.given("prepare"), **options.given("score")})
+
+
+def option_fields(task: str, *, stages: Sequence[Stage] = ("prepare", "score")) -> list[Field[Any]]:
+    """The options that a task has in some stages, in order."""
+    return [
+        item
+        for item in fields(_family_of(task)[1].options)
+        if item.metadata["stage"] in stages and task in item.metadata.get("tasks", (task,))
+    ]
+
+
+def kind_of_task(task: str) -> str | None:
+    """The kind of a task's row; None for tables of your own, whose settings name it, and if there is no such task."""
+    return (benchmark_of(task).kind or None) if task in TASKS else None
+
+
+def white_space_of(kind: type[Kind], task: str) -> WhiteSpace:
+    """What a model of a kind, fine-tuned on a task, reads of a text's white space."""
+    return (benchmark_of(task).rules.white_space if task in TASKS else None) or kind.white_space
+
+
+def kind_of(prepared: Prepared) -> Kind:
+    """The kind of a prepared folder; its file is imported by this call."""
+    return benchmark_of(prepared.task).kind_for(prepared.settings)
+
+
+def selectable(prepared: Prepared) -> tuple[str, ...]:
+    """The metrics by which checkpoints can be chosen; a validation logs them."""
+    return (*kind_of(prepared).metrics(), "loss")

@@ -1,0 +1,389 @@
+"""Tables of your own: `custom`. What a row means, is learned and judged by, is up to its kind.
+
+An example is a row of a table, in order, with a record of its `id` and `line`. The columns are those of its kind; a
+test table without labels has none. The grid depends on the size of the data.
+
+One table is cut into training and development set by a hash of the text: equal texts never come on both sides. Each
+label is cut by itself, so that the rare ones are on both sides, too. The hash depends on the text alone, so a row stays
+on its side when the table is sorted; when rows are added or removed, only few rows of rare labels change it.
+
+The paper tunes on GLUE with learning rates of 1e-5, 2e-5 and 3e-5, batches of 16 and 32, 10 epochs and five seeds
+(Table 10). That is the middle of this table; smaller sets get more epochs, because few updates leave a model unstable
+(Mosbach et al. 2021, arXiv 2006.04884, who train 20 epochs), and larger ones fewer runs:
+
+    examples         learning rates    batch    epochs  seeds  runs
+    below 1,000      {1,2,3}e-5        16       20      5      15
+    below 10,000     {1,2,3}e-5        16, 32   10      3      18
+    below 100,000    {1,2,3}e-5        32       5       3      9
+    from 100,000 on  {1,3}e-5          32       3       3      6
+
+The rest is as in Table 10: warm-up 6 %, linear decay, weight decay 0.1. Embeddings from in-batch negatives have batches
+of 64 and learning rates of {1,3,5}e-5, from the grid of Gao et al. 2021 (arXiv 2104.08821, appendix A).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Files, Training, named_files
+from roberta_plugin.finetuning.examples import (
+    Example,
+    check_ids,
+    is_missing,
+    shared_sides,
+    warn_of_duplicates,
+    warn_of_overlap,
+    weights_of,
+    with_positive,
+)
+from roberta_plugin.finetuning.kinds import table_kind
+from roberta_plugin.finetuning.kinds.embedding import IN_BATCH
+from roberta_plugin.finetuning.kinds.outputs import Outcome
+from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.options import CustomOptions
+from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit, shown_texts
+
+Key = Callable[[Example], Sequence[str]]
+"""The texts of an example that must not be on both sides."""
+Labels = Callable[[Example], Iterable[str]]
+"""The labels of an example; none: all examples are cut together."""
+_ROUNDING = 1e-9
+
+
+def position_of(texts: Sequence[str]) -> float:
+    """A number from 0 to 1 (exclusive) for texts, uniformly distributed; runs of white space count as one space.
+
+    Example: position_of(("A  text.",)) == position_of(("A text.",))
+    """
+    joined = "\x1f".join(" ".join(text.split()) for text in texts)
+    digest = hashlib.blake2b(joined.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def cut_share(
+    examples: Sequence[Example], *, share: float, key: Key, labels: Labels = lambda example: ()
+) -> list[bool]:
+    """Whether each example belongs to the development set, which gets about `share` of the texts of each label.
+
+    A label with half a text to expect there, such as five texts of which a tenth is cut off, has one.
+    """
+
+    def chosen_of(label: str, positions: Sequence[float]) -> range:
+        return range(min(_number_below(share, positions, step=share), len(positions) - 1))  # the training set keeps one
+
+    return _cut(examples, key, labels, chosen_of)
+
+
+def cut_fold(
+    examples: Sequence[Example], *, number: int, total: int, key: Key, labels: Labels = lambda example: ()
+) -> list[bool]:
+    """Whether each example belongs to part `number` (from 1) of `total`, with its share of the texts of each label."""
+
+    def chosen_of(label: str, positions: Sequence[float]) -> range:
+        turn = int(position_of((label,)) * total)  # else part 1 of 5 would get a text of every label that has 3
+        part = (number - 1 + turn) % total
+        return range(*(_number_below(border / total, positions, step=1 / total) for border in (part, part + 1)))
+
+    return _cut(examples, key, labels, chosen_of)
+
+
+def _cut(
+    examples: Sequence[Example], key: Key, labels: Labels, chosen_of: Callable[[str, Sequence[float]], range]
+) -> list[bool]:
+    """Whether each example is chosen: those texts of each label, in the order of their positions, that are in a range.
+
+    A text with several labels, or a group of texts, counts for the rarest of its labels.
+    """
+    positions = [position_of(key(example)) for example in examples]
+    frequency = Counter(label for example in examples for label in labels(example))
+    rarest: dict[float, tuple[int, str]] = {}
+    for position, example in zip(positions, examples, strict=True):
+        own = [(frequency[label], str(label)) for label in labels(example)]
+        rarest[position] = min([*own, *([rarest[position]] if position in rarest else [])], default=(0, ""))
+    strata: dict[tuple[int, str], list[float]] = {}
+    for position in sorted(rarest):
+        strata.setdefault(rarest[position], []).append(position)
+    chosen = {texts[place] for (_, label), texts in strata.items() for place in chosen_of(label, texts)}
+    return [position in chosen for position in positions]
+
+
+def _number_below(border: float, positions: Sequence[float], *, step: float) -> int:
+    """How many of the sorted positions of a label's texts lie below a border between two parts, which have `step` each.
+
+    They are counted as the hash has them, so that a text stays where it is when the table grows; but where a part would
+    have over a fifth too many or too few for its share, the nearest number that is right is taken instead. Of a label
+    with less than half a text per part, the hash decides alone.
+
+    Example: of 10 texts, 2 lie below 0.2, 4 below 0.4, whatever their hashes are; of 1,000, from 160 to 240 below 0.2.
+    """
+    wanted, slack = border * len(positions), 0.2 * step * len(positions)
+    least, most = math.ceil(wanted - slack - _ROUNDING), math.floor(wanted + slack + _ROUNDING)
+    if least > most:
+        least = most = math.floor(wanted + 0.5)
+    number = bisect_left(positions, border)
+    return number if step * len(positions) < 0.5 else min(max(number, least), most)
+
+
+def divided(
+    examples: Sequence[Example], is_valid: Sequence[bool], *, remedy: str
+) -> tuple[list[Example], list[Example]]:
+    """Training and development set."""
+    train = [example for example, chosen in zip(examples, is_valid, strict=True) if not chosen]
+    valid = [example for example, chosen in zip(examples, is_valid, strict=True) if chosen]
+    if not train or not valid:
+        raise ValueError(
+            f"{examples[0].path}: of {len(examples):,} rows, none is left for the "
+            f"{'training' if not train else 'development'} set. {remedy}"
+        )
+    return train, valid
+
+
+logger = logging.getLogger(__name__)
+
+VALID_SHARE = 0.1
+NUM_SAMPLES, COVERAGE, SEED = 1000, 0.95, 1  # of the bootstrap
+NUM_HARDEST = 20  # examples with the highest loss that a report lists
+_MOST_CHARACTERS = 120  # of their texts
+_COLUMNS = ("text_column", "text_pair_column", "label_column", "id_column", "group_column")
+_RECORDED = (*_COLUMNS, "delimiter", "label_separator", "fold")
+HELD_OUT = "held_out"  # a fold that judges what an inner development set has chosen
+_SPLITS = ("train", "valid", HELD_OUT, "test")
+SIZES: tuple[tuple[float, Training], ...] = (  # below this number of examples
+    (1_000, Training(batches=(16,), epochs=20)),
+    (10_000, Training(num_seeds=3)),
+    (100_000, Training(batches=(32,), epochs=5, num_seeds=3)),
+    (float("inf"), Training(lrs=("1e-5", "3e-5"), batches=(32,), epochs=3, num_seeds=3)),
+)
+
+
+def files(raw: Path, options: CustomOptions) -> dict[str, list[Path]]:
+    """`Benchmark.files`: the tables that the options name, relative to `raw`."""
+    if options.train is None:
+        raise ValueError("--train is missing: name the table to train on, such as --train my.csv.")
+    return named_files(raw, options)
+
+
+def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
+    """`Benchmark.settings`; `labels` are among them if they are given.
+
+    Raises:
+        ValueError: if the text is its own label, or what `TableKind.settings_of` refuses.
+    """
+    options = replace(options, kind=options.kind or "classification")  # checks what goes with that kind
+    name = str(options.kind).replace("-", "_")
+    name = "classification" if name == "pair" else name
+    plain = {item: getattr(options, item) for item in _RECORDED}
+    share = options.valid_share if options.fold else options.valid_share or VALID_SHARE
+    found: dict[str, Any] = {
+        **plain,
+        "kind": name,
+        "max_length": max_length,
+        "text_column": options.text_column or "text",
+        "label_column": list(options.label_column or ("label",)),
+        "valid_share": None if options.valid else share,
+        "class_weights": weights_of(options.class_weights or ("none",)),
+        **({"labels": with_positive(options.labels, options.positive_label)} if options.labels else {}),
+        **({"positive_label": options.positive_label} if options.positive_label else {}),
+    }
+    found |= type(table_kind(found)).settings_of(options, max_length=max_length)
+    if found["text_column"] in found["label_column"]:
+        raise ValueError(
+            f"--text-column and --label-column both name {found['text_column']!r}: the label would be in the text. "
+            "Name two columns."
+        )
+    return found
+
+
+def records(
+    files: Files, options: CustomOptions, settings: Mapping[str, Any]
+) -> tuple[dict[str, list[Example]], dict[str, Any]]:
+    """`Benchmark.records`; a development set is cut from the training table, if no other is named."""
+    reading = table_kind(settings)
+    for (path,) in files.values():
+        reading.check_name(path)
+    of_table = reading.settings_of_table(files["train"][0])
+    settings = {**settings, **of_table}
+    reading = table_kind(settings)
+    splits = {split: _read(path, reading, split=split) for split, (path,) in files.items()}
+    table = splits["train"]
+    if "valid" not in splits:
+        splits |= _cut_table(table, reading, options)
+    found = {**of_table, **reading.discover(table, splits["train"])}
+    _report(splits, table_kind({**settings, **found}))
+    return {name: splits[name] for name in sorted(splits, key=_SPLITS.index)}, found
+
+
+def training(prepared: Prepared) -> Training:
+    """`Benchmark.training`: by the size of the data."""
+    num_examples = len(prepared.split("train"))
+    found = next(training for below, training in SIZES if num_examples < below)
+    has_rivals = prepared.settings.get("embedding_loss") in IN_BATCH
+    return replace(found, lrs=("1e-5", "3e-5", "5e-5"), batches=(64,)) if has_rivals else found
+
+
+def details(prepared: Prepared, part: PreparedSplit, outcome: Outcome) -> dict[str, Any]:
+    """`Benchmark.further`: intervals, baseline, the tables of the kind (`kinds/outputs.Outcome`), hard examples."""
+    if outcome.measure is None:
+        return {}
+    return {
+        "num_examples": outcome.num_examples,
+        "intervals": intervals(outcome.measure, outcome.num_examples),
+        "not_measured": list(outcome.not_measured),
+        "baseline": dict(outcome.baseline),
+        **outcome.tables,
+        "hardest": _hardest(prepared, part, outcome),
+    }
+
+
+def _hardest(prepared: Prepared, split: PreparedSplit, outcome: Outcome) -> list[dict[str, Any]]:
+    """The examples with the highest loss, the highest first: their id, line, text, label, prediction and loss."""
+    if outcome.losses is None:
+        return []
+    order = np.argsort(-outcome.losses, kind="stable")[:NUM_HARDEST].tolist()
+    texts = shown_texts(prepared, split, order, most=_MOST_CHARACTERS)
+    chosen = set(order)
+    rows = {
+        index: {"id": record["id"], "line": record["line"], "label": entry["label"], "prediction": entry["prediction"]}
+        for index, (record, entry) in enumerate(zip(split.records(), outcome.entries(), strict=True))
+        if index in chosen
+    }
+    return [
+        {**rows[index], "text": text, "loss": float(outcome.losses[index])}
+        for index, text in zip(order, texts, strict=True)
+    ]
+
+
+def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
+    """The examples of a table; a test table may have no labels at all."""
+    rows = list(kind.rows(path))
+    if not rows:
+        raise ValueError(f"{path} has no rows: the table is empty or holds a header only.")
+    without = [row for row in rows if not kind.is_labelled(row)] if split == "test" else []
+    if 0 < len(without) < len(rows):
+        raise ValueError(
+            f"{without[0].where}: the label is empty, and {len(rows) - len(without):,} of {len(rows):,} rows of the "
+            "test table have one. Fill in or leave out the rows without a label, or leave the whole column out."
+        )
+    examples = [kind.read(row, is_labelled=not without) for row in rows]
+    id_column, group_column = kind.settings["id_column"], kind.settings["group_column"]
+    if id_column is not None:
+        check_ids(examples, id_column)
+    if group_column is None or split != "train":
+        return examples
+    values = (row.value(group_column, option="--group-column") for row in rows)
+    return [
+        example if is_missing(value) else example._replace(group=str(value).strip())
+        for example, value in zip(examples, values, strict=True)
+    ]
+
+
+def _cut_table(table: Sequence[Example], kind: TableKind, options: CustomOptions) -> dict[str, list[Example]]:
+    """Training and development set out of one table, cut by groups, if there are any, else by texts.
+
+    A fold with a share is held out, and the share of the rest is the development set.
+    """
+    table = _grouped(table, kind)
+
+    def key(example: Example) -> Sequence[str]:
+        return (example.group,) if example.group else kind.split_key(example)
+
+    grouped = ""
+    if any(example.group for example in table):
+        grouped = (
+            f" The rows form {len({key(example) for example in table}):,} groups: another --group-column has more."
+        )
+    parts: dict[str, list[Example]] = {}
+    train = table
+    if options.fold is not None:
+        number, total = options.part()
+        chosen = cut_fold(table, number=number, total=total, key=key, labels=kind.split_labels)
+        remedy = f"There are too few different texts for {total} folds: give a smaller number."
+        name = HELD_OUT if options.valid_share else "valid"
+        train, parts[name] = divided(table, chosen, remedy=remedy + grouped)
+    if "valid" not in parts:
+        share = options.valid_share or VALID_SHARE
+        chosen = cut_share(train, share=share, key=key, labels=kind.split_labels)
+        remedy = "Give another --valid-share, or a table for --valid."
+        train, parts["valid"] = divided(train, chosen, remedy=remedy + grouped)
+    return {"train": list(train), **parts}
+
+
+def _grouped(table: Sequence[Example], kind: TableKind) -> Sequence[Example]:
+    """Pairs of which most share one text with others, as questions with several answers, in groups by that text."""
+    is_pair = kind.settings["text_pair_column"] is not None and len(kind.split_key(table[0])) == 2
+    if kind.settings["group_column"] is not None or not is_pair:
+        return table
+    shared = shared_sides(table)
+    side = shared.index(max(shared))
+    is_grouped = shared[side] > len(table) / 2
+    for number in (side, 1 - side):
+        column = kind.settings[("text_column", "text_pair_column")[number]]
+        found = f"{table[0].path}: {shared[number]:,} of {len(table):,} rows have the same {column!r} as another row"
+        if number == side and is_grouped:
+            logger.warning(
+                f"{found}, and are on the same side of the cut: the groups are those of --group-column {column}."
+            )
+        elif shared[number]:
+            logger.warning(
+                f"{found}, and may be in the training set where the other is in the development set: --group-column "
+                f"{column} keeps them together."
+            )
+    return [example._replace(group=example.texts[side]) for example in table] if is_grouped else table
+
+
+def _report(splits: dict[str, list[Example]], kind: TableKind) -> None:
+    """Log what is in the splits, and warn of what is odd."""
+    for name, examples in splits.items():
+        warn_of_duplicates(examples)
+        if name != "train":
+            warn_of_overlap(splits["train"], examples, split=name)
+        logger.info(f"{name}: {len(examples):,} examples of {examples[0].path}")
+    if kind.name == "classification":
+        counts = Counter(example.target for example in splits["train"])
+        for label in kind.labels:
+            if not counts[label]:
+                logger.warning(f"No row of the training set has the label {label!r}: the model cannot learn it.")
+
+
+def intervals(
+    measure: Callable[[NDArray[np.float64]], dict[str, float]], num_examples: int
+) -> dict[str, tuple[float, float]]:
+    """The interval of each metric by the percentile bootstrap (Efron & Tibshirani 1993, chapter 13); always the same.
+
+    Examples are drawn with replacement, as many as there are; a metric of each of 1,000 such samples is computed; the
+    interval holds the middle 95 % of the values. It says how much the metric depends on which examples the split
+    happens to have, not how much it depends on the seed of the training.
+
+    `measure` maps how often each example counts (N,) to the metrics.
+    """
+    rng = np.random.default_rng(SEED)
+    found: dict[str, list[float]] = {}
+    for _ in range(NUM_SAMPLES):
+        drawn = rng.integers(num_examples, size=num_examples)
+        weights = np.bincount(drawn, minlength=num_examples).astype(np.float64)
+        for name, value in measure(weights).items():
+            if not math.isnan(value):  # a sample without an example of a label
+                found.setdefault(name, []).append(value)
+    tail = 50 * (1 - COVERAGE)
+    return {
+        name: (float(np.percentile(values, tail)), float(np.percentile(values, 100 - tail)))
+        for name, values in found.items()
+    }
+
+
+TASKS = {
+    "custom": Benchmark(
+        name="custom", files=files, settings=settings, records=records, training=training, further=details
+    )
+}

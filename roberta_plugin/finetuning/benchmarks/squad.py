@@ -1,0 +1,184 @@
+"""SQuAD 1.1 (`squad1`) and 2.0 (`squad2`), where a question may have no answer (paper section 5.2).
+
+    {"version": "v2.0", "data": [{"title": ..., "paragraphs": [{"context": "...", "qas": [
+        {"id": "...", "question": "...", "is_impossible": false, "answers": [{"text": "...", "answer_start": 17}]}]}]}]}
+
+Version 1.1 has no `is_impossible`. A test file may omit `answers`. If an answer is not at its `answer_start`, its
+nearest occurrence in the passage is taken; without any, its start is `NO_PLACE`.
+
+The paper's settings (Table 10): 1.5e-5 after a warm-up of 6 %, linear decay, 2 epochs of batches of 48 windows. The
+checkpoint is chosen by F1, with SQuAD 2.0 at the best threshold.
+
+The files of predictions are predictions.json (id -> text, "" for no answer), nbest_predictions.json (id -> candidates,
+the best first; with SQuAD 2.0, no answer is among them) and, for squad2, null_odds.json (id -> probability of no
+answer, which the official script takes as --na-prob-file).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.finetuning.benchmarks.base import (
+    Benchmark,
+    Entries,
+    Numbers,
+    Training,
+    by_split,
+    known_files,
+    named_files,
+)
+from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds.questions import NO_PLACE, SquadAnswer, locate
+from roberta_plugin.finetuning.layouts.windows import WindowLayout
+from roberta_plugin.finetuning.options import SquadOptions
+from roberta_plugin.json_files import parse_json
+from roberta_plugin.tables import check_id, check_keys, check_list, check_text
+
+_FILES = {
+    "squad1": {"train": "train-v1.1.json", "valid": "dev-v1.1.json", "test": "test-v1.1.json"},
+    "squad2": {"train": "train-v2.0.json", "valid": "dev-v2.0.json", "test": "test-v2.0.json"},
+}
+
+
+def files(task: str, raw: Path, options: SquadOptions) -> dict[str, list[Path]]:
+    """The file of each split in the folder `raw`: the official files, or only those that the options name."""
+    if named := named_files(raw, options):
+        return named
+    found = {split: [raw / name] for split, name in _FILES[task].items() if (raw / name).is_file()}
+    if task == "squad1":  # XQuAD (Artetxe et al. 2020): the questions of 240 passages in other languages
+        found |= {f"test_{path.name.split('.')[1]}": [path] for path in sorted(raw.glob("xquad.*.json"))}
+    remedy = "Name the folder that has them; or name SQuAD-like files in it: --train FILE.json --valid FILE.json."
+    return known_files(found, task, raw, wanted=", ".join(_FILES[task].values()), remedy=remedy)
+
+
+def examples(task: str, split: str, paths: list[Path], options: SquadOptions) -> Iterator[Example]:
+    """The questions of a file with their passages, checked; only a test file may lack `answers`.
+
+    With `options.strict`, answers that are not at their `answer_start` are refused.
+    """
+    (path,) = paths
+    ids: set[str] = set()
+    for where, paragraph in _paragraphs(path):
+        context = _text(paragraph, "context", where)
+        for place, entry in enumerate(_list(paragraph, "qas", where), start=1):
+            here = f"{where}, question {place}"
+            id_ = check_id(_value(entry, "id", here), here)
+            here = f"{path}, question {id_!r}"
+            if id_ in ids:
+                raise ValueError(f"{here} is there twice. Ids must differ: remove one of the two, or rename it.")
+            ids.add(id_)
+            text = _text(entry, "question", here, may_be_empty=True)
+            answers = None
+            if split != "test" or "answers" in entry:
+                answers = tuple(_answers(task, entry, context, here))
+            for answer in answers or () if options.strict else ():
+                if answer.start != answer.named:
+                    found = "nor anywhere in the passage" if answer.start == NO_PLACE else f"but at {answer.start}"
+                    raise ValueError(
+                        f"{here}: the answer {answer.text!r} is not at its answer_start {answer.named}, {found}. "
+                        "Correct answer_start, or leave --strict out: its place is then looked for, or the answer "
+                        "left out of training."
+                    )
+            yield Example(path, 1, id_, (context, text), answers)
+    if not ids:
+        raise ValueError(f"{path} holds no question. Give a file in the format of SQuAD.")
+
+
+def _paragraphs(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        content = parse_json(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON in UTF-8 ({error}): unpack or download it again.") from None
+    for number, article in enumerate(_list(content, "data", str(path)), start=1):
+        where = f"{path}, article {number}"
+        for place, paragraph in enumerate(_list(article, "paragraphs", where), start=1):
+            yield f"{where}, paragraph {place}", paragraph
+
+
+def _answers(task: str, entry: dict[str, Any], context: str, where: str) -> Iterator[SquadAnswer]:
+    answers = _list(entry, "answers", where)
+    if task == "squad1" and entry.get("is_impossible"):
+        raise ValueError(f"{where} is impossible to answer, as only SQuAD 2.0 has it: use the task squad2.")
+    if task == "squad2" and not isinstance(entry.get("is_impossible"), bool):
+        raise ValueError(
+            f"{where} lacks is_impossible, true or false, which all questions of SQuAD 2.0 have. If the file is of "
+            "SQuAD 1.1, use the task squad1."
+        )
+    is_impossible = task == "squad2" and entry["is_impossible"]
+    if is_impossible != (not answers):
+        has = f"has {len(answers)} answers and is_impossible {str(is_impossible).lower()}" if answers else "no answers"
+        remedy = (
+            "Only a question of SQuAD 2.0 with is_impossible true has none: add the answer, or remove the question."
+        )
+        raise ValueError(f"{where}: {has}. {remedy}")
+    for answer in answers:
+        text = _text(answer, "text", f"{where}, answers")
+        start = answer.get("answer_start")
+        if type(start) is not int:
+            raise ValueError(
+                f"{where}: answer_start must be the whole number of the answer's first character in the context, "
+                f"counted from 0, got {start!r}."
+            )
+        place = start if context.startswith(text, start) and start >= 0 else locate(context, text, start)
+        yield SquadAnswer(text, place, start)
+
+
+def _list(content: Any, key: str, where: str) -> list[Any]:
+    return check_list(_value(content, key, where), key, where)
+
+
+def _text(content: Any, key: str, where: str, *, may_be_empty: bool = False) -> str:
+    return check_text(_value(content, key, where), key, where, may_be_empty=may_be_empty)
+
+
+def _value(content: Any, key: str, where: str) -> Any:
+    return check_keys(content, (key,), where)[key]
+
+
+def settings(*, max_length: int, options: SquadOptions) -> dict[str, Any]:
+    """`Benchmark.settings`: the layout of the windows."""
+    return asdict(WindowLayout.of(max_length, question_length=options.question_length, doc_stride=options.doc_stride))
+
+
+def predictions(task: str, split: str, entries: Entries) -> Mapping[str, Iterable[str]]:
+    """`Benchmark.predictions`: see the head of this file."""
+    best, n_best, null = {}, {}, {}
+    for entry in entries():
+        best[entry["id"]], null[entry["id"]] = entry["prediction"], entry["no_answer_probability"]
+        none = [{"text": "", "probability": entry["no_answer_probability"]}] if task == "squad2" else []
+        n_best[entry["id"]] = sorted([*entry["candidates"], *none], key=lambda each: -each["probability"])
+    found = {"predictions": best, "nbest_predictions": n_best, **({"null_odds": null} if task == "squad2" else {})}
+    return {f"{split}/{name}.json": [json.dumps(each, indent=1, ensure_ascii=False)] for name, each in found.items()}
+
+
+def _row(name: str, selection: str, paper: Numbers) -> Benchmark:
+    return Benchmark(
+        name=name,
+        kind="question_answering",
+        files=partial(files, name),
+        records=by_split(partial(examples, name)),
+        settings=settings,
+        training=Training(lrs=("1.5e-5",), batches=(48,), epochs=2, weight_decay="0.01"),
+        selection=selection,
+        predictions=partial(predictions, name),
+        paper=paper,
+    )
+
+
+TASKS = {  # the numbers of large are those of Table 6, those of base of Table 2, DOC-SENTENCES; both of the dev set
+    "squad1": _row(
+        "squad1",
+        "f1",
+        {"valid": {"RoBERTa large": {"exact": 88.9, "f1": 94.6}, "RoBERTa base, 16 GB of text": {"f1": 90.6}}},
+    ),
+    "squad2": _row(
+        "squad2",
+        "tuned_f1",
+        {"valid": {"RoBERTa large": {"exact": 86.5, "f1": 89.4}, "RoBERTa base, 16 GB of text": {"f1": 79.7}}},
+    ),
+}

@@ -1,0 +1,243 @@
+"""Extractive summaries: which sentences of a document to keep (Liu and Lapata 2019, "BertSumExt").
+
+`summaries` reads tables of one document a row: JSON Lines, CSV, TSV or Parquet, plain or compressed
+(`roberta_plugin/tables.py`), called train, valid (or dev, validation) and test, or the files that the options name.
+The text is a string, which is split into sentences (`data/sentences.py`), or a list of sentences; so is the summary.
+
+    {"id": "7", "text": "It rained. We stayed.\\n\\nThen it stopped.", "summary": "It rained."}
+
+`cnn_dailymail` reads CNN/DailyMail: its stories, or such tables in Hugging Face's form, with the columns
+id, article and highlights, whose lines are the sentences of the summary; Parquet in parts, as
+train-00000-of-00003.parquet.
+
+In some sets the sentences of a summary are run together without a space ("It rained.We stayed."): `summaries` parts
+these.
+
+CNN/DailyMail is distributed (Hermann et al. 2015) as stories, and lists of which of them belong to which split.
+
+A story has paragraphs, and after each line `@highlight` a sentence of the summary. Either each split has a folder, such
+as train/*.story, or lists of addresses say which story belongs to which split (all_train.txt, all_val.txt,
+all_test.txt; the story of an address is the file called by the SHA-1 of the address).
+
+The grid has BertSumExt's settings where RoBERTa's paper has none, and the paper's Table 10 for GLUE otherwise. Liu and
+Lapata 2019 (sections 3.2 and 4.2): two layers over the sentences, 50,000 updates, and a rate of 2e-3 times
+min(step^-0.5, step * 10,000^-1.5), whose peak is 2e-5; with batches of about 36 documents (Liu 2019, arXiv 1903.10318),
+they are 6 epochs of CNN/DailyMail's 287,227 documents. RoBERTa's Table 10: rates around it, a warm-up of 6 %, linear
+decay, weight decay of 0.1, 10 epochs of smaller sets. The checkpoint is chosen by the mean of ROUGE-1 and ROUGE-2 on
+the development set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import regex  # type: ignore[import-untyped]
+
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Training, by_split, known_files, named_files, read_text
+from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds.documents import ORACLE_SENTENCES
+from roberta_plugin.finetuning.layouts.sentences import SummaryLayout, sentences_of
+from roberta_plugin.finetuning.options import SummariesOptions
+from roberta_plugin.finetuning.records import one_line, texts_in
+from roberta_plugin.progress import terminal_bar
+from roberta_plugin.tables import ENDINGS, Row, check_id, check_text, read_table, with_unique_ids
+
+SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
+HUGGING_FACE = {"id_field": "id", "text_field": "article", "summary_field": "highlights"}
+_ORDER = (".jsonl", *(ending for ending in ENDINGS if ending != ".jsonl"))  # of two files of a split, the first counts
+_RUN_TOGETHER = regex.compile(r"(?<=[\p{Ll}\p{M}\p{Nd})%][.!?])(?=[\"']?\p{Lu})")
+_LISTS = (  # names of lists of addresses, by split; the first kind that is there counts
+    {"train": ("all_train",), "valid": ("all_val", "all_valid"), "test": ("all_test",)},
+    {"train": ("mapping_train",), "valid": ("mapping_valid",), "test": ("mapping_test",)},
+    {
+        split: tuple(f"{paper}wayback_{part}_urls" for paper in ("", "cnn_", "dailymail_"))
+        for split, part in {"train": "training", "valid": "validation", "test": "test"}.items()
+    },
+)
+_WANTED = {
+    "summaries": "train, valid and test as .jsonl, .csv, .tsv or .parquet",
+    "cnn_dailymail": "folders train, valid and test with .story files, the lists all_train.txt, all_val.txt and "
+    "all_test.txt beside folders with .story files, or train, validation and test as .parquet or .jsonl with the "
+    "columns article and highlights",
+}
+_HIGHLIGHT = "@highlight"
+_SHA1 = re.compile(r"[0-9a-f]{40}")
+
+
+def files(task: str, raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
+    """The files of each split."""
+    found = find_stories(raw, SPLITS) if task == "cnn_dailymail" else {}
+    if not any(found.values()):
+        found = _tables(raw, options)
+    return known_files(found, task, raw, wanted=_WANTED[task])
+
+
+def _tables(raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
+    found = {}
+    for split, names in SPLITS.items():
+        whole = [
+            raw / f"{name}{ending}{packed}" for name in names for ending in _ORDER for packed in ("", *COMPRESSIONS)
+        ]
+        parts = [path for name in names for path in sorted(raw.glob(f"{name}-?????-of-?????.parquet"))]
+        found[split] = [path for path in whole if path.is_file()][:1] or parts
+    return {**found, **named_files(raw, options)}
+
+
+def examples(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:
+    """The documents of a split: the texts are sentences, and so is the target; those of a test split may have none."""
+    found = read_stories(paths) if paths[0].suffix == ".story" else _rows(task, split, paths, options)
+    documents = ((str(each.path) if not each.line else each.where, each) for each in found)
+    return with_unique_ids(terminal_bar(documents, f"{task} {split}", unit=" documents"), id_of=lambda each: each.id)
+
+
+def _rows(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:
+    is_hugging_face = task == "cnn_dailymail"
+    names = HUGGING_FACE if is_hugging_face else field_names(options)
+    elsewhere = " of the task summaries" if is_hugging_face else ""
+    for path in paths:
+        before = f"{path.stem}-" if len(paths) > 1 else ""
+        for row in read_table(path):
+            text = row.value(names["text_field"], option=f"--text-field{elsewhere}")
+            sentences = _sentences(text, names["text_field"], row.where, may_be_empty=is_hugging_face)
+            summary = _summary_of(row, names["summary_field"], split, is_hugging_face)
+            id_ = check_id(row.values.get(names["id_field"], f"{before}{row.line}"), row.where)
+            yield Example(path, row.line, id_, sentences, summary)
+
+
+def _summary_of(row: Row, name: str, split: str, is_hugging_face: bool) -> tuple[str, ...] | None:
+    value = row.values.get(name)
+    is_empty = value is None or value == [] or (isinstance(value, str) and not value.strip())
+    if is_empty and split == "test" and (value is None or not is_hugging_face):
+        return None
+    if value is None:
+        other = "or take the task summaries and" if is_hugging_face else "or"
+        raise ValueError(f"{row.where} lacks {name!r}: add the summary, {other} name its field by --summary-field.")
+    if is_hugging_face:
+        return _lines(check_text(value, name, row.where, may_be_empty=True).splitlines())
+    is_one = isinstance(value, str) and texts_in(value) is None
+    return _sentences(parted(value) if is_one else value, name, row.where)
+
+
+def field_names(options: SummariesOptions) -> dict[str, str]:
+    """The columns of a table, by option."""
+    return {
+        "id_field": options.id_field or "id",
+        "text_field": options.text_field or "text",
+        "summary_field": options.summary_field or "summary",
+    }
+
+
+def _sentences(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
+    if (several := texts_in(value)) is not None:
+        texts = [one_line(check_text(text, f"{name}, sentence {at}", where)) for at, text in enumerate(several, 1)]
+        if not texts and not may_be_empty:
+            raise ValueError(f"{where}: {name} has no sentence. Fill it in, or leave the entry out.")
+        return tuple(texts)
+    return tuple(sentences_of(check_text(value, name, where, may_be_empty=may_be_empty)))
+
+
+def _lines(texts: list[str]) -> tuple[str, ...]:
+    """Those that are not empty, each in one line."""
+    return tuple(one_line(text) for text in texts if text.strip())
+
+
+def parted(text: str) -> str:
+    """A summary with its sentences in lines of their own where they are run together.
+
+    Example: "It rained.We stayed." -> "It rained.\\nWe stayed.".
+    """
+    found: str = _RUN_TOGETHER.sub("\n", text)
+    return found
+
+
+def find_stories(raw: Path, splits: Mapping[str, tuple[str, ...]]) -> dict[str, list[Path]]:
+    """The stories of each split, in folders or by lists; empty if there are none."""
+    folders = {
+        split: next((raw / name for name in names if (raw / name).is_dir()), None) for split, names in splits.items()
+    }
+    found = {split: sorted(folder.glob("*.story")) for split, folder in folders.items() if folder is not None}
+    if any(found.values()):
+        return found
+    for kind in _LISTS:
+        lists = {
+            split: sorted(path for name in names for path in raw.rglob(f"{name}.txt")) for split, names in kind.items()
+        }
+        if any(lists.values()):
+            stories = {path.stem: path for path in raw.rglob("*.story")}
+            return {split: _listed(paths, stories) for split, paths in lists.items()}
+    return {}
+
+
+def _listed(lists: list[Path], stories: dict[str, Path]) -> list[Path]:
+    """The stories of the addresses in some lists, in their order."""
+    found: dict[str, Path] = {}
+    for path in lists:
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+            address = line.strip()
+            if not address:
+                continue
+            name = address.removesuffix(".story")
+            name = name if _SHA1.fullmatch(name) else hashlib.sha1(address.encode()).hexdigest()
+            if name not in stories:
+                raise FileNotFoundError(
+                    f"{path}, line {number}: the story of {address[:80]} would be {name}.story, and there is no such "
+                    "file beside the list. Unpack the stories of both newspapers into the folder of --raw."
+                )
+            found[name] = stories[name]
+    return list(found.values())
+
+
+def read_stories(paths: list[Path]) -> Iterator[Example]:
+    """The document of each story.
+
+    Raises:
+        ValueError: naming the file and the byte, if it is not UTF-8.
+    """
+    for path in paths:
+        article, *highlights = read_text(path).split(_HIGHLIGHT)
+        yield Example(path, 0, path.stem, tuple(sentences_of(article)), _lines(highlights))
+
+
+def settings(task: str, *, max_length: int, options: SummariesOptions) -> dict[str, Any]:
+    """`Benchmark.settings`: the layout of the windows, and the columns of tables."""
+    layout = SummaryLayout.of(max_length, sentence_length=options.sentence_length, doc_stride=options.doc_stride)
+    found = {**asdict(layout), "oracle_sentences": options.oracle_sentences or ORACLE_SENTENCES}
+    return {**found, **(field_names(options) if task == "summaries" else {})}
+
+
+def _row(name: str, **more: Any) -> Benchmark:
+    return Benchmark(
+        name=name,
+        kind="summary",
+        files=partial(files, name),
+        records=by_split(partial(examples, name)),
+        settings=partial(settings, name),
+        selection="rouge",
+        official="rouge1",
+        **more,
+    )
+
+
+TASKS = {
+    "summaries": _row("summaries", training=Training(batches=(36,), num_seeds=3)),
+    "cnn_dailymail": _row(
+        "cnn_dailymail",
+        training=Training(lrs=("2e-5",), batches=(36,), epochs=6, num_seeds=3),
+        paper={  # Liu and Lapata 2019, Table 2, BERT base
+            "test": {
+                "BertSumExt": {
+                    **{"rouge1": 43.25, "rouge2": 20.24, "rougeLsum": 39.63},
+                    **{"lead_rouge1": 40.42, "lead_rouge2": 17.62, "lead_rougeLsum": 36.67},
+                    **{"oracle_rouge1": 52.59, "oracle_rouge2": 31.24, "oracle_rougeLsum": 48.87},
+                }
+            }
+        },
+    ),
+}

@@ -1,0 +1,257 @@
+"""Tagging: `conll2003` and `wnut17` read the official files, `tagging` any CoNLL columns or JSON Lines.
+
+Columns, records and arrays of the prepared folder are described in `layouts/words.py`. The settings have `labels`, in
+IOB2 (see `kinds/entities.py`), whichever scheme the files are in.
+
+The grid is BERT's for fine-tuning under RoBERTa's schedule, because RoBERTa's paper has no tagging. Learning rates,
+batch sizes, the (greatest) number of epochs and the dropout of 0.1 before the classifier are those of Devlin et al.
+2019, appendix A.3; warm-up, decay, weight decay and the median of five seeds those of Liu et al. 2019, Table 10. The
+checkpoint is chosen by the F1 of entities, or by accuracy if the tags are plain.
+
+Predictions are in SPLIT.predictions.conll, which conlleval reads; SPLIT.report.txt is what conlleval prints of them.
+
+    EU B-ORG B-ORG
+    rejects O O
+
+The columns are the word, the right tag if it is known, and the given tag, in IOB2; a blank line ends a sentence. White
+space in a word becomes _, as does an empty word, because conlleval separates columns by spaces.
+
+With the scheme `plain` the tags are labels as they are, in alphabetical order, such as parts of speech.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS
+from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, known_files, named_files
+from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds.conll import read_file
+from roberta_plugin.finetuning.kinds.entities import (
+    CORRECT,
+    FOUND,
+    GOLD,
+    TagCounts,
+    entities_of,
+    entity_labels,
+    invalid_places,
+    scheme_of,
+    scores,
+    split_tag,
+    tags_of,
+)
+from roberta_plugin.finetuning.layouts.words import TaggingLayout
+from roberta_plugin.finetuning.options import TaggingOptions
+
+logger = logging.getLogger(__name__)
+
+_READ = ("tokens_column", "tags_column", "scheme", "types")
+_ENDINGS = (".conll", ".txt", ".tsv", ".bio", ".iob", ".iob2", ".jsonl", ".ndjson", ".json")
+# task -> split -> names that its file may have, the first one that exists
+_FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "conll2003": {
+        "train": ("eng.train", "train.txt"),
+        "valid": ("eng.testa", "valid.txt", "dev.txt"),
+        "test": ("eng.testb", "test.txt"),
+    },
+    "wnut17": {
+        "train": ("wnut17train.conll",),
+        "valid": ("emerging.dev.conll",),
+        "test": ("emerging.test.annotated", "emerging.test.conll"),
+    },
+    "tagging": {
+        "train": tuple(f"train{ending}" for ending in _ENDINGS),
+        "valid": tuple(f"{name}{ending}" for name in ("valid", "dev", "validation") for ending in _ENDINGS),
+        "test": tuple(f"test{ending}" for ending in _ENDINGS),
+    },
+}
+PLAIN = "plain"
+TYPES: Mapping[str, tuple[str, ...]] = {  # of the official sets
+    "conll2003": ("LOC", "MISC", "ORG", "PER"),
+    "wnut17": ("corporation", "creative-work", "group", "location", "person", "product"),
+}
+_NUM_NAMED = 5  # faults that a warning names
+
+
+def files(task: str, raw: Path, options: TaggingOptions) -> dict[str, list[Path]]:
+    """The file of each split in the folder `raw`: those that the options name, else those with a known name."""
+    if named := named_files(raw, options):
+        return named
+    found = {}
+    for split, names in _FILES[task].items():
+        paths = (raw / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS))
+        found[split] = [path for path in paths if path.is_file()][:1]
+    wanted = "; ".join(f"{split}: {' or '.join(names[:3])}" for split, names in _FILES[task].items())
+    remedy = "Name the folder that has them, or its files: --train FILE --valid FILE --test FILE."
+    return known_files(found, task, raw, wanted=wanted, remedy=remedy)
+
+
+def records(
+    task: str, given: Files, options: TaggingOptions, settings: Mapping[str, Any]
+) -> tuple[dict[str, list[Example]], dict[str, Any]]:
+    """`Benchmark.records`; the labels of the model are found in the files."""
+    columns = (options.tokens_column, options.tags_column)
+    splits = {split: read_file(path, columns=columns, needs_tags=split != "test") for split, (path,) in given.items()}
+    return splits, {"labels": labels_of(task, splits, options)}
+
+
+def labels_of(task: str, splits: Mapping[str, Sequence[Example]], options: TaggingOptions) -> list[str]:
+    """The labels of the model."""
+    tagged = {split: sentences for split, sentences in splits.items() if sentences[0].target is not None}
+    tags = {split: {tag for each in sentences for tag in each.target} for split, sentences in tagged.items()}
+    if options.scheme == PLAIN:
+        labels = sorted(set().union(*tags.values()))
+    else:
+        known = TYPES.get(task) or (
+            None if options.types is None else tuple(type_.strip() for type_ in options.types.split(","))
+        )
+        for split, sentences in tagged.items():
+            _check_tags(sentences, known)
+            _check_scheme(split, sentences, options)
+        used = {split: {split_tag(tag)[1] for tag in found} - {""} for split, found in tags.items()}
+        types = known if known is not None else tuple(sorted(set().union(*used.values())))
+        labels = entity_labels(types)
+        for split, found in used.items():
+            if unseen := sorted(found - used.get("train", found)):
+                logger.warning(f"{split} has the types {', '.join(unseen)}, which no entity of train has")
+    if len(labels) < 2:
+        raise ValueError(
+            f"{next(iter(splits.values()))[0].path}: every word has the tag {''.join(labels) or 'O'!r}, so there is "
+            "nothing to learn. Name the column of the tags by --tags-column."
+        )
+    return labels
+
+
+def _check_scheme(split: str, sentences: Sequence[Example], options: TaggingOptions) -> None:
+    """Refuse tags that are not valid in their scheme, or warn of them."""
+    scheme = options.scheme or scheme_of([each.target for each in sentences])
+    faults = []
+    for sentence in sentences:
+        right = tags_of(entities_of(sentence.target), len(sentence.target), scheme)
+        for word in invalid_places(sentence.target, scheme):
+            faults.append(f"{sentence.place_of_word(word)}: {sentence.target[word]}, read as {right[word]}")
+    if faults and options.strict:
+        raise ValueError(
+            f"{faults[0]}: the tag is not valid in {scheme.upper()} after the one before it, and {len(faults):,} tags "
+            "of this file are not. Correct the file, name its --scheme, or leave --strict out: tags are then read as "
+            "conlleval reads them."
+        )
+    if faults:
+        more = f"; and {len(faults) - _NUM_NAMED:,} more" if len(faults) > _NUM_NAMED else ""
+        logger.warning(
+            f"{split}: {len(faults):,} tags are not valid in {scheme.upper()} and are read as conlleval reads them: "
+            f"{'; '.join(faults[:_NUM_NAMED])}{more}"
+        )
+    logger.info(f"{split}: tags in {scheme.upper()}")
+
+
+def _check_tags(sentences: Sequence[Example], known: tuple[str, ...] | None) -> None:
+    checked: set[str] = set()
+    for sentence in sentences:
+        for place, tag in enumerate(sentence.target):
+            if tag in checked:
+                continue
+            checked.add(tag)
+            try:
+                type_ = split_tag(tag)[1]
+            except ValueError as error:
+                raise ValueError(
+                    f"{sentence.place_of_word(place)}: {error}. Name the column of the tags by --tags-column; for tags "
+                    "without entities, such as parts of speech, give --scheme plain."
+                ) from None
+            if known is not None and type_ and type_ not in known:
+                raise ValueError(
+                    f"{sentence.place_of_word(place)}: the type of {tag!r} is none of {', '.join(known)}. Correct the "
+                    "tag, or use the task tagging, which finds the types in the files."
+                )
+
+
+def settings(*, max_length: int, options: TaggingOptions) -> dict[str, Any]:
+    """`Benchmark.settings`: the layout of the windows, and how the files are read."""
+    layout = TaggingLayout.of(
+        max_length, doc_stride=options.doc_stride, label_pieces=options.label_pieces, context=options.context
+    )
+    return {**asdict(layout), **{name: getattr(options, name) for name in _READ}, "kind": "tagging"}
+
+
+def predictions(split: str, entries: Entries) -> Mapping[str, Iterable[str]]:
+    """`Benchmark.predictions`; the report is written for entities whose right tags are known."""
+    report = list(_report(entries))
+    return {f"{split}.predictions.conll": _columns(entries), **({f"{split}.report.txt": report} if report else {})}
+
+
+def _columns(entries: Entries) -> Iterator[str]:
+    for entry in entries():
+        tags = [entry[name] for name in ("label", "prediction") if name in entry]
+        for word, *of_word in zip(entry["tokens"], *tags, strict=True):
+            yield " ".join([shown(word), *of_word])
+        yield ""
+
+
+def shown(word: str) -> str:
+    """A word without white space, for a column.
+
+    Example: "New York" -> "New_York"; "" -> "_".
+    """
+    return "".join("_" if character.isspace() else character for character in word) or "_"
+
+
+def _report(entries: Entries) -> Iterator[str]:
+    """The lines that conlleval prints; none for tags that are not those of entities in IOB2, or without right ones."""
+    tagged = [(entry["label"], entry["prediction"]) for entry in entries() if "label" in entry]
+    right, given = ([tag for sentence in tagged for tag in sentence[place]] for place in (0, 1))
+    types = sorted({tag.partition("-")[2] for tag in {*right, *given}} - {""})
+    labels = {label: number for number, label in enumerate(entity_labels(types))}
+    if not tagged or not {*right, *given} <= labels.keys():
+        return
+    is_first = np.array([place == 0 for sentence, _ in tagged for place in range(len(sentence))])
+    numbers = [np.array([labels[tag] for tag in tags]) for tags in (right, given)]
+    counts = TagCounts(numbers[0], numbers[1], is_first, types).entities.sum(axis=0)  # (K, 3)
+    total = counts.sum(axis=0)
+    accuracy = 100.0 * float((numbers[0] == numbers[1]).mean())
+    yield (
+        f"processed {len(right)} tokens with {total[GOLD]:.0f} phrases; found: {total[FOUND]:.0f} phrases; "
+        f"correct: {total[CORRECT]:.0f}."
+    )
+    yield f"accuracy: {accuracy:6.2f}%; {_scores(total)}"
+    for type_, row in zip(types, counts, strict=True):
+        yield f"{type_:>17}: {_scores(row)}  {row[FOUND]:.0f}"
+
+
+def _scores(counts: NDArray[np.float64]) -> str:
+    precision, recall, f1 = scores(counts)
+    return f"precision: {precision:6.2f}%; recall: {recall:6.2f}%; FB1: {f1:6.2f}"
+
+
+def _row(name: str, **more: Any) -> Benchmark:
+    return Benchmark(
+        name=name,
+        kind="tagging",
+        files=partial(files, name),
+        records=partial(records, name),
+        settings=settings,
+        training=Training(lrs=("2e-5", "3e-5", "5e-5"), epochs=4, options={"pooler-dropout": "0.1"}),
+        predictions=predictions,
+        **more,
+    )
+
+
+TASKS = {
+    "conll2003": _row(
+        "conll2003",
+        paper={  # BERT's: Devlin et al. 2019, Table 7
+            "valid": {"BERT large": {"f1": 96.6}, "BERT base": {"f1": 96.4}},
+            "test": {"BERT large": {"f1": 92.8}, "BERT base": {"f1": 92.4}},
+        },
+    ),
+    "wnut17": _row("wnut17"),
+    "tagging": _row("tagging"),
+}

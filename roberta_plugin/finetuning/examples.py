@@ -1,0 +1,327 @@
+"""Rows -> examples and what is odd about them; the labels of a table: in which order, and how much each counts.
+
+Shapes: C labels.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from roberta_plugin.finetuning.records import number_in
+from roberta_plugin.tables import check_text, named_format, read_table, short, where
+
+logger = logging.getLogger(__name__)
+
+_EXACT = 2.0**53  # up to which floating point numbers have all whole numbers
+
+
+class Example(NamedTuple):
+    """A row that was read and checked."""
+
+    path: Path
+    line: int
+    id: Any
+    """Of tables of your own, a text; of official files, as their files of predictions name the row."""
+    texts: tuple[str, ...]
+    """The text, or the pair; with multiple choice the context and, if there is one, the question."""
+    target: Any = None
+    """What the kind is to predict, as it reads it: a label, labels, a number; None: not known."""
+    choices: tuple[str, ...] = ()
+    """The options of a multiple choice."""
+    group: str = ""
+    """What is the same in rows that must not be on both sides of a cut; empty: the text decides."""
+    question: Hashable = None
+    """What is the same in rows that are answered together; None: each is alone."""
+    columns: Mapping[str, int] = MappingProxyType({})
+    """Further columns of it in the prepared folder."""
+    record: Mapping[str, Any] = MappingProxyType({})
+    """Further fields of its record there."""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return where(self.path, self.line)
+
+    def place_of_word(self, word: int) -> str:
+        """The file and line of one of its words, which are a line each but in JSON Lines."""
+        if named_format(self.path) == "jsonl":
+            return f"{self.where}, word {word + 1}"
+        return where(self.path, self.line + word)
+
+
+def label_of(value: Any, column: str, place: str) -> str:
+    """A label as text: the numbers 1 and 1.0 and the text "1" are the same label, true is "true"."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return str(int(value))
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return str(value)
+    if isinstance(value, str) and value.strip():
+        return check_text(value, f"the column {column!r}", place).strip()
+    if is_missing(value):
+        raise ValueError(f"{place}: the label in the column {column!r} is empty. Fill it in, or leave the row out.")
+    raise ValueError(f"{place}: the column {column!r} must hold a label, found {short(value)}.")
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a field holds nothing: empty text, null, or not a number."""
+    return value is None or (isinstance(value, str) and not value.strip()) or (value != value)
+
+
+def warn_of_duplicates(examples: Sequence[Example]) -> None:
+    """Warn of texts that occur several times, with the same target or with another one."""
+    seen: dict[Any, Example] = {}
+    same: list[tuple[Example, Example]] = []
+    other: list[tuple[Example, Example]] = []
+    for example in examples:
+        earlier = seen.setdefault((example.texts, example.choices), example)
+        if earlier is not example:
+            (same if earlier.target == example.target else other).append((earlier, example))
+    if same:
+        first, second = same[0]
+        logger.warning(
+            f"{second.where}: the row repeats line {first.line}; {len(same):,} rows repeat an earlier one and count "
+            "twice. Remove them if that is not meant."
+        )
+    if other:
+        first, second = other[0]
+        logger.warning(
+            f"{second.where}: the text is that of line {first.line}, with {short(second.target)} instead of "
+            f"{short(first.target)}; {len(other):,} rows contradict an earlier one. Correct them if you can."
+        )
+
+
+def check_ids(examples: Sequence[Example], column: str) -> None:
+    """Check that no two rows of a table have the same id."""
+    seen: dict[str, Example] = {}
+    for example in examples:
+        if seen.setdefault(example.id, example) is not example:
+            raise ValueError(
+                f"{example.where}: the id {example.id!r} in the column {column!r} is that of line "
+                f"{seen[example.id].line}, too. Ids must be unique: correct one of the two, or leave --id-column out."
+            )
+
+
+def shared_sides(examples: Sequence[Example]) -> list[int]:
+    """How many pairs share their first text with a pair that has another second text, and the reverse."""
+    found = []
+    for side in (0, 1):
+        others: dict[str, set[str]] = {}
+        for example in examples:
+            others.setdefault(example.texts[side], set()).add(example.texts[1 - side])
+        found.append(sum(len(others[example.texts[side]]) > 1 for example in examples))
+    return found
+
+
+def warn_of_overlap(train: Iterable[Example], others: Sequence[Example], *, split: str) -> None:
+    """Warn of texts that are both in the training set and in another split."""
+    known = {(example.texts, example.choices): example for example in train}
+    pairs = [(known[key], each) for each in others if (key := (each.texts, each.choices)) in known]
+    if pairs:
+        first, second = pairs[0]
+        logger.warning(
+            f"{second.where}: the text is also in {first.where}; {len(pairs):,} of {len(others):,} texts of the split "
+            f"{split} are in the training set too, so its metrics are too good."
+        )
+
+
+_NUMBER = re.compile(r"-?\d{1,15}")
+_DECIMAL = re.compile(r"[-+]?[0-9]{1,15}(\.[0-9]{0,15})?")
+_MOST_LABELS = 1000  # more are taken for texts or numbers
+_FEW_ROWS = 20
+_BOOLEANS = {"true": "1", "false": "0"}
+_MISSING = ("nan", "<na>", "null", "n/a", "#n/a")  # what programs write for a missing value
+
+
+def found_labels(
+    pairs: Iterable[tuple[str, Example]], given: Sequence[str] | None, *, path: object, least: int = 2
+) -> list[str]:
+    """The labels in the order of their numbers.
+
+    Args:
+        pairs: each label of a training table, and its example.
+        given: the labels as the user has ordered them; None: those found, sorted: as numbers if all are whole.
+        path: the table, for messages.
+        least: how many labels there must be.
+
+    Raises:
+        ValueError: if a label is not among `given`, if there are fewer than `least`, or if there are so many that the
+            column cannot be one of labels.
+
+    Example: labels 10, 9 and 9 -> ["9", "10"]; with "x" among them -> ["10", "9", "x"].
+    """
+    seen: dict[str, Example] = {}
+    num_labels = 0
+    for label, example in pairs:
+        seen.setdefault(label, example)
+        num_labels += 1
+    if given is not None:
+        for label, example in seen.items():
+            if label not in given:
+                raise ValueError(
+                    f"{example.where}: the label {label!r} is none of --labels {' '.join(given)}. Add it there, or "
+                    "correct the row."
+                )
+        never = [label for label in given if label not in seen]
+        if never:
+            logger.warning(
+                f"{path}: no row has the label {never[0]!r} of --labels ({len(never)} of {len(given)} lack)."
+            )
+        found = list(given)
+    else:
+        are_numbers = all(_NUMBER.fullmatch(label) for label in seen)
+        found = sorted(seen, key=int) if are_numbers else sorted(seen)
+    if len(found) < least:
+        raise ValueError(
+            f"{path}: there is no other label than {found[0]!r}, so there is nothing to learn. Is --label-column right?"
+            if found
+            else f"{path}: no row has a label. Is --label-column right?"
+        )
+    for label in seen:
+        if label.casefold() in _MISSING:
+            logger.warning(
+                f"{seen[label].where}: the label is the text {label!r}, which counts as a label of its own. If it "
+                "stands for a missing one, as pandas writes it, leave such rows out."
+            )
+    for one, other in look_alikes(seen):
+        logger.warning(
+            f"{seen[other].where}: the label {other!r} differs from {one!r} ({seen[one].where}) in its spelling only, "
+            "and counts as another one. Spell them alike if they are meant to be the same."
+        )
+    if given is None and (len(found) > _MOST_LABELS or (num_labels >= _FEW_ROWS and len(found) > num_labels / 2)):
+        raise ValueError(
+            f"{path}: the label column has {len(found):,} different values in {num_labels:,} rows, such as "
+            f"{found[0][:40]!r} and {found[-1][:40]!r}, which are no labels. Name another --label-column, give --kind "
+            "regression if they are numbers, or list them by --labels if they are labels all the same."
+        )
+    return found
+
+
+def with_positive(labels: Sequence[str], positive: str | None) -> list[str]:
+    """Two labels, of which the second is the positive one: that of F1, average precision and thresholds.
+
+    Raises:
+        ValueError: if there is no such label, or if there are more than two.
+    """
+    if positive is None:
+        return list(labels)
+    if positive not in labels or len(labels) != 2:
+        named = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        why = "there is no such label" if positive not in labels else f"it goes with two labels, not with {len(labels)}"
+        raise ValueError(f"--positive-label {positive}: {why}; there are {named}.")
+    return [label for label in labels if label != positive] + [positive]
+
+
+def number_of(label: str, labels: Sequence[str], example: Example) -> int:
+    """The number of a label."""
+    try:
+        return labels.index(label)
+    except ValueError:
+        shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        meant = next((known for known in labels if _loosely(known) == _loosely(label)), None)
+        raise ValueError(
+            f"{example.where}: no row of the training table has the label {label!r}; it has {shown}. "
+            + (f"Is {meant!r} meant? " if meant is not None else "")
+            + "Correct the row, or name all labels by --labels."
+        ) from None
+
+
+def look_alikes(labels: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of labels that are the same number (true is 1), or the same text but for upper case, white space and
+    Unicode's ways to write an accent.
+
+    Example: "1", "Pos", "1.0", "pos" -> [("1", "1.0"), ("Pos", "pos")].
+    """
+    first: dict[str, str] = {}
+    return [(first[key], label) for label in labels if first.setdefault(key := _loosely(label), label) != label]
+
+
+def _loosely(label: str) -> str:
+    """What labels have in common that differ in spelling only."""
+    number = _BOOLEANS.get(label.strip().casefold(), label.strip())
+    if _DECIMAL.fullmatch(number):
+        return str(float(number))
+    return unicodedata.normalize("NFC", " ".join(label.split()).casefold())
+
+
+def weights_of(values: Sequence[str]) -> str | dict[str, float]:
+    """What --class-weights says: none, balanced, or a weight by label, from LABEL=WEIGHT or a table.
+
+    Raises:
+        ValueError: naming the text, or the file and the line, that is no weight.
+
+    Example: ["rare=5", "common=1"] -> {"rare": 5.0, "common": 1.0}.
+    """
+    if len(values) == 1 and values[0] in ("none", "balanced"):
+        return values[0]
+    pairs: list[tuple[str, Any, str]] = []
+    for value in values:
+        label, equals, number = value.rpartition("=")
+        if equals:
+            pairs.append((label, number, f"--class-weights {value}"))
+        elif not Path(value).is_file():
+            raise ValueError(
+                f"--class-weights {value}: there is no such file. Give none, balanced, LABEL=WEIGHT for each label, or "
+                "a table with the columns label and weight."
+            )
+        else:
+            for row in read_table(Path(value)):
+                label = label_of(row.value("label", option="--class-weights"), "label", row.where)
+                pairs.append((label, row.value("weight", option="--class-weights"), row.where))
+    found: dict[str, float] = {}
+    for label, text, place in pairs:
+        weight = number_in(text)
+        if not weight >= 0:
+            raise ValueError(f"{place}: the weight of the label {label!r} must be a number from 0 on, got {text!r}.")
+        if label in found:
+            raise ValueError(f"{place}: the label {label!r} has two weights. Leave one of them out.")
+        found[label] = weight
+    return found
+
+
+def given_weights(labels: Sequence[str], given: Mapping[str, float]) -> list[float]:
+    """Weight of each label (C,): the given one, or 1.
+
+    Raises:
+        ValueError: if one is given for what is no label, or all are 0.
+    """
+    for label in given:
+        if label not in labels:
+            shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+            raise ValueError(f"--class-weights {label}={given[label]:g}: there is no such label; there are {shown}.")
+    weights = [float(given.get(label, 1.0)) for label in labels]
+    if not any(weights):
+        raise ValueError("--class-weights gives every label the weight 0, so there is nothing to learn. Raise one.")
+    return weights
+
+
+def balanced_weights(labels: Sequence[str], occurrences: Counter[str]) -> list[float]:
+    """Weight of each label (C,): number of labels / (C * number of this one), so that they are 1 on average.
+
+    The formula is that of scikit-learn's class_weight="balanced". A label that does not occur gets 1.
+
+    Example: 3 times a, once b -> [0.667, 2.0].
+    """
+    total = sum(occurrences.values())
+    present = sum(1 for label in labels if occurrences[label])
+    return [total / (present * occurrences[label]) if occurrences[label] else 1.0 for label in labels]
+
+
+def positive_weights(labels: Sequence[str], occurrences: Counter[str], num_examples: int) -> list[float]:
+    """Weight of each label's presence relative to its absence (C,), as torch's pos_weight: absences / presences.
+
+    A label that does not occur, or always does, gets 1.
+    """
+    return [
+        (num_examples - occurrences[label]) / occurrences[label] if 0 < occurrences[label] < num_examples else 1.0
+        for label in labels
+    ]

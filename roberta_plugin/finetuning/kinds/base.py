@@ -1,0 +1,500 @@
+"""What every kind of task offers: facts for the other rooms, decoding of raw outputs, and answers about records.
+
+    trained by     head, task, head_sizes, metrics, selection
+    known as       description, has_labels, hugging_face, onnx_outputs
+    prepared       write: examples -> the files of a split
+    raw outputs    outputs: which fields of `RawOutputs` it has
+    results        judged: raw outputs for a split -> entries and metrics; validated, outcome, baseline: what calls it
+    answers        read_question, answer: a record -> an answer, by a model that is open
+
+Shapes: N examples or questions, S their sequences, C classes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.finetuning.kinds import KINDS, OWN, kind_class
+from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name
+from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, Decisions, Outcome, RawOutputs
+from roberta_plugin.finetuning.layouts import POOLINGS
+from roberta_plugin.finetuning.layouts.texts import MAX_WINDOWS, Encoder, TextLayout, inputs_of
+from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
+from roberta_plugin.finetuning.records import WhiteSpace, text_of
+from roberta_plugin.tables import IN_MEMORY, Row
+
+DEFAULT_THRESHOLD = 0.5
+TEXT_CLASSES = "roberta_sentence_prediction"  # the fairseq task of texts and pairs
+
+Answer = dict[str, Any] | ValueError
+"""The answer to a record, or the reason why there is none."""
+Hub = Any
+"""A `roberta_plugin.hub.RobertaHub`, whose room is above this one."""
+AnswerOptions = Any
+"""The `PredictSettings` of `roberta_plugin/prediction/settings.py`, likewise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuggingFace:
+    """A kind in the formats of Hugging Face."""
+
+    suffix: str
+    """End of the name of the class, such as ForMaskedLM."""
+    names: Mapping[str, str]
+    """Modules of our head -> theirs."""
+    pipeline: str
+    """Name of the task on the hub."""
+    problem_type: str = ""
+    """What ForSequenceClassification learns."""
+    optional: tuple[str, ...] = ()
+    """Modules of ours that their class lacks."""
+    num_outputs: int | None = None
+    """Outputs of a head without classes; None: its classes count."""
+    arguments: str | None = ""
+    """Further arguments of `pipeline` that give the answers of this kind; None: there is no such pipeline."""
+    task: str = ""
+    """The fine-tuning task that an imported model records, whose head it has."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of fine-tuning that it records."""
+
+
+SEQUENCE_CLASSIFICATION: dict[str, Any] = {
+    "suffix": "ForSequenceClassification",
+    "names": {"dense": "classifier.dense", "out_proj": "classifier.out_proj"},
+    "pipeline": "text-classification",
+}
+
+
+class Official(NamedTuple):
+    """How the records of an official task are read and judged: what a benchmark knows and a kind does not."""
+
+    columns: tuple[str, ...] = ()
+    """Columns of the text or the two texts."""
+    is_pair: bool | None = None
+    """Whether it reads two texts; None: not known."""
+    texts: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
+    """A record with the official fields -> its texts; `text` and `text_pair` are read too."""
+    choices: Callable[[Mapping[str, Any]], Any] | None = None
+    """A record with the official fields -> the example of its text, question and options."""
+    slot: str = ""
+    """What in a question the option replaces; empty: blanks, as in RACE."""
+    separators: int = 2
+    """</s> between the text and a question with such a slot."""
+    limits: tuple[float, float] | None = None
+    """Smallest and greatest number."""
+    white_space: WhiteSpace | None = None
+    """What is read of the white space of a text; None: as the kind does."""
+
+
+class Kind(ABC):
+    """One kind of task; its settings are those that a prepared folder or a checkpoint records."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    """What a model of this kind does, for model cards."""
+    head: ClassVar[str] = "classification"
+    """The kind of its head in `models/heads.py`; or masked_lm, the head of pretraining."""
+    default_head_name: ClassVar[str] = "sentence_classification_head"
+    task: ClassVar[str] = TEXT_CLASSES
+    """Name of the fairseq task and criterion that train it."""
+    has_labels: ClassVar[bool] = False
+    """Whether its classes have names."""
+    can_smooth: ClassVar[bool] = False
+    """Whether its loss is a cross-entropy over labels, of which --label-smoothing spreads a share."""
+    can_pack: ClassVar[bool] = True
+    """Whether the head can read packed rows."""
+    outputs: ClassVar[tuple[str, ...]] = ("logits",)
+    """Fields of `RawOutputs`, in the order of the head's outputs."""
+    validated_outputs: ClassVar[tuple[str, ...]] = ()
+    """Fields of `RawOutputs` that a validation collects; empty: all of `outputs`."""
+    also_logged: ClassVar[tuple[str, ...]] = ()
+    """What a validation logs besides `metrics`."""
+    onnx_outputs: ClassVar[tuple[str, ...]] = ("logits",)
+    hugging_face: ClassVar[HuggingFace | None] = None
+    """None: Hugging Face has no class for it."""
+    fields: ClassVar[tuple[str, ...]] = ("text",)
+    """Fields of a record that --text-column and --text-pair-column stand for."""
+    white_space: ClassVar[WhiteSpace] = "stripped"
+    """What a model of it reads of the white space of a text."""
+    baseline_name: ClassVar[str] = "a constant answer"
+    """What its baseline is, in words."""
+    scoring: ClassVar[tuple[str, ...]] = ()
+    """Options of the scoring that it has."""
+    decides_by: ClassVar[Mapping[str, str]] = {}
+    """Numbers that decide beside the weights (`kinds/outputs.py`), by the option of `roberta predict` that gives each
+    -> the option of the scoring that has it found; empty: it is always found."""
+
+    hub: Hub
+    options: AnswerOptions
+    found: Mapping[str, float]
+    """Numbers of `decides_by` that belong to the model."""
+    max_length: int
+    head_name: str
+
+    def __init__(
+        self, settings: Mapping[str, Any], *, task_name: str = "custom", official: Official | None = None
+    ) -> None:
+        """Make a kind from settings; `task_name` is the fine-tuning task, and `official` are its rules."""
+        self.settings, self.task_name, self.official = settings, task_name, official or Official()
+        self.is_answering = False
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels in the order of their numbers."""
+        return list(self.settings["labels"])
+
+    @property
+    def window_pooling(self) -> str | None:
+        """How the head reads an example of several windows: the `pooling` of `models/heads.pool_windows`; None: it
+        answers about each sequence."""
+        return self.settings.get("window_pooling")
+
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics by which checkpoints can be chosen instead of the loss; a validation logs them."""
+        return ("accuracy",)
+
+    def label_metrics(self) -> dict[str, int]:
+        """The F1 of each label or type of entities -> its number; a validation logs the one that chooses."""
+        return {}
+
+    def reduced(self, outputs: Any) -> Any:
+        """What of a batch's outputs, tensors, a validation keeps: `validated_outputs`."""
+        return outputs
+
+    @property
+    def selection(self) -> str:
+        """The metric of fairseq's log that selects the checkpoint and the cell of the grid."""
+        return "accuracy"
+
+    def head_sizes(self) -> dict[str, int]:
+        """Arguments of a new head."""
+        return {"num_classes": 1}
+
+    def lacks(self, split: PreparedSplit) -> str:
+        """What a split lacks for a loss, such as "has no tags"; empty: nothing."""
+        return ""
+
+    def labels_without_examples(self, split: PreparedSplit) -> list[str]:
+        """The labels of the settings that no example of a labelled split has."""
+        labels = [str(label) for label in self.settings.get("labels") or ()]
+        if not self.has_labels or not len(split):
+            return []
+        if "labels" in split.columns:
+            present: NDArray[np.bool_] = np.any(split.columns["labels"], axis=0)
+        elif "label" in split.columns or "tags" in split.facts["arrays"]:
+            numbers = split.columns["label"] if "label" in split.columns else split.array("tags")
+            present = np.bincount(np.asarray(numbers, dtype=np.int64), minlength=len(labels)) > 0
+        else:
+            return []
+        return [label for label, is_present in zip(labels, present.tolist(), strict=False) if not is_present]
+
+    def check_smoothing(self) -> None:
+        """Refuse --label-smoothing for a kind that does not choose one of several labels."""
+        if not self.can_smooth:
+            raise ValueError(
+                "--label-smoothing goes with kinds that choose one of several labels (classification, "
+                f"multiple_choice, tagging), and this is {self.name}. Leave it out."
+            )
+
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
+        """Outputs in the shapes of a model's that mean the same answer for every input: the most frequent label of the
+        training set, its mean number, the first option, or no answer; None if there is no such answer."""
+        return None
+
+    def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
+        """The label, tag or number that a model gives to every input of a split; None if its answers differ."""
+        return None
+
+    # Prepared data and results.
+
+    def write(
+        self, split: SplitWriter, examples: Iterable[Any], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """Write a split: the inputs and numbers of each example, and a record with its id.
+
+        Returns:
+            What is doubtful in it; listed in SPLIT.doubtful.jsonl.
+        """
+        raise NotImplementedError(f"{self.name} is not trained")
+
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """Predictions and metrics, without the baseline; the members of an ensemble are averaged.
+
+        Raises:
+            ValueError: see `Decisions.find`.
+        """
+        raise NotImplementedError(f"{self.name} is not trained")
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """The metrics of a validation, `metrics` among them, of all outputs; a threshold is found on the split itself.
+
+        `options` are those of the criterion.
+        """
+        decisions = Decisions(DEVELOPMENT, options)
+        outcome = self.judged(split, [outputs], decisions)
+        if "threshold" in decisions.used:
+            outcome = outcome.renamed(self.at_threshold)
+        assert outcome.measure is not None, "a validation has right answers"
+        tuned = {f"tuned_{name}": value for name, value in decisions.used.items()}
+        return {**outcome.measure(np.ones(outcome.num_examples)), **tuned}
+
+    def outcome(
+        self,
+        split: PreparedSplit,
+        members: Sequence[RawOutputs],
+        *,
+        options: Mapping[str, Any],
+        train: PreparedSplit | None = None,
+    ) -> Outcome:
+        """Predictions and metrics; with the training set beside those of the constant answer, which it gives."""
+        decisions = Decisions(split.name, options)
+        found = self.judged(split, members, decisions)
+        if found.measure is None:
+            return found
+        found = replace(found, numbers=decisions.used)
+        if train is not None:
+            decisions = Decisions(split.name, decisions.used)
+            found = replace(found, baseline=self.baseline(split, members[0], train, decisions))
+        return found.renamed(self.at_threshold) if "threshold" in found.numbers else found
+
+    def at_threshold(self, name: str) -> str:
+        """The name of a metric whose labels a threshold has decided, as validations call it if they log it.
+
+        It is another number than the same metric of the most probable labels, which chooses checkpoints.
+        """
+        return name if base_name(name) in OF_SCORES else f"tuned_{name}"
+
+    def baseline(
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
+    ) -> dict[str, float]:
+        """The metrics of the constant answer on a labelled split."""
+        constant = self.constant(outputs, train)
+        judged = None if constant is None else self.judged(split, [constant], decisions)
+        if judged is None or judged.measure is None:
+            return {}
+        return judged.measure(np.ones(judged.num_examples))
+
+    def check_scoring(self, options: Any, split: PreparedSplit) -> None:
+        """Refuse options of the scoring that this kind does not have, or for which the development set is too small."""
+        for name in options.given("score"):
+            if name not in self.scoring:
+                kinds = " and ".join(each for each in OWN if name in kind_class(each).scoring)
+                raise ValueError(f"--{name.replace('_', '-')} goes with {kinds}, and this is {self.name}.")
+
+    # Answers about records.
+
+    @classmethod
+    def answering(
+        cls,
+        hub: Hub,
+        options: AnswerOptions,
+        official: Official | None = None,
+        found: Mapping[str, float] | None = None,
+    ) -> Self:
+        """The kind with an open model, ready to answer; `found` are the numbers by which the model decides."""
+        goes_with: dict[str, list[str]] = {}
+        for kind, entry in KINDS.items():
+            for option in entry.options:
+                goes_with.setdefault(option, []).append(kind)
+        if cls.head in ("", "masked_lm"):
+            goes_with["head"] = ["kinds that are fine-tuned"]
+        for name, kinds in goes_with.items():
+            if getattr(options, name) not in (None, False) and cls.name not in kinds:
+                raise ValueError(f"--{name.replace('_', '-')} goes with {' and '.join(kinds)}, and this is {cls.name}.")
+        if options.text_pair_column is not None and len(cls.fields) == 1:
+            raise ValueError(f"--text-pair-column goes with models of two texts, and this one is for {cls.name}.")
+        made = cls(hub.trained_on.get("settings", {}), task_name=str(hub.trained_on.get("task")), official=official)
+        made.is_answering = True
+        made.hub, made.options = hub, options
+        made.found = found or {}
+        made.max_length = options.max_length or min(
+            made.settings.get("max_length", hub.max_positions), hub.max_positions
+        )
+        if made.max_length > hub.max_positions:
+            raise ValueError(
+                f"--max-length {made.max_length}: the model has {hub.max_positions} positions. Give at most that."
+            )
+        made.open()
+        return made
+
+    def open(self) -> None:
+        """Find what of the model answers."""
+        if self.head == "masked_lm":
+            self.hub.check_masked_lm()
+        else:
+            self.head_name = chosen_head(self.hub.heads_of(self.head), self.options.head, kind=self.name)
+
+    def question(self, record: Mapping[str, Any]) -> Any:
+        """What a record asks, for `answer`."""
+        row = Row(IN_MEMORY, 0, record)
+        for name in ("text_column", "text_pair_column"):
+            self.check_column(row, name)
+        try:
+            return self.read_question(row)
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix(f"{row.where}: ")) from None
+
+    def id_of(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The id of a record, as `id`; empty without one.
+
+        Raises:
+            ValueError: if there is no such column as --id-column names.
+        """
+        self.check_column(Row(IN_MEMORY, 0, record), "id_column")
+        names = (self.options.id_column, self.settings.get("id_column"), "id")
+        return next(({"id": record[name]} for name in names if name is not None and name in record), {})
+
+    def check_column(self, row: Row, option: str) -> None:
+        """Refuse a record without the column that an option names."""
+        column = getattr(self.options, option)
+        if column is not None and column not in row.values:
+            raise ValueError(
+                f"there is no column {column!r}; there are {', '.join(row.values)}. Name one of them by "
+                f"--{option.replace('_', '-')}."
+            )
+
+    def names_of(self, place: int, *others: str) -> tuple[str, ...]:
+        """Names of the columns that may hold the first (0) or the second text (1) of a row, or of a record.
+
+        In a table it is the column of the settings; in a record also the usual ones and `others`.
+        """
+        option = ("text_column", "text_pair_column")[place]
+        known = self.settings.get(option)
+        if not self.is_answering:
+            return (known,) if known else ()
+        if (given := getattr(self.options, option)) is not None:
+            return (given,)
+        of_task = self.official.columns[place : place + 1]
+        return (*((known,) if known else ()), self.fields[place], *others, *of_task)
+
+    @abstractmethod
+    def read_question(self, row: Row) -> Any:
+        """The inputs of a row or record, checked."""
+
+    def answer(self, questions: Sequence[Any]) -> list[Answer]:
+        """The answers to results of `question`, in order, by the open model."""
+        raise NotImplementedError(f"{self.name} is predicted as another kind")
+
+    def known_labels(self, number: int, *, form: str = "{}") -> list[str]:
+        """The names of a head's classes, or their numbers if the checkpoint does not name as many."""
+        names = [str(label) for label in self.settings.get("labels") or ()]
+        return names if len(names) == number else [form.format(label) for label in range(number)]
+
+    @classmethod
+    def numbers_of(cls, found: Mapping[str, Any]) -> dict[str, float]:
+        """The numbers of `decides_by` among others that were found, such as the metrics of a development set.
+
+        That of no answer is called `threshold` in tables of your own.
+        """
+        names = {name: name for name in cls.decides_by}
+        if "null_threshold" in names and "null_threshold" not in found:
+            names["null_threshold"] = "threshold"
+        return {ours: float(found[theirs]) for ours, theirs in names.items() if theirs in found}
+
+    def number(self, name: str) -> float | None:
+        """The threshold or temperature that an option gives, or that belongs to the model."""
+        given: float | None = getattr(self.options, name)
+        return self.found.get(name) if given is None else given
+
+    def check_one_output(self) -> None:
+        """Refuse a head with several outputs."""
+        if (outputs := self.hub.num_classes(self.head_name)) != 1:
+            raise ValueError(
+                f"The head {self.head_name} has {outputs} outputs, one for each class: give --task-kind classification."
+            )
+
+
+class TextKind(Kind):
+    """A kind that reads a text or a pair, and decides by the logits of a classification head."""
+
+    fields = ("text", "text_pair")
+
+    @classmethod
+    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
+        """See `TableKind.settings_of`: how texts that are too long are read (`layouts/texts.py`)."""
+        has_windows = options.long_texts == "windows"
+        return {
+            "long_texts": None if options.long_texts == "head" else options.long_texts,
+            "window_stride": options.window_stride,
+            "max_windows": (options.max_windows or MAX_WINDOWS) if has_windows else None,
+            "window_pooling": (options.window_pooling or POOLINGS[0]) if has_windows else None,
+        }
+
+    def read_question(self, row: Row) -> tuple[str, ...]:
+        """See `Kind.read_question`: the text, or the two."""
+        if self.is_answering and self.official.texts is not None and "text" not in row.values:
+            return self.official.texts(row.values)
+        first = text_of(row, self.names_of(0), option="--text-column")
+        names = self.names_of(1)
+        found = [name for name in names if name in row.values]
+        if not self.is_answering:
+            return (first, text_of(row, names, option="--text-pair-column")) if names else (first,)
+        # of tables of your own the settings say whether it learned from pairs; None: that is not known
+        of_table = bool(self.settings.get("text_pair_column"))
+        is_pair = of_table if "text_column" in self.settings else self.official.is_pair
+        if found and is_pair is False:
+            raise ValueError(
+                f"{row.where}: the model was fine-tuned on single texts, and the record has {found[0]!r}. Leave it out."
+            )
+        if not found and is_pair:
+            raise ValueError(
+                f"{row.where}: there is no column {names[0]!r}, and the model was fine-tuned on pairs of texts; "
+                "text_pair is read too. Add one, or name the column by --text-pair-column."
+            )
+        return (first, text_of(row, names, option="--text-pair-column")) if found else (first,)
+
+    def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
+        """See `Kind.answer`; texts that are too long are cut or divided as in fine-tuning."""
+        layout = TextLayout.of(self.settings, max_length=self.max_length)
+        found = inputs_of(questions, self.hub.codec.encoder, layout)
+        sequences = [inputs.sequences for inputs in found]
+        logits = self.hub.text_logits(
+            sequences, self.head_name, pooling=self.window_pooling, max_tokens=self.options.batch_tokens
+        )
+        answers = self.decode([RawOutputs(logits=logits.numpy())])
+        return [marked(each, is_cut=inputs.is_cut) for each, inputs in zip(answers, found, strict=True)]
+
+    @abstractmethod
+    def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
+        """The answer to each example, by the mean of the members of an ensemble."""
+
+
+def certain(shape: tuple[int, ...], column: Any) -> NDArray[np.float32]:
+    """Logits (S, C) or (T_s, C) by which one class is certain."""
+    logits = np.zeros(shape, dtype=np.float32)
+    logits[:, column] = 100.0
+    return logits
+
+
+def logits_of(members: Sequence[RawOutputs]) -> list[NDArray[np.float64]]:
+    """The logits (S, C) of each member."""
+    logits = [member.logits.astype(np.float64) for member in members if member.logits is not None]
+    assert len(logits) == len(members) > 0, "this kind has a classification head"
+    return logits
+
+
+def chosen_head(heads: Sequence[str], wanted: str | None, *, kind: str) -> str:
+    """The head called `wanted`, or the only one."""
+    if wanted is not None and wanted not in heads:
+        raise ValueError(f"--head {wanted}: the model has {', '.join(heads) or 'no head'} for {kind}.")
+    if wanted is None and len(heads) != 1:
+        if not heads:
+            raise ValueError(f"The model has no head for {kind}: fine-tune it first, or give another --task-kind.")
+        raise ValueError(f"The model has the heads {', '.join(heads)}: choose one with --head.")
+    return wanted or heads[0]
+
+
+def marked(content: dict[str, Any], *, is_cut: bool) -> dict[str, Any]:
+    """The answer, with a mark if the text was cut."""
+    return {**content, "truncated": True} if is_cut else content
+
+
+def rounded(value: float) -> float:
+    """A probability as files have it."""
+    return round(float(value), 6)

@@ -1,0 +1,312 @@
+"""A text or a pair -> one of several labels. `--kind pair` is this kind with two texts.
+
+Column: `label`, the number of the right label; and `question`, its number, where several texts answer the same one.
+
+Example: {"text": "A fine film."} -> {"label": "1", "probability": 0.98, "probabilities": {"0": 0.02, "1": 0.98}}
+
+Are probabilities right as often as they say? A model that learned for many updates is surer than it is right. Divided
+by one number, the temperature, its logits keep their order, and so its labels, but the probabilities fit (Guo et al.
+2017, arXiv 1706.04599, sections 3 and 4.2).
+
+Shapes: N examples of a split, C labels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from roberta_plugin.finetuning.examples import (
+    Example,
+    balanced_weights,
+    found_labels,
+    given_weights,
+    label_of,
+    number_of,
+    with_positive,
+)
+from roberta_plugin.finetuning.kinds import metrics
+from roberta_plugin.finetuning.kinds.base import (
+    SEQUENCE_CLASSIFICATION,
+    HuggingFace,
+    TextKind,
+    certain,
+    logits_of,
+    rounded,
+)
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, class_probabilities, ids_of
+from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.records import literal
+from roberta_plugin.tables import Row, short
+
+
+class Classification(TextKind, TableKind):
+    """Cross-entropy over the labels."""
+
+    name = "classification"
+    description = "chooses a class for a text or a pair of texts"
+    has_labels = can_smooth = True
+    decides_by = MappingProxyType({"threshold": "tune_threshold", "temperature": "calibrate"})
+    scoring = ("threshold", "tune_threshold", "temperature", "calibrate")
+    hugging_face = HuggingFace(
+        **SEQUENCE_CLASSIFICATION, problem_type="single_label_classification", settings={"kind": "classification"}
+    )
+
+    @override
+    def metrics(self) -> tuple[str, ...]:
+        of_two = ("f1", "acc_and_f1", *metrics.OF_SCORES) if len(self.labels) == 2 else ()
+        return ("accuracy", "macro_f1", "mcc", *of_two)
+
+    @override
+    def label_metrics(self) -> dict[str, int]:
+        return {f"f1_{label}": number for number, label in enumerate(self.labels)}
+
+    @override
+    def head_sizes(self) -> dict[str, int]:
+        return {"num_classes": len(self.labels)}
+
+    @override
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        label = np.bincount(np.asarray(train.columns["label"])).argmax()
+        return RawOutputs(logits=certain(logits_of([outputs])[0].shape, label))
+
+    @override
+    def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
+        (logits,) = logits_of([outputs])
+        classes = np.unique(logits.argmax(axis=1))
+        return f"the label {self.labels[classes[0]]}" if len(classes) == 1 and len(logits) > 1 else None
+
+    @property
+    def selection(self) -> str:
+        """Accuracy; macro-F1 where the labels are weighted, for then the rare ones matter."""
+        return "accuracy" if self.settings.get("class_weights", "none") == "none" else "macro_f1"
+
+    @override
+    def open(self) -> None:
+        super().open()
+        self.temperature, self.limit = self.number("temperature"), self.number("threshold")
+        if self.options.threshold is not None:
+            check_two(self.known_labels(self.hub.num_classes(self.head_name)), "threshold")
+
+    def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
+        """See `TextKind.decode`: the most probable label; probabilities of members are averaged."""
+        probabilities = class_probabilities(logits_of(members))  # (N, C)
+        if self.temperature is not None:
+            probabilities = tempered(probabilities, self.temperature)
+        return _entries(probabilities, self.known_labels(probabilities.shape[1]), self.limit)
+
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> str:
+        """See `TableKind.read_target`: the label as text."""
+        value = row.value(self.label_column, option="--label-column")
+        written = literal(value) if isinstance(value, str) else value
+        if isinstance(written, list | tuple | set | dict):
+            raise ValueError(
+                f"{row.where}: the column {self.label_column!r} must hold one label, found {short(value)}. Write the "
+                "label alone; --kind multi-label learns several, or vectors of 0 and 1."
+            )
+        return label_of(value, self.label_column, row.where)
+
+    @override
+    def split_labels(self, example: Example) -> tuple[str, ...]:
+        return (example.target,)
+
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """See `TableKind.discover`: labels, and their weights."""
+        pairs = ((example.target, example) for example in table)
+        labels = found_labels(pairs, self.settings.get("labels"), path=table[0].path)
+        labels = with_positive(labels, self.settings.get("positive_label"))
+        found: dict[str, Any] = {"labels": labels}
+        weights = self.settings["class_weights"]
+        if weights == "balanced":
+            found["weights"] = balanced_weights(labels, Counter(example.target for example in train))
+        elif weights != "none":
+            found["weights"] = given_weights(labels, weights)
+        return found
+
+    @override
+    def columns(self, example: Example) -> dict[str, Any]:
+        return {"label": number_of(example.target, self.labels, example)}
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`; the metrics of the positive one of two labels are called as in `metrics`."""
+        found = super().validated(split, outputs, options)
+        names = {name if name in self.label_metrics() else metrics.base_name(name): name for name in found}
+        return {name: found[known] for name, known in names.items()}
+
+    def check_scoring(self, options: Any, split: PreparedSplit) -> None:
+        """See `Kind.check_scoring`: thresholds go with two labels, and are found where there are both."""
+        super().check_scoring(options, split)
+        has_one_label = split.name == "valid" and len(np.unique(np.asarray(split.columns["label"]))) < 2
+        for name in options.given("score"):
+            if name in ("threshold", "tune_threshold"):
+                check_two(self.labels, name)
+            if name in ("tune_threshold", "calibrate") and has_one_label:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} needs a development set with examples of several labels, and all of "
+                    f"{split.folder} have the same. Leave it out, or give a larger development set."
+                )
+
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """See `Kind.judged`: the most probable label, or of two the one that a threshold decides for."""
+        labels, answers = self.labels, split.columns.get("label")
+        right: Any = None if answers is None else np.asarray(answers)
+        raw = probabilities = class_probabilities(logits_of(members))  # (N, C)
+        temperature, threshold = decisions.given("temperature"), decisions.given("threshold")
+        is_labelled = right is not None
+        if decisions.wish("calibrate"):
+            temperature = decisions.find("temperature", lambda: fitted_temperature(raw, right), is_labelled=is_labelled)
+        if temperature is not None:
+            probabilities = tempered(raw, temperature)
+        if metric := decisions.wish("tune_threshold"):
+            check_two(labels, "tune_threshold")
+            threshold = decisions.find(
+                "threshold",
+                lambda: metrics.tuned_threshold(probabilities[:, 1], right, metric),
+                is_labelled=is_labelled,
+            )
+
+        def entries() -> Iterator[dict[str, Any]]:
+            for index, (id_, found) in enumerate(
+                zip(ids_of(split), _entries(probabilities, labels, threshold), strict=True)
+            ):
+                entry = {"id": id_, "prediction": found.pop("label"), "probability": found.pop("probability")}
+                yield {**entry, **({} if right is None else {"label": labels[int(right[index])]}), **found}
+
+        if right is None:
+            return Outcome(entries=entries, num_examples=len(split))
+        known, predictions = right, _decided(probabilities, threshold)
+        counts = metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
+        scores, questions = _scores(raw) if len(labels) == 2 else None, split.columns.get("question")
+
+        def measure(weights: Weights) -> dict[str, float]:
+            found = metrics.of_classes(known, predictions, weights, num_classes=len(labels))
+            weighted = metrics.confusion(known, predictions, weights, num_classes=len(labels))
+            if scores is not None:
+                found |= metrics.of_positive(weighted, labels[1])
+                found["roc_auc"] = 100 * metrics.roc_auc(known, scores, weights)  # the same for both labels
+                found[f"average_precision ({labels[1]})"] = 100 * metrics.average_precision(known, scores, weights)
+            if self.task_name != "custom":  # SuperGLUE's baseline counts a label that is nowhere as 0
+                found["macro_f1"] = 100 * float(metrics.class_f1s(weighted).mean())
+            if questions is not None:  # several answers each, as of MultiRC; F1a is the F1 over all answers
+                match = metrics.exact_match(known, predictions, questions)
+                found |= {"f1a": 100 * metrics.f1(weighted), "exact_match": 100 * match}
+            return found | dict(zip(self.label_metrics(), (100 * metrics.class_f1s(weighted)).tolist(), strict=True))
+
+        return Outcome(
+            entries=entries,
+            num_examples=len(split),
+            measure=measure,
+            losses=losses(probabilities, right),
+            tables={
+                "classes": metrics.class_table(counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1), labels),
+                "confusion": {"labels": labels, "counts": counts.astype(int).tolist()},
+                "calibration": {
+                    "temperature": temperature,
+                    "before": reliability(raw, right),
+                    **({} if temperature is None else {"after": reliability(probabilities, right)}),
+                },
+            },
+        )
+
+
+def check_two(labels: Sequence[str], option: str) -> None:
+    """Refuse an option of the threshold between two labels, if there are more."""
+    if len(labels) != 2:
+        raise ValueError(
+            f"--{option.replace('_', '-')} goes with two labels, and there are {len(labels)}: "
+            f"{', '.join(labels[:10])}. Leave it out: the most probable label is predicted."
+        )
+
+
+def _decided(probabilities: NDArray[np.float64], threshold: float | None) -> NDArray[np.int64]:
+    """The number of the label of each example (N,)."""
+    if threshold is None:
+        return np.asarray(probabilities.argmax(axis=1))
+    return np.asarray(probabilities[:, 1] >= threshold, dtype=np.int64)
+
+
+def _entries(
+    probabilities: NDArray[np.float64], labels: Sequence[str], threshold: float | None
+) -> list[dict[str, Any]]:
+    """The label of each example, its probability, and those of all labels."""
+    answers = []
+    for row, best in zip(probabilities.tolist(), _decided(probabilities, threshold).tolist(), strict=True):
+        shown = dict(zip(labels, map(rounded, row), strict=True))
+        limit = {} if threshold is None else {"threshold": rounded(threshold)}
+        answers.append({"label": labels[best], "probability": rounded(row[best]), **limit, "probabilities": shown})
+    return answers
+
+
+def _scores(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The log-odds of the second label (N,), finer than its probability where that is about 1."""
+    logs = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    return np.asarray(logs[:, 1] - logs[:, 0])
+
+
+NUM_BINS = 15  # section 5
+_LIMITS = (0.05, 20.0)  # of a temperature
+_STEPS = 60  # of bisection: more than float64 can tell apart
+Numbers = NDArray[Any]
+
+
+def tempered(probabilities: Numbers, temperature: float) -> NDArray[np.float64]:
+    """The probabilities (N, C) of logits that are divided by the temperature."""
+    logits = _logs(probabilities) / temperature
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    scaled: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    return scaled
+
+
+def fitted_temperature(probabilities: Numbers, answers: Numbers) -> float:
+    """The temperature with the smallest cross-entropy, from 0.05 to 20; 1 if every answer is the most probable one.
+
+    Then there is no error to fit: the smaller the temperature, the smaller the loss, and the worse on other data.
+
+    Args:
+        probabilities: of a model or an ensemble (N, C).
+        answers: the numbers of the right labels (N,).
+    """
+    logits = _logs(probabilities)
+    right = logits[np.arange(len(answers)), answers]
+    if (right >= logits.max(axis=1)).all():
+        return 1.0
+    low, high = np.log(_LIMITS)
+    for _ in range(_STEPS):  # the derivative by 1 / temperature grows with it, so it has one zero at most
+        middle = (low + high) / 2
+        mean = (tempered(probabilities, np.exp(middle)) * logits).sum(axis=1)
+        low, high = (middle, high) if (mean - right).mean() > 0 else (low, middle)
+    return float(np.exp((low + high) / 2))
+
+
+def losses(probabilities: Numbers, answers: Numbers) -> NDArray[np.float64]:
+    """Cross-entropy of each example (N,) in nats."""
+    return -_logs(probabilities)[np.arange(len(answers)), answers]
+
+
+def reliability(probabilities: Numbers, answers: Numbers) -> dict[str, float]:
+    """How well the probability of the most probable label says how often it is right.
+
+    Returns:
+        `ece`, the expected calibration error in percent: the mean over the examples of the distance between accuracy
+        and mean probability in its bin, of 15 equally wide ones; `loss`, the mean cross-entropy in nats.
+    """
+    best = probabilities.max(axis=1)
+    is_right = probabilities.argmax(axis=1) == answers
+    place = np.minimum((best * NUM_BINS).astype(np.int64), NUM_BINS - 1)
+    surest, right = (np.bincount(place, weights, minlength=NUM_BINS) for weights in (best, is_right))
+    return {
+        "ece": 100 * float(np.abs(surest - right).sum() / len(best)),
+        "loss": float(losses(probabilities, answers).mean()),
+    }
+
+
+def _logs(probabilities: Numbers) -> NDArray[np.float64]:
+    logs: NDArray[np.float64] = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    return logs

@@ -1,0 +1,361 @@
+"""A text -> a vector; texts that mean the same get vectors in the same direction.
+
+What a row of a table has decides what is learned from it (`--embedding-loss`):
+
+    a text                        simcse: it is near itself, seen under another dropout, and far from the batch's others
+    text, pair                    multiple-negatives-ranking: the pair is near, the pairs of the batch's others are far
+    text, pair, wrong texts       the same, with these wrong ones too; or triplet: nearer to the pair by a margin
+    text, pair, score             cosine-similarity: their cosine is the score, from 0 to 1
+
+The names are those of sentence-transformers. A development set consists of pairs: with scores, the cosines' correlation
+with them counts; without, the rank of the right text among all.
+
+Columns: `texts`, a number for each text of the example, the same for equal ones; `label`, the score from 0 to 1.
+
+A model that was not trained for vectors has some, too: the mean of its last layer, or its features of <s>.
+
+Example: {"text": "A cat."} -> {"embedding": [0.1, -0.3, ...]}; of a trained model, {"text": "A cat.", "text_pair": "A
+dog."} -> {"score": 0.61}, their cosine
+
+Shapes: N examples of a split, K texts of an example, S = N * K, D dimensions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds import metrics, similarity
+from roberta_plugin.finetuning.kinds.base import Answer, marked, rounded
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, ids_of
+from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs, text_inputs
+from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
+from roberta_plugin.finetuning.records import number_in, text_of
+from roberta_plugin.tables import Row, named_format, scan_table, short
+
+logger = logging.getLogger(__name__)
+
+VECTOR = "embedding"
+SIMCSE, RANKING, TRIPLET, COSINE = "simcse", "multiple-negatives-ranking", "triplet", "cosine-similarity"
+IN_BATCH = (RANKING, SIMCSE)  # whose wrong texts are those of the batch
+_SAME = 1e-6  # squared length by which vectors of length 1 differ at least
+
+
+class Embedding(TableKind):
+    """Features of the encoder; any model has them."""
+
+    name = "embedding"
+    description = "gives a vector to a text"
+    head = ""
+    task = "roberta_embedding"
+    can_pack = False
+    outputs = ("vectors",)
+    fields: ClassVar[tuple[str, ...]] = ("text", "text_pair")
+    baseline_name = "the cosine of TF-IDF"
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the settings are those of a training of vectors."""
+        return "embedding_loss" in self.settings
+
+    @property
+    def pooling(self) -> str:
+        """How the features of a text become a vector: as the options of an answer say, as in training, or the mean."""
+        given = self.options.pooling if self.is_answering else None
+        return given or str(self.settings.get("pooling", "mean"))
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether vectors have the length 1."""
+        return bool(self.settings.get("normalize")) or (self.is_answering and self.options.normalize)
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether pairs have scores."""
+        return bool(self.settings["label_column"])
+
+    # Answers about records.
+
+    @override
+    def open(self) -> None:
+        pass
+
+    def read_question(self, row: Row) -> tuple[str, ...]:
+        """See `Kind.read_question`: the text, its pair and wrong texts, as far as a record or a table has them."""
+        first = text_of(row, self.names_of(0), option="--text-column")
+        names = self.names_of(1)
+        is_single = not any(name in row.values for name in names)
+        if self.is_answering:
+            texts = (first,) if is_single else (first, text_of(row, names, option="--text-pair-column"))
+            if len(texts) == 2 and self.is_trained and str(self.options.output).lower().endswith(".npy"):
+                raise ValueError(
+                    f"{row.where}: two texts have a score instead of a vector. Leave the second one out, or write "
+                    "JSON Lines."
+                )
+            return texts
+        if not names or (is_single and self.settings["embedding_loss"] == SIMCSE):
+            return (first,)
+        pair = text_of(row, names, option="--text-pair-column")
+        wrong = [
+            text_of(row, (name,), option="--negative-column")
+            for name in self.settings["negative_column"]
+            if name in row.values
+        ]
+        if pair in wrong or first in wrong:
+            raise ValueError(
+                f"{row.where}: the wrong text {short(pair if pair in wrong else first)} is also the "
+                f"{'right one' if pair in wrong else 'text itself'}. Correct the row, or leave it out."
+            )
+        return first, pair, *wrong
+
+    def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
+        """See `Kind.answer`; texts that are too long are cut."""
+        apart = [(text,) for texts in questions for text in texts] if self.is_trained else list(questions)
+        inputs = text_inputs(apart, self.hub.codec.encoder, max_length=self.max_length)
+        vectors = self.hub.pooled(
+            [ids for ids, _ in inputs],
+            self.pooling,
+            normalize=self.normalizes,
+            max_tokens=self.options.batch_tokens,
+        ).numpy()
+        answers: list[Answer] = []
+        start = 0
+        for texts in questions:
+            own = range(start, start + (len(texts) if self.is_trained else 1))
+            start = own.stop
+            content: dict[str, Any] = {VECTOR: vectors[own.start].tolist()}
+            if len(own) == 2:
+                content = {"score": rounded(similarity.unit(vectors[own]).prod(axis=0).sum())}
+            answers.append(marked(content, is_cut=any(inputs[place][1] > self.max_length for place in own)))
+        return answers
+
+    # Tables of your own.
+
+    @classmethod
+    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
+        """See `TableKind.settings_of`: the columns, what is learned from them, and how features become a vector."""
+        pair, wrong, label = options.text_pair_column, options.negative_column or (), options.label_column or ()
+        by_columns = SIMCSE if pair is None else COSINE if label else RANKING
+        loss = options.embedding_loss or by_columns
+        needs = {
+            "--text-pair-column, the text that is near": pair is None and (wrong or label or loss != SIMCSE),
+            "--negative-column, the text that is farther away": loss == TRIPLET and len(wrong) != 1,
+            "--label-column, the score of a pair": loss == COSINE and not label,
+        }
+        for needed, is_missed in needs.items():
+            if is_missed:
+                named = f"--embedding-loss {loss}" if options.embedding_loss or loss != SIMCSE else "--kind embedding"
+                only = ", once" if len(wrong) > 1 and loss == TRIPLET else ""
+                raise ValueError(f"{named} with these columns needs {needed}{only}.")
+        if wrong and loss in (COSINE, SIMCSE):
+            raise ValueError(f"--embedding-loss {loss} has no wrong texts: leave --negative-column out.")
+        if not label and options.score_range:
+            raise ValueError("--score-range is that of --label-column: name this column, too.")
+        return {
+            **({"embedding_loss": loss} if options.embedding_loss or pair is None else {}),  # else of the table
+            "label_column": list(label),
+            "negative_column": list(wrong),
+            "score_range": list(options.score_range or (0.0, 1.0)) if label else None,
+            "pooling": options.pooling or "mean",
+            "normalize": options.normalize,
+        }
+
+    def rows(self, path: Any) -> Iterator[Row]:
+        """See `TableKind.rows`; a file of another name is text, a line for each."""
+        if named_format(path) is not None:
+            yield from super().rows(path)
+            return
+        for row in scan_table(path, format="text"):
+            if not isinstance(row, Row):
+                raise row
+            if row.values["text"].strip():
+                yield row
+
+    def settings_of_table(self, train: Any) -> dict[str, Any]:
+        """See `TableKind.settings_of_table`: without a second text in any row, single texts are learned from."""
+        if "embedding_loss" in self.settings:
+            return {}
+        pair, validates_on_others = self.settings["text_pair_column"], self.settings["valid_share"] is None
+        is_alone = validates_on_others and not self.settings["negative_column"]
+        if is_alone and not any(pair in row.values for row in self.rows(train)):
+            logger.info(f"{train}: no row has the column {pair!r}, so single texts are learned from, by {SIMCSE}")
+            return {"embedding_loss": SIMCSE}
+        return {"embedding_loss": COSINE if self.is_scored else RANKING}
+
+    def check_name(self, path: Any) -> None:
+        """See `TableKind.check_name`: any name will do."""
+
+    def split_key(self, example: Example) -> Sequence[str]:
+        """See `TableKind.split_key`: without wrong texts."""
+        return example.texts[:2]
+
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> float | None:
+        """See `TableKind.read_target`: the score; None if there is none, and the loss needs none."""
+        needs_none = self.settings["embedding_loss"] != COSINE and self.is_scored
+        if not self.is_scored or (needs_none and self.label_column not in row.values):
+            return None
+        value = row.value(self.label_column, option="--label-column")
+        low, high = map(float, self.settings["score_range"])
+        number = number_in(value)
+        if not low <= number <= high:
+            raise ValueError(
+                f"{row.where}: the column {self.label_column!r} must hold a number from {low:g} to {high:g}, found "
+                f"{short(value)}. Correct the row, or name the range of your scores by --score-range."
+            )
+        return number
+
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """See `TableKind.discover`: there is something to learn."""
+        loss, wrong = self.settings["embedding_loss"], self.settings["negative_column"]
+        for example in train:
+            if len(example.texts) < 2 + len(wrong) and loss != SIMCSE:
+                raise ValueError(
+                    f"{example.where}: the row lacks one of the columns {', '.join(wrong)} (--negative-column). Fill "
+                    "it in, or leave the row out."
+                )
+        if loss in IN_BATCH and len({text for example in train for text in example.texts[:1]}) < 2:
+            raise ValueError(
+                f"{table[0].path}: all rows have the same text, so none is wrong for another, and there is nothing to "
+                "learn."
+            )
+        scores = {example.target for example in train}
+        if loss == COSINE and len(scores) == 1:
+            raise ValueError(f"{table[0].path}: every row has the same score, so there is nothing to learn.")
+        return {"labels": []}
+
+    @override
+    def columns(self, example: Example) -> dict[str, Any]:
+        if example.target is None:
+            return {}
+        low, high = self.settings["score_range"]
+        return {"label": (example.target - low) / (high - low)}
+
+    def write(
+        self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`; to learn from single texts, each of a row is paired with itself."""
+        is_training = split.name == "train"
+        pairs = [(example, example.texts) for example in examples]
+        if is_training and self.settings["embedding_loss"] == SIMCSE:
+            pairs = [(example, (text, text)) for example, texts in pairs for text in texts]
+        else:
+            self._check(split.name, [example for example, _ in pairs])
+        alone = [(text,) for _, texts in pairs for text in texts]
+        inputs = sentence_inputs(alone, encoder, split, TextLayout(max_length=max_length))
+        numbers: dict[bytes, int] = {}
+        for example, texts in pairs:
+            sequences = [ids for _ in texts for ids in next(inputs)]
+            known = np.array([numbers.setdefault(ids.tobytes(), len(numbers)) for ids in sequences])
+            needs_score = not is_training or self.settings["embedding_loss"] == COSINE
+            split.add(sequences, texts=known, **(self.columns(example) if needs_score else {}))
+            split.record(self.record_of(example))
+        return ()
+
+    def _check(self, split: str, examples: Sequence[Example]) -> None:
+        """Refuse a split whose rows have different columns, or that nothing can be measured on."""
+        first = examples[0]
+        for example in examples:
+            if len(example.texts) < 2:
+                raise ValueError(
+                    f"{example.where}: single texts are learned from, but not measured: {split} needs pairs. Name a "
+                    "table of pairs by --valid, and its second text by --text-pair-column."
+                )
+            if len(example.texts) != len(first.texts) or (example.target is None) != (first.target is None):
+                raise ValueError(
+                    f"{example.where}: the row has other columns than {first.where}. Give all rows the same ones."
+                )
+        if self.is_scored and split == "valid" and first.target is None:
+            raise ValueError(
+                f"{first.where}: there is no column {self.label_column!r} (--label-column), whose scores say how good "
+                "the vectors are. Add it, or leave --label-column out."
+            )
+
+    # The results.
+
+    @override
+    def metrics(self) -> tuple[str, ...]:
+        if self.is_scored:
+            return ("spearman", "pearson")
+        recalls = tuple(f"recall@{cut}" for cut in similarity.CUTS)
+        return ("mrr", *recalls, *(("accuracy",) if self.settings["negative_column"] else ()))
+
+    @property
+    def selection(self) -> str:
+        """Spearman's correlation with scores, else the mean reciprocal rank."""
+        return self.metrics()[0]
+
+    @override
+    def lacks(self, split: PreparedSplit) -> str:
+        is_missed = self.settings["embedding_loss"] == COSINE and "label" not in split.columns
+        return "has no scores" if is_missed else ""
+
+    @override
+    def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
+        vectors = similarity.unit(_vectors(outputs))
+        is_same = len(vectors) > 1 and float(vectors.var(axis=0).sum()) < _SAME
+        return "the same vector" if is_same else None
+
+    @override
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        return self._measured(split, [similarity.unit(_vectors(member)) for member in members])
+
+    def baseline(
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
+    ) -> dict[str, float]:
+        """See `Kind.baseline`: the cosine of TF-IDF, whose weights are from the training set."""
+        num_ids = 1 + max(int(each.sequences.tokens.max(initial=0)) for each in (split, train))
+        texts, known = ([each.sequences[row][1:-1] for row in range(len(each.sequences))] for each in (split, train))
+        measured = self._measured(split, [similarity.tf_idf(texts, known=known, num_ids=num_ids)]).measure
+        return {} if measured is None else measured(np.ones(len(split)))
+
+    def _measured(self, split: PreparedSplit, members: Sequence[similarity.Vectors]) -> Outcome:
+        texts = np.asarray(split.columns["texts"])  # (N, K)
+        rows = np.arange(texts.size).reshape(texts.shape)
+        near = similarity.cosines(members, rows[:, 0], rows[:, 1])  # (N,)
+        if self.is_scored:
+            return self._scored(split, near)
+        ranks, best = similarity.ranks(members, texts)
+        measure = similarity.of_ranks(ranks)
+        if texts.shape[1] > 2:
+            wrong = [similarity.cosines(members, rows[:, 0], rows[:, place]) for place in range(2, texts.shape[1])]
+            is_right = near > np.max(wrong, axis=0)
+            of_ranks = measure
+
+            def measure(weights: NDArray[Any]) -> dict[str, float]:
+                return {**of_ranks(weights), **metrics.of_choices(is_right, weights)}
+
+        lines = [int(record["line"]) for record in split.records()]
+
+        def entries() -> Iterator[dict[str, Any]]:
+            for index, id_ in enumerate(ids_of(split)):
+                found = {"line_of_best": lines[int(best[index]) // texts.shape[1]], "rank": float(ranks[index])}
+                yield {"id": id_, "score": rounded(near[index]), **found}
+
+        return Outcome(entries=entries, num_examples=len(split), measure=measure)
+
+    def _scored(self, split: PreparedSplit, near: NDArray[np.float64]) -> Outcome:
+        """Cosines (N,) beside scores."""
+        (low, high), scores = self.settings["score_range"], split.columns.get("label")
+
+        def entries() -> Iterator[dict[str, Any]]:
+            for index, id_ in enumerate(ids_of(split)):
+                entry: dict[str, Any] = {"id": id_, "score": rounded(near[index])}
+                yield entry if scores is None else {**entry, "label": low + (high - low) * float(scores[index])}
+
+        def measure(weights: NDArray[Any]) -> dict[str, float]:
+            found: Mapping[str, float] = metrics.of_numbers(np.asarray(scores), near, weights)
+            return {name: found[name] for name in self.metrics()}
+
+        return Outcome(entries=entries, num_examples=len(split), measure=None if scores is None else measure)
+
+
+def _vectors(outputs: RawOutputs) -> NDArray[np.float32]:
+    assert outputs.vectors is not None, "this kind has vectors"
+    return outputs.vectors

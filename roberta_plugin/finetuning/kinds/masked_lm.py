@@ -1,0 +1,111 @@
+"""What the masked-LM head answers by itself: tokens for each `<mask>` of a text, and how acceptable a text is.
+
+Example of fill_mask: {"text": "The cat <mask> on it."} -> {"masks": [[{"token": " sat", "probability": 0.7, "text":
+"The cat sat on it."}, ...]]}
+
+A score is that of one of the methods of `roberta_plugin/hub/scoring.py`.
+
+Example of score: {"text": "The cats sleep."} -> {"score": -9.81, "num_tokens": 4}, and with --per-token also "tokens"
+and their "log_probs"; the sum or mean of these is the score, in nats, and higher is more acceptable.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from roberta_plugin.data.vocabulary import MASK
+from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, Kind, rounded
+from roberta_plugin.finetuning.records import text_of
+from roberta_plugin.tables import Row, short
+
+
+class _WholeText(Kind):
+    """The masked-LM head; a text that is too long is refused: a part of it has fewer masks, and another score."""
+
+    head = "masked_lm"
+    default_head_name = "masked_lm"
+    task = "roberta_masked_lm"
+
+    @override
+    def answer(self, questions: Sequence[str]) -> list[Answer]:
+        sequences = self.hub.codec.sequences(questions)
+        fits = [len(sequence) <= self.max_length for sequence in sequences]
+        answers = self.answered(
+            [text for text, is_whole in zip(questions, fits, strict=True) if is_whole],
+            [sequence for sequence, is_whole in zip(sequences, fits, strict=True) if is_whole],
+        )
+        return [
+            next(answers)
+            if is_whole
+            else ValueError(f"the text has {len(sequence)} tokens, and {self.max_length} is the most. Shorten it.")
+            for sequence, is_whole in zip(sequences, fits, strict=True)
+        ]
+
+    @abstractmethod
+    def answered(self, texts: Sequence[str], sequences: Sequence[NDArray[np.int32]]) -> Iterator[Answer]:
+        """The answers to texts, which are these sequences (T,)."""
+
+
+class FillMask(_WholeText):
+    """The masked-LM head at the masks."""
+
+    name = "fill_mask"
+    description = "fills `<mask>` in a text"
+    white_space = "kept"
+    hugging_face = HuggingFace(
+        suffix="ForMaskedLM",
+        names={"dense": "lm_head.dense", "layer_norm": "lm_head.layer_norm", "": "lm_head.decoder"},
+        pipeline="fill-mask",
+        num_outputs=0,
+    )
+
+    @override
+    def read_question(self, row: Row) -> str:
+        text = text_of(row, self.names_of(0), option="--text-column", white_space="kept")
+        if MASK not in text:
+            raise ValueError(
+                f"{row.where}: the text {short(text)} has no {MASK}. Put one where a token is to be found."
+            )
+        return text
+
+    @override
+    def answered(self, texts: Sequence[str], sequences: Sequence[NDArray[np.int32]]) -> Iterator[Answer]:
+        best = self.hub.fill_sequences(sequences, topk=self.options.top_k, max_tokens=self.options.batch_tokens)
+        for text, of_masks in zip(texts, best, strict=True):
+            fillings = [
+                [self.hub.codec.fill(text, which, token, probability) for probability, token in tokens]
+                for which, tokens in enumerate(of_masks)
+            ]
+            yield {
+                "masks": [
+                    [{"token": one.token, "probability": rounded(one.probability), "text": one.text} for one in each]
+                    for each in fillings
+                ]
+            }
+
+
+class TextScore(_WholeText):
+    """The masked-LM head at every token."""
+
+    name = "score"
+    description = "scores how acceptable a text is"
+
+    @override
+    def read_question(self, row: Row) -> str:
+        text = text_of(row, self.names_of(0), option="--text-column")
+        if MASK in text:
+            raise ValueError(f"{row.where}: the text {short(text)} has a {MASK}. Give whole sentences to score.")
+        return text
+
+    @override
+    def answered(self, texts: Sequence[str], sequences: Sequence[NDArray[np.int32]]) -> Iterator[Answer]:
+        method, most = self.options.score or "pll", self.options.batch_tokens
+        for score, tokens, log_probs in self.hub.score_sequences(sequences, method, max_tokens=most):
+            per_token = {"tokens": tokens, "log_probs": [rounded(value) for value in log_probs]}
+            entry = {"score": rounded(score), "num_tokens": len(tokens)}
+            yield {**entry, **per_token} if self.options.per_token else entry

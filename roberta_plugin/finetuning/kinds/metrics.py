@@ -1,0 +1,404 @@
+"""Metrics: from confusion counts, or from predictions and answers; weighted by how often each example counts.
+
+The bootstrap varies these weights. A metric that is not defined, because a quotient is 0/0 or all answers are the same,
+is 0, as in scikit-learn: a log then shows a model that has learned nothing. Shares are from 0 to 1, correlations from
+-1 to 1; the functions `of_...` return metrics by name in percent, and errors in units of the answers.
+
+The last functions are the official metrics of SQuAD: exact match and F1 of normalized texts, and the threshold for "no
+answer". Definitions are those of the two official scripts, evaluate-v1.1.py and evaluate-v2.0.py, with the same order
+of summation, so that numbers agree to the last digit. The scripts differ if a text is empty after normalization:
+version 1.1 gives two such texts an F1 of 0, version 2.0 gives 1 and ignores such right answers.
+
+Shapes: N examples, C classes or labels, M thresholds; weights are (N,).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[Any]
+THRESHOLDS = np.arange(1, 100) / 100  # (M,), those that are tried for several labels
+
+
+def confusion(
+    answers: Numbers, predictions: Numbers, weights: Numbers | None = None, *, num_classes: int
+) -> NDArray[Any]:
+    """Counts, or sums of weights (C, C): row is the right class, column the predicted one; both are ids (N,)."""
+    pairs = answers.astype(np.int64) * num_classes + predictions.astype(np.int64)
+    return np.bincount(pairs, weights, minlength=num_classes**2).reshape(num_classes, num_classes)
+
+
+def accuracy(counts: Numbers) -> float:
+    """Share of the right predictions, from counts (C, C)."""
+    return _ratio(np.trace(counts), counts.sum())
+
+
+def f1(counts: Numbers) -> float:
+    """F1 of class 1, from counts (2, 2)."""
+    return float(f1_of(counts[1, 1], counts[1].sum(), counts[:, 1].sum()))
+
+
+def acc_and_f1(counts: Numbers) -> float:
+    """Mean of accuracy and F1, as GLUE averages MRPC and QQP."""
+    return (accuracy(counts) + f1(counts)) / 2
+
+
+def mcc(counts: Numbers) -> float:
+    """Matthews correlation, from counts (C, C).
+
+    For more than two classes this is R_K of Gorodkin 2004, "Comparing two K-category assignments by a K-category
+    correlation coefficient": R_3 is the metric of GLUE's diagnostic set.
+    """
+    counts = counts.astype(np.float64)
+    total, correct = counts.sum(), np.trace(counts)
+    answered, predicted = counts.sum(axis=1), counts.sum(axis=0)  # (C, C) -> (C,), (C,)
+    covariance = correct * total - answered @ predicted
+    return _ratio(covariance, np.sqrt((total**2 - predicted @ predicted) * (total**2 - answered @ answered)))
+
+
+def macro_f1(counts: Numbers) -> float:
+    """Mean of the F1 of the classes, from counts (C, C); a class without an answer or a prediction does not count."""
+    occurs = (counts.sum(axis=1) + counts.sum(axis=0)) > 0  # (C,)
+    return float(np.mean(class_f1s(counts)[occurs])) if occurs.any() else 0.0
+
+
+def class_f1s(counts: Numbers) -> NDArray[np.float64]:
+    """F1 of each class (C,), from counts (C, C); 0 for a class without an answer or a prediction."""
+    f1s: NDArray[np.float64] = f1_of(np.diagonal(counts), counts.sum(axis=1), counts.sum(axis=0))
+    return f1s
+
+
+def as_written(predictions: Numbers, limits: tuple[float, float]) -> NDArray[np.float64]:
+    """Numbers (N,) as the file of predictions has them: within the task's limits, with three decimals."""
+    return np.clip(predictions.astype(np.float64), *limits).round(3)
+
+
+def of_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_classes: int) -> dict[str, float]:
+    """Accuracy, which is also micro-F1; macro-F1 over the labels that occur; Matthews correlation (R_K of Gorodkin)."""
+    counts = confusion(answers, predictions, weights, num_classes=num_classes)
+    return {name: 100 * OF_COUNTS[name](counts) for name in ("accuracy", "macro_f1", "mcc")}
+
+
+def of_positive(counts: Numbers, label: str) -> dict[str, float]:
+    """F1 of class 1, called `label`, and its mean with accuracy, from counts (2, 2)."""
+    return {f"{name} ({label})": 100 * OF_COUNTS[name](counts) for name in ("f1", "acc_and_f1")}
+
+
+def base_name(name: str) -> str:
+    """The name of a metric, without the threshold that it is at and the label that it is of.
+
+    The F1 of any label, as "f1_a (b)", is a name of its own.
+
+    Example: "tuned_f1 (spam)" -> "f1".
+    """
+    name = name.removeprefix("tuned_")
+    head, mark, _ = name.partition(" (")
+    return head if mark and head in OF_POSITIVE else name
+
+
+def roc_auc(answers: Numbers, scores: Numbers, weights: Numbers | None = None) -> float:
+    """Share of the pairs of an example of class 1 and one of class 0 in which the first has the higher score.
+
+    This is the area under the ROC curve; equal scores count half. NaN without examples of both classes.
+
+    Args:
+        answers: 0 or 1 (N,).
+        scores: any numbers that grow with the probability of class 1 (N,).
+        weights: how often each example counts (N,).
+    """
+    weights = np.ones(len(answers)) if weights is None else weights
+    of_1 = weights * answers
+    num_1, num_0 = of_1.sum(), weights.sum() - of_1.sum()
+    if num_1 <= 0 or num_0 <= 0:
+        return math.nan
+    return float((of_1 @ ranks(scores, weights) - num_1 * (num_1 + 1) / 2) / (num_1 * num_0))
+
+
+def average_precision(answers: Numbers, scores: Numbers, weights: Numbers | None = None) -> float:
+    """Mean precision over the examples of class 1, each at its own score as threshold; arguments as `roc_auc`."""
+    weights = np.ones(len(answers)) if weights is None else weights
+    _, group = np.unique(-scores, return_inverse=True)  # the highest score first
+    right, predicted = (np.bincount(group, each).cumsum() for each in (weights * answers, weights))
+    if right[-1] <= 0:
+        return math.nan
+    precision = np.divide(right, predicted, out=np.zeros(len(right)), where=predicted > 0)
+    return float(np.diff(right, prepend=0) @ precision / right[-1])
+
+
+def label_counts(answers: Numbers, predictions: Numbers, weights: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """True positives, predicted and actual positives per label, (C,) each; answers and predictions are bool (N, C)."""
+    return weights @ (answers & predictions), weights @ predictions, weights @ answers
+
+
+def of_labels(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
+    """Micro-F1, macro-F1 over all labels, and the share of examples whose labels are all right, of two (N, C)."""
+    right, predicted, present = label_counts(answers, predictions, weights)
+    is_exact = (answers == predictions).all(axis=1)
+    return {
+        "micro_f1": 100 * float(f1_of(right.sum(), predicted.sum(), present.sum())),
+        "macro_f1": 100 * float(f1_of(right, predicted, present).mean()),
+        "exact_match": 100 * float(weights @ is_exact / weights.sum()),
+    }
+
+
+def f1_of(right: Any, predicted: Any, present: Any) -> Any:
+    """2 * right / (predicted + present), elementwise; 0 where that is 0/0."""
+    total = np.asarray(predicted + present, dtype=np.float64)
+    return np.divide(2.0 * right, total, out=np.zeros_like(total), where=total > 0)
+
+
+def threshold_counts(probabilities: Numbers, answers: Numbers) -> Numbers:
+    """Counts (M, 3, C) of probabilities and answers (N, C) at each of `THRESHOLDS`, as `label_counts` has them."""
+    ones = np.ones(len(answers))
+    return np.array([label_counts(answers, probabilities >= threshold, ones) for threshold in THRESHOLDS])
+
+
+def best_threshold(counts: Numbers) -> float:
+    """The threshold with the best micro-F1, from counts (M, 3, C); of equal ones the one that is nearest to 0.5."""
+    return _with_the_best(micro_f1(counts), THRESHOLDS)
+
+
+def tuned_threshold(probabilities: Numbers, answers: Numbers, metric: str) -> float:
+    """The threshold with the best metric of `OF_COUNTS`, of all that decide differently; of equal ones as
+    `best_threshold`.
+
+    Two thresholds between the same neighboring probabilities decide alike: the middle stands for them, or 0.5.
+
+    Args:
+        probabilities: of class 1 (N,), from 0 to 1.
+        answers: 0 or 1 (N,).
+        metric: its name.
+
+    Example: 0.1 of class 0, 0.2 and 0.3 of class 1  ->  0.15 for accuracy.
+    """
+    values, group = np.unique(probabilities, return_inverse=True)  # (M - 1,), (N,)
+    lower, upper = np.append(0.0, values), np.append(values, 1.0)  # (M,)
+    middle = (lower + upper) / 2
+    middle = np.where(middle > lower, middle, upper)  # neighbors without a number between them
+    thresholds = np.where((lower < 0.5) & (upper >= 0.5), 0.5, middle)
+    of_1, of_all = np.bincount(group, answers), np.bincount(group)
+    right, predicted = (np.append(each[::-1].cumsum()[::-1], 0) for each in (of_1, of_all))  # (M,)
+    present, total = of_1.sum(), len(answers)
+    possible = slice(None, -1 if values[-1] >= 1 else None)  # no threshold lies above a probability of 1
+    of_metric = OF_COUNTS[metric]
+    found = [
+        of_metric(np.array([[total - present - wrong, wrong], [present - hits, hits]]))
+        for hits, wrong in zip(right[possible], (predicted - right)[possible], strict=True)
+    ]
+    return _with_the_best(np.array(found), thresholds[possible])
+
+
+def _with_the_best(values: Numbers, thresholds: Numbers) -> float:
+    best = np.flatnonzero(values >= values.max() - 1e-12)
+    return float(thresholds[best[np.abs(thresholds[best] - 0.5).argmin()]])
+
+
+def micro_f1(counts: Numbers) -> Numbers:
+    """Counts (M, 3, C) -> micro-F1 (M,), from 0 to 1."""
+    return np.asarray(f1_of(*counts.sum(axis=2).T))  # (M, 3, C) -> (M, 3) -> 3 x (M,)
+
+
+def of_choices(is_right: Numbers, weights: Numbers) -> dict[str, float]:
+    """Accuracy, of booleans (N,)."""
+    return {"accuracy": 100 * float(weights @ is_right / weights.sum())}
+
+
+def of_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
+    """Pearson's and Spearman's correlation of two (N,), and their mean, as GLUE averages STS-B; mean absolute and root
+    mean squared error, in units of the label."""
+    share = weights / weights.sum()
+    errors = predictions - answers
+    found = {
+        "pearson": 100 * pearson(predictions, answers, weights),
+        "spearman": 100 * spearman(predictions, answers, weights),
+    }
+    found = {"pearson_spearman": (found["pearson"] + found["spearman"]) / 2, **found}
+    return {**found, "mae": float(share @ np.abs(errors)), "rmse": float(np.sqrt(share @ errors**2))}
+
+
+def pearson(x: Numbers, y: Numbers, weights: Numbers | None = None) -> float:
+    """Linear correlation of two (N,), in float64; 0 where one of them is constant."""
+    weights = np.ones(len(x)) if weights is None else weights
+    share, counted = weights / weights.sum(), weights.argmax()
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    x, y = x - x[counted], y - y[counted]  # else the rounding of two constants would correlate
+    x, y = x - share @ x, y - share @ y
+    variances = (share @ x**2) * (share @ y**2)
+    return float(share @ (x * y) / np.sqrt(variances)) if variances > 0 else 0.0
+
+
+def spearman(x: Numbers, y: Numbers, weights: Numbers | None = None) -> float:
+    """Correlation of the ranks of two (N,); equal values share the mean of their ranks."""
+    weights = np.ones(len(x)) if weights is None else weights
+    return pearson(ranks(x, weights), ranks(y, weights), weights)
+
+
+def ranks(values: Numbers, weights: Numbers) -> Numbers:
+    """Rank of each value (N,) among the examples, each as often as it counts; equal values share the mean rank.
+
+    Example: values [5, 7, 7], weights [2, 1, 1] stand for 5, 5, 7, 7 -> [1.5, 3.5, 3.5].
+    """
+    _, group = np.unique(values, return_inverse=True)
+    counts = np.bincount(group, weights)
+    return np.asarray((np.cumsum(counts) - counts + (counts + 1) / 2)[group])
+
+
+def class_table(right: Numbers, predicted: Numbers, present: Numbers, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """A row per label, from counts (C,): precision, recall and F1 in percent, and how many examples have it.
+
+    Of a label that no example has, nothing is measured, and the three are None.
+    """
+    # f1 of right, a and a is 2 * right / (a + a)
+    shares = np.array(
+        [f1_of(right, predicted, predicted), f1_of(right, present, present), f1_of(right, predicted, present)]
+    )
+    return [
+        {
+            "label": label,
+            **{
+                name: 100 * float(value) if present[index] else None
+                for name, value in zip(("precision", "recall", "f1"), shares[:, index], strict=True)
+            },
+            "support": int(present[index]),
+        }
+        for index, label in enumerate(labels)
+    ]
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return float(numerator / denominator) if denominator else 0.0
+
+
+OF_COUNTS: dict[str, Callable[[Numbers], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "acc_and_f1": acc_and_f1,
+    "mcc": mcc,
+    "macro_f1": macro_f1,
+}
+OF_POSITIVE = ("f1", "acc_and_f1", "average_precision")  # that name the label that they are of
+OF_SCORES: dict[str, Callable[..., float]] = {"roc_auc": roc_auc, "average_precision": average_precision}
+
+
+def of_two_classes(answers: Numbers, predictions: Numbers, weights: Numbers | None = None) -> dict[str, float]:
+    """All metrics of `OF_COUNTS` in percent, of two (N,)."""
+    counts = confusion(answers, predictions, weights, num_classes=2)
+    return {name: 100 * function(counts) for name, function in OF_COUNTS.items()}
+
+
+def exact_match(answers: Numbers, predictions: Numbers, questions: Numbers) -> float:
+    """Share of the questions all of whose answers are judged rightly, from labels (N,): the EM of MultiRC.
+
+    Example: answers [1, 0, 1], predictions [1, 0, 0], questions [0, 0, 1] -> 0.5.
+    """
+    _, of_row = np.unique(questions, return_inverse=True)
+    wrong = np.bincount(of_row, weights=answers != predictions)
+    return float(np.mean(wrong == 0))
+
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+class AnswerScore(NamedTuple):
+    """Exact match and F1 of one question, 0 to 1."""
+
+    exact: float
+    f1: float
+
+
+def normalize(text: str) -> str:
+    """Lower case, without ASCII punctuation and English articles, one space between words.
+
+    Example: "The  U.S., an  Ally" -> "us ally".
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def answer_score(task: str, given: str, right: Sequence[str]) -> AnswerScore:
+    """Scores of the answer `given` against the right answer that fits best; without right answers, "" is right."""
+    if task == "squad2":
+        right = [text for text in right if normalize(text)] or [""]
+    assert right, "a question of SQuAD 1.1 has an answer"
+    words = normalize(given).split()
+    alternatives = [normalize(text).split() for text in right]
+    exact = max(float(words == alternative) for alternative in alternatives)
+    return AnswerScore(
+        exact, max(_answer_f1(words, alternative, both_empty=float(task == "squad2")) for alternative in alternatives)
+    )
+
+
+def _answer_f1(given: Sequence[str], right: Sequence[str], *, both_empty: float) -> float:
+    if not given or not right:
+        return both_empty if given == right else 0.0
+    num_same = sum((Counter(given) & Counter(right)).values())
+    if num_same == 0:
+        return 0.0
+    precision, recall = 1.0 * num_same / len(given), 1.0 * num_same / len(right)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def best_null_threshold(
+    scores: Sequence[float],
+    *,
+    null: Sequence[float],
+    has_answer: Sequence[bool],
+    is_given: Sequence[bool],
+) -> tuple[float, float]:
+    """The threshold with the best mean score, if a question whose `null` is above it counts as not answered.
+
+    `scores` are those of the answers, if they are given.
+
+    Returns:
+        The best mean score (0 to 100) and the threshold. As in the official script, questions of equal `null` pass the
+        threshold one after the other, in the order in which they come.
+    """
+    current = best = float(sum(1 for has in has_answer if not has))
+    threshold = 0.0
+    for index in sorted(range(len(null)), key=null.__getitem__):
+        current += scores[index] if has_answer[index] else -1 if is_given[index] else 0
+        if current > best:
+            best, threshold = current, null[index]
+    return 100.0 * best / len(scores), threshold
+
+
+def squad_metrics(
+    task: str, right: Sequence[Sequence[str] | None], given: Sequence[str], null: Sequence[float] | None = None
+) -> dict[str, float]:
+    """What the official script prints, 0 to 100, without its totals, of right and given answers to questions.
+
+    With squad2, `null` has the probability of no answer to each question; it is not applied, but the best thresholds
+    are determined.
+
+    Returns:
+        exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 if there are such questions
+        and, with `null`, best_exact, best_exact_thresh, best_f1, best_f1_thresh.
+    """
+    scores = [answer_score(task, text, answers or ()) for text, answers in zip(given, right, strict=True)]
+    result = _means("", scores)
+    if task == "squad1":
+        return result
+    has_answer = [bool(answers) for answers in right]
+    for name, wanted in (("HasAns_", True), ("NoAns_", False)):
+        part = [found for found, has in zip(scores, has_answer, strict=True) if has == wanted]
+        result |= _means(name, part) if part else {}
+    if null is not None:
+        is_given = [bool(text) for text in given]
+        for name, values in zip(AnswerScore._fields, zip(*scores, strict=True), strict=True):
+            result[f"best_{name}"], result[f"best_{name}_thresh"] = best_null_threshold(
+                values, null=null, has_answer=has_answer, is_given=is_given
+            )
+    return result
+
+
+def _means(prefix: str, scores: Sequence[AnswerScore]) -> dict[str, float]:
+    columns = zip(AnswerScore._fields, zip(*scores, strict=True), strict=True)
+    return {f"{prefix}{name}": 100.0 * sum(values) / len(values) for name, values in columns}

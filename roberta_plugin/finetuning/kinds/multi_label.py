@@ -1,0 +1,247 @@
+"""A text or a pair -> any number of labels, also none: those whose probability reaches a threshold.
+
+Column: `labels`, 1 for each label that the example has and 0 for the others (C,).
+
+Example: {"text": "A witty thriller."} -> {"labels": ["comedy", "thriller"], "probabilities": {"comedy": 0.8, ...}}
+
+Shapes: N examples of a split, C labels, M thresholds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from roberta_plugin.finetuning.examples import (
+    Example,
+    found_labels,
+    given_weights,
+    is_missing,
+    label_of,
+    number_of,
+    positive_weights,
+)
+from roberta_plugin.finetuning.kinds import metrics
+from roberta_plugin.finetuning.kinds.base import (
+    DEFAULT_THRESHOLD,
+    SEQUENCE_CLASSIFICATION,
+    HuggingFace,
+    TextKind,
+    certain,
+    logits_of,
+    rounded,
+)
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, ids_of
+from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.prepared import PreparedSplit
+from roberta_plugin.finetuning.records import flag_in, flags_in, values_of
+from roberta_plugin.tables import Row, short
+
+SEPARATOR = ","
+_OTHER_SEPARATORS = ";|"
+
+
+class MultiLabel(TextKind, TableKind):
+    """Binary cross-entropy of each label."""
+
+    name = "multi_label"
+    description = "gives any number of labels to a text or a pair of texts"
+    has_labels = True
+    hugging_face = HuggingFace(
+        **SEQUENCE_CLASSIFICATION,
+        problem_type="multi_label_classification",
+        arguments=", top_k=None",
+        settings={"kind": "multi_label"},
+    )
+    decides_by = MappingProxyType({"threshold": ""})
+    scoring = ("threshold",)
+    also_logged = ("tuned_threshold",)
+
+    @override
+    def metrics(self) -> tuple[str, ...]:
+        return ("tuned_micro_f1", "tuned_macro_f1")
+
+    @override
+    def label_metrics(self) -> dict[str, int]:
+        return {f"f1_{label}": number for number, label in enumerate(self.labels)}
+
+    @override
+    def head_sizes(self) -> dict[str, int]:
+        return {"num_classes": len(self.labels)}
+
+    def at_threshold(self, name: str) -> str:
+        """See `TableKind.at_threshold`; a validation's F1 of a label is at the threshold, too."""
+        return name if name in self.label_metrics() else super().at_threshold(name)
+
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        """See `Kind.constant`: the most frequent label alone."""
+        most_frequent = np.asarray(train.columns["labels"]).sum(axis=0).argmax()
+        return RawOutputs(logits=2 * certain(logits_of([outputs])[0].shape, most_frequent) - 100)
+
+    @property
+    def selection(self) -> str:
+        """Micro-F1 at the best threshold."""
+        return "tuned_micro_f1"
+
+    @override
+    def open(self) -> None:
+        super().open()
+        self.limit = self.number("threshold")
+
+    def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:
+        """See `TextKind.decode`: the labels above the threshold of the open model."""
+        probabilities = label_probabilities(members)
+        return list(_entries(probabilities, self.known_labels(probabilities.shape[1]), self.limit))
+
+    def is_labelled(self, row: Row) -> bool:
+        """See `TableKind.is_labelled`; an empty list of labels says that the row has none."""
+        return all(column in row.values for column in self.settings["label_column"])
+
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[str, ...]:
+        """See `TableKind.read_target`: the labels of the row."""
+        columns = self.settings["label_column"]
+        if len(columns) > 1:
+            return tuple(column for column in columns if self._is_present(row, column))
+        value = row.value(columns[0], option="--label-column")
+        if is_missing(value):
+            return ()
+        parts = values_of(row, columns[0], separator=self.settings["label_separator"] or SEPARATOR)
+        parts = [value] if parts is None else parts
+        labels = [label_of(part, columns[0], row.where) for part in parts]
+        names, flags = self.settings.get("labels") or (), flags_in(parts)
+        if flags is not None and not set(labels) <= set(names):
+            if len(flags) == len(names):
+                return tuple(name for name, is_present in zip(names, flags, strict=True) if is_present)
+            if names or len(set(labels)) < len(labels):  # else they may be the numbers of labels
+                has = (
+                    f"has {len(flags)} numbers, and --labels {len(names)} names" if names else "is a vector of 0 and 1"
+                )
+                raise ValueError(
+                    f"{row.where}: {short(value)} in the column {columns[0]!r} {has}. Name the label of each of its "
+                    "numbers by --labels, in their order."
+                )
+        return tuple(dict.fromkeys(labels))
+
+    @staticmethod
+    def _is_present(row: Row, column: str) -> bool:
+        value = row.value(column, option="--label-column")
+        flag = flag_in(value)
+        if flag is None:
+            raise ValueError(f"{row.where}: the column {column!r} must hold 1 or 0, found {short(value)}. Correct it.")
+        return flag
+
+    @override
+    def split_labels(self, example: Example) -> tuple[str, ...]:
+        labels: tuple[str, ...] = example.target
+        return labels
+
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """See `TableKind.discover`: labels, and the weights of their presence."""
+        columns = self.settings["label_column"]
+        if self.settings["label_separator"] is None and not self.settings.get("labels") and len(columns) == 1:
+            _check_separator(table)
+        given = self.settings.get("labels") or (columns if len(columns) > 1 else None)
+        pairs = ((label, example) for example in table for label in example.target)
+        labels = found_labels(pairs, given, path=table[0].path)
+        if all(set(example.target) == set(table[0].target) for example in table):
+            raise ValueError(
+                f"{table[0].path}: every row has the labels {', '.join(sorted(table[0].target))}, so there is "
+                "nothing to learn. If these are numbers that say which labels a row has, name the labels by --labels."
+            )
+        found: dict[str, Any] = {"labels": labels}
+        weights = self.settings["class_weights"]
+        if weights == "balanced":
+            occurrences = Counter(label for example in train for label in example.target)
+            found["weights"] = positive_weights(labels, occurrences, len(train))
+        elif weights != "none":
+            found["weights"] = given_weights(labels, weights)
+        return found
+
+    @override
+    def columns(self, example: Example) -> dict[str, Any]:
+        present = np.zeros(len(self.labels), dtype=np.uint8)
+        for label in example.target:
+            present[number_of(label, self.labels, example)] = 1
+        return {"labels": present}
+
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """See `Kind.judged`: the labels above the threshold."""
+        labels, probabilities = self.labels, label_probabilities(members)
+        answers = split.columns.get("labels")
+        right: Any = None if answers is None else np.asarray(answers, dtype=bool)
+        threshold = decisions.find(
+            "threshold",
+            lambda: metrics.best_threshold(metrics.threshold_counts(probabilities, right)),
+            is_labelled=right is not None,
+        )
+
+        def entries() -> Iterator[dict[str, Any]]:
+            for index, (id_, found) in enumerate(
+                zip(ids_of(split), _entries(probabilities, labels, threshold), strict=True)
+            ):
+                entry = {"id": id_, "prediction": found.pop("labels")}
+                yield {**entry, **({} if right is None else {"label": _names(labels, right[index])}), **found}
+
+        if right is None:
+            return Outcome(entries=entries, num_examples=len(split))
+        known, predictions = right, probabilities >= threshold
+        counts = metrics.label_counts(right, predictions, np.ones(len(right)))
+
+        def measure(weights: Weights) -> dict[str, float]:
+            f1s = 100 * metrics.f1_of(*metrics.label_counts(known, predictions, weights))
+            found = metrics.of_labels(known, predictions, weights)
+            return found | dict(zip(self.label_metrics(), f1s.tolist(), strict=True))
+
+        return Outcome(
+            entries=entries,
+            num_examples=len(split),
+            measure=measure,
+            tables={"classes": metrics.class_table(*counts, labels)},
+            losses=np.logaddexp(0, np.where(right, -1, 1) * _log_odds(probabilities)).mean(axis=1),
+        )
+
+
+def _check_separator(table: Sequence[Example]) -> None:
+    """Refuse labels that another separator than a comma seems to divide: no row has two labels, as it is."""
+    if any(len(example.target) > 1 for example in table):
+        return
+    for example in table:
+        for mark in _OTHER_SEPARATORS:
+            if example.target and mark in example.target[0]:
+                raise ValueError(
+                    f"{example.where}: no row has several labels, and {example.target[0]!r} seems to hold some. Give "
+                    f"--label-separator '{mark}', or --label-separator , if this is one label."
+                )
+
+
+def _log_odds(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    smallest = np.finfo(np.float64).tiny
+    odds: NDArray[np.float64] = np.log(np.maximum(probabilities, smallest))
+    return odds - np.log(np.maximum(1 - probabilities, smallest))
+
+
+def label_probabilities(members: Sequence[RawOutputs]) -> NDArray[np.float64]:
+    """The mean of the members' probabilities of each label (N, C)."""
+    mean: NDArray[np.float64] = np.mean([1 / (1 + np.exp(-each)) for each in logits_of(members)], axis=0)
+    return mean
+
+
+def _entries(
+    probabilities: NDArray[np.float64], labels: Sequence[str], threshold: float | None
+) -> Iterator[dict[str, Any]]:
+    """The labels of each example that reach the threshold, by default 0.5, and all probabilities."""
+    limit = DEFAULT_THRESHOLD if threshold is None else threshold
+    given = {} if threshold is None else {"threshold": rounded(threshold)}
+    for row in probabilities:
+        shown = dict(zip(labels, map(rounded, row.tolist()), strict=True))
+        yield {"labels": _names(labels, row >= limit), **given, "probabilities": shown}
+
+
+def _names(labels: Sequence[str], present: Any) -> list[str]:
+    return [label for label, is_present in zip(labels, present.tolist(), strict=True) if is_present]

@@ -1,0 +1,408 @@
+"""A context, perhaps a question, and any number of options -> the right option: RACE, COPA, and tables of your own.
+
+An example has one sequence per option, which scores it, in one of two layouts. That of RACE is
+
+    <s> passage </s> </s> question+option </s>           (order "passage", the default)
+    <s> question+option </s> </s> passage </s>           (order "question")
+
+Passage first is the order of Hugging Face's multiple-choice scripts for RACE (utils_multiple_choice.py); the paper says
+only that each candidate answer is concatenated "with the corresponding question and passage". fairseq's
+`sentence_ranking` puts question+option first, so a checkpoint that was fine-tuned with it needs the order "question".
+
+Question+option follows fairseq's preprocess_RACE.py: the option fills the blank of the question, or follows the
+question if there is no blank. Any run of white space becomes one space, also in passages, as in that script since
+fairseq's pull request 818. One thing differs: a blank may consist of several underscores.
+
+In SuperGLUE's tasks and CommonsenseQA the question has a slot for the option, and the input is that of a pair of texts.
+
+Columns: `label`, the number of the right option (-1 if it is not known), and `level`, 0 = middle and 1 = high for RACE
+and -1 for other sets. The record of an official example has its `options`; and `right`, where several are right as in
+ReCoRD, whose metrics are those of SQuAD 1.1 for the text of the option.
+
+Example: {"context": "She opens the hood.", "question": "Then, she", "options": ["drives.", "looks at the engine."]} ->
+{"answer": 1, "option": "looks at the engine.", "probabilities": [0.1, 0.9]}; in TSV, the options are the columns
+option1, option2 and so on.
+
+Shapes: N examples of a split, S options of all of them; P tokens of a context, Q of question+option, T of the input.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import count, islice, pairwise, takewhile
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.examples import Example, label_of
+from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, logits_of, marked, rounded
+from roberta_plugin.finetuning.kinds.metrics import answer_score
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights, mean_probabilities
+from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.layouts.texts import Encoder, join
+from roberta_plugin.finetuning.layouts.windows import question_length
+from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
+from roberta_plugin.finetuning.records import column_of, one_line, text_of, texts_of, values_of
+from roberta_plugin.progress import terminal_bar
+from roberta_plugin.tables import Row
+
+LEVELS = ("middle", "high")
+NO_LEVEL = -1  # for sets other than RACE
+NO_ANSWER = -1
+
+QUESTION_LENGTH = 128  # the paper's limit for question+option, in tokens (section 5.3)
+_AT_ONCE = 1_000  # examples in one call of the tokenizer
+_BLANK = re.compile(r"_+")
+
+
+class Choices(NamedTuple):
+    """A question with its options."""
+
+    context: str
+    options: tuple[str, ...]
+    seconds: tuple[str, ...]
+    """The text after the context, for each option."""
+    question: str = ""
+
+
+def question_with_option(question: str, option: str) -> str:
+    """The question with the option in its blanks; without a blank, the question, a space and the option.
+
+    Example: "Tom  _  his dog ." and "lost" -> "Tom lost his dog ."
+    """
+    question, option = one_line(question), one_line(option)
+    if "_" in question:
+        return one_line(_BLANK.sub(lambda match: option, question))
+    return f"{question} {option}".strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairLayout:
+    """`<s> context </s> </s> second </s>`, of which the longer text is cut: see `layouts/texts.join`."""
+
+    max_length: int
+    separators: int = 2
+    """</s> between the two."""
+
+    @property
+    def num_specials(self) -> int:
+        """<s> and </s>."""
+        return 2 + self.separators
+
+    def measure(self, split: SplitWriter, num_context: int, num_second: int) -> None:
+        """Let the split count what `join` cuts of texts of these lengths."""
+        split.measure("texts with an option", num_context + num_second + self.num_specials, limit=self.max_length)
+
+    def join(self, vocabulary: Vocabulary, context: NDArray[np.int32], second: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Ids of the context (P,) and of what follows it (Q,) -> the model's input (T,), T <= max_length."""
+        return join(vocabulary, context, second, max_length=self.max_length, separators=self.separators)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceLayout:
+    """How a model input of RACE is put together, in tokens; the settings of the prepared folder."""
+
+    max_length: int
+    question_length: int = QUESTION_LENGTH
+    order: str = "passage"
+
+    num_specials: ClassVar[int] = 4
+    """<s> </s> </s> </s>."""
+
+    @classmethod
+    def of(cls, max_length: int, *, question_length: int | None = None, order: str | None = None) -> ChoiceLayout:
+        """The layout of inputs of `max_length` tokens; None: the paper's value."""
+        layout = cls(
+            max_length=max_length,
+            question_length=question_length or QUESTION_LENGTH,
+            order=order or "passage",
+        )
+        if max_length <= layout.question_length + cls.num_specials:
+            raise ValueError(
+                f"--max-length {max_length} leaves no token for the passage: question and option may have "
+                f"{layout.question_length}, and {cls.num_specials} more are <s> and </s>. Raise it, or lower "
+                "--question-length."
+            )
+        return layout
+
+    def measure(self, split: SplitWriter, num_passage: int, num_question: int) -> None:
+        """Let the split count what `join` cuts of a passage and question+option of these lengths."""
+        split.measure("questions with an option", num_question, limit=self.question_length)
+        num_tokens = num_passage + min(num_question, self.question_length) + self.num_specials
+        split.measure("passages with question and option", num_tokens, limit=self.max_length)
+
+    def join(
+        self, vocabulary: Vocabulary, passage: NDArray[np.int32], question: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """Ids of the passage (P,) and of question+option (Q,) -> the model's input (T,), T <= max_length.
+
+        Question+option is cut to `question_length` tokens, then the passage to the room that is left. Both lose their
+        last tokens; <s> and </s> always stay.
+
+        Example: max_length 10, question_length 3, a passage of 5 tokens p0..p4 and a question of 4 tokens q0..q3 ->
+        `<s> p0 p1 p2 </s> </s> q0 q1 q2 </s>`.
+        """
+        question = question[: self.question_length]
+        passage = passage[: self.max_length - self.num_specials - len(question)]
+        first, second = (passage, question) if self.order == "passage" else (question, passage)
+        return join(vocabulary, first, second, max_length=self.max_length)
+
+
+def option_probabilities(members: Sequence[RawOutputs], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Logits (S, 1) of each member -> mean of the members' probabilities (S,)."""
+    logits = [member.logits[:, 0] for member in members if member.logits is not None]
+    assert len(logits) == len(members) > 0, "multiple choice has a classification head"
+    return mean_probabilities(logits, offsets)
+
+
+def answers(probabilities: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Probabilities (S,) -> index of the most probable option of each example (N,); ties go to the earlier option."""
+    return np.array([probabilities[start:stop].argmax() for start, stop in pairwise(offsets.tolist())], dtype=np.int64)
+
+
+def accuracies(
+    given: NDArray[np.int64], labels: NDArray[np.int64], levels: NDArray[np.int64], weights: Weights | None = None
+) -> dict[str, float]:
+    """Percent of right answers (N,): `accuracy` and, for RACE, `accuracy_middle` and `accuracy_high`.
+
+    Examples without a label do not count; if no example has one, there is no accuracy. `weights` (N,) say how often
+    each example counts; None: once.
+    """
+    weights = np.ones(len(given)) if weights is None else weights
+    groups = {"accuracy": labels >= 0}
+    groups |= {f"accuracy_{name}": (labels >= 0) & (levels == index) for index, name in enumerate(LEVELS)}
+    is_right = given == labels
+    return {
+        name: 100.0 * float(weights @ (is_right & group)) / float(weights @ group)
+        for name, group in groups.items()
+        if group.any()
+    }
+
+
+def inputs_of(
+    questions: Sequence[Choices], encoder: Encoder, layout: ChoiceLayout | PairLayout
+) -> Iterator[list[tuple[NDArray[np.int32], int, int]]]:
+    """For each option of each question the model's input (T,), and the tokens of its two texts before they are cut."""
+    texts = list(dict.fromkeys(each.context for each in questions))  # several questions may be about one
+    contexts = dict(zip(texts, encoder.ids_of_all(texts), strict=True))
+    seconds = iter(encoder.ids_of_all([second for each in questions for second in each.seconds]))
+    for each in questions:
+        context = contexts[each.context]
+        ids_of_options = islice(seconds, len(each.seconds))
+        yield [(layout.join(encoder.vocabulary, context, ids), len(context), len(ids)) for ids in ids_of_options]
+
+
+class MultipleChoice(TableKind):
+    """Cross-entropy over the options of an example."""
+
+    name = "multiple_choice"
+    description = "scores each option of a question"
+    task = "race"
+    white_space = "one_line"
+    can_smooth = True
+    hugging_face = HuggingFace(
+        suffix="ForMultipleChoice",
+        names={"dense": "roberta.pooler.dense", "out_proj": "classifier"},
+        pipeline="multiple-choice",
+        arguments=None,
+        num_outputs=1,
+        task="multiple_choice",
+        settings={"order": "passage"},
+    )
+    fields = ("context", "question")
+
+    @override
+    def metrics(self) -> tuple[str, ...]:
+        return ("accuracy", *(f"accuracy_{level}" for level in LEVELS if self.task_name == "race"))
+
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        """See `Kind.constant`: of equal scores the first one counts."""
+        return RawOutputs(logits=np.zeros(logits_of([outputs])[0].shape, dtype=np.float32))
+
+    @override
+    def lacks(self, split: PreparedSplit) -> str:
+        labels = split.columns["label"]
+        num_unknown = int((labels < 0).sum())
+        return f"has {num_unknown:,} of {len(labels):,} questions without an answer" if num_unknown else ""
+
+    @classmethod
+    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
+        """See `TableKind.settings_of`: the layout of the inputs."""
+        layout = ChoiceLayout.of(max_length, question_length=question_length(max_length, QUESTION_LENGTH))
+        return {**asdict(layout), "choices_columns": list(options.choices_columns or ("options",))}
+
+    def layout(self, max_length: int) -> ChoiceLayout | PairLayout:
+        """The layout of the inputs: that of the training, or the one for tables of your own if it is not known."""
+        if self.official.slot:
+            return PairLayout(max_length=max_length, separators=self.official.separators)
+        known = {name: self.settings[name] for name in ("question_length", "order") if name in self.settings}
+        return ChoiceLayout.of(max_length, **{"question_length": question_length(max_length, QUESTION_LENGTH), **known})
+
+    @override
+    def open(self) -> None:
+        super().open()
+        self.check_one_output()
+        self.inputs = self.layout(self.max_length)
+
+    @override
+    def read_question(self, row: Row) -> Choices:
+        if self.is_answering and self.official.choices is not None:
+            return self.choices_of(self.official.choices(row.values))
+        context = text_of(row, self.names_of(0, "article", "passage"), option="--text-column")
+        asked = self.names_of(1)
+        is_asked = bool(asked) and (not self.is_answering or any(row.values.get(name) for name in asked))
+        question = text_of(row, asked, option="--text-pair-column") if is_asked else ""
+        return self._choices(context, question, self._options(row))
+
+    def choices_of(self, example: Example) -> Choices:
+        """The question of an example with its options."""
+        return self._choices(example.texts[0], "".join(example.texts[1:]), example.choices)
+
+    def _choices(self, context: str, question: str, options: tuple[str, ...]) -> Choices:
+        if slot := self.official.slot:
+            return Choices(context, options, tuple(question.replace(slot, option) for option in options), question)
+        seconds = tuple(question_with_option(question, option) for option in options)
+        return Choices(one_line(context), options, seconds, question)
+
+    def _options(self, row: Row) -> tuple[str, ...]:
+        """The options: one per column, or those in a list."""
+        columns = self.settings.get("choices_columns") or ["options"]
+        if self.is_answering and not all(name in row.values for name in columns):
+            numbered = list(takewhile(row.values.__contains__, (f"option{number}" for number in count(1))))
+            columns = ["options"] if "options" in row.values or not numbered else numbered
+        if len(columns) > 1:
+            return tuple(text_of(row, (column,), option="--choices-columns") for column in columns)
+        name = column_of(row, columns, option="--choices-columns")
+        options = values_of(row, name)
+        if options is None and isinstance(row.values[name], str):
+            raise ValueError(
+                f"{row.where}: the column {name!r} must hold a list of options, such as "
+                f'["one", "two"]. Name one column for each option by --choices-columns.'
+            )
+        texts = texts_of(row, name, what="option")
+        if len(texts) < 2:
+            raise ValueError(f"{row.where}: {len(texts)} options, and a choice needs two or more. Add some.")
+        return tuple(texts)
+
+    def read_inputs(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """See `TableKind.read_inputs`: the context and, if there is one, the question."""
+        found = self.read_question(row)
+        context = text_of(row, self.names_of(0), option="--text-column")
+        return (context, found.question) if self.names_of(1) else (context,), found.options
+
+    def split_key(self, example: Example) -> Sequence[str]:
+        """See `TableKind.split_key`: the context, about which there may be several questions."""
+        return example.texts[:1]
+
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> int:
+        """See `TableKind.read_target`: the number of the right option, from 0.
+
+        The column may hold its number, counted from 0, its letter, its column, its text, or its name in --labels. What
+        is a number in JSON Lines or Parquet is that of an option if it can be.
+        """
+        value = row.value(self.label_column, option="--label-column")
+        text = label_of(value, self.label_column, row.where)
+        columns, named = self.settings["choices_columns"], self.settings.get("labels") or []
+        names = [list(named)] if named else [[str(number) for number in range(len(choices))]]
+        names += [] if named else [list(string.ascii_uppercase), columns if len(columns) > 1 else [], list(choices)]
+        found = [known.index(text) for known in names if text in known[: len(choices)]]
+        if len(set(found)) > 1 and isinstance(value, str):
+            meant = " and ".join(repr(choices[index][:40]) for index in dict.fromkeys(found))
+            raise ValueError(
+                f"{row.where}: the label {text!r} can mean different options, {meant}: a number from 0, a letter, a "
+                "column and a text are labels. Name the options of a row in order, such as by --labels 0 1 2 or "
+                "--labels A B C, and let all labels be such names."
+            )
+        if found:
+            return found[0]
+        raise ValueError(
+            f"{row.where}: the label {text!r} is none of the {len(choices)} options: "
+            + (f"--labels names them {' '.join(named)}." if named else "they are numbered from 0, or named by letter, "
+               "column or text; other names, such as 1 2 3 4, are given by --labels.")
+        )  # fmt: skip
+
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """See `TableKind.discover`: nothing but the names that were given."""
+        return {"labels": list(self.settings.get("labels") or ())}
+
+    @override
+    def columns(self, example: Example) -> dict[str, Any]:
+        return {"label": example.target, "level": NO_LEVEL, **example.columns}
+
+    def sequences(
+        self, examples: Sequence[Example], encoder: Encoder, split: SplitWriter, *, max_length: int
+    ) -> Iterator[list[NDArray[np.int32]]]:
+        """See `TableKind.sequences`: one for each option."""
+        layout = self.layout(max_length)
+        for start in terminal_bar(range(0, len(examples), _AT_ONCE), split.name, unit=" chunks"):
+            part = examples[start : start + _AT_ONCE]
+            for inputs in inputs_of([self.choices_of(example) for example in part], encoder, layout):
+                for _, num_context, num_second in inputs:
+                    layout.measure(split, num_context, num_second)
+                yield [sequence for sequence, _, _ in inputs]
+
+    def answer(self, questions: Sequence[Choices]) -> list[Answer]:
+        """See `Kind.answer`; long inputs are cut as in fine-tuning."""
+        inputs = list(inputs_of(questions, self.hub.codec.encoder, self.inputs))
+        sequences = [sequence for each in inputs for sequence, _, _ in each]
+        logits = self.hub.class_logits(sequences, self.head_name, max_tokens=self.options.batch_tokens)
+        outputs = RawOutputs(logits=logits.numpy())
+        offsets = np.cumsum([0, *map(len, inputs)])
+        probabilities = option_probabilities([outputs], offsets)
+        found: list[Answer] = []
+        for number, (question, each) in enumerate(zip(questions, inputs, strict=True)):
+            part = probabilities[offsets[number] : offsets[number + 1]]
+            best = int(part.argmax())
+            shown = [rounded(value) for value in part.tolist()]
+            content = {"answer": best, "option": question.options[best], "probabilities": shown}
+            is_cut = any(sum(lengths) + self.inputs.num_specials > len(sequence) for sequence, *lengths in each)
+            found.append(marked(content, is_cut=is_cut))
+        return found
+
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """See `Kind.judged`: the most probable option; probabilities of members are averaged."""
+        offsets = np.asarray(split.offsets)
+        probabilities = option_probabilities(members, offsets)  # (S,)
+        predictions = answers(probabilities, offsets)  # (N,)
+        labels = np.asarray(split.columns.get("label", np.full(len(split), NO_ANSWER)))
+        levels = np.asarray(split.columns.get("level", np.full(len(split), NO_LEVEL)))
+
+        def entries() -> Iterator[dict[str, Any]]:
+            for record, given, label, (start, stop) in zip(
+                split.records(), predictions.tolist(), labels.tolist(), pairwise(offsets.tolist()), strict=True
+            ):
+                entry = {"id": record["id"], "prediction": given}
+                entry |= {"question": record["question"]} if "question" in record else {}
+                entry |= {"option": record["options"][given]} if "options" in record else {}
+                entry |= {"label": label} if label >= 0 else {}
+                yield {**entry, "probabilities": [rounded(value) for value in probabilities[start:stop].tolist()]}
+
+        if not (labels >= 0).any():
+            return Outcome(entries=entries, num_examples=len(split))
+        pairs = [*zip(split.records(), predictions.tolist(), strict=True)] if self.official.slot else []
+        scores = [
+            answer_score("squad1", each["options"][given], each["right"]) for each, given in pairs if each["right"]
+        ]
+        texts = np.array(scores)  # (N, 2)
+
+        def measure(weights: Weights) -> dict[str, float]:
+            found = accuracies(predictions, labels, levels, weights)
+            if scores:
+                found["exact_match"], found["f1"] = (100 * weights @ texts / weights.sum()).tolist()
+            return found
+
+        right = probabilities[offsets[:-1] + np.maximum(labels, 0)]  # (N,)
+        losses = -np.log(np.maximum(right, np.finfo(np.float64).tiny))
+        return Outcome(entries=entries, num_examples=len(split), measure=measure, losses=losses)
+
+    def baseline(
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
+    ) -> dict[str, float]:
+        """See `Kind.baseline`: a guess."""
+        return {"accuracy": 100 * float((1 / np.diff(split.offsets)).mean())}

@@ -1,0 +1,322 @@
+"""A model's raw outputs for a split, stored and loaded; the numbers that decide; what both come to.
+
+    CELL/seed-N/outputs/SPLIT.npz    the arrays of `RawOutputs`, and a checksum of the sequences that they are for
+
+With them, medians and ensembles need no weights afterwards. Logits of QQP's 390,965 test pairs take 3 MB a run, those
+of SQuAD 2.0's development set about 40 MB. An ensemble's probabilities are the mean of its members' (section 5.1).
+
+Thresholds and temperatures decide beside the weights (`Decisions`). Such a number is given by an option, or found by
+the right answers of the development set. On any other split it would be found by the very answers that judge it, so
+there it is refused. A kind names its numbers (`Kind.decides_by`), and its `judged` gets them from here alone.
+
+What the outputs come to is an `Outcome`: entries for the file of predictions, metrics, tables for the report.
+
+Shapes: N examples of a split; S sequences of a split or a batch, T positions, T_s tokens of sequence s, C classes, V
+sentences of a batch; D model dimension; offsets (N + 1,): example i has the sequences offsets[i] to offsets[i + 1].
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.files import atomic_write
+from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name, of_two_classes
+from roberta_plugin.finetuning.prepared import PreparedSplit
+
+_SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that decide what the model reads
+
+
+class RawOutputs(NamedTuple):
+    """Outputs of one model for all sequences of a split, in the order of the split.
+
+    Shapes: S sequences of the split, C classes, T_s tokens of sequence s.
+    """
+
+    logits: NDArray[np.float32] | None = None
+    """A classification head's (S, C), or (N, C) where it reads windows; a regression's numbers (S, 1) or (N, 1)."""
+    start_logits: Sequence[NDArray[np.float32]] | None = None
+    """Logits of each token to start the answer: (T_s,) for each sequence."""
+    end_logits: Sequence[NDArray[np.float32]] | None = None
+    """Logits of each token to end the answer: (T_s,) for each sequence."""
+    answerable_logits: NDArray[np.float32] | None = None
+    """Logits that the sequence holds the answer (S,)."""
+    token_logits: Sequence[NDArray[np.float32]] | None = None
+    """A token head's logits: (T_s, C) for each sequence."""
+    token_labels: Sequence[NDArray[np.float32]] | None = None
+    """Instead of `token_logits`, the most probable label of each token: (T_s,) for each sequence."""
+    sentence_logits: NDArray[np.float32] | None = None
+    """Logits that a sentence belongs to the summary: all sentences of all documents, in order."""
+    vectors: NDArray[np.float32] | None = None
+    """One vector for each sequence (S, D)."""
+
+
+PER_TOKEN = ("start_logits", "end_logits", "token_logits", "token_labels")  # a list, of each sequence (T_s, ...)
+PER_SENTENCE = ("sentence_logits",)
+
+
+class Collected:
+    """Outputs of batches in any order, some of which may come twice, stored in the order of the split."""
+
+    def __init__(self, split: PreparedSplit, names: Sequence[str], *, pools_windows: bool = False) -> None:
+        """Collect the fields `names` of `RawOutputs`, those of a kind; `pools_windows`: one for each example."""
+        self._split, self._names = split, names
+        self._offsets = np.arange(len(split) + 1) if pools_windows else np.asarray(split.offsets)
+        self._found: dict[str, Any] = {name: [None] * len(split.sequences) for name in names if name in PER_TOKEN}
+        self._is_there = np.zeros(len(split), dtype=np.bool_)
+
+    def add(self, batch: Mapping[str, Any], output: Any) -> None:
+        """Keep the outputs of a batch, tensors (S, ...), of tokens (S, T, ...) or of sentences (V,), one for a name."""
+        self.put(self.part(batch, output))
+
+    def part(self, batch: Mapping[str, Any], output: Any) -> dict[str, NDArray[Any]]:
+        """The outputs of a batch in arrays, those of tokens end to end: "id" (B,), "lengths" (S,), and one for a name.
+
+        Those of tokens may be of a packed row (1, P, ...).
+        """
+        lengths = batch["net_input"]["src_lengths"].cpu().numpy()
+        found = {"id": batch["id"].cpu().numpy(), "lengths": lengths}
+        for name, tensor in zip(self._names, output if isinstance(output, tuple) else (output,), strict=True):
+            values = tensor.detach().float().cpu().numpy()
+            if name in PER_TOKEN:
+                is_packed = "packing" in batch["net_input"]
+                is_token = np.arange(values.shape[1]) < (lengths.sum() if is_packed else lengths[:, None])
+                values = values[is_token[None] if is_packed else is_token]
+            found[name] = values
+        return found
+
+    def put(self, part: Mapping[str, NDArray[Any]]) -> None:
+        """Keep what `part` has made of a batch."""
+        examples = part["id"].tolist()
+        self._is_there[examples] = True
+        for name in self._names:
+            values = part[name]
+            bounds = self._split.array("first_sentence") if name in PER_SENTENCE else self._offsets
+            rows = np.concatenate([np.arange(bounds[example], bounds[example + 1]) for example in examples])
+            if name in PER_TOKEN:
+                each = np.split(values, np.cumsum(part["lengths"])[:-1])
+                for row, value in zip(rows.tolist(), each, strict=True):
+                    self._found[name][row] = value
+                continue
+            if name not in self._found:
+                self._found[name] = np.full((bounds[-1], *values.shape[1:]), np.nan, dtype=np.float32)
+            self._found[name][rows] = values
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the outputs of all examples are there."""
+        return bool(self._is_there.all())
+
+    def outputs(self) -> RawOutputs:
+        """The outputs of the whole split; every sequence must have been added."""
+        assert self.is_complete, "a sequence was left out"
+        assert not self.has_nan, "the model has diverged"
+        return RawOutputs(**self._found)
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether the model has diverged."""
+        return any(
+            any(np.isnan(each).any() for each in values) if name in PER_TOKEN else bool(np.isnan(values).any())
+            for name, values in self._found.items()
+        )
+
+
+def write_outputs(folder: Path, outputs: RawOutputs, split: PreparedSplit) -> None:
+    """Store the outputs of one model for a split.
+
+    Example:
+        start_logits [(3,), (2,)]  ->  start_logits (5,), lengths [3, 2]
+    """
+    arrays: dict[str, NDArray[Any]] = {"of": np.array(_checksum(split))}
+    for name, value in outputs._asdict().items():
+        if value is None:
+            continue
+        if name in PER_TOKEN:
+            arrays["lengths"] = np.array([len(each) for each in value])
+        arrays[name] = np.concatenate(value) if name in PER_TOKEN else value  # (sum of T_s, ...)
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / f"{split.name}.npz") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def read_outputs(folder: Path, split: PreparedSplit) -> RawOutputs | None:
+    """The stored outputs; None if there are none, if they are for other sequences, or if the file is damaged."""
+    try:
+        with np.load(folder / f"{split.name}.npz", allow_pickle=False) as file:
+            arrays = dict(file)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return None
+    if str(arrays.get("of")) != _checksum(split):
+        return None
+    borders = np.cumsum(arrays.get("lengths", ()))[:-1].astype(np.int64)
+    found: dict[str, Any] = {name: arrays[name] for name in RawOutputs._fields if name in arrays}
+    found |= {name: np.split(found[name], borders) for name in PER_TOKEN if name in found}
+    return RawOutputs(**found)
+
+
+def _checksum(split: PreparedSplit) -> str:
+    """A checksum of what the model reads."""
+    sizes = [split.facts.get(name) for name in ("examples", "sequences", "tokens")]
+    files = [split.files[f"{split.name}.{ending}"]["sha256"] for ending in _SEQUENCES]
+    return hashlib.sha256(json.dumps([sizes, files]).encode()).hexdigest()
+
+
+def probabilities(logits: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Logits (S,) -> probabilities (S,) that sum to 1 over the options of each example."""
+    counts = np.diff(offsets)
+    values = logits.astype(np.float64)
+    weights = np.exp(values - np.repeat(np.maximum.reduceat(values, offsets[:-1]), counts))
+    result: NDArray[np.float64] = weights / np.repeat(np.add.reduceat(weights, offsets[:-1]), counts)
+    return result
+
+
+def mean_probabilities(members: Sequence[NDArray[Any]], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Logits (S,) of each member -> the mean of their probabilities (S,)."""
+    mean: NDArray[np.float64] = np.mean([probabilities(logits, offsets) for logits in members], axis=0)
+    return mean
+
+
+def class_probabilities(members: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    """Logits (N, C) of each member -> the mean of their probabilities (N, C)."""
+    num_examples, num_classes = members[0].shape
+    offsets = np.arange(0, members[0].size + 1, num_classes)
+    return mean_probabilities([each.reshape(-1) for each in members], offsets).reshape(num_examples, num_classes)
+
+
+DEVELOPMENT = "valid"  # the split to choose by
+NUMBERS = ("threshold", "null_threshold", "temperature")  # as the metrics of a development set call them
+
+
+class Decisions:
+    """The numbers by which outputs for a split are judged."""
+
+    def __init__(self, split: str, given: Mapping[str, Any] | None = None) -> None:
+        """Numbers of a split; `given` are options of the scoring, by name."""
+        self._split, self._given = split, given or {}
+        self.used: dict[str, float] = {}
+        """Those that were applied, by name."""
+
+    def wish(self, option: str) -> Any:
+        """What an option says of how a number is to be found; None if it is not given."""
+        return self._given.get(option)
+
+    def given(self, name: str) -> float | None:
+        """The number that an option gives."""
+        found: float | None = self._given.get(name)
+        if found is not None:
+            self.used[name] = found
+        return found
+
+    def find(self, name: str, search: Callable[[], float], *, is_labelled: bool) -> float:
+        """The number that an option gives, or that `search` finds on the development set.
+
+        Raises:
+            ValueError: if none is given, and the split is another one or has no right answers.
+        """
+        found = self.given(name)
+        if found is None:
+            what, flag = name.replace("_", " "), f"--{name.replace('_', '-')}"
+            if self._split != DEVELOPMENT:
+                raise ValueError(
+                    f"The {what} is found on the development set, not on the split {self._split}: evaluate "
+                    f"`{DEVELOPMENT}` too, or give {flag}."
+                )
+            if not is_labelled:
+                raise ValueError(f"The {what} is found by right answers, which the development set lacks: give {flag}.")
+            found = self.used[name] = search()
+        return found
+
+
+def is_number(name: str, value: Any) -> bool:
+    """Whether a value can be the number of this name."""
+    is_finite = name in NUMBERS and isinstance(value, float) and math.isfinite(value)
+    return is_finite and (value > 0 if name == "temperature" else 0 <= value <= 1)
+
+
+Weights = NDArray[Any]
+Measure = Callable[[Weights], dict[str, float]]
+"""How often each example counts (N,) -> metrics in percent; all ones give the metrics themselves."""
+
+OF_ALL_LABELS = ("macro_f1", "mcc", *OF_SCORES)  # metrics to which every label contributes, however rare it is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the outputs of a model, or of an ensemble, come to on a split."""
+
+    entries: Callable[[], Iterator[dict[str, Any]]]
+    """What is written about each example, in order."""
+    num_examples: int
+    """N."""
+    measure: Measure | None = None
+    """The metrics; None if the right answers are not known."""
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of always giving the same answer: the most frequent label of the training set, or a guess."""
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    """For the report: `classes`, one row per label; `confusion`, counts by right and predicted label; `errors`."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """The thresholds and temperatures that were applied (`Decisions`)."""
+    losses: NDArray[Any] | None = None
+    """The loss of each example (N,), by the probabilities or numbers in the entries; None: it has none of its own."""
+    not_measured: tuple[str, ...] = ()
+    """Metrics that the split cannot tell."""
+
+    def renamed(self, name_of: Callable[[str], str]) -> Outcome:
+        """The same with other names of the metrics."""
+        assert self.measure is not None
+        measure = self.measure
+
+        def named(values: Mapping[str, float]) -> dict[str, float]:
+            return {name_of(name): value for name, value in values.items()}
+
+        return replace(self, measure=lambda weights: named(measure(weights)), baseline=named(self.baseline))
+
+    def without_metrics_of_all_labels(self) -> Outcome:
+        """For a split that lacks a label: its macro-F1 and Matthews correlation would be those of the other labels."""
+        if self.measure is None:
+            return self
+        measure = self.measure
+
+        def measured(values: Mapping[str, float]) -> dict[str, float]:
+            return {name: value for name, value in values.items() if not _is_of_all_labels(name)}
+
+        return replace(
+            self,
+            measure=lambda weights: measured(measure(weights)),
+            baseline=measured(self.baseline),
+            not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if _is_of_all_labels(name)),
+        )
+
+
+def _is_of_all_labels(name: str) -> bool:
+    is_of_positive = base_name(name) != name.removeprefix("tuned_")
+    return is_of_positive or base_name(name) in OF_ALL_LABELS
+
+
+def of_two_labels(
+    split: PreparedSplit, labels: Sequence[str], predictions: NDArray[np.int64], right: NDArray[Any] | None
+) -> Outcome:
+    """That of decisions for one of two labels (N,), which have no probabilities."""
+
+    def entries() -> Iterator[dict[str, Any]]:
+        for id_, label in zip(ids_of(split), predictions.tolist(), strict=True):
+            yield {"id": id_, "prediction": labels[label]}
+
+    measure = None if right is None else partial(of_two_classes, np.asarray(right), predictions)
+    return Outcome(entries=entries, num_examples=len(predictions), measure=measure)
+
+
+def ids_of(split: PreparedSplit) -> Iterator[Any]:
+    """The ids of the examples of a split, in order."""
+    return (record["id"] for record in split.records())

@@ -1,0 +1,399 @@
+"""A question and a context of any length -> the part of the context that answers it, or no answer.
+
+Inputs, files, head, loss and metrics are those of SQuAD 2.0: the context is cut into overlapping windows (`windows`),
+each an example, and the spans of all windows compete (`questions`). The label column of a table holds the answer, a
+list of answers, nothing if there is none, or {"text": [...], "answer_start": [...]}; without `answer_start`, the first
+occurrence counts.
+
+Example: {"question": "Who?", "context": "It was Ann."} -> {"answer": "Ann", "probability": 0.9, "start": 7, "end": 10,
+"no_answer_probability": 0.1, "candidates": [{"text": "Ann", "probability": 0.9, "start": 7, "end": 10}, ...]}
+
+Shapes: Q questions of a split.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from roberta_plugin.data.tokenizers.base import LocatedTokens
+from roberta_plugin.finetuning.examples import Example, is_missing
+from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD, Answer, HuggingFace, rounded
+from roberta_plugin.finetuning.kinds.metrics import AnswerScore, answer_score, squad_metrics
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
+from roberta_plugin.finetuning.kinds.questions import (
+    MAX_ANSWER_LENGTH,
+    N_BEST,
+    NO_PLACE,
+    Decoded,
+    Questions,
+    SplitMaker,
+    SquadAnswer,
+    decode,
+    locate,
+    windows_of,
+)
+from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.layouts.windows import (
+    DOC_STRIDE,
+    QUESTION_LENGTH,
+    WindowLayout,
+    is_blank,
+    question_length,
+)
+from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
+from roberta_plugin.finetuning.records import as_read, literal, text_of
+from roberta_plugin.tables import Row, check_list, check_text
+
+logger = logging.getLogger(__name__)
+
+OFFICIAL = ("squad1", "squad2")
+DECODING = {"n_best": N_BEST, "max_answer_length": MAX_ANSWER_LENGTH}
+_COLUMNS = ("question", "passage", "passage_token", "passage_length", "best_start", "best_stop")
+
+
+class Question(NamedTuple):
+    """A question and the text that is searched."""
+
+    context: str
+    text: str
+
+
+class QuestionAnswering(TableKind):
+    """The losses of SQuAD 2.0: of the span, and of whether there is one."""
+
+    name = "question_answering"
+    description = "finds the answer to a question in a passage"
+    head = "span"
+    default_head_name = "span_head"
+    task = "squad2"
+    white_space = "spaces"
+    outputs = ("start_logits", "end_logits", "answerable_logits")
+    onnx_outputs = ("start_logits", "end_logits", "answerable")
+    # Hugging Face's class knows no answerability; the names are those of its ForSequenceClassification with one label,
+    # which therefore reads that head from the same folder.
+    hugging_face = HuggingFace(
+        suffix="ForQuestionAnswering",
+        names={
+            "span": "qa_outputs",
+            "answerable.dense": "classifier.dense",
+            "answerable.out_proj": "classifier.out_proj",
+        },
+        optional=("answerable.dense", "answerable.out_proj"),
+        pipeline="question-answering",
+        arguments=None,
+        num_outputs=2,
+        task="squad2",
+    )
+    fields = ("context", "question")
+    can_pack = False
+    decides_by = MappingProxyType({"null_threshold": ""})
+    scoring = ("threshold", "null_threshold", *DECODING)
+
+    @override
+    def metrics(self) -> tuple[str, ...]:
+        return ("exact", "f1") if self.task_name == "squad1" else ("tuned_f1", "tuned_exact", "f1", "exact")
+
+    @override
+    def head_sizes(self) -> dict[str, int]:
+        return {}
+
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
+        """See `Kind.constant`; questions of SQuAD 1.1 all have an answer."""
+        if self.task_name == "squad1" or outputs.start_logits is None or outputs.answerable_logits is None:
+            return None
+        nowhere = [np.zeros_like(logits) for logits in outputs.start_logits]
+        never = np.full_like(outputs.answerable_logits, -100.0)
+        return RawOutputs(start_logits=nowhere, end_logits=nowhere, answerable_logits=never)
+
+    @override
+    def lacks(self, split: PreparedSplit) -> str:
+        return "" if self._opened(split).is_labelled else "has questions without `answers`"
+
+    def _opened(self, split: PreparedSplit) -> Questions:
+        return Questions(split, self.rules)
+
+    @property
+    def rules(self) -> str:
+        """Whose definitions of the metrics count: those of the task, or of SQuAD 2.0."""
+        return self.task_name if self.task_name in OFFICIAL else "squad2"
+
+    @property
+    def may_be_unanswerable(self) -> bool:
+        """Whether a question may have no answer."""
+        return self.task_name != "squad1"
+
+    @classmethod
+    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
+        """See `TableKind.settings_of`: the layout of the windows, and other columns than `text` and `label`."""
+        stride = min(DOC_STRIDE, max(1, max_length // 4))
+        layout = WindowLayout.of(
+            max_length, question_length=question_length(max_length, QUESTION_LENGTH), doc_stride=stride
+        )
+        return {
+            **asdict(layout),
+            "text_column": options.text_column or "context",
+            "text_pair_column": options.text_pair_column or "question",
+            "label_column": list(options.label_column or ("answer",)),
+        }
+
+    def layout(self, max_length: int) -> WindowLayout:
+        """The layout of the windows: that of the training, or one with a question as in tables of your own."""
+        known = {name: self.settings[name] for name in ("question_length", "doc_stride") if name in self.settings}
+        return WindowLayout.of(max_length, **{"question_length": question_length(max_length, QUESTION_LENGTH), **known})
+
+    @property
+    def selection(self) -> str:
+        """F1 at the best threshold."""
+        return "tuned_f1"
+
+    @override
+    def open(self) -> None:
+        super().open()
+        self.windows = self.layout(self.max_length)
+        self.limit = self.number("null_threshold")
+
+    def is_labelled(self, row: Row) -> bool:
+        """See `TableKind.is_labelled`; an empty field says that there is no answer."""
+        return self.label_column in row.values
+
+    def split_key(self, example: Example) -> Sequence[str]:
+        """See `TableKind.split_key`: the text, about which there may be several questions."""
+        return example.texts[:1]
+
+    def read_question(self, row: Row) -> Question:
+        """See `Kind.read_question`; the context keeps its white space, in which characters are counted."""
+        question = text_of(row, self.names_of(1), option="--text-pair-column")
+        return Question(text_of(row, self.names_of(0), option="--text-column", white_space="kept"), question)
+
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[SquadAnswer, ...]:
+        """See `TableKind.read_target`: the right answers and their first characters."""
+        value, context = row.value(self.label_column, option="--label-column"), self.read_question(row).context
+        name = f"the column {self.label_column!r}"
+        if is_missing(value):
+            return ()
+        if isinstance(value, str) and value.strip() not in context:
+            written = literal(value)
+            value = written if isinstance(written, dict | list) else value
+        if isinstance(value, dict):
+            texts = check_list(value.get("text"), f"{name}, text", row.where)
+            starts = check_list(value.get("answer_start"), f"{name}, answer_start", row.where)
+        else:
+            texts = value if isinstance(value, list) else [value]
+            starts = [0] * len(texts)
+        if len(starts) != len(texts) or not all(type(start) is int for start in starts):
+            raise ValueError(f"{row.where}: {name} must have one whole number in answer_start for each text.")
+        answers = []
+        for text, start in zip(texts, starts, strict=True):
+            answer = check_text(text, name, row.where).strip()
+            place = start if start >= 0 and context.startswith(answer, start) else locate(context, answer, start)
+            answers.append(SquadAnswer(answer, place))
+        if answers and all(answer.start == NO_PLACE for answer in answers):
+            raise ValueError(
+                f"{row.where}: the text does not contain the answer {answers[0].text[:60]!r}. Correct one of them, or "
+                "leave the answer empty if there is none."
+            )
+        return tuple(answers)
+
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """See `TableKind.discover`: there are no labels."""
+        if not any(example.target for example in train):
+            raise ValueError(f"{table[0].path}: no row has an answer, so there is nothing to learn.")
+        return {"labels": []}
+
+    def columns(self, example: Example) -> dict[str, Any]:
+        """See `TableKind.columns`: those of each window are written by `write`."""
+        return {}
+
+    def write(
+        self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`: the files of `questions`.
+
+        Doubtful are answers that are not at their `answer_start`: one that is elsewhere in the passage is learned from
+        there, one that is nowhere is left out of training. So are answers that start or end within a token, whose
+        tokens hold more than the answer.
+        """
+        maker = SplitMaker(split, list(examples), encoder, self.layout(max_length), is_train=split.name == "train")
+        maker.run()
+        if maker.doubtful:
+            nowhere = sum(answer["found_at"] == NO_PLACE for answer in maker.doubtful)
+            inexact = sum("tokens" in answer for answer in maker.doubtful)
+            logger.warning(
+                f"{split.name}.doubtful.jsonl lists doubtful answers: {len(maker.doubtful) - nowhere - inexact:,} that "
+                f"are not at their answer_start but elsewhere in the passage, {nowhere:,} that are nowhere in it, "
+                f"{inexact:,} that start or end within a token"
+            )
+        return maker.doubtful
+
+    def answer(self, questions: Sequence[Question]) -> list[Answer]:
+        """See `Kind.answer`; a question that is too long is cut as in fine-tuning."""
+        answers: list[Answer | None] = [None] * len(questions)
+        places, located = [], []
+        for place, each in enumerate(questions):
+            try:
+                tokens = self.hub.tokenizer.locate(as_read(each.context, "spaces"))
+                if not len(tokens.ids):
+                    raise ValueError("it has no tokens. Give another text.")
+            except ValueError as error:
+                answers[place] = ValueError(f"the context: {error}")
+                continue
+            places.append(place)
+            located.append(tokens)
+        asked = [questions[place] for place in places]
+        found = self._decode(asked, located) if asked else []
+        for place, decoded in zip(places, found, strict=True):
+            answers[place] = self._entry(decoded)
+        return [each for each in answers if each is not None]
+
+    def _decode(self, asked: Sequence[Question], located: Sequence[LocatedTokens]) -> list[Decoded]:
+        memory = _QuestionsInMemory([each.context for each in asked], located)
+        encoder: Encoder = self.hub.codec.encoder
+        ids = encoder.ids_of_all([as_read(each.text, "spaces").strip() for each in asked])
+        sequences: list[NDArray[np.int32]] = []
+        for question_ids, tokens in zip(ids, located, strict=True):
+            question_ids = question_ids[: self.windows.question_length]
+            found = list(windows_of(question_ids, encoder.to_model_id[tokens.ids], self.windows, encoder))
+            memory.add_windows([columns for _, _, columns in found])
+            sequences += [sequence for _, sequence, _ in found]
+        outputs = self.hub.span_outputs(sequences, self.head_name, max_tokens=self.options.batch_tokens)
+        raw = RawOutputs(
+            start_logits=[each.start.numpy() for each in outputs],
+            end_logits=[each.end.numpy() for each in outputs],
+            answerable_logits=np.array([float(each.answerable) for each in outputs], dtype=np.float32),
+        )
+        return decode(memory, [raw], n_best=self.options.top_k)
+
+    def _entry(self, decoded: Decoded) -> dict[str, Any]:
+        candidates = _shown(decoded)
+        entry: dict[str, Any] = {"answer": "", "probability": 0.0}
+        if candidates:
+            best = candidates[0]
+            entry = {"answer": best["text"], **{name: best[name] for name in ("probability", "start", "end")}}
+        if self.may_be_unanswerable:
+            null = decoded.null_probability
+            if null > (DEFAULT_THRESHOLD if self.limit is None else self.limit):
+                entry = {"answer": "", "probability": rounded(null)}
+            entry["no_answer_probability"] = rounded(null)
+            entry |= {} if self.limit is None else {"null_threshold": rounded(self.limit)}
+        return {**entry, "candidates": candidates}
+
+    def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
+        """See `Kind.validated`: a question counts as unanswered if its probability of no answer is above one half.
+
+        `tuned_exact` and `tuned_f1` are at the best threshold instead. In SQuAD 1.1 all questions have an answer.
+        """
+        questions = self._opened(split)
+        decoded = decode(questions, [outputs], n_best=1, max_answer_length=options["max_answer_length"])
+        found = squad_metrics(self.rules, questions.answers, *_best_and_null(decoded))
+        if not self.may_be_unanswerable:
+            return found
+        tuned = {f"tuned_{name}": found[f"best_{name}"] for name in AnswerScore._fields}
+        best = [_given(each, DEFAULT_THRESHOLD) for each in decoded]
+        return {**squad_metrics(self.rules, questions.answers, best), **tuned}
+
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """See `Kind.judged`: the best span, or no answer if its probability is above a threshold.
+
+        The threshold is `null_threshold` in SQuAD 2.0, `threshold` in tables of your own. The metrics are `exact` and
+        `f1`; in SQuAD 2.0 also the same for the questions with and without an answer (HasAns_, NoAns_), and the best
+        that any threshold gives and that threshold, from 0 to 1 (best_exact, best_exact_thresh, best_f1,
+        best_f1_thresh). Entries of SQuAD have all candidates.
+        """
+        questions, is_own = self._opened(split), self.task_name not in OFFICIAL
+        options = {name: decisions.wish(name) or usual for name, usual in DECODING.items()}
+        decoded = decode(questions, members, **{**options, **({"n_best": 1} if is_own else {})})
+        best, null = _best_and_null(decoded)
+        found: dict[str, float] = {}
+        if questions.is_labelled:
+            found = squad_metrics(self.rules, questions.answers, best, null)
+        if self.may_be_unanswerable:
+            threshold = decisions.find(
+                "threshold" if is_own else "null_threshold",
+                lambda: found["best_f1_thresh"],
+                is_labelled=questions.is_labelled,
+            )
+            best = [_given(each, threshold) for each in decoded]
+
+        def entries() -> Iterator[dict[str, Any]]:
+            for id_, text, each, answers in zip(questions.ids, best, decoded, questions.answers, strict=True):
+                entry: dict[str, Any] = {"id": id_, "prediction": text}
+                if is_own:
+                    entry["no_answer_probability"] = rounded(each.null_probability)
+                    yield entry if answers is None else {**entry, "label": answers}
+                else:
+                    null = {"no_answer_probability": each.null_probability}
+                    yield {**entry, **null, "candidates": _shown(each, number=float)}
+
+        if not questions.is_labelled:
+            return Outcome(entries=entries, num_examples=len(questions))
+        found |= squad_metrics(self.rules, questions.answers, best)
+        pairs = zip(best, questions.answers, strict=True)
+        scores = np.array([answer_score(self.rules, text, answers or ()) for text, answers in pairs])  # (Q, 2)
+
+        def measure(weights: Weights) -> dict[str, float]:
+            exact, f1 = (100 * weights @ scores / weights.sum()).tolist()
+            return {"exact": exact, "f1": f1} if is_own else found  # the official scripts count each question once
+
+        return Outcome(entries=entries, num_examples=len(questions), measure=measure)
+
+    def baseline(
+        self, split: PreparedSplit, outputs: RawOutputs, train: PreparedSplit, decisions: Decisions
+    ) -> dict[str, float]:
+        """See `Kind.baseline`: no answer to any question, whatever the threshold is."""
+        return super().baseline(split, outputs, train, Decisions(split.name, {"threshold": 0.0}))
+
+
+class _QuestionsInMemory(Questions):
+    """Questions of records instead of a prepared split, each with a passage of its own."""
+
+    def __init__(self, contexts: Sequence[str], located: Sequence[LocatedTokens]) -> None:
+        self.ids = [str(number) for number in range(len(contexts))]
+        self._passages = list(contexts)
+        self._passage_of = list(range(len(contexts)))
+        blank = [is_blank(text, tokens) for text, tokens in zip(contexts, located, strict=True)]
+        facts: dict[str, Any] = {  # stored in files by a split
+            "columns": {name: [] for name in _COLUMNS},
+            "_is_blank": np.concatenate([np.empty(0, np.bool_), *blank]),
+            "_char_starts": np.concatenate([np.empty(0, np.int32), *(tokens.starts for tokens in located)]),
+            "_char_ends": np.concatenate([np.empty(0, np.int32), *(tokens.ends for tokens in located)]),
+            "_first_token": np.cumsum([0, *(len(tokens.ids) for tokens in located)]).tolist(),
+            "windows_of": [],
+        }
+        self.__dict__.update(facts)
+
+    def add_windows(self, windows: Sequence[dict[str, int]]) -> None:
+        """Append the windows of the next question, each with `_COLUMNS` but "question"."""
+        number, first = len(self.windows_of), len(self.columns["question"])
+        for window in windows:
+            for name in _COLUMNS:
+                self.columns[name].append(window.get(name, number))
+        self.windows_of.append(np.arange(first, first + len(windows)))
+
+
+def _shown(decoded: Decoded, *, number: Callable[[float], float] = rounded) -> list[dict[str, Any]]:
+    """The candidates of an answer, their probabilities as this function writes them."""
+    return [
+        {"text": text, "probability": number(math.exp(value)), "start": start, "end": stop}
+        for text, value, start, stop in decoded.candidates
+    ]
+
+
+def _best_and_null(decoded: Sequence[Decoded]) -> tuple[list[str], list[float]]:
+    """The best text, empty if there is none, and the probability of no answer, of each question."""
+    return [_given(each) for each in decoded], [each.null_probability for each in decoded]
+
+
+def _given(decoded: Decoded, threshold: float = math.inf) -> str:
+    """The best text; empty if there is none, or if the probability of no answer is above the threshold."""
+    is_given = decoded.candidates and decoded.null_probability <= threshold
+    return decoded.candidates[0].text if is_given else ""

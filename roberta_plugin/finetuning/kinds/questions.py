@@ -1,0 +1,416 @@
+"""Questions about passages, in windows: a split of them is written (`SplitMaker`), read (`Questions`), and decoded.
+
+An example is a window, `<s> question </s> </s> part </s>`.
+
+Columns: `question`, the index of the question; `passage`, the position in the window of the first token of the
+passage's part, `passage_token`, its index in the passage, and `passage_length`, the tokens of the part; `best_start`
+and `best_stop`, the range of positions whose best window this is (see `windows`); `has_answer`, whether the answer lies
+in the window, and `start` and `end`, the positions of its first and last token, or 0.
+
+Records: {"passage": number, "text"} for each passage, and {"question": number, "id", "text", "passage", "answers"} for
+each question, whose answers are texts, or null if they are not known.
+
+Arrays: `char_starts` and `char_ends`, characters of the tokens of all passages, one passage after the other, and
+`is_blank`, whether a token is only white space; passage i has those from `first_token[i]` to `first_token[i + 1]`.
+
+For each window the model gives the probability that it holds the answer, and where the answer then starts and ends. The
+probability of a span is the product of the three. The spans of all windows of a question compete with each other. The
+probability of no answer is that of the window which is most likely to hold one: 1 - its probability of holding it.
+
+Shapes: W windows of the split, P tokens of the passage in a window, M most tokens of an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy  # its modules are imported when they are first used
+from numpy.typing import NDArray
+
+from roberta_plugin.data.tokenizers.base import LocatedTokens
+from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds.metrics import AnswerScore, answer_score, normalize
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.layouts.windows import (
+    BEFORE_PASSAGE,
+    NUM_SPECIALS,
+    Window,
+    WindowLayout,
+    cut,
+    is_blank,
+    tokens_of,
+)
+from roberta_plugin.finetuning.prepared import DIVIDED, PreparedSplit, SplitWriter
+from roberta_plugin.finetuning.records import as_read
+from roberta_plugin.progress import terminal_bar
+
+logger = logging.getLogger(__name__)
+
+NO_PLACE = -1
+MAX_ANSWER_LENGTH = 30
+N_BEST = 20
+
+
+class SquadAnswer(NamedTuple):
+    """A right answer, and its first character in the passage; `NO_PLACE` if the passage does not contain it."""
+
+    text: str
+    start: int
+    named: int | None = None
+    """The `answer_start` of the file, if it has one."""
+
+
+class SplitMaker:
+    """Writes all windows of the questions of a split.
+
+    Attributes:
+        doubtful: answers that are not at their `answer_start`, or not what their tokens stand for.
+    """
+
+    def __init__(
+        self, split: SplitWriter, examples: Sequence[Example], encoder: Encoder, layout: WindowLayout, *, is_train: bool
+    ) -> None:
+        """The texts of the `examples` are passage and question, their targets answers, or None if not known."""
+        self._split, self._examples, self._encoder, self._layout = split, examples, encoder, layout
+        self._is_train = is_train
+        self._counts: Counter[str] = Counter()
+        self.doubtful = [
+            {**_named(example, answer), "found_at": answer.start}
+            for example in examples
+            for answer in example.target or ()
+            if answer.named not in (None, answer.start)
+        ]
+
+    def run(self) -> None:
+        """Write the split, and count what is cut."""
+        split, examples, counts = self._split, self._examples, self._counts
+        numbers: dict[str, int] = {}
+        for example in examples:
+            numbers.setdefault(example.texts[0], len(numbers))
+        texts = list(numbers)
+        passages = [
+            self._locate(text, number) for text, number in terminal_bar(numbers.items(), split.name, unit=" passages")
+        ]
+        split.array("char_starts", np.concatenate([passage.starts for passage in passages]))
+        split.array("char_ends", np.concatenate([passage.ends for passage in passages]))
+        blank = [is_blank(text, passage) for text, passage in zip(texts, passages, strict=True)]
+        split.array("is_blank", np.concatenate(blank))
+        split.array("first_token", np.cumsum([0, *(len(passage.ids) for passage in passages)]))
+        ids = self._encoder.ids_of_all([as_read(example.texts[1], "spaces").strip() for example in examples])
+        for example, question_ids in zip(examples, ids, strict=True):
+            number = numbers[example.texts[0]]
+            target = self._target(example, passages[number])
+            if self._is_train and example.target and target is None:
+                continue  # the passage does not contain the answer, as SPLIT.doubtful.jsonl says
+            answers = None if example.target is None else [answer.text for answer in example.target]
+            content = {"question": counts["questions"], "id": example.id, "text": example.texts[1]}
+            split.record({**content, "passage": number, "answers": answers})
+            self._add_windows(question_ids, passages[number], target)
+            counts["questions"] += 1
+        if counts["fit no window"]:
+            then = "all their windows are learned as without an answer" if self._is_train else "no model can give them"
+            logger.warning(
+                f"{split.name}: the answers to {counts['fit no window']:,} of {counts['questions']:,} questions fit "
+                f"into no window, so that {then}: lower --doc-stride, or raise --max-length"
+            )
+
+    def _locate(self, text: str, number: int) -> LocatedTokens:
+        self._split.record({"passage": number, "text": text})
+        where = f"{self._examples[0].path}, the passage that begins with {text[:40]!r}"
+        try:
+            found = self._encoder.tokenizer.locate(as_read(text, "spaces"))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        if not len(found.ids):
+            raise ValueError(f"{where}: it has no tokens. Remove it, or use another tokenizer.")
+        return found
+
+    def _target(self, example: Example, passage: LocatedTokens) -> tuple[int, int] | None:
+        """First and last token of the answer to learn: of the first answer that whole tokens spell, if any does."""
+        inexact = []
+        for answer in example.target or ():
+            text = answer.text.strip()  # a token may start with the space after the answer
+            start = answer.start + len(answer.text) - len(answer.text.lstrip())
+            span = tokens_of(passage, start, start + len(text)) if answer.start >= 0 else None
+            if span is None:
+                continue
+            covered = example.texts[0][passage.starts[span[0]] : passage.ends[span[1]]]
+            if normalize(covered) == normalize(answer.text):
+                return span
+            inexact.append(span)
+            entry = {**_named(example, answer), "answer_start": answer.start, "found_at": answer.start}
+            self.doubtful.append({**entry, "tokens": covered.strip()})
+        return inexact[0] if inexact else None
+
+    def _add_windows(
+        self, question_ids: NDArray[np.int32], passage: LocatedTokens, target: tuple[int, int] | None
+    ) -> None:
+        layout = self._layout
+        self._split.measure("questions", len(question_ids), limit=layout.question_length)
+        question_ids = question_ids[: layout.question_length]
+        passage_ids = self._encoder.to_model_id[passage.ids]
+        num_tokens = len(question_ids) + len(passage_ids) + NUM_SPECIALS
+        self._split.measure("questions with their passage", num_tokens, limit=layout.max_length, fate=DIVIDED)
+        windows = list(windows_of(question_ids, passage_ids, layout, self._encoder))
+        fits = target is None or any(window.holds(target) for window, _, _ in windows)
+        self._counts["fit no window"] += not fits
+        for window, sequence, columns in windows:
+            shift = columns["passage"] - window.start
+            start, end = (token + shift for token in target) if target and window.holds(target) else (0, 0)
+            self._split.add(
+                [sequence],
+                question=self._counts["questions"],
+                **columns,
+                has_answer=int(end > 0),
+                start=start,
+                end=end,
+            )
+
+
+def windows_of(
+    question_ids: NDArray[np.int32], passage_ids: NDArray[np.int32], layout: WindowLayout, encoder: Encoder
+) -> Iterator[tuple[Window, NDArray[np.int32], dict[str, int]]]:
+    """Each window of a passage, its model input (T,), and its columns `passage` to `best_stop`."""
+    position = len(question_ids) + BEFORE_PASSAGE
+    room = layout.max_length - NUM_SPECIALS - len(question_ids)
+    for window in cut(len(passage_ids), room=room, stride=layout.doc_stride):
+        part = passage_ids[window.start : window.start + window.length]
+        shift = position - window.start
+        columns = {
+            "passage": position,
+            "passage_token": window.start,
+            "passage_length": window.length,
+            "best_start": window.best_start + shift,
+            "best_stop": window.best_stop + shift,
+        }
+        yield window, encoder.join(question_ids, part, max_length=layout.max_length), columns
+
+
+def _named(example: Example, answer: SquadAnswer) -> dict[str, Any]:
+    return {"id": example.id, "answer": answer.text, "answer_start": answer.named}
+
+
+def locate(context: str, text: str, start: int) -> int:
+    """The occurrence of `text` in `context` nearest to `start` (ties: the earlier one); `NO_PLACE` without any.
+
+    Example: "a cat, a dog", "a", 5 -> 7.
+    """
+    before = context.rfind(text, 0, max(start, 0) + len(text))
+    after = context.find(text, max(start, 0))
+    if before < 0 or after < 0:
+        return max(before, after, NO_PLACE)
+    return before if start - before <= after - start else after
+
+
+class Questions:
+    """Questions of a prepared split of `task`.
+
+    Attributes:
+        ids: of the questions.
+        answers: texts of the right answers to each; empty if it has none, None if they are not known.
+    """
+
+    def __init__(self, split: PreparedSplit, task: str) -> None:
+        self.split, self.task = split, task
+        self._passages: list[str] = []
+        records: list[dict[str, Any]] = []
+        for record in split.records():
+            if "question" in record:
+                records.append(record)
+            else:
+                self._passages.append(record["text"])
+        self.ids: list[str] = [record["id"] for record in records]
+        self.answers: list[list[str] | None] = [record["answers"] for record in records]
+        self._passage_of = [record["passage"] for record in records]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the right answers to all questions are known."""
+        return all(answers is not None for answers in self.answers)
+
+    def characters(self, window: int, start: int, end: int) -> tuple[int, int]:
+        """Positions `start` to `end` of a window -> characters of the passage, without white space around them.
+
+        Example: the positions of the tokens " New" and " York" in "In New York." -> (3, 11).
+        """
+        question = self.columns["question"][window]
+        passage = self._passage_of[question]
+        shift = self._first_token[passage] + self.columns["passage_token"][window] - self.columns["passage"][window]
+        first, stop = int(self._char_starts[shift + start]), int(self._char_ends[shift + end])
+        text = self._passages[passage][first:stop]
+        return first + len(text) - len(text.lstrip()), first + len(text.rstrip())
+
+    def text(self, window: int, start: int, end: int) -> str:
+        """The passage's own text at the positions `start` to `end` of a window."""
+        first, stop = self.characters(window, start, end)
+        passage: str = self._passages[self._passage_of[self.columns["question"][window]]]
+        return passage[first:stop]
+
+    def score(self, window: int, text: str) -> AnswerScore:
+        """Exact match and F1 of a text as the answer to the question of a window."""
+        return answer_score(self.task, text, self.answers[self.columns["question"][window]] or ())
+
+    def has_answer(self, window: int) -> bool:
+        """Whether the question of a window has an answer."""
+        return bool(self.answers[self.columns["question"][window]])
+
+    @cached_property
+    def windows_of(self) -> list[NDArray[np.int64]]:
+        """The windows of each question, in order."""
+        numbers = np.asarray(self.split.columns["question"])
+        order = np.argsort(numbers, kind="stable")
+        return np.split(order, np.searchsorted(numbers[order], np.arange(1, len(self))))
+
+    @cached_property
+    def columns(self) -> dict[str, list[int]]:
+        """The split's columns as lists, whose single numbers are faster to read."""
+        return {name: values.tolist() for name, values in self.split.columns.items()}
+
+    def is_blank(self, window: int) -> NDArray[np.bool_]:
+        """Whether each token of the passage in a window is only white space (tokens,)."""
+        passage = self._passage_of[self.columns["question"][window]]
+        first = self._first_token[passage] + self.columns["passage_token"][window]
+        blank: NDArray[np.bool_] = self._is_blank[first : first + self.columns["passage_length"][window]]
+        return blank
+
+    @cached_property
+    def _is_blank(self) -> NDArray[np.bool_]:
+        return self.split.array("is_blank")
+
+    @cached_property
+    def _char_starts(self) -> NDArray[np.int32]:
+        return self.split.array("char_starts")
+
+    @cached_property
+    def _char_ends(self) -> NDArray[np.int32]:
+        return self.split.array("char_ends")
+
+    @cached_property
+    def _first_token(self) -> list[int]:
+        first: list[int] = self.split.array("first_token").tolist()
+        return first
+
+
+class Candidate(NamedTuple):
+    """A possible answer."""
+
+    text: str
+    log_probability: float
+    start: int
+    """First character in the passage."""
+    stop: int
+    """The character after the last one."""
+
+
+class Decoded(NamedTuple):
+    """The answers to a question."""
+
+    candidates: list[Candidate]
+    """The most probable first, with distinct texts."""
+    null_probability: float
+    """Probability that the question has no answer."""
+
+
+def decode(
+    questions: Questions,
+    members: Sequence[RawOutputs],
+    *,
+    n_best: int = N_BEST,
+    max_answer_length: int = MAX_ANSWER_LENGTH,
+) -> list[Decoded]:
+    """The best answers of all questions of a split, by the mean of the members' probabilities."""
+    logits = [member.answerable_logits for member in members if member.answerable_logits is not None]
+    starts = [member.start_logits for member in members if member.start_logits is not None]
+    ends = [member.end_logits for member in members if member.end_logits is not None]
+    assert len(logits) == len(starts) == len(ends) == len(members) > 0, "these are not outputs of a span head"
+    in_window = scipy.special.logsumexp(scipy.special.log_expit(np.array(logits, dtype=np.float64)), axis=0) - np.log(
+        len(members)
+    )  # (W,)
+    null = scipy.special.expit(-np.array(logits, dtype=np.float64)).mean(axis=0)  # (W,), exact for tiny values
+    result = []
+    for windows in questions.windows_of:
+        found = []
+        for window in windows.tolist():
+            of_members = ([scores[window] for scores in starts], [scores[window] for scores in ends])
+            spans = best_of_window(questions, window, *of_members, number=n_best, max_answer_length=max_answer_length)
+            found += [(in_window[window] + value, window, start, end) for value, start, end in spans]
+        found.sort(key=lambda span: -span[0])
+        result.append(Decoded(_different(questions, found, n_best), float(null[windows].min())))
+    return result
+
+
+def best_of_window(
+    questions: Questions,
+    window: int,
+    starts: Sequence[NDArray[np.float32]],
+    ends: Sequence[NDArray[np.float32]],
+    *,
+    number: int = 1,
+    max_answer_length: int = MAX_ANSWER_LENGTH,
+) -> list[tuple[float, int, int]]:
+    """The best spans of a window: log-probability, given that the window holds the answer; first and last position.
+
+    A span starts with a token whose best window this is and that is not blank, so that its text is not empty. There may
+    be no such span. `starts` and `ends` are each member's logits of the window's positions.
+    """
+    columns = questions.columns
+    first, length = columns["passage"][window], columns["passage_length"][window]
+    part = slice(first, first + length)
+    begin = _mean_log_probabilities([scores[part] for scores in starts])
+    own = slice(columns["best_start"][window] - first, columns["best_stop"][window] - first)
+    begin[questions.is_blank(window)] = -np.inf
+    values, firsts, lasts = best_spans(
+        begin, _mean_log_probabilities([scores[part] for scores in ends]), own, number=number, length=max_answer_length
+    )
+    return list(zip(values.tolist(), (firsts + first).tolist(), (lasts + first).tolist(), strict=True))
+
+
+def best_spans(
+    starts: NDArray[np.float64], ends: NDArray[np.float64], allowed_starts: slice, *, number: int, length: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """The spans with the greatest sums of a start score (P,) and an end score (P,).
+
+    Example: starts [0, 3, 1], ends [2, 0, 2], one span of at most 2 tokens -> the span from token 1 to 2, score 5.
+
+    Returns:
+        Scores, first and last tokens; the best first; ties go to the span that starts, then ends, earlier.
+    """
+    padded = np.concatenate([ends, np.full(length - 1, -np.inf)])
+    following = np.lib.stride_tricks.sliding_window_view(padded, length)  # (P, M): ends from each start on
+    sums = (starts[allowed_starts, None] + following[allowed_starts]).ravel()
+    count = min(number, sums.size)
+    chosen = np.sort(np.argpartition(-sums, count - 1)[:count]) if count else np.empty(0, dtype=np.int64)
+    chosen = chosen[np.argsort(-sums[chosen], kind="stable")]
+    chosen = chosen[np.isfinite(sums[chosen])]
+    begin, extra = np.divmod(chosen, length)
+    begin = begin + allowed_starts.start
+    return sums[chosen], begin, begin + extra
+
+
+def _mean_log_probabilities(members: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
+    """Logits (P,) of each member -> logarithm of the mean of their probabilities (P,)."""
+    mean: NDArray[np.float64] = scipy.special.logsumexp(
+        scipy.special.log_softmax(np.array(members, dtype=np.float64), axis=1), axis=0
+    ) - np.log(len(members))
+    return mean
+
+
+def _different(questions: Questions, spans: Sequence[tuple[Any, ...]], number: int) -> list[Candidate]:
+    """The first `number` candidates with distinct texts."""
+    candidates: dict[str, Candidate] = {}
+    for value, window, start, end in spans:
+        text = questions.text(window, start, end)
+        if text not in candidates:
+            candidates[text] = Candidate(text, float(value), *questions.characters(window, start, end))
+            if len(candidates) == number:
+                break
+    return list(candidates.values())

@@ -1,0 +1,135 @@
+"""Kinds that tables of your own can be of: how rows are read and written, in the order of the flow.
+
+    settings_of    options                     -> what the prepared folder records of them
+    settings_of_table   the training table     -> what its columns decide
+    rows           a file                      -> its rows
+    read           a row                       -> an example, or an error that names file and line
+    discover       examples of the training    -> what is found in them: labels, weights, mean
+    sequences      examples                    -> the model's inputs
+    columns        an example                  -> the numbers that the loss reads
+    write          all of these                -> the files of a split
+
+Shapes: N examples of a split.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.finetuning.examples import Example, is_missing
+from roberta_plugin.finetuning.kinds.base import Kind
+from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs
+from roberta_plugin.finetuning.prepared import SplitWriter
+from roberta_plugin.tables import Row, check_text, format_of, read_table
+
+
+class TableKind(Kind):
+    """A kind of tables of your own."""
+
+    @classmethod
+    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
+        """Further settings of this kind, from a `CustomOptions` of `finetuning/options.py`."""
+        return {}
+
+    def settings_of_table(self, train: Path) -> dict[str, Any]:
+        """Further settings that the columns of the training table decide."""
+        return {}
+
+    @property
+    def label_column(self) -> str:
+        """The column of the label."""
+        return str(self.settings["label_column"][0])
+
+    def check_name(self, path: Path) -> None:
+        """Check that the name of a file gives a format that this kind reads."""
+        format_of(path)
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """The rows of a file."""
+        return read_table(path, delimiter=self.settings["delimiter"])
+
+    def is_labelled(self, row: Row) -> bool:
+        """Whether a row says what is right; a test table may lack the column, or leave it empty."""
+        columns = self.settings["label_column"]
+        return all(column in row.values and not is_missing(row.values[column]) for column in columns)
+
+    def read(self, row: Row, *, is_labelled: bool) -> Example:
+        """The example of a row."""
+        texts, choices = self.read_inputs(row)
+        return Example(
+            path=row.path,
+            line=row.line,
+            id=self._id(row),
+            texts=texts,
+            target=self.read_target(row, choices) if is_labelled else None,
+            choices=choices,
+        )
+
+    def read_inputs(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The texts of a row, by the rules for what `roberta predict` reads, and its options, if it has some."""
+        return self.read_question(row), ()
+
+    def _id(self, row: Row) -> str:
+        column = self.settings["id_column"]
+        if column is None:
+            return str(row.line)
+        value = row.value(column, option="--id-column")
+        return check_text(str(value), f"the column {column!r}", row.where, may_be_empty=True)
+
+    def split_key(self, example: Example) -> Sequence[str]:
+        """The texts that must not be on both sides of a cut: the whole input."""
+        return example.texts
+
+    def split_labels(self, example: Example) -> Iterable[str]:
+        """The labels of which each side of a cut gets its share; none: the kind has none."""
+        return ()
+
+    @abstractmethod
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> Any:
+        """What the label column of a row says."""
+
+    @abstractmethod
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """Settings that are found in the data, `labels` among them; refuses data of which nothing can be learned."""
+
+    @abstractmethod
+    def columns(self, example: Example) -> dict[str, Any]:
+        """The numbers that the loss reads: one, or an array, per column.
+
+        Raises:
+            ValueError: naming file and line, if the example has a label that the training table lacks.
+        """
+
+    def sequences(
+        self, examples: Sequence[Example], encoder: Encoder, split: SplitWriter, *, max_length: int
+    ) -> Iterator[list[NDArray[np.int32]]]:
+        """The model's inputs (T,) of each example: those of its text or pair, as `layouts/texts.py` describes them.
+
+        The split counts which of them are cut.
+        """
+        layout = TextLayout.of(self.settings, max_length=max_length)
+        return sentence_inputs([example.texts for example in examples], encoder, split, layout)
+
+    def record_of(self, example: Example) -> dict[str, Any]:
+        """What the prepared folder records of an example: its id and, of tables of your own, its line."""
+        return {"id": example.id, **({"line": example.line} if self.task_name == "custom" else {}), **example.record}
+
+    def write(
+        self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`; examples of the same question have the same number `question`."""
+        known = list(examples)
+        numbers: dict[Hashable, int] = {}
+        for example, inputs in zip(known, self.sequences(known, encoder, split, max_length=max_length), strict=True):
+            columns = {} if example.target is None else self.columns(example)
+            if example.question is not None:
+                columns["question"] = numbers.setdefault(example.question, len(numbers))
+            split.add(inputs, **columns)
+            split.record(self.record_of(example))
+        return ()

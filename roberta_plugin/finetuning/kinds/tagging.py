@@ -1,0 +1,398 @@
+"""The words of a text -> a tag for each word: entities, or tags of another kind such as parts of speech.
+
+An example of a table is a text, whose words come as a list in JSON Lines or Parquet, or one per line in CoNLL columns,
+of which --text-column and --label-column are numbers from 1 on, or names that the first line gives. Tags of entities
+may be in any scheme that `entities` knows, and become IOB2. Tags are taken for entities if all of them can be read so;
+if none has the form B-TYPE, they are labels as they are.
+
+A text of a record is divided into words and punctuation marks, which the model reads as in training: with one space
+between them. Positions are characters of the text; of words, those of the words joined by single spaces. A text that is
+too long is read in overlapping windows.
+
+Example: {"text": "I live in New York."} -> {"words": ["I", "live", "in", "New", "York", "."], "tags": ["O", "O", "O",
+"B-LOC", "I-LOC", "O"], "entities": [{"type": "LOC", "text": "New York", "start": 10, "end": 18, "first_word": 3,
+"last_word": 4, "score": 0.99}]}; the score is the mean probability of the words' tags.
+
+Shapes: N texts of a split, W words of all of them, C labels, K types of entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from roberta_plugin.finetuning.examples import Example, found_labels, is_missing, number_of
+from roberta_plugin.finetuning.kinds import metrics
+from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, rounded
+from roberta_plugin.finetuning.kinds.conll import read_file
+from roberta_plugin.finetuning.kinds.entities import (
+    CORRECT,
+    FOUND,
+    GOLD,
+    Sentences,
+    TagCounts,
+    best_valid,
+    entities_of,
+    entity_labels,
+    split_tag,
+    tags_of,
+    types_of,
+)
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, Weights
+from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.layouts.words import (
+    SplitOfWindows,
+    TaggingLayout,
+    WordEncoder,
+    split_words,
+    windows_of,
+    word_spans,
+)
+from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
+from roberta_plugin.finetuning.records import column_of, text_of, texts_of
+from roberta_plugin.tables import Row, named_format, read_table
+
+_WORDS, _TAGS = "tokens", "tags"
+_LISTS = ("jsonl", "parquet", "arrow")  # formats with lists of words
+_LAYOUT = ("doc_stride", "label_pieces", "context")
+
+
+class TextOfWords(NamedTuple):
+    """A text and its words."""
+
+    text: str
+    words: list[str]
+    spans: list[tuple[int, int]]
+    """Characters of each word."""
+
+
+class Tagging(TableKind):
+    """Cross-entropy of each word, at its first token."""
+
+    name = "tagging"
+    description = "gives each word of a text a tag, such as the entity that it belongs to"
+    head = "token"
+    default_head_name = "token_head"
+    task = "roberta_tagging"
+    has_labels = can_smooth = True
+    outputs = ("token_logits",)
+    scoring = ("valid_sequences",)
+    validated_outputs = ("token_labels",)  # the logits of a large split would not fit into memory
+    hugging_face = HuggingFace(
+        suffix="ForTokenClassification",
+        names={"out_proj": "classifier"},
+        pipeline="token-classification",
+        arguments=", ignore_labels=[]",
+        settings={"kind": "tagging"},
+    )
+
+    @override
+    def metrics(self) -> tuple[str, ...]:
+        return ("accuracy",) if types_of(self.labels) is None else ("f1", "precision", "recall", "accuracy")
+
+    def label_metrics(self) -> dict[str, int]:
+        """See `Kind.label_metrics`: of the types of entities."""
+        return {f"f1_{name}": number for number, name in enumerate(types_of(self.labels) or ())}
+
+    @override
+    def head_sizes(self) -> dict[str, int]:
+        return {"num_classes": len(self.labels)}
+
+    @override
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+        tag = np.bincount(Sentences(train).tags).argmax()
+        return RawOutputs(token_logits=[certain(logits.shape, tag) for logits in outputs.token_logits or ()])
+
+    @override
+    def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
+        rows = Sentences(split).rows([logits.astype(np.float64) for logits in outputs.token_logits or ()])
+        tags = np.unique(rows.argmax(axis=1))
+        return f"the tag {self.labels[tags[0]]}" if len(tags) == 1 else None
+
+    @override
+    def lacks(self, split: PreparedSplit) -> str:
+        return "" if Sentences(split).is_labelled else "has no tags"
+
+    def labels_without_examples(self, split: PreparedSplit) -> list[str]:
+        """Of entities, their types."""
+        absent = super().labels_without_examples(split)
+        if types_of(self.labels) is None:
+            return absent
+        return [label.removeprefix("B-") for label in absent if label.startswith("B-")]
+
+    def reduced(self, outputs: Any) -> Any:
+        """See `Kind.reduced`: the most probable labels."""
+        return outputs.argmax(dim=-1)
+
+    @classmethod
+    def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
+        """See `TableKind.settings_of`: the layout of the windows, and the columns that are not the usual ones."""
+        return {
+            **asdict(TaggingLayout.of(max_length, doc_stride=min(128, max(1, max_length // 4)))),
+            "text_column": options.text_column,
+            "label_column": list(options.label_column or ()),
+        }
+
+    @property
+    def selection(self) -> str:
+        """F1 of the entities; accuracy if the tags are none."""
+        return "accuracy" if types_of(self.labels) is None else "f1"
+
+    @property
+    def _columns(self) -> tuple[str, str]:
+        """The columns of words and tags in tables of lists."""
+        return self.settings.get("text_column") or _WORDS, next(iter(self.settings.get("label_column") or ()), _TAGS)
+
+    def check_name(self, path: Path) -> None:
+        """See `TableKind.check_name`; all but CSV can be read."""
+        if named_format(path) == "csv":
+            raise ValueError(
+                f"{path}: tagged words are read from JSON Lines and Parquet, or from columns with a word per line and "
+                "an empty line between texts (.conll, .txt, .tsv). Write one of these."
+            )
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """See `TableKind.rows`: the words and tags of each text, as lists."""
+        if named_format(path) in _LISTS:
+            yield from read_table(path)
+            return
+        named = (self.settings["text_column"], next(iter(self.settings["label_column"]), None))
+        words, tags = self._columns
+        called = ("--text-column", "--label-column")
+        for sentence in read_file(path, columns=named, needs_tags=False, called=called):
+            values = {words: list(sentence.texts), tags: None if sentence.target is None else list(sentence.target)}
+            yield Row(path, sentence.line, values)
+
+    @override
+    def is_labelled(self, row: Row) -> bool:
+        return not is_missing(row.values.get(self._columns[1]))
+
+    def read_question(self, row: Row) -> TextOfWords:
+        """See `Kind.read_question`: a list of words, or in a record also a text."""
+        name = self._columns[0]
+        if self.is_answering:
+            usual = (each for each in ("words", _WORDS, name) if each in row.values)
+            name = self.options.text_column or next(usual, "text")
+        value = row.values[column_of(row, (name,), option="--text-column")]
+        may_be_text = self.is_answering and name in (self.options.text_column, "text")
+        if may_be_text and not isinstance(value, list):
+            text = text_of(row, (name,), option="--text-column", white_space="kept")
+            words = split_words(text)
+            if not words:
+                raise ValueError(f"{row.where}: the column {name!r} has no words. Give a text, or leave the row out.")
+            return TextOfWords(text, words, word_spans(text, words))
+        words = texts_of(row, name, what="word", may_be_empty=True)
+        if not words:
+            raise ValueError(f"{row.where}: the column {name!r} is an empty list. Leave the row out.")
+        ends = np.cumsum([len(word) + 1 for word in words]).tolist()
+        spans = [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
+        return TextOfWords(" ".join(words), words, spans)
+
+    def read_inputs(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """See `TableKind.read_inputs`: the texts are the words."""
+        return tuple(self.read_question(row).words), ()
+
+    @override
+    def read(self, row: Row, *, is_labelled: bool) -> Example:
+        example = super().read(row, is_labelled=is_labelled)
+        if example.target is not None and len(example.target) != len(example.texts):
+            raise ValueError(
+                f"{row.where}: {len(example.texts)} words and {len(example.target)} tags. Give one tag to each word."
+            )
+        return example
+
+    def read_target(self, row: Row, choices: tuple[str, ...]) -> tuple[str, ...]:
+        """See `TableKind.read_target`: the tags as the file has them."""
+        column = self._columns[1]
+        value = row.value(column, option="--label-column")
+        if is_missing(value):
+            raise ValueError(
+                f"{row.where}: there are no tags, which only a test table may lack. Add them, or name their column by "
+                "--label-column."
+            )
+        return tuple(texts_of(row, column, what="tag"))
+
+    @override
+    def split_labels(self, example: Example) -> tuple[str, ...]:
+        labels: tuple[str, ...] = example.target
+        return labels
+
+    def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
+        """See `TableKind.discover`: the labels, for entities O, B-TYPE and I-TYPE of each type."""
+        given, path = self.settings.get("labels"), table[0].path
+        if self._are_entities(table):
+            types = None if given is None else types_of(given)
+            if given is not None and types is None:
+                raise ValueError(
+                    f"--labels {' '.join(given)}: the labels of entities are O, then B-TYPE and I-TYPE of each type, "
+                    "such as O B-PER I-PER B-LOC I-LOC."
+                )
+            pairs = ((entity.type, each) for each in table for entity in entities_of(each.target))
+            return {"labels": entity_labels(found_labels(pairs, types, path=path, least=1))}
+        return {"labels": found_labels(((tag, each) for each in table for tag in each.target), given, path=path)}
+
+    @staticmethod
+    def _are_entities(table: Sequence[Example]) -> bool:
+        """Whether the tags are those of entities; see the head of this file."""
+        first: dict[str, Example] = {}
+        for example in table:
+            for tag in example.target:
+                first.setdefault(tag, example)
+        others = [tag for tag in first if not _is_entity_tag(tag)]
+        named = [tag for tag in first if _is_entity_tag(tag) and "-" in tag]
+        if others and named:
+            raise ValueError(
+                f"{first[others[0]].where}: the tag {others[0]!r} is neither O nor B-TYPE, I-TYPE, E-TYPE or S-TYPE, "
+                f"as {named[0]!r} is. Correct the tag, or name another --label-column."
+            )
+        return not others
+
+    def columns(self, example: Example) -> dict[str, Any]:
+        """See `TableKind.columns`: those of each window are written by `write`."""
+        return {}
+
+    def record_of(self, example: Example) -> dict[str, Any]:
+        """See `TableKind.record_of`: sentences of official files have no ids."""
+        return super().record_of(example) if self.task_name == "custom" else {}
+
+    def write(
+        self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """See `Kind.write`: the files of `words`."""
+        known = list(examples)
+        layout = TaggingLayout(max_length=max_length, **{name: self.settings[name] for name in _LAYOUT})
+        numbers = [self.numbers_of_tags(each) for each in known] if known[0].target is not None else None
+        of_label = np.arange(len(self.labels))
+        continuing = of_label + ((types_of(self.labels) is not None) & (of_label % 2 == 1))  # B-TYPE -> I-TYPE
+        writer = SplitOfWindows(split, layout, encoder, continuing=continuing)
+        writer.write(known, numbers, map(self.record_of, known))
+        return ()
+
+    def numbers_of_tags(self, example: Example) -> list[int]:
+        """The numbers of the labels of an example's words."""
+        types = types_of(self.labels)
+        if types is None:
+            return [number_of(tag, self.labels, example) for tag in example.target]
+        for tag in example.target:
+            if not _is_entity_tag(tag):
+                raise ValueError(
+                    f"{example.where}: the tag {tag!r} is neither O nor B-TYPE, I-TYPE, E-TYPE or S-TYPE, as those of "
+                    "the training table are. Correct the tag."
+                )
+        entities = entities_of(example.target)
+        for entity in entities:
+            number_of(entity.type, types, example)
+        return [self.labels.index(tag) for tag in tags_of(entities, len(example.target))]
+
+    @override
+    def open(self) -> None:
+        super().open()
+        stride = {"doc_stride": self.settings["doc_stride"]} if "doc_stride" in self.settings else {}
+        self.layout = TaggingLayout.of(self.max_length, **stride)
+        self.words = WordEncoder(self.hub.codec.encoder)
+        self.names = self.known_labels(self.hub.num_classes(self.head_name), form="LABEL_{}")
+
+    @override
+    def answer(self, questions: Sequence[TextOfWords]) -> list[Answer]:
+        probabilities = self._probabilities(questions)  # (W, C)
+        offsets = np.cumsum([0, *(len(each.words) for each in questions)])
+        if self.options.valid_sequences:
+            found = best_valid(probabilities, offsets, self.names)
+        else:
+            found = probabilities.argmax(axis=1)
+        scores = probabilities[np.arange(len(found)), found]
+        return [
+            self._entry(each, found[first:stop], scores[first:stop])
+            for each, first, stop in zip(questions, offsets[:-1], offsets[1:], strict=True)
+        ]
+
+    def _probabilities(self, questions: Sequence[TextOfWords]) -> NDArray[np.float64]:
+        """Probabilities of the labels of all words (W, C); a word without a token has the first label, which is O."""
+        vocabulary = self.hub.vocabulary
+        ids = {"bos_id": vocabulary.bos_id, "eos_id": vocabulary.eos_id}
+        tokens = self.words.tokens_of_all([each.words for each in questions])
+        windows = [window for words in tokens for window in windows_of(words, self.layout, **ids)]
+        logits = self.hub.token_logits(
+            [window.tokens for window in windows], self.head_name, max_tokens=self.options.batch_tokens
+        )
+        outside = np.eye(1, len(self.names), self.names.index("O") if "O" in self.names else 0)
+        rows = []
+        for window, of_window in zip(windows, logits, strict=True):
+            of_words = of_window.double().softmax(dim=-1).numpy()[window.positions]
+            rows.append(np.where(window.positions[:, None] > 0, of_words, outside))
+        return np.concatenate(rows)
+
+    def _entry(self, question: TextOfWords, labels: NDArray[np.int64], scores: NDArray[np.float64]) -> dict[str, Any]:
+        tags = [self.names[label] for label in labels.tolist()]
+        entry: dict[str, Any] = {"words": question.words, "tags": tags}
+        try:
+            entities = entities_of(tags)
+        except ValueError:  # tags of another kind, such as parts of speech
+            return entry
+        spans = question.spans
+        entry["entities"] = [
+            {
+                "type": entity.type,
+                "text": question.text[spans[entity.start][0] : spans[entity.stop - 1][1]],
+                "start": spans[entity.start][0],
+                "end": spans[entity.stop - 1][1],
+                "first_word": entity.start,
+                "last_word": entity.stop - 1,
+                "score": rounded(scores[entity.start : entity.stop].mean()),
+            }
+            for entity in entities
+        ]
+        return entry
+
+    def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
+        """See `Kind.judged`: the most probable tag of each word; probabilities of members are averaged."""
+        sentences, labels, types = Sentences(split), self.labels, types_of(self.labels)
+        is_valid = bool(decisions.wish("valid_sequences")) and types is not None
+        found = sentences.decided(members, labels, valid_sequences=is_valid)  # (W,)
+        right = sentences.tags if sentences.is_labelled else None
+        offsets = sentences.offsets.tolist()
+
+        def entries() -> Iterator[dict[str, Any]]:
+            for record, start, stop in zip(split.records(), offsets[:-1], offsets[1:], strict=True):
+                id_ = {"id": record["id"]} if "id" in record else {}
+                entry = {**id_, "tokens": record["words"], "prediction": _names(labels, found[start:stop])}
+                yield entry if right is None else {**entry, "label": _names(labels, right[start:stop])}
+
+        if right is None:
+            return Outcome(entries=entries, num_examples=len(offsets) - 1)
+        counts = TagCounts(right, found, sentences.is_first, types)
+        tables: dict[str, Any]
+        if types is not None:
+            sums = counts.entities.sum(axis=0).T  # (N, K, 3) -> (3, K)
+            tables = {"classes": metrics.class_table(sums[CORRECT], sums[FOUND], sums[GOLD], types)}
+        else:
+            of_words = metrics.confusion(right, found, np.ones(len(right)), num_classes=len(labels))
+            parts = (of_words.diagonal(), of_words.sum(axis=0), of_words.sum(axis=1))
+            table = {"labels": list(labels), "counts": of_words.astype(int).tolist()}
+            tables = {"classes": metrics.class_table(*parts, labels), "confusion": table}
+
+        def measure(weights: Weights) -> dict[str, float]:
+            shown = counts.metrics(weights)
+            is_own = self.task_name == "custom"  # whose `tables` have precision and recall of each type
+            return {name: shown[name] for name in shown if not (is_own and name.startswith(("precision_", "recall_")))}
+
+        return Outcome(entries=entries, num_examples=len(counts.num_words), measure=measure, tables=tables)
+
+
+def _is_entity_tag(tag: str) -> bool:
+    try:
+        split_tag(tag)
+    except ValueError:
+        return False
+    return True
+
+
+def _names(labels: Sequence[str], numbers: NDArray[np.int64]) -> list[str]:
+    return [labels[number] for number in numbers.tolist()]

@@ -1,0 +1,239 @@
+"""Texts -> model inputs: `<s> a </s>`, or `<s> a </s> </s> b </s>` for two (paper section 3.1; fairseq's convention).
+
+What is read of a text that is longer than an input (Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?",
+section 5.3.1), by `TextLayout.long_texts`:
+
+    None       its begin, as of --long-texts head
+    tail       its end
+    head+tail  the first quarter of the room from its begin, the rest from its end
+    windows    all of it, in parts that are as long as an input. The features of their <s> are pooled, by mean or
+               maximum, and the head judges the pooled features: one answer for each text
+
+Windows are spread evenly: the first begins with the text, the last one ends with it, and the starts of two are at most
+`window_stride` tokens apart. In training a text has at most `max_windows` of them, which bounds its memory; a longer
+one is then read with gaps. Of a pair, the longer text is divided, and the shorter one is in each window.
+
+Example: 10 tokens, room for 4, no overlap -> three windows, from the tokens 0, 3 and 6.
+
+Shapes: A, B tokens of two texts, T tokens of an input, S inputs of a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
+from roberta_plugin.finetuning.prepared import CUT, DIVIDED, SplitWriter
+from roberta_plugin.progress import terminal_bar
+
+
+class Encoder:
+    """Text -> model ids: a tokenizer, and the vocabulary that numbers its symbols.
+
+    Example: Encoder(tokenizer, vocabulary).join(a, b, max_length=512) of the ids of two texts.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
+        self.tokenizer, self.vocabulary = tokenizer, vocabulary
+        self.to_model_id = vocabulary.tokenizer_to_model(tokenizer)  # (number of tokenizer ids,)
+
+    def ids(self, text: str) -> NDArray[np.int32]:
+        """Model ids of a text, without <s> and </s>."""
+        return self.to_model_id[self.tokenizer.encode(text)] if text else np.empty(0, dtype=np.int32)
+
+    def ids_of_all(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """Model ids of many texts, faster than one by one; a text may contain line ends."""
+        one_line = [text if "\n" not in text else "" for text in texts]
+        ids, lengths = self.tokenizer.encode_lines(one_line)
+        parts = np.split(self.to_model_id[ids], np.cumsum(lengths)[:-1]) if texts else []
+        return [self.ids(text) if "\n" in text else part for text, part in zip(texts, parts, strict=True)]
+
+    def join(
+        self, a: NDArray[np.int32], b: NDArray[np.int32] | None = None, *, max_length: int, separators: int = 2
+    ) -> NDArray[np.int32]:
+        """Ids (A,) and (B,) -> the model's input (T,), T <= max_length: see `join`."""
+        return join(self.vocabulary, a, b, max_length=max_length, separators=separators)
+
+
+def join(
+    vocabulary: Vocabulary,
+    a: NDArray[np.int32],
+    b: NDArray[np.int32] | None = None,
+    *,
+    max_length: int,
+    separators: int = 2,
+) -> NDArray[np.int32]:
+    """Ids of one text (A,) or two (A,), (B,) -> the model's input (T,).
+
+    If T would exceed `max_length`, the longer of the two texts loses tokens at its end; once both have the same length,
+    both lose tokens alternately. The final </s> always stays. `separators` is how many </s> are between two texts.
+
+    Example: a = [5, 6, 7, 8], b = [9], max_length 8 (4 specials leave room for 4) -> `<s> 5 6 7 </s> </s> 9 </s>`.
+    """
+    bos, eos = [vocabulary.bos_id], [vocabulary.eos_id]
+    if b is None:
+        return np.concatenate([bos, a[: max_length - 2], eos]).astype(np.int32)
+    room = max_length - 2 - separators
+    assert room >= 2, "a pair needs six tokens"
+    keep_a, keep_b = shares(len(a), len(b), room)
+    a, b = a[:keep_a], b[:keep_b]
+    return np.concatenate([bos, a, eos * separators, b, eos]).astype(np.int32)
+
+
+def shares(a: int, b: int, room: int) -> tuple[int, int]:
+    """Tokens that remain of two texts with `a` and `b` tokens, by the rule of `join`.
+
+    Example: 4 and 1 tokens, room for 4 -> 3 and 1.
+    """
+    if a + b <= room:
+        return a, b
+    keep_a = min(a, max(room - b, room - room // 2))
+    return keep_a, room - keep_a
+
+
+Ids = NDArray[np.int32]
+MAX_WINDOWS = 8
+_HEAD_SHARE = 128 / 510  # Sun et al. keep the first 128 and the last 382 tokens
+_AT_ONCE = 10_000  # texts in one call of the tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextLayout:
+    """How texts that are too long are read; but for `max_length`, settings of the prepared folder."""
+
+    max_length: int
+    long_texts: str | None = None
+    """One of `LONG_TEXTS`; None: head."""
+    window_stride: int | None = None
+    """Most tokens between the starts of two windows; None: they do not overlap."""
+    max_windows: int | None = None
+    """Most windows of a text in training."""
+    window_pooling: str | None = None
+    """One of `POOLINGS`."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], *, max_length: int) -> TextLayout:
+        """The layout that settings record; those of folders of earlier versions record none."""
+        names = ("long_texts", "window_stride", "max_windows", "window_pooling")
+        return cls(max_length=max_length, **{name: settings.get(name) for name in names})
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether a text can have several inputs."""
+        return self.long_texts == "windows"
+
+    def check(self) -> None:
+        """Refuse values that come from a file and cannot be."""
+        for name in ("max_length", "window_stride", "max_windows"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not 0 < value < 1 << 20):
+                raise ValueError(f"{name} is {value!r}, not a number of tokens or windows")
+        if self.long_texts not in (None, *LONG_TEXTS):
+            raise ValueError(f"long_texts is {self.long_texts!r}, not one of {', '.join(LONG_TEXTS)}")
+        if self.window_pooling not in (POOLINGS if self.has_windows else (None,)):
+            raise ValueError(f"window_pooling is {self.window_pooling!r}")
+
+
+class Inputs(NamedTuple):
+    """What a model reads of a text or a pair."""
+
+    sequences: list[Ids]
+    """Its inputs (T,), S of them; without windows one."""
+    num_tokens: int
+    """Tokens of the whole text, with <s> and </s>."""
+    is_cut: bool
+    """Whether some of it is not read."""
+
+
+def inputs_of(
+    texts: Sequence[tuple[str, ...]], encoder: Encoder, layout: TextLayout, *, is_training: bool = False
+) -> list[Inputs]:
+    """What a model reads of each text or pair; in training, in at most `max_windows` windows.
+
+    Example: ("Is it on?", "It is.") -> `<s> Is it on ? </s> </s> It is . </s>`; see `join`.
+    """
+    ids = iter(encoder.ids_of_all([side for text in texts for side in text]))
+    most = layout.max_windows if is_training else None
+    found = []
+    for text in texts:
+        sides = [next(ids) for _ in text]
+        num_tokens = sum(map(len, sides)) + 2 * len(sides)  # <s> a </s>, or <s> a </s> </s> b </s>
+        if layout.has_windows and num_tokens > layout.max_length:
+            parts, is_cut = _windows(sides, layout, most)
+        else:
+            parts, is_cut = [_cut(sides, layout)], num_tokens > layout.max_length
+        found.append(Inputs([encoder.join(*part, max_length=layout.max_length) for part in parts], num_tokens, is_cut))
+    return found
+
+
+def text_inputs(texts: Sequence[tuple[str, ...]], encoder: Encoder, *, max_length: int) -> list[tuple[Ids, int]]:
+    """The model's input (T,) of each text or pair, cut at its end, and its tokens before it was cut."""
+    found = inputs_of(texts, encoder, TextLayout(max_length=max_length))
+    return [(inputs.sequences[0], inputs.num_tokens) for inputs in found]
+
+
+def sentence_inputs(
+    texts: Sequence[tuple[str, ...]], encoder: Encoder, split: SplitWriter, layout: TextLayout
+) -> Iterator[list[Ids]]:
+    """The model's inputs (T,) of each sentence or pair, in order; the split counts which are cut or divided."""
+    is_training = split.name == "train"
+    limit = layout.max_length
+    for start in terminal_bar(range(0, len(texts), _AT_ONCE), "encoding", unit="10k"):
+        part = texts[start : start + _AT_ONCE]
+        for text, found in zip(part, inputs_of(part, encoder, layout, is_training=is_training), strict=True):
+            what = "texts" if len(text) == 1 else "pairs"
+            split.measure(what, found.num_tokens, limit=limit, fate=DIVIDED if layout.has_windows else CUT)
+            if layout.has_windows:
+                lost = found.num_tokens if found.is_cut else 0
+                split.measure(what, lost, limit=limit, fate="not read whole, for want of windows or room")
+            yield found.sequences
+
+
+def _cut(sides: Sequence[Ids], layout: TextLayout) -> list[Ids]:
+    """The texts as long as they may be in one input; both the shorter, the longer they are together."""
+    room = layout.max_length - 2 * len(sides)
+    lengths = [room] if len(sides) == 1 else shares(len(sides[0]), len(sides[1]), room)
+    return [_kept(ids, length, layout.long_texts) for ids, length in zip(sides, lengths, strict=True)]
+
+
+def _kept(ids: Ids, length: int, long_texts: str | None) -> Ids:
+    if len(ids) <= length:
+        return ids
+    head = {"tail": 0, "head+tail": round(length * _HEAD_SHARE)}.get(long_texts or "", length)
+    return np.concatenate([ids[:head], ids[len(ids) - length + head :]])
+
+
+def _windows(sides: Sequence[Ids], layout: TextLayout, most: int | None) -> tuple[list[list[Ids]], bool]:
+    """The texts of each window of a text or pair that is too long; and whether some of it is in none."""
+    room = layout.max_length - 2 * len(sides)
+    longer = len(sides) - 1 if len(sides[0]) <= len(sides[-1]) else 0
+    others = [ids[: room // 2] for number, ids in enumerate(sides) if number != longer]
+    room -= sum(map(len, others))
+    stride = min(layout.window_stride or room, room)
+    starts = spread(len(sides[longer]), room=room, stride=stride, most=most)
+    divided = sides[longer]
+    parts = []
+    for start in starts:
+        part = list(others)
+        part.insert(longer, divided[start : start + room])
+        parts.append(part)
+    has_gaps = len(starts) > 1 and starts[1] > room  # all are as far apart, but for one token
+    return parts, has_gaps or sum(map(len, others)) + len(divided) < sum(map(len, sides))
+
+
+def spread(num_tokens: int, *, room: int, stride: int, most: int | None = None) -> list[int]:
+    """Starts of windows of `room` tokens over a text, at most `stride` apart, evenly; or of `most` windows.
+
+    Example: spread(10, room=4, stride=4) -> [0, 3, 6]; with most=2 -> [0, 6].
+    """
+    beyond = max(0, num_tokens - room)
+    number = -(-beyond // stride) + 1
+    number = number if most is None else min(number, most)
+    return [0] if number == 1 else [index * beyond // (number - 1) for index in range(number)]

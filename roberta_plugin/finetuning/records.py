@@ -1,0 +1,215 @@
+"""The columns of a row, which may have one of several names, and its cells: the one place where they are parsed.
+
+A record that `roberta predict` is asked is a row, too. A cell is read as its several values, its number, or yes or no.
+
+JSON Lines and Parquet have lists and numbers of their own. In CSV and TSV they are texts, in the notation of the
+program that wrote them: JSON's, Python's, or numpy's.
+
+Example: '["a", "b"]', "['a', 'b']", "('a', 'b')", "['a' 'b']" and "array(['a', 'b'], dtype=object)" -> ["a", "b"].
+
+What a model reads of a text's white space, in training, `roberta predict`, the hub and exported tokenizers (`as_read`):
+
+    kept       all of it
+    stripped   none at the ends
+    one_line   likewise, and of each run of it one space
+    spaces     all of it, with spaces for line ends, of which the text of pretraining has none
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import math
+import re
+import tokenize
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Literal
+
+from roberta_plugin.tables import Row, check_list, check_text, short
+
+_BRACKETS = {"[": "]", "(": ")", "{": "}"}
+_QUOTES = ("'", '"')
+_CALLS = ("array", "list", "tuple", "set", "frozenset")
+_START = re.compile(rf"(?:np\.|numpy\.)?(?:{'|'.join(_CALLS)})(?=\()")
+_NAMES = {
+    **{"true": "True", "True_": "True", "false": "False", "False_": "False"},
+    **dict.fromkeys(("null", "nan", "NaN", "NA"), "None"),
+}
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_FLAGS = re.compile(r"[01](?:\.0*)?(?:[\s,;|]+[01](?:\.0*)?)+")
+
+
+def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
+    """The values of a cell that may hold several: of a list, of a text that is one in another notation, or, with a
+    separator, of a text that it divides; None for what is none of these.
+
+    Raises:
+        ValueError: if a text is in brackets and no list in any of these notations, so that brackets or quotation marks
+            would count as part of the values; or if the separator cuts it within brackets.
+    """
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str):
+        return None
+    found = literal(value)
+    if isinstance(found, list | tuple):
+        return list(found)
+    if isinstance(found, set):
+        return sorted(found, key=str)
+    text = (found if isinstance(found, str) else value).strip()
+    if isinstance(found, dict) or text[:1] + text[-1:] in ("[]", "{}"):
+        plain = f', or without brackets, separated by "{separator}"' if separator else ""
+        raise ValueError(f'{short(text)} is no list in the notation of JSON or Python. Write ["one", "two"]{plain}.')
+    if not separator:
+        return None
+    if _FLAGS.fullmatch(text):
+        return re.split(r"[\s,;|]+", text)
+    parts = [part.strip() for part in text.split(separator) if part.strip()]
+    if _is_nested(text) and not all(map(_is_nested, parts)):  # tensor([0, 1]), c("a", "b"), or a value with a comma
+        raise ValueError(
+            f'"{separator}" cuts {short(text)} within brackets. Write a list in the notation of JSON or Python: '
+            f'["one", "two (a{separator} b)"].'
+        )
+    return parts
+
+
+def _is_nested(text: str) -> bool:
+    """Whether each bracket of a text has its other one."""
+    expected: list[str] = []
+    for character in text:
+        if character in _BRACKETS:
+            expected.append(_BRACKETS[character])
+        elif character in _BRACKETS.values() and (not expected or expected.pop() != character):
+            return False
+    return not expected
+
+
+def literal(text: str) -> Any:
+    """The list, tuple, set, object or quoted text that a text stands for in the notation of JSON, Python or numpy; None
+    if it is a plain one. Nothing is called or computed."""
+    text = text.strip()
+    first = "(" if _START.match(text) else text[:1]
+    if not text or text[-1] not in (_QUOTES if first in _QUOTES else (_BRACKETS.get(first),)):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            found = ast.literal_eval(_as_python(text))
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
+            return None
+    return found if isinstance(found, list | tuple | set | dict | str) else None
+
+
+def texts_in(value: Any) -> list[Any] | None:
+    """The texts of a cell that may hold one or several: those of a list, or of a text in the notation of a list of
+    texts; None for one text, also for one in brackets."""
+    found = literal(value) if isinstance(value, str) else value
+    is_list = isinstance(found, list) and (found is value or all(isinstance(each, str) for each in found))
+    return found if is_list else None
+
+
+def _as_python(text: str) -> str:
+    """The literal without the names of numpy, and with commas: numpy writes none, and Python joins texts without."""
+    tokens = [each for each in tokenize.generate_tokens(io.StringIO(text).readline) if each.string.strip()]
+    parts: list[str] = []
+    ended = is_type = False  # a value; the dtype of an array
+    before = ""
+    for token in tokens:
+        word, is_name = token.string, token.type == tokenize.NAME
+        is_module = word in ("np", "numpy") or (word == "." and before in ("np", "numpy"))
+        is_call = is_name and (word in _CALLS or (before == "." and word.rstrip("_") not in ("True", "False")))
+        if is_name and word == "dtype":
+            is_type = parts.pop() == ","
+        is_type, before = is_type and word != ")", word
+        if is_module or is_call or is_type:
+            continue
+        starts = word in _BRACKETS or token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING)
+        parts += [","] if ended and starts else []
+        parts.append(_NAMES.get(word, word) if is_name else word)
+        ended = word in _BRACKETS.values() or (starts and word not in _BRACKETS)
+    return " ".join(parts)
+
+
+def number_in(value: Any) -> float:
+    """The number of a cell; NaN for what is none, or not finite.
+
+    A text counts if JSON or C would write it so, as 1.5, -2 or 1e-3: not 1,5 or 1_000, which programs read in different
+    ways.
+    """
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if not is_number and not (isinstance(value, str) and _NUMBER.fullmatch(value.strip())):
+        return math.nan
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def flag_in(value: Any) -> bool | None:
+    """Yes or no: true, 1, 1.0, "1" or "True", and the same for no; None for what is neither."""
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    number = float(value) if isinstance(value, bool) else number_in(value)
+    return bool(number) if number in (0.0, 1.0) else None
+
+
+def flags_in(values: Sequence[Any]) -> list[bool] | None:
+    """Two or more values that are all yes or no, as vectors of 0 and 1 are; None for other ones."""
+    flags = [flag_in(each) for each in values]
+    known = [flag for flag in flags if flag is not None]
+    return known if len(known) == len(flags) > 1 else None
+
+
+WhiteSpace = Literal["kept", "stripped", "one_line", "spaces"]
+_LINE_ENDS = str.maketrans("\r\n", "  ")
+
+
+def as_read(text: str, white_space: WhiteSpace) -> str:
+    """The text as a model reads it; see the head of this file."""
+    if white_space == "spaces":
+        return text.translate(_LINE_ENDS)
+    if white_space == "one_line":
+        return one_line(text)
+    return text.strip() if white_space == "stripped" else text
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space replaced by one space.
+
+    Example: " a\\n\\tb " -> "a b".
+    """
+    return " ".join(text.split())
+
+
+def column_of(row: Row, names: Sequence[str], *, option: str) -> str:
+    """The first of these columns that a row has."""
+    found = next((name for name in names if name in row.values), names[0])
+    row.value(found, option=option)
+    return found
+
+
+def text_of(row: Row, names: Sequence[str], *, option: str, white_space: WhiteSpace = "stripped") -> str:
+    """The text of the first of these columns that a row has, as a model reads it."""
+    return as_read(row.text(column_of(row, names, option=option), option=option), white_space)
+
+
+def values_of(row: Row, name: str, *, separator: str = "") -> list[Any] | None:
+    """`values_in` the cell of a column; a text that cannot be read is named with its place."""
+    try:
+        return values_in(row.values[name], separator=separator)
+    except ValueError as error:
+        raise ValueError(f"{row.where}, the column {name!r}: {error}") from None
+
+
+def texts_of(row: Row, name: str, *, what: str, may_be_empty: bool = False) -> list[str]:
+    """The list of texts of a column, also as a text in the notation of a list."""
+    values = values_of(row, name)
+    values = check_list(row.values[name] if values is None else values, f"the column {name!r}", row.where)
+    return [
+        check_text(value, f"{what} {number} of the column {name!r}", row.where, may_be_empty=may_be_empty)
+        for number, value in enumerate(values, start=1)
+    ]

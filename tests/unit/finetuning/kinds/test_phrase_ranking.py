@@ -1,0 +1,59 @@
+"""Pronouns: marks, candidates, and the phrase with the best score."""
+
+import numpy as np
+import pytest
+
+from roberta_plugin.finetuning.kinds.phrase_ranking import answer, masked_positions, question_inputs, read_question
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from tests.tiny_benchmarks import words_tokenizer
+
+SENTENCE = "The _trophy_ would not fit in the brown suitcase because [it] was too big."
+
+
+def test_marks_and_candidates_are_found():
+    question = read_question(SENTENCE)
+    assert question.query == "trophy"
+    assert question.before == "The trophy would not fit in the brown suitcase because "
+    assert question.after == " was too big."
+    assert "the brown suitcase" in question.candidates
+    assert not any("trophy" in phrase for phrase in question.candidates)
+    open_question = read_question(SENTENCE.replace("_", ""))
+    assert open_question.query is None
+    assert "The trophy" in open_question.candidates
+    assert read_question("[It] is good.", ["a dog", "it", "a dog"]).candidates == ("a dog",)
+
+
+def test_each_phrase_stands_where_the_pronoun_stood():
+    encoder = Encoder(*words_tokenizer())
+    question = read_question("A _bad_ dog, and [it] is good.", ["good thing", "x"])
+    inputs = question_inputs(question, encoder, max_length=60)
+    texts = []
+    for sequence, span in zip(inputs.sequences, masked_positions(inputs), strict=True):
+        pieces = [encoder.vocabulary.symbols[token] for token in sequence[span.start : span.stop]]
+        texts.append(encoder.tokenizer.decode([encoder.tokenizer.symbols.index(piece) for piece in pieces]))
+    assert texts == [" bad", " good thing", " x"]
+
+
+def test_the_best_phrase_is_the_answer():
+    question = read_question("A _bad_ dog, and [it] is good.", ["good thing", "x"])
+    assert answer(question, np.array([-1.0, -2.0, -3.0])) is True
+    assert answer(question, np.array([-2.5, -2.0, -3.0])) is False
+    unmarked = read_question("A bad dog, and [it] is good.", ["good thing", "x"])
+    assert answer(unmarked, np.array([-2.0, -1.0])) == "x"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        ("No pronoun here.", "one pronoun in brackets"),
+        ("[It] and [it].", "one pronoun in brackets"),
+        ("]it[ is good.", "one pronoun in brackets"),
+        ("The _dog barks, [it] is good.", "no phrase between underscores, or one"),
+        ("The __ dog, [it] is good.", "hold no phrase"),
+        ("The dog, [] is good.", "hold no phrase"),
+        ("[It] is.", "no noun phrase"),
+    ],
+)
+def test_other_marks_are_refused(sentence, message):
+    with pytest.raises(ValueError, match=message):
+        read_question(sentence)
