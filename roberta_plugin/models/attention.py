@@ -322,9 +322,12 @@ class SelfAttention(nn.Module):
 
 
 def normalized(heads: Tensor, norm: nn.Module) -> Tensor:
-    """Queries or keys (B, H, T, K), normalized in the type of the norm's parameters, in their own type again."""
-    result: Tensor = norm(heads.to(next(norm.parameters()).dtype))
-    return result.to(heads.dtype)
+    """Queries or keys (B, H, T, K), normalized in the type of the norm's parameters, in their own type again.
+
+    The result lies in memory as (B, T, H, K), so that what attends to it lies as the next product reads it.
+    """
+    result: Tensor = norm(heads.transpose(1, 2).to(next(norm.parameters()).dtype))
+    return result.to(heads.dtype).transpose(1, 2)
 
 
 def side_by_side(parts: list[Tensor]) -> Tensor:

@@ -256,8 +256,7 @@ def test_shared_parameters_count_once_in_optimizer_checkpoint_and_plan(layers, p
     groups = num_groups(layers, 4)
     shape = Shape(
         num_layers=4, dim=24, ffn_dim=40, num_heads=4, vocab_size=75, max_positions=40,
-        num_attentions=groups if parts in ("all", "attention") else None,
-        num_ffns=groups if parts in ("all", "ffn") else None,
+        options={"share_layers": layers, "share_parts": parts},
     )  # fmt: skip
     assert shape.num_parameters == count
     sizes = []
