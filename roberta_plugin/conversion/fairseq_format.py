@@ -64,7 +64,6 @@ from roberta_plugin.models.checkpoints import (
     model_arguments,
     saved_options,
 )
-from roberta_plugin.models.config import check_has_no_switch
 
 logger = logging.getLogger(__name__)
 
@@ -272,7 +271,6 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     Raises:
         ValueError: for heads, another epsilon of layer norms, or added tokens, which fairseq's RoBERTa cannot have.
     """
-    check_has_no_switch(model.state["cfg"]["model"], path=model.path, other="fairseq's RoBERTa")
     if any(name.startswith((SPAN, TOKEN)) for name in model.parameters):
         raise ValueError(
             f"{model.path} finds spans or tags in a text, and fairseq's RoBERTa has no such head: use --to huggingface."

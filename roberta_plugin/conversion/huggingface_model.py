@@ -40,7 +40,7 @@ from roberta_plugin.models.checkpoints import (
     architecture,
     saved_options,
 )
-from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig, check_has_no_switch
+from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
 from roberta_plugin.models.heads import Pooling
 
 # model_type -> begin of the names of its classes
@@ -201,7 +201,6 @@ def remembered_vectors(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None:
-    check_has_no_switch(options, path=model.path, other="Hugging Face's RoBERTa")
     kind, problems = model.head.kind, []
     if "no_layernorm_embedding" in options:
         problems.append("it has no layer norm after its embeddings")

@@ -143,7 +143,7 @@ SWITCHES = {item.name: item for item in fields(FastRobertaConfig) if item.metada
 
 
 def check_has_no_switch(options: Any, *, path: Any, other: str) -> None:
-    """Refuse a model with switches where the format of `other` programs has none."""
+    """Refuse a model of these `options` with switches where the format of the `other` model has none."""
     cfg = FastRobertaConfig(**{name: options[name] for name in SWITCHES if options.get(name) is not None})
     given = [
         flag(item) if isinstance(item.default, bool) else f"{flag(item)} {getattr(cfg, name)}"

@@ -350,7 +350,13 @@ def attention_of(model, number, tokens):
     ("dim", "heads", "positions"), [(256, 4, 128), (192, 6, 64), (768, 12, 128)], ids=["small", "demo", "base"]
 )
 @pytest.mark.parametrize(
-    "given", [{"encoder_normalize_before": True, "init_std": "width"}, {}], ids=["before", "after"]
+    "given",
+    [
+        {"encoder_normalize_before": True, "init_std": "width"},
+        {},
+        {"encoder_normalize_before": True, "qk_norm": True, "norm": "rms", "init_std": "width", "no_linear_bias": True},
+    ],
+    ids=["before", "after", "qk-norm"],
 )
 def test_heads_of_the_first_layer_attend_to_their_offsets(dim, heads, positions, given):
     sizes = {"encoder_layers": 3, "encoder_embed_dim": dim, "encoder_ffn_embed_dim": dim}

@@ -7,7 +7,7 @@ from roberta_plugin.models import precision
 from roberta_plugin.models.attention import side_by_side
 from roberta_plugin.models.cpu import Bf16Product, Int8Product
 from roberta_plugin.models.precision import available, check_precision, set_precision
-from tests.tiny_models import fairseq_model, our_model
+from tests.tiny_models import MODERN, SWITCHED, fairseq_model, our_model
 
 CPU = torch.device("cpu")
 # Largest difference of features, which the last norm gives a variance of 1; bf16 has 8 bits, int8 7 and a sign.
@@ -26,9 +26,12 @@ def tokens_of(*lengths: int) -> torch.Tensor:
     return tokens
 
 
-@pytest.fixture(params=[False, True], ids=["norm-after", "norm-before"])
+@pytest.fixture(
+    params=[{}, {"encoder_normalize_before": True}, MODERN, SWITCHED],
+    ids=["norm-after", "norm-before", "modern", "switched"],
+)
 def model(request):
-    made = our_model(encoder_normalize_before=request.param)
+    made = our_model(**request.param)
     made.register_classification_head("task", num_classes=3)
     return made.eval()
 
