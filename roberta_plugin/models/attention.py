@@ -256,7 +256,8 @@ class SelfAttention(nn.Module):
         self.v_proj = Linear(dim, dim, bias=has_bias, keeps_bf16=True)
         self.q_proj = Linear(dim, dim, bias=has_bias, keeps_bf16=True)
         self.out_proj = Linear(dim, dim, bias=has_bias)
-        self.q_norm, self.k_norm = (None, None) if new_norm is None else (new_norm(dim // num_heads) for _ in "qk")
+        self.q_norm = None if new_norm is None else new_norm(dim // num_heads)
+        self.k_norm = None if new_norm is None else new_norm(dim // num_heads)
         self.joins_projections = True
 
     def join(self) -> None:
@@ -313,7 +314,7 @@ class SelfAttention(nn.Module):
             apart = (projection(x).unflatten(-1, (self.num_heads, -1)) for projection in projections)
             return tuple(part.transpose(1, 2) for part in apart)
         weight = side_by_side([projection.weight for projection in projections])  # (nD, D)
-        biases = [projection.bias for projection in projections if projection.bias is not None]
+        biases: list[Tensor] = [projection.bias for projection in projections if projection.bias is not None]
         bias = side_by_side(biases) if biases else None
         joined = projections[0].product(x, weight, bias)  # (B, T, D) -> (B, T, nD)
         heads = joined.unflatten(-1, (len(projections), self.num_heads, -1))  # -> (B, T, n, H, K)

@@ -93,8 +93,8 @@ class FastRobertaConfig(FairseqDataclass):
     )
     feed_forward: FEED_FORWARDS = switch(  # type: ignore[valid-type]
         "plain",
-        "geglu and swiglu multiply GELU or SiLU of one product by another product (Shazeer 2020): three matrices of "
-        "--encoder-ffn-embed-dim instead of two, so 2/3 of that dimension has the size of plain",
+        "geglu and swiglu multiply GELU or SiLU of one product by another (Shazeer 2020): three matrices of "
+        "--encoder-ffn-embed-dim, so 2/3 of that number is as large as plain",
     )
     qk_norm: bool = switch(
         False, "normalize the queries and keys of each head, with a learned scale (Henry et al. 2020; ViT-22B)"

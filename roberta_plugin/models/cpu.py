@@ -311,5 +311,5 @@ MakeProduct = type[Bf16Product] | type[Int8Product]
 
 def joined(make: MakeProduct, *layers: Linear) -> Product:
     """One product for layers that read the same inputs; their outputs stand side by side."""
-    biases = [layer.bias for layer in layers if layer.bias is not None]
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
     return make(torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None)

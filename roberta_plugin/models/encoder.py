@@ -156,7 +156,7 @@ def attend_to_neighbors(encoder: SentenceEncoder, *, std: float) -> None:
             projection.weight.normal_(std=STANDARD_DEVIATION).add_(matrix.to(projection.weight))
         for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):  # after which a score is at most sqrt(K)
             if norm is not None:
-                norm.weight.fill_(math.sqrt(PEAK_SCORE / math.sqrt(dim // num_heads)))
+                nn.init.constant_(norm.get_parameter("weight"), math.sqrt(PEAK_SCORE / math.sqrt(dim // num_heads)))
 
 
 def spread_frequencies(num_heads: int, number: int) -> Tensor:
