@@ -59,7 +59,7 @@ class FastRobertaConfig(FairseqDataclass):
     )
     pooler_dropout: float = setting(0.0, "dropout in classification and token heads", smallest=0, below=1)
     activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
-        "gelu", "activation function of the feed-forward layers and the LM head"
+        "gelu", "activation function of plain feed-forward layers and of the LM head"
     )
     pooler_activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
         "tanh", "activation function of classification heads"

@@ -152,11 +152,12 @@ def attend_to_neighbors(encoder: SentenceEncoder, *, std: float) -> None:
     queries, keys = neighbor_projections(frequencies, dim=dim)
     for layer in layers:
         assert isinstance(layer, Layer)
-        for projection, matrix in ((layer.self_attn.q_proj, queries), (layer.self_attn.k_proj, keys)):
+        own = layer.self_attn
+        for projection, matrix, norm in ((own.q_proj, queries, own.q_norm), (own.k_proj, keys, own.k_norm)):
             projection.weight.normal_(std=STANDARD_DEVIATION).add_(matrix.to(projection.weight))
-        for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):  # after which a score is at most sqrt(K)
-            if norm is not None:
-                nn.init.constant_(norm.get_parameter("weight"), math.sqrt(PEAK_SCORE / math.sqrt(dim // num_heads)))
+            if norm is not None:  # it keeps the size that queries and keys have where the input has a variance of 1
+                size = projection.weight.square().sum(dim=1).mean().sqrt()
+                norm.get_parameter("weight").fill_(size)
 
 
 def spread_frequencies(num_heads: int, number: int) -> Tensor:

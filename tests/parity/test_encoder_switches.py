@@ -88,6 +88,9 @@ def test_logits_and_gradients_are_those_of_the_definition(choice):
     model = our_model(**choice).double()
     tokens, masked, targets = make_batch()
     state = dict(model.named_parameters(remove_duplicate=False))
+    biases = [name for name in state if name.endswith(".bias") and name != "encoder.lm_head.bias"]
+    assert any("norm" in name for name in biases) != (model.cfg.no_norm_bias or model.cfg.norm == "rms")
+    assert any("norm" not in name for name in biases) != model.cfg.no_linear_bias
     expected = logits_by_definition(state, tokens, model.cfg)
     torch.testing.assert_close(model(tokens)[0][tokens.ne(1)], expected[tokens.ne(1)], **EXACT)
 

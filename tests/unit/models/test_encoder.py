@@ -343,6 +343,8 @@ def attention_of(model, number, tokens):
         projection(x).float().unflatten(-1, (heads, -1)).transpose(1, 2)
         for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj)
     )
+    if layer.self_attn.q_norm is not None:
+        q, k = layer.self_attn.q_norm(q), layer.self_attn.k_norm(k)
     return (q @ k.transpose(2, 3) * q.size(-1) ** -0.5).softmax(dim=-1)
 
 

@@ -89,6 +89,13 @@ def test_it_stays_as_it_is_and_says_so(model, name):
             change()
 
 
+def test_it_is_changed_once():
+    model = our_model()
+    set_precision(model, available(CPU)[-1], CPU)
+    with pytest.raises(ValueError, match="or one that was changed before: give fp32"):
+        set_precision(model, available(CPU)[-1], CPU)
+
+
 def test_shared_layers_stay_shared():
     model = our_model(encoder_layers=4, share_layers="groups:2")
     set_precision(model, available(CPU)[-1], CPU)
