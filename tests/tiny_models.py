@@ -13,6 +13,23 @@ from roberta_plugin.models.roberta import FastRobertaModel
 register()  # fairseq finds our models and tasks whatever another test has imported first
 
 MAX_POSITIONS = 40
+# The layers of ModernBERT (Warner et al. 2024), and all other options by which an encoder departs from RoBERTa.
+MODERN = {
+    "encoder_normalize_before": True,
+    "no_first_attention_norm": True,
+    "no_norm_bias": True,
+    "no_linear_bias": True,
+    "feed_forward": "geglu",
+}
+SWITCHED = {
+    "encoder_normalize_before": True,
+    "no_first_attention_norm": True,
+    "norm": "rms",
+    "no_linear_bias": True,
+    "feed_forward": "swiglu",
+    "qk_norm": True,
+    "untie_weights_roberta": True,
+}
 
 
 class TinyTask:

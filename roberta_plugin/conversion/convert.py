@@ -34,6 +34,7 @@ from roberta_plugin.files import hidden_folder, replace_folder
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import wait_for_lock
+from roberta_plugin.models.config import check_has_no_switch
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,9 @@ def export_model(settings: ExportSettings) -> Converted:
     source = local_path(settings.checkpoint)
     check_output(settings.output_dir, sources=(source, settings.data))
     model = _labelled(read_any(source, data=settings.data, head=settings.head), settings.labels)
+    if settings.to != "onnx":  # a graph, of any layers
+        other = "fairseq's RoBERTa" if settings.to == "fairseq" else "Hugging Face's RoBERTa"
+        check_has_no_switch(model.state["cfg"]["model"], path=model.path, other=other)
     notes = [
         *model.notes,
         *_notes_on_long_texts(model, settings.to),

@@ -18,6 +18,7 @@ Shapes: B blocks, T positions, Q positions that attend, D model dimension, H hea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -230,24 +231,42 @@ def describe_choice(
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention (Vaswani et al. 2017, section 3.2.2), with fairseq's parameter names."""
+    """Multi-head self-attention (Vaswani et al. 2017, section 3.2.2), with fairseq's parameter names.
 
-    def __init__(self, dim: int, *, num_heads: int, dropout_prob: float, backend: str = "auto") -> None:
+    With `new_norm`, which makes a norm of K dimensions, the queries and keys of each head are normalized before they
+    meet (Henry et al. 2020, arXiv 2010.04245; Dehghani et al. 2023, arXiv 2302.05442, section 2): a norm's learned
+    scale (K,) is that of all heads of the layer.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        num_heads: int,
+        dropout_prob: float,
+        backend: str = "auto",
+        has_bias: bool = True,
+        new_norm: Callable[[int], nn.Module] | None = None,
+    ) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.dropout_prob = dropout_prob
         self.backend = backend
-        self.k_proj = Linear(dim, dim, keeps_bf16=True)
-        self.v_proj = Linear(dim, dim, keeps_bf16=True)
-        self.q_proj = Linear(dim, dim, keeps_bf16=True)
-        self.out_proj = Linear(dim, dim)
+        self.k_proj = Linear(dim, dim, bias=has_bias, keeps_bf16=True)
+        self.v_proj = Linear(dim, dim, bias=has_bias, keeps_bf16=True)
+        self.q_proj = Linear(dim, dim, bias=has_bias, keeps_bf16=True)
+        self.out_proj = Linear(dim, dim, bias=has_bias)
+        self.q_norm = None if new_norm is None else new_norm(dim // num_heads)
+        self.k_norm = None if new_norm is None else new_norm(dim // num_heads)
         self.joins_projections = True
 
     def join(self) -> None:
         """Lay the projections' parameters side by side in memory, so that answers need no copies of them."""
         projections = (self.q_proj, self.k_proj, self.v_proj)
         for name in ("weight", "bias"):
-            parts = [getattr(projection, name) for projection in projections]
+            parts = [part for projection in projections if (part := getattr(projection, name)) is not None]
+            if not parts:
+                continue
             for part, place in zip(parts, torch.cat([part.data for part in parts]).split(len(parts[0])), strict=True):
                 part.data = place
 
@@ -273,6 +292,8 @@ class SelfAttention(nn.Module):
         else:
             (q,) = self._project(queries, self.q_proj)
             k, v = self._project(x, self.k_proj, self.v_proj)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = normalized(q, self.q_norm), normalized(k, self.k_norm)
         dropout_prob = self.dropout_prob if self.training else 0.0
         attend = choose_backend(
             self.backend,
@@ -293,11 +314,21 @@ class SelfAttention(nn.Module):
             apart = (projection(x).unflatten(-1, (self.num_heads, -1)) for projection in projections)
             return tuple(part.transpose(1, 2) for part in apart)
         weight = side_by_side([projection.weight for projection in projections])  # (nD, D)
-        bias = side_by_side([projection.bias for projection in projections])
+        biases: list[Tensor] = [projection.bias for projection in projections if projection.bias is not None]
+        bias = side_by_side(biases) if biases else None
         joined = projections[0].product(x, weight, bias)  # (B, T, D) -> (B, T, nD)
         heads = joined.unflatten(-1, (len(projections), self.num_heads, -1))  # -> (B, T, n, H, K)
         # Unbound before the axes are swapped: the backward pass then joins the gradients without another copy.
         return tuple(part.transpose(1, 2) for part in heads.unbind(2))  # -> n x (B, H, T, K)
+
+
+def normalized(heads: Tensor, norm: nn.Module) -> Tensor:
+    """Queries or keys (B, H, T, K), normalized in the type of the norm's parameters, in their own type again.
+
+    The result lies in memory as (B, T, H, K), so that what attends to it lies as the next product reads it.
+    """
+    result: Tensor = norm(heads.transpose(1, 2).to(next(norm.parameters()).dtype))
+    return result.to(heads.dtype).transpose(1, 2)
 
 
 def side_by_side(parts: list[Tensor]) -> Tensor:

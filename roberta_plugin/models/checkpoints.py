@@ -37,9 +37,10 @@ from torch.overrides import TorchFunctionMode
 
 from roberta_plugin.checkpoint_files import REMEDY
 from roberta_plugin.foreign_fields import USED, Table, check_fields, only, without_effect
-from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, FastRobertaConfig, read_config
+from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, SWITCHES, FastRobertaConfig, read_config
 from roberta_plugin.models.encoder import PARTS, aliases
 from roberta_plugin.models.heads import HEADS
+from roberta_plugin.settings import choices_of
 
 VERSION = "encoder.sentence_encoder.version"
 TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
@@ -103,7 +104,7 @@ def read_sizes(state: Mapping[str, Tensor]) -> dict[str, int]:
     """
     numbers = {match[1] for name in state if (match := re.search(r"\.sentence_encoder\.layers\.(\d+)\.", name))}
     sizes = {"encoder_layers": len(numbers)}
-    ends = {"embed_tokens.weight": ("encoder_embed_dim", 1), "layers.0.fc1.weight": ("encoder_ffn_embed_dim", 0)}
+    ends = {"embed_tokens.weight": ("encoder_embed_dim", 1), "layers.0.fc2.weight": ("encoder_ffn_embed_dim", 1)}
     for name, value in state.items():
         for end, (option, axis) in ends.items():
             if name.endswith(f".sentence_encoder.{end}") and value.dim() == 2:
@@ -258,7 +259,7 @@ INITIAL = ("init_std", "init_attention", "zero_init_residual")
 # Options of fairseq's RoBERTa, and of the encoder below it, beside those above.
 _ONLY_IN_TRAINING = without_effect("only in training")
 FAIRSEQ: Table = {
-    **dict.fromkeys((*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING), USED),
+    **dict.fromkeys((*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING, *SWITCHES), USED),
     **dict.fromkeys(("max_positions", "max_source_positions"), without_effect("the weights say it")),
     "load_checkpoint_heads": without_effect("all heads of a checkpoint are read"),
     "encoder_layers_to_keep": without_effect("the weights have these layers alone"),
@@ -323,7 +324,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     check_fields(own, FAIRSEQ, path, remedy="Use it with fairseq alone.")
     options = {
         option: _checked(path, option, saved[option])
-        for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING)
+        for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING, *SWITCHES)
         if saved.get(option) is not None and (known is None or option in known)
     }
     sizes = read_sizes(state["model"])
@@ -344,8 +345,8 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
 def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     """Options of `fast_roberta` that describe the model of a checkpoint, of any year.
 
-    `layer_norm_eps`, `untie_weights_roberta`, the places of the norms and the shared layers are there if not the
-    defaults.
+    `layer_norm_eps`, `untie_weights_roberta`, the places of the norms, the shared layers and the `SWITCHES` are there
+    if not the defaults.
 
     Example: {"encoder_layers": 12, "encoder_embed_dim": 768, ..., "activation_fn": "gelu"}
     """
@@ -354,7 +355,7 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
         sizes = {
             "encoder_layers": read_sizes(parameters)["encoder_layers"],
             "encoder_embed_dim": parameters[TOKENS].size(1),
-            "encoder_ffn_embed_dim": len(parameters["encoder.sentence_encoder.layers.0.fc1.weight"]),
+            "encoder_ffn_embed_dim": parameters["encoder.sentence_encoder.layers.0.fc2.weight"].size(1),
             "max_positions": len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS,
         }
     except KeyError as error:
@@ -374,12 +375,13 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     eps = kept.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps)
     if not isinstance(eps, float) or not 0.0 < eps <= 1.0:
         raise ValueError(f"layer_norm_eps of the checkpoint must be a number above 0, at most 1, got {eps!r}.")
-    sharing = {name: _checked(Path("The checkpoint"), name, kept[name]) for name in _SHARING if kept.get(name)}
+    named = (name for name in (*_SHARING, *SWITCHES) if kept.get(name))
+    ours = {name: _checked(Path("The checkpoint"), name, kept[name]) for name in named}
     others = {
         "encoder_normalize_before": FINAL_NORM in parameters,
         "no_layernorm_embedding": EMBEDDING_NORM not in parameters,
         "layer_norm_eps": eps,
-        **sharing,
+        **ours,
         "untie_weights_roberta": bool(kept.get("untie_weights_roberta")),
     }
     others = {name: value for name, value in others.items() if value != getattr(FastRobertaConfig, name)}
@@ -498,6 +500,13 @@ def _checked(path: Path, option: str, value: Any) -> int | float | bool | str:
         allowed = PARTS if option == "share_parts" else ("none", "all")
         is_right = value in allowed or (option == "share_layers" and bool(re.fullmatch(r"groups:\d+", value)))
         wanted = f"one of {', '.join(allowed)}" + (" and groups:N" if option == "share_layers" else "")
+    elif option in SWITCHES:  # as above: limits are checked with the other options
+        item = SWITCHES[option]
+        if choices := choices_of(item, item.type):
+            value = str(value)
+            is_right, wanted = value in choices, f"one of {', '.join(choices)}"
+        else:
+            is_right, wanted = isinstance(value, int | float), "true or false" if item.type is bool else "a number"
     elif option in _COUNTS:
         is_right, wanted = isinstance(value, int) and value > 0, "a whole number above 0"
     else:

@@ -13,8 +13,8 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor
 
 from roberta_plugin.models.attention import BACKEND_NAMES
-from roberta_plugin.models.encoder import PARTS, num_groups
-from roberta_plugin.settings import check_values, setting
+from roberta_plugin.models.encoder import GATES, NORMS, PARTS, num_groups
+from roberta_plugin.settings import check_values, flag, is_given, setting
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -26,7 +26,17 @@ ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
 ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))
 SHARED_PARTS = ChoiceEnum(list(PARTS))
 INITIAL_ATTENTION = ChoiceEnum(["random", "neighbors"])
+FEED_FORWARDS = ChoiceEnum(["plain", *GATES])
+NORM_KINDS = ChoiceEnum(list(NORMS))
 MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])
+
+
+def switch(default: Any, help_text: str, **more: Any) -> Any:
+    """An option, off by default, by which an encoder departs from RoBERTa.
+
+    To mark it so is enough for all that saves, resumes, opens and converts models: see `SWITCHES`.
+    """
+    return setting(default, help_text, is_switch=True, **more)
 
 
 @dataclass
@@ -49,7 +59,7 @@ class FastRobertaConfig(FairseqDataclass):
     )
     pooler_dropout: float = setting(0.0, "dropout in classification and token heads", smallest=0, below=1)
     activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
-        "gelu", "activation function of the feed-forward layers and the LM head"
+        "gelu", "activation function of plain feed-forward layers and of the LM head"
     )
     pooler_activation_fn: ACTIVATION_FNS = setting(  # type: ignore[valid-type]
         "tanh", "activation function of classification heads"
@@ -65,6 +75,29 @@ class FastRobertaConfig(FairseqDataclass):
     )
     no_layernorm_embedding: bool = setting(
         False, "no layer norm after the embeddings; fairseq's roberta_prenorm is both options"
+    )
+    no_first_attention_norm: bool = switch(
+        False,
+        "no norm before the attention of the first layer, whose input the norm of the embeddings has normalized "
+        "(ModernBERT)",
+        goes_with={"encoder_normalize_before": ()},
+        excludes=("no_layernorm_embedding", "share_layers"),
+    )
+    norm: NORM_KINDS = switch(  # type: ignore[valid-type]
+        "layer", "all norms of the model: layer norms, or rms, without mean and bias (Zhang and Sennrich 2019)"
+    )
+    no_norm_bias: bool = switch(False, "layer norms without bias (ModernBERT)", goes_with={"norm": ("layer",)})
+    no_linear_bias: bool = switch(
+        False,
+        "no biases in the linear layers of the encoder and of the LM head, but for that of the vocabulary (ModernBERT)",
+    )
+    feed_forward: FEED_FORWARDS = switch(  # type: ignore[valid-type]
+        "plain",
+        "geglu and swiglu multiply GELU or SiLU of one product by another (Shazeer 2020): three matrices of "
+        "--encoder-ffn-embed-dim, so 2/3 of that number is as large as plain",
+    )
+    qk_norm: bool = switch(
+        False, "normalize the queries and keys of each head, with a learned scale (Henry et al. 2020; ViT-22B)"
     )
     init_std: str = setting(
         "0.02",
@@ -103,6 +136,25 @@ class FastRobertaConfig(FairseqDataclass):
         "also bf16 on a CPU that has it, with sums in fp32. For the whole process",
     )
     load_checkpoint_heads: bool = setting(False, "take over the classification heads found in a checkpoint")
+
+
+SWITCHES = {item.name: item for item in fields(FastRobertaConfig) if item.metadata.get("is_switch")}
+"""Options that fairseq's `roberta` and Hugging Face's RoBERTa lack, by name."""
+
+
+def check_has_no_switch(options: Any, *, path: Any, other: str) -> None:
+    """Refuse a model of these `options` with switches where the format of the `other` model has none."""
+    cfg = FastRobertaConfig(**{name: options[name] for name in SWITCHES if options.get(name) is not None})
+    given = [
+        flag(item) if isinstance(item.default, bool) else f"{flag(item)} {getattr(cfg, name)}"
+        for name, item in SWITCHES.items()
+        if is_given(cfg, item)
+    ]
+    if given:
+        raise ValueError(
+            f"{path} was trained with {', '.join(given)}, which {other} cannot compute: use --to onnx, or the "
+            "checkpoint itself."
+        )
 
 
 # Layers, model dimension, feed-forward dimension, heads. base and large: the paper's Table 9. tiny and small: the

@@ -195,11 +195,12 @@ class Linear(nn.Linear):
     Args:
         in_features: K.
         out_features: N.
+        bias: whether there is a bias.
         keeps_bf16: whether a result rounded to bf16 stays in bf16; for layers before another product.
     """
 
-    def __init__(self, in_features: int, out_features: int, *, keeps_bf16: bool = False) -> None:
-        super().__init__(in_features, out_features)
+    def __init__(self, in_features: int, out_features: int, *, bias: bool = True, keeps_bf16: bool = False) -> None:
+        super().__init__(in_features, out_features, bias)
         self.keeps_bf16 = keeps_bf16
         self.adapter: nn.Module | None = None  # see `models/adapters.py`
 
@@ -251,10 +252,10 @@ TINY = 1e-12  # keeps a row of zeros from a scale of 0
 class Bf16Product:
     """x W^T + bias -> bf16; sums in fp32."""
 
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        """Take `weight` (N, K) and `bias` (N,) in fp32."""
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Take `weight` (N, K) and `bias` (N,), if any, in fp32."""
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().bfloat16(), None)
-        self.bias = bias.detach().bfloat16()
+        self.bias = None if bias is None else bias.detach().bfloat16()
 
     @staticmethod
     def read(x: Tensor, *, is_free: bool = False) -> Tensor:
@@ -271,14 +272,14 @@ class Bf16Product:
 class Int8Product:
     """x W^T + bias -> fp32; both factors in int8."""
 
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        """Take `weight` (N, K) and `bias` (N,) in fp32."""
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Take `weight` (N, K) and `bias` (N,), if any, in fp32."""
         weight = weight.detach()
         self.scales = weight.abs().amax(dim=1).clamp_(min=TINY) / INT8_LEVELS  # (N,)
         rounded = (weight / self.scales[:, None]).round_().to(torch.int8)
         self.weight = torch.ops.onednn.qlinear_prepack(rounded, None)
         self.zeros = torch.zeros(len(weight), dtype=torch.int32)
-        self.bias = bias.detach().float().clone()
+        self.bias = None if bias is None else bias.detach().float().clone()
 
     @staticmethod
     def read(x: Tensor, *, is_free: bool = False) -> tuple[Tensor, Tensor]:
@@ -297,7 +298,9 @@ class Int8Product:
         result: Tensor = torch.ops.onednn.qlinear_pointwise(
             rounded, 1.0, 128, self.weight, self.scales, self.zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        result.mul_(scales).add_(self.bias)
+        result.mul_(scales)
+        if self.bias is not None:
+            result.add_(self.bias)
         return torch.ops.aten.gelu_(result) if is_gelu else result
 
 
@@ -308,4 +311,5 @@ MakeProduct = type[Bf16Product] | type[Int8Product]
 
 def joined(make: MakeProduct, *layers: Linear) -> Product:
     """One product for layers that read the same inputs; their outputs stand side by side."""
-    return make(torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+    return make(torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None)

@@ -39,6 +39,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,6 +51,8 @@ from roberta_plugin.models.attention import SelfAttention
 from roberta_plugin.models.attention_kernels import Sequences
 from roberta_plugin.models.cpu import Dropout, Linear
 
+NORMS = ("layer", "rms")
+GATES: dict[str, Callable[[Tensor], Tensor]] = {"geglu": F.gelu, "swiglu": F.silu}
 PARTS = {
     "all": (),  # the layer itself
     "attention": ("self_attn", "self_attn_layer_norm"),
@@ -149,8 +152,12 @@ def attend_to_neighbors(encoder: SentenceEncoder, *, std: float) -> None:
     queries, keys = neighbor_projections(frequencies, dim=dim)
     for layer in layers:
         assert isinstance(layer, Layer)
-        for projection, matrix in ((layer.self_attn.q_proj, queries), (layer.self_attn.k_proj, keys)):
+        own = layer.self_attn
+        for projection, matrix, norm in ((own.q_proj, queries, own.q_norm), (own.k_proj, keys, own.k_norm)):
             projection.weight.normal_(std=STANDARD_DEVIATION).add_(matrix.to(projection.weight))
+            if norm is not None:  # it keeps the size that queries and keys have where the input has a variance of 1
+                size = projection.weight.square().sum(dim=1).mean().sqrt()
+                norm.get_parameter("weight").fill_(size)
 
 
 def spread_frequencies(num_heads: int, number: int) -> Tensor:
@@ -238,10 +245,27 @@ class LearnedPositions(nn.Embedding):
         return F.embedding(rows, self.weight, self.padding_idx)
 
 
-class Layer(nn.Module):
-    """Self-attention and feed-forward, each followed by dropout, the residual and a layer norm.
+def new_norm(dim: int, *, kind: str, eps: float, has_bias: bool) -> nn.Module:
+    """A layer norm, or the RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467), which has no mean and no bias."""
+    return nn.RMSNorm(dim, eps=eps) if kind == "rms" else nn.LayerNorm(dim, eps=eps, bias=has_bias)
 
-    With `normalize_before`, the layer norm is that of the sublayer's input, and the residual stays as it is.
+
+def num_ffn_matrices(feed_forward: str) -> int:
+    """Matrices of model dimension x inner dimension: 2, or 3 with a gate."""
+    return 3 if feed_forward in GATES else 2
+
+
+def gated(x: Tensor, *, activation: Callable[[Tensor], Tensor]) -> Tensor:
+    """activation(a) * b of the halves a and b of x: (..., 2 F) -> (..., F) (Shazeer 2020, arXiv 2002.05202)."""
+    inner, gate = x.chunk(2, dim=-1)
+    return activation(inner) * gate
+
+
+class Layer(nn.Module):
+    """Self-attention and feed-forward, each followed by dropout, the residual and a norm.
+
+    With `normalize_before`, the norm is that of the sublayer's input, and the residual stays as it is. Without
+    `has_attention_norm`, attention takes its input as it is: for the first layer, after a norm of the embeddings.
     """
 
     def __init__(
@@ -255,19 +279,28 @@ class Layer(nn.Module):
         attention_dropout_prob: float,
         activation_dropout_prob: float,
         attention_backend: str,
-        layer_norm_eps: float,
+        new_norm: Callable[..., nn.Module],
         normalize_before: bool = False,
+        has_attention_norm: bool = True,
+        feed_forward: str = "plain",
+        has_bias: bool = True,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         self.normalize_before = normalize_before
         self.self_attn = SelfAttention(
-            dim, num_heads=num_heads, dropout_prob=attention_dropout_prob, backend=attention_backend
+            dim,
+            num_heads=num_heads,
+            dropout_prob=attention_dropout_prob,
+            backend=attention_backend,
+            has_bias=has_bias,
+            new_norm=partial(new_norm, has_bias=False) if qk_norm else None,
         )
-        self.self_attn_layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
-        self.fc1 = Linear(dim, ffn_dim, keeps_bf16=True)
-        self.fc2 = Linear(ffn_dim, dim)
-        self.final_layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
-        self.activation = activation
+        self.self_attn_layer_norm = new_norm(dim) if has_attention_norm else nn.Identity()
+        self.fc1 = Linear(dim, (num_ffn_matrices(feed_forward) - 1) * ffn_dim, bias=has_bias, keeps_bf16=True)
+        self.fc2 = Linear(ffn_dim, dim, bias=has_bias)
+        self.final_layer_norm = new_norm(dim)
+        self.activation = partial(gated, activation=GATES[feed_forward]) if feed_forward in GATES else activation
         self.dropout = Dropout(dropout_prob)
         self.activation_dropout = Dropout(activation_dropout_prob)
 
@@ -307,14 +340,14 @@ class SentenceEncoder(nn.Module):
         max_positions: int,
         layers: Sequence[nn.Module],
         dropout_prob: float,
-        layer_norm_eps: float,
+        new_norm: Callable[[int], nn.Module],
         checkpoint_activations: bool = False,
         num_segments: int = 0,
         layerdrop_prob: float = 0.0,
         normalizes_embeddings: bool = True,
         normalizes_features: bool = False,
     ) -> None:
-        """With `normalizes_features`, a last layer norm follows the layers, as those that normalize before need it."""
+        """With `normalizes_features`, a last norm follows the layers, as those that normalize before need it."""
         super().__init__()
         self.pad_id = pad_id
         self.checkpoint_activations, self.layerdrop_prob = checkpoint_activations, layerdrop_prob
@@ -322,10 +355,10 @@ class SentenceEncoder(nn.Module):
         self.embed_positions = LearnedPositions(max_positions, dim, pad_id=pad_id)
         # As in BERT; the name is that of fairseq's first encoder.
         self.segment_embeddings = nn.Embedding(num_segments, dim) if num_segments else None
-        self.layernorm_embedding = nn.LayerNorm(dim, eps=layer_norm_eps) if normalizes_embeddings else None
+        self.layernorm_embedding = new_norm(dim) if normalizes_embeddings else None
         self.dropout = Dropout(dropout_prob)
         self.layers = nn.ModuleList(layers)
-        self.layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps) if normalizes_features else None
+        self.layer_norm = new_norm(dim) if normalizes_features else None
         self.register_buffer("version", torch.tensor([3.0]))  # fairseq's encoder expects it in the state dict
 
     def forward(

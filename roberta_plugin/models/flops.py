@@ -31,6 +31,7 @@ def training_flops(
     num_pairs: int,
     num_predicted: int,
     num_next_sentences: int = 0,
+    ffn_matrices: int = 2,
 ) -> float:
     """FLOPs of forward and backward, counting a multiply-add as two.
 
@@ -50,8 +51,9 @@ def training_flops(
         num_pairs: the sum of the squared lengths of the sequences.
         num_predicted: predicted positions.
         num_next_sentences: pairs of texts whose <s> predicts whether the second follows the first; 0 without that head.
+        ffn_matrices: of h x f in a layer, 2 above, or 3 with a gate.
     """
-    layers = 6.0 * num_layers * (4 * dim * dim + 2 * dim * ffn_dim) * num_tokens
+    layers = 6.0 * num_layers * (4 * dim * dim + ffn_matrices * dim * ffn_dim) * num_tokens
     attention = 12.0 * num_layers * dim * num_pairs
     heads = 6.0 * (dim * dim + dim * vocab_size) * num_predicted + 6.0 * (dim * dim + 2 * dim) * num_next_sentences
     return layers + attention + heads
@@ -67,6 +69,7 @@ def executed_flops(
     num_pairs: int,
     num_predicted: int,
     num_next_sentences: int = 0,
+    ffn_matrices: int = 2,
     recomputes: bool = False,
 ) -> float:
     """FLOPs that our model executes for a step, 3 to 6 % less.
@@ -79,11 +82,11 @@ def executed_flops(
     each <s> with next-sentence prediction belongs in the second line. With
     activations recomputed, layers cost a third more. Padding is left out, as above.
     """
-    sizes = {"dim": dim, "ffn_dim": ffn_dim, "vocab_size": vocab_size}
+    sizes = {"dim": dim, "ffn_dim": ffn_dim, "ffn_matrices": ffn_matrices, "vocab_size": vocab_size}
     counts = {"num_tokens": num_tokens, "num_pairs": num_pairs, "num_predicted": 0}
     num_last = num_predicted + num_next_sentences  # positions that leave the last layer
     layers = training_flops(num_layers=num_layers - 1, **sizes, **counts)
-    layers += 6.0 * (2 * dim * dim * num_tokens + (2 * dim * dim + 2 * dim * ffn_dim) * num_last)
+    layers += 6.0 * (2 * dim * dim * num_tokens + (2 * dim * dim + ffn_matrices * dim * ffn_dim) * num_last)
     layers += 12.0 * dim * num_pairs * num_last / max(num_tokens, 1)
     counts = {"num_tokens": 0, "num_pairs": 0, "num_predicted": num_predicted}
     heads = training_flops(num_layers=0, **sizes, **counts, num_next_sentences=num_next_sentences)

@@ -227,14 +227,15 @@ class MaskedLMHead(nn.Module):
         activation: Callable[[Tensor], Tensor],
         vocab_size: int,
         weight: nn.Parameter | None,
-        layer_norm_eps: float = 1e-5,
+        new_norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        has_bias: bool = True,
         init_std: float = 0.02,
     ) -> None:
         """The output matrix is `weight` (V, D), the token embeddings, or without it a separate matrix."""
         super().__init__()
-        self.dense = Linear(dim, dim)
+        self.dense = Linear(dim, dim, bias=has_bias)
         self.activation = activation
-        self.layer_norm = nn.LayerNorm(dim, eps=layer_norm_eps)
+        self.layer_norm = new_norm(dim)
         self.weight = nn.Parameter(torch.empty(vocab_size, dim).normal_(0.0, init_std)) if weight is None else weight
         self.bias = nn.Parameter(torch.zeros(vocab_size))
         self.products: tuple[Product, Product] | None = None

@@ -7,7 +7,7 @@
 
 A model is changed once and keeps no other copy of its layers' weights. It then has no derivatives and no dropout.
 
-Shapes: B sequences, T positions, Q positions that attend, D model dimension, H heads, K = D / H.
+Shapes: B sequences, T positions, D model dimension, H heads, K = D / H.
 """
 
 from __future__ import annotations
@@ -19,9 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from roberta_plugin.machine import Precision, processor_words
-from roberta_plugin.models.attention import BACKENDS
-from roberta_plugin.models.attention_kernels import Sequences
-from roberta_plugin.models.cpu import Bf16Product, Int8Product, MakeProduct, Product, has_fast_bf16, has_onednn, joined
+from roberta_plugin.models.attention import SelfAttention
+from roberta_plugin.models.cpu import (
+    Bf16Product,
+    Int8Product,
+    Linear,
+    MakeProduct,
+    Product,
+    has_fast_bf16,
+    has_onednn,
+    joined,
+)
 from roberta_plugin.models.encoder import Layer
 
 BF16_FLAGS = ("avx512_bf16", "amx_bf16")
@@ -74,7 +82,7 @@ def set_precision(model: Any, precision: str, device: torch.device) -> None:
     check_precision(precision, device)
     encoder: Any = getattr(getattr(model, "encoder", None), "sentence_encoder", None)
     layers = list(getattr(encoder, "layers", ()))
-    is_ours = encoder is not None and all(isinstance(layer, Layer) for layer in layers)
+    is_ours = encoder is not None and all(type(layer) is Layer for layer in layers)
     if precision == "fp32":
         for layer in layers if is_ours else ():
             layer.self_attn.join()
@@ -97,21 +105,17 @@ def set_precision(model: Any, precision: str, device: torch.device) -> None:
     head.products = (joined(make, head.dense), make(head.weight, head.bias))
 
 
-class LowPrecisionLayer(nn.Module):
-    """An `encoder.Layer` for answers, whose four products are in another precision."""
+class LowPrecisionLayer(Layer):
+    """A layer for answers, whose products are in another precision."""
 
     def __init__(self, layer: Layer, make: MakeProduct) -> None:
-        """Take the weights and the norms of a layer in fp32."""
-        super().__init__()
-        own, self.make = layer.self_attn, make
-        self.num_heads, self.activation, self.normalize_before = own.num_heads, layer.activation, layer.normalize_before
-        self.is_gelu = layer.activation is nn.functional.gelu
-        self.q: Product = joined(make, own.q_proj)
-        self.kv: Product = joined(make, own.k_proj, own.v_proj)
-        self.out: Product = joined(make, own.out_proj)
-        self.fc1: Product = joined(make, layer.fc1)
-        self.fc2: Product = joined(make, layer.fc2)
-        self.self_attn_layer_norm, self.final_layer_norm = layer.self_attn_layer_norm, layer.final_layer_norm
+        """Take the weights of a layer in fp32, and all else as it is."""
+        keep_all_but_products(self, layer)
+        self.dropout = self.activation_dropout = nn.Identity()  # type: ignore[assignment]
+        self.make, self.is_gelu = make, layer.activation is nn.functional.gelu
+        self.self_attn = LowPrecisionAttention(layer.self_attn, make)
+        self.inner: Product = joined(make, layer.fc1)
+        self.outer: Product = joined(make, layer.fc2)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """What `.to`, `.half` and the like call: the products cannot follow to another type or device.
@@ -127,40 +131,41 @@ class LowPrecisionLayer(nn.Module):
             )
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
-    def forward(
-        self, x: Tensor, is_padding: Tensor | None, sequences: Sequences | None, queries: Tensor | None = None
-    ) -> Tensor:
-        """See `Layer.forward`."""
-        residual = x if queries is None else queries
-        if self.normalize_before:
-            x = self.self_attn_layer_norm(x)
-            queries = None if queries is None else self.self_attn_layer_norm(queries)
-        x = residual + self._attend(x, x if queries is None else queries, is_padding, sequences)
-        if self.normalize_before:
-            return x + self._feed_forward(self.final_layer_norm(x))
-        x = self.self_attn_layer_norm(x)
-        x = self.final_layer_norm(x + self._feed_forward(x))
-        return x
-
-    def _attend(self, x: Tensor, queries: Tensor, is_padding: Tensor | None, sequences: Sequences | None) -> Tensor:
-        """`queries` (B, Q, D) attend to x (B, T, D) -> (B, Q, D)."""
-        read = self.make.read
-        of_x = read(x)
-        q = self.q(of_x if queries is x else read(queries)).bfloat16().view(*queries.shape[:2], self.num_heads, -1)
-        kv = self.kv(of_x).bfloat16().view(*x.shape[:2], 2, self.num_heads, -1)
-        k, v = kv.permute(2, 0, 3, 1, 4)  # (B, T, 2, H, K) -> 2 x (B, H, T, K)
-        attended = attend(q.transpose(1, 2), k, v, is_padding=is_padding, sequences=sequences)
-        result: Tensor = self.out(read(attended.transpose(1, 2).flatten(2), is_free=True))  # (B, H, Q, K) -> (B * Q, D)
-        return result.view_as(queries)
-
     def _feed_forward(self, x: Tensor) -> Tensor:
         read = self.make.read
-        inner = self.fc1(read(x), is_gelu=self.is_gelu)
+        inner = self.inner(read(x), is_gelu=self.is_gelu)
         inner = inner if self.is_gelu else self.activation(inner)
-        result: Tensor = self.fc2(read(inner, is_free=True))
+        result: Tensor = self.outer(read(inner, is_free=True))
         return result.view_as(x)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, *, is_padding: Tensor | None, sequences: Sequences | None) -> Tensor:
-    """Attention of q (B, H, Q, K), k and v (B, H, T, K) in bf16 -> (B, H, Q, K)."""
-    return BACKENDS["eager"](q, k, v, dropout_prob=0.0, is_padding=is_padding, sequences=sequences)
+class LowPrecisionAttention(SelfAttention):
+    """Its self-attention: in bf16, between such products."""
+
+    q_proj: Any
+    k_proj: Any
+    v_proj: Any
+    out_proj: Any
+
+    def __init__(self, own: SelfAttention, make: MakeProduct) -> None:
+        keep_all_but_products(self, own)
+        self.make, self.backend = make, "eager"
+        self.q_proj = joined(make, own.q_proj)
+        self.k_proj, self.v_proj = joined(make, own.k_proj, own.v_proj), None  # one product for both
+        out: Product = joined(make, own.out_proj)
+        self.out_proj = lambda attended: out(make.read(attended, is_free=True)).view(*attended.shape[:2], -1)
+
+    def _project(self, x: Tensor, *products: Product) -> tuple[Tensor, ...]:
+        """(B, T, D) -> one (B, H, T, K) in bf16 for each projection."""
+        rows, heads = self.make.read(x), (self.num_heads, x.size(-1) // self.num_heads)
+        found: list[Tensor] = []
+        for product in filter(None, products):
+            parts = product(rows).bfloat16().view(*x.shape[:2], -1, *heads)  # (B, T, 1 or 2, H, K)
+            found += [part.transpose(1, 2) for part in parts.unbind(2)]
+        return tuple(found)
+
+
+def keep_all_but_products(made: nn.Module, own: nn.Module) -> None:
+    """Give a module all that another has, so that options of the model need no further word here, but linear layers."""
+    vars(made).update(vars(own))
+    made._modules = {name: module for name, module in own._modules.items() if not isinstance(module, Linear)}

@@ -40,6 +40,8 @@ from roberta_plugin.models.encoder import (
     check_shared,
     compile_layers,
     initialize,
+    new_norm,
+    num_ffn_matrices,
     num_graphs,
     num_groups,
     share,
@@ -59,6 +61,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         super().__init__(dictionary)
         self.cfg = cfg
         dim, activation = cfg.encoder_embed_dim, ACTIVATIONS[str(cfg.activation_fn)]
+        self._new_norm = partial(new_norm, kind=str(cfg.norm), eps=cfg.layer_norm_eps, has_bias=not cfg.no_norm_bias)
         self.sentence_encoder = SentenceEncoder(
             len(dictionary),
             dim=dim,
@@ -66,7 +69,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             max_positions=self.max_positions(),
             layers=self._new_layers(),
             dropout_prob=cfg.dropout,
-            layer_norm_eps=cfg.layer_norm_eps,
+            new_norm=self._new_norm,
             checkpoint_activations=cfg.checkpoint_activations,
             num_segments=num_segments,
             layerdrop_prob=cfg.encoder_layerdrop,
@@ -79,7 +82,8 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             activation=activation,
             vocab_size=len(dictionary),
             weight=embeddings,
-            layer_norm_eps=cfg.layer_norm_eps,
+            new_norm=self._new_norm,
+            has_bias=not cfg.no_linear_bias,
             init_std=init_std(cfg),
         )
         self.next_sentence_head = NextSentenceHead(dim) if predicts_next_sentence else None
@@ -88,10 +92,15 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         """The encoder's layers, some of which may be the same."""
         cfg = self.cfg
         groups = num_groups(cfg.share_layers, cfg.encoder_layers)
-        layers = [self.new_layer(cfg.encoder_normalize_before) for _ in range(cfg.encoder_layers)]
+        layers: list[nn.Module] = [
+            self.new_layer(
+                cfg.encoder_normalize_before, has_attention_norm=number > 0 or not cfg.no_first_attention_norm
+            )
+            for number in range(cfg.encoder_layers)
+        ]
         return share(layers, groups=groups, parts=str(cfg.share_parts))
 
-    def new_layer(self, normalize_before: bool = False) -> Layer:
+    def new_layer(self, normalize_before: bool = False, *, has_attention_norm: bool = True) -> Layer:
         """A layer of the sizes and dropouts of this encoder."""
         cfg = self.cfg
         return Layer(
@@ -103,8 +112,12 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             attention_dropout_prob=cfg.attention_dropout,
             activation_dropout_prob=cfg.activation_dropout,
             attention_backend=str(cfg.attention_backend),
-            layer_norm_eps=cfg.layer_norm_eps,
+            new_norm=self._new_norm,
             normalize_before=normalize_before,
+            has_attention_norm=has_attention_norm,
+            feed_forward=str(cfg.feed_forward),
+            has_bias=not cfg.no_linear_bias,
+            qk_norm=cfg.qk_norm,
         )
 
     def forward(
@@ -394,6 +407,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             "num_layers": self.cfg.encoder_layers,
             "dim": self.cfg.encoder_embed_dim,
             "ffn_dim": self.cfg.encoder_ffn_embed_dim,
+            "ffn_matrices": num_ffn_matrices(str(self.cfg.feed_forward)),
             "vocab_size": self.encoder.lm_head.bias.numel(),
         }
 

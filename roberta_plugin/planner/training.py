@@ -16,17 +16,24 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch.arguments import check_options
 from roberta_plugin.launch.log import median_speed
 from roberta_plugin.launch.options_file import read_yaml
 from roberta_plugin.launch.recipe import LaunchSettings, complete
-from roberta_plugin.models.encoder import num_groups
+from roberta_plugin.models.checkpoints import ModelOnlyTask, NoInitialization
+from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
+from roberta_plugin.models.encoder import num_ffn_matrices
 from roberta_plugin.models.flops import half_precision_peak, training_flops
+from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.settings import REQUIRED, Checked, convert, setting
 
 PAPER_VOCABULARY = (
@@ -34,7 +41,14 @@ PAPER_VOCABULARY = (
 )
 GROWN = sys.maxsize  # an update after all growth
 _BLOCKS = 10_000  # enough for a whole number of predicted positions
-_POSITION_OFFSET = 2  # fairseq's positions begin after <pad>, whose id is 1
+_FURTHER = (
+    "encoder_normalize_before",
+    "no_layernorm_embedding",
+    "untie_weights_roberta",
+    "share_layers",
+    "share_parts",
+    *SWITCHES,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,23 +65,42 @@ class Shape:
     predicted_share: float = 0.15
     predicts_next_sentence: bool = False
     num_segments: int = 0
-    num_attentions: int | None = None  # distinct ones; None: one a layer
-    num_ffns: int | None = None
-    num_outer_norms: int = 1  # after the embeddings, and after the last layer of one that normalizes before
+    options: dict[str, Any] = field(default_factory=dict)
+    """Further options of the model, by their names in `FastRobertaConfig`."""
+
+    @cached_property
+    def num_parameters(self) -> int:
+        """Number of trainable parameters, each of them once, of the model itself, without its memory."""
+        sizes = {
+            "encoder_layers": self.num_layers,
+            "encoder_embed_dim": self.dim,
+            "encoder_ffn_embed_dim": self.ffn_dim,
+            "encoder_attention_heads": self.num_heads,
+        }
+        task: Any = ModelOnlyTask(_Symbols(self.vocab_size), self.max_positions)
+        task.num_segments, task.predicts_next_sentence = self.num_segments, self.predicts_next_sentence
+        with torch.device("meta"), NoInitialization():
+            model = FastRobertaModel.build_model(Namespace(**sizes, **self.options), task)
+        return sum(parameter.numel() for parameter in model.parameters())
 
     @property
-    def num_parameters(self) -> int:
-        """Number of trainable parameters; shared layers and the LM head's matrix, which is that of the
-        embeddings, count once."""
-        h, f = self.dim, self.ffn_dim
-        norm = 2 * h
-        positions = self.max_positions + _POSITION_OFFSET
-        embeddings = (self.vocab_size + positions + self.num_segments) * h + self.num_outer_norms * norm
-        attentions = (self.num_attentions or self.num_layers) * (4 * (h * h + h) + norm)
-        ffns = (self.num_ffns or self.num_layers) * ((h * f + f) + (f * h + h) + norm)
-        head = h * h + h + norm + self.vocab_size
-        next_sentence = h * h + h + 2 * h + 2 if self.predicts_next_sentence else 0
-        return embeddings + attentions + ffns + head + next_sentence
+    def ffn_matrices(self) -> int:
+        """Matrices of a feed-forward layer."""
+        return num_ffn_matrices(str(self.options.get("feed_forward", "plain")))
+
+
+@dataclass(frozen=True)
+class _Symbols:
+    """What a model asks of a vocabulary."""
+
+    number: int
+
+    def __len__(self) -> int:
+        return self.number
+
+    def pad(self) -> int:
+        """The id of <pad>."""
+        return 1
 
 
 def flops_per_token(shape: Shape) -> float:
@@ -75,16 +108,17 @@ def flops_per_token(shape: Shape) -> float:
 
         6 L (4 h^2 + 2 h f)  +  12 L h s  +  6 m (h^2 + h V)
 
-    and with next-sentence prediction 6 (h^2 + 2 h) / s more. This follows Narayanan et al. 2021 ("Efficient Large-Scale
-    Language Model Training on GPU Clusters", section 5.1), except that there every position reaches the LM head and
-    activations are recomputed. Embeddings, norms, softmax, dropout and the optimizer cost a few FLOPs per element and
-    are not counted.
+    with 3 h f where the feed-forward is gated, and with next-sentence prediction 6 (h^2 + 2 h) / s more. This follows
+    Narayanan et al. 2021 ("Efficient Large-Scale Language Model Training on GPU Clusters", section 5.1), except that
+    there every position reaches the LM head and activations are recomputed. Embeddings, norms, softmax, dropout and the
+    optimizer cost a few FLOPs per element and are not counted.
     """
     tokens = _BLOCKS * shape.tokens_per_sample
     flops = training_flops(
         num_layers=shape.num_layers,
         dim=shape.dim,
         ffn_dim=shape.ffn_dim,
+        ffn_matrices=shape.ffn_matrices,
         vocab_size=shape.vocab_size,
         num_tokens=tokens,
         num_pairs=tokens * shape.tokens_per_sample,
@@ -314,8 +348,7 @@ def growth_share(parsed: Namespace, shape: Shape) -> float:
 def model_shape(parsed: Namespace) -> Shape:
     """Model sizes from fairseq's options."""
     has_pairs = str(getattr(parsed, "input_format", "")).endswith("-pair")
-    groups = num_groups(getattr(parsed, "share_layers", "none"), parsed.encoder_layers)
-    parts = str(getattr(parsed, "share_parts", "all"))
+    further = {name: getattr(parsed, name, None) for name in _FURTHER}
     return Shape(
         num_layers=parsed.encoder_layers,
         dim=parsed.encoder_embed_dim,
@@ -326,12 +359,12 @@ def model_shape(parsed: Namespace) -> Shape:
         tokens_per_sample=parsed.tokens_per_sample,
         predicted_share=parsed.mask_prob,
         predicts_next_sentence=bool(getattr(parsed, "next_sentence_prediction", False)),
-        num_attentions=groups if parts in ("all", "attention") else None,
-        num_ffns=groups if parts in ("all", "ffn") else None,
         num_segments=2 if has_pairs and not parsed.no_segment_embeddings else 0,
-        num_outer_norms=1
-        + bool(getattr(parsed, "encoder_normalize_before", False))
-        - bool(getattr(parsed, "no_layernorm_embedding", False)),
+        options={
+            name: value if isinstance(value, bool | int | float) else str(value)
+            for name, value in further.items()
+            if value is not None and value != getattr(FastRobertaConfig, name)
+        },
     )
 
 
@@ -419,16 +452,18 @@ def activation_bytes_per_token(training: Training) -> float:
     A layer keeps e (8 h + 2 f) and two dropout masks of h: the inputs of both norms, of the joined projection, of the
     output projection and of fc1, and q, k, v (8 h); the inputs of the activation and of fc2 (2 f). With f = 4 h and
     e = 2 this is the 34 s b h of Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer
-    Models", section 4.1). Eager attention adds what they count as 5 a s^2 b: the attention weights in fp32 and in e,
-    and a mask. Fused kernels (flash) keep one fp32 number per head instead. With recomputation a layer keeps only its
-    input, and one layer at a time keeps all of the above.
+    Models", section 4.1). A gated layer has 4 f: both products, the activation, and the input of fc2. Normalized
+    queries and keys add 2 h, what they were before. Eager attention adds what they count as 5 a s^2 b: the attention
+    weights in fp32 and in e, and a mask. Fused kernels (flash) keep one fp32 number per head instead, and norms are
+    fused ones. With recomputation a layer keeps only its input, and one layer at a time keeps all of the above.
 
     The LM head keeps four vectors per predicted position and, on the plain path, its logits in e and in fp32; the fused
     path of newer versions of torch keeps less.
     """
     shape, size, masks = training.shape, training.precision.size, int(training.has_dropout)
     h = shape.dim
-    layer = size * (8 * h + 2 * shape.ffn_dim) + 2 * h * masks
+    of_ffn = (2 if shape.ffn_matrices == 2 else 4) * shape.ffn_dim
+    layer = size * ((10 if shape.options.get("qk_norm") else 8) * h + of_ffn) + 2 * h * masks
     if training.has_eager_attention:
         layer += shape.num_heads * shape.tokens_per_sample * (4 + (size if size != 4 or masks else 0) + masks)
     else:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from roberta_plugin.models.config import SWITCHES
 from tests.conftest import REPOSITORY
 from tests.integration.test_documents import HYDRA, blocks, python
 from tests.shell import shell
@@ -184,9 +185,13 @@ def test_the_schedule_in_the_document_trains(tiny_data_bin, tmp_path):
     assert rates[:8] == pytest.approx([0.01 * min(n / 2, (2 / n) ** 0.5) for n in range(1, 9)], rel=1e-3)
 
 
-def test_the_files_that_announce_a_switch_of_the_model_are_those_of_the_document():
+def test_a_switch_of_the_model_stands_in_the_files_of_the_document_alone():
     text = (REPOSITORY / ".github" / "CONTRIBUTING.md").read_text()
-    table = text[text.index("**A switch of the model.**") : text.index("## Changing numbers")]
+    table = text[text.index("**A switch of the model**") : text.index("## Changing numbers")]
     package = REPOSITORY / "roberta_plugin"
-    having = {path for path in package.rglob("*.py") if "normalize_before" in path.read_text()}
-    assert {package / name for name in re.findall(r"`(\w+/\w+\.py)`", table)} == having
+    listed = {package / name for name in re.findall(r"`(\w+/\w+\.py)`", table)}
+    texts = {path: path.read_text() for path in package.rglob("*.py")}
+    for name in SWITCHES:
+        named = re.compile(rf"""cfg\.{name}\b|["']{name}["']|^    {name}: """, re.MULTILINE)
+        having = {path for path, text in texts.items() if named.search(text)}
+        assert {package / "models/config.py", package / "models/roberta.py"} <= having <= listed, (name, having)

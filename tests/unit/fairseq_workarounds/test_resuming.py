@@ -222,13 +222,18 @@ def test_another_head_is_named_by_its_options_before_torch_refuses_the_state(pre
 
 
 @pytest.mark.parametrize("arch", ["fast_roberta", "roberta"])
-def test_other_shared_layers_are_named_before_torch_refuses_the_optimizer_s_state(prepared, arch):
+@pytest.mark.parametrize(
+    ("name", "value", "default"),
+    [("share_layers", "groups:1", "none"), ("feed_forward", "geglu", "plain"), ("qk_norm", True, False)],
+)
+def test_other_layers_are_named_before_torch_refuses_the_optimizer_s_state(prepared, arch, name, value, default):
     trainer = trainer_of(prepared)
     state = state_of(trainer)
-    state["cfg"]["model"] = {**vars(trainer.cfg.model), "share_layers": "groups:1"}
+    state["cfg"]["model"] = {**vars(trainer.cfg.model), name: value}
     if arch == "roberta":  # which has no such options
         trainer.cfg.model = SimpleNamespace()
-    with pytest.raises(ValueError, match="with another model: --share-layers was groups:1 and is none now"):
+    option = f"--{name.replace('_', '-')}"
+    with pytest.raises(ValueError, match=f"with another model: {option} was {value} and is {default} now"):
         resuming.check_continues(trainer, state, PATH)
 
 

@@ -317,6 +317,8 @@ def test_no_section_chooses_a_class(tmp_path, folder, section, form):
         ("encoder_embed_dim", -1),
         ("activation_fn", "os.system"),
         ("untie_weights_roberta", [1]),
+        ("feed_forward", "os.system"),
+        ("qk_norm", [1]),
     ],
 )
 def test_an_option_of_the_wrong_kind_is_named(tmp_path, folder, option, value, form):

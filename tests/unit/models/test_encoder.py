@@ -256,8 +256,7 @@ def test_shared_parameters_count_once_in_optimizer_checkpoint_and_plan(layers, p
     groups = num_groups(layers, 4)
     shape = Shape(
         num_layers=4, dim=24, ffn_dim=40, num_heads=4, vocab_size=75, max_positions=40,
-        num_attentions=groups if parts in ("all", "attention") else None,
-        num_ffns=groups if parts in ("all", "ffn") else None,
+        options={"share_layers": layers, "share_parts": parts},
     )  # fmt: skip
     assert shape.num_parameters == count
     sizes = []
@@ -344,6 +343,8 @@ def attention_of(model, number, tokens):
         projection(x).float().unflatten(-1, (heads, -1)).transpose(1, 2)
         for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj)
     )
+    if layer.self_attn.q_norm is not None:
+        q, k = layer.self_attn.q_norm(q), layer.self_attn.k_norm(k)
     return (q @ k.transpose(2, 3) * q.size(-1) ** -0.5).softmax(dim=-1)
 
 
@@ -351,7 +352,13 @@ def attention_of(model, number, tokens):
     ("dim", "heads", "positions"), [(256, 4, 128), (192, 6, 64), (768, 12, 128)], ids=["small", "demo", "base"]
 )
 @pytest.mark.parametrize(
-    "given", [{"encoder_normalize_before": True, "init_std": "width"}, {}], ids=["before", "after"]
+    "given",
+    [
+        {"encoder_normalize_before": True, "init_std": "width"},
+        {},
+        {"encoder_normalize_before": True, "qk_norm": True, "norm": "rms", "init_std": "width", "no_linear_bias": True},
+    ],
+    ids=["before", "after", "qk-norm"],
 )
 def test_heads_of_the_first_layer_attend_to_their_offsets(dim, heads, positions, given):
     sizes = {"encoder_layers": 3, "encoder_embed_dim": dim, "encoder_ffn_embed_dim": dim}

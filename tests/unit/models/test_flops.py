@@ -41,10 +41,12 @@ def test_base_and_large_cost_what_is_known(sizes, gigaflops):
     assert flops / 512 / 1e9 == pytest.approx(gigaflops, abs=0.006)
 
 
+@pytest.mark.parametrize("feed_forward", ["plain", "geglu"])
 @pytest.mark.parametrize("checkpoint_activations", [False, True])
-def test_what_is_executed_is_what_torch_counts(checkpoint_activations):
+def test_what_is_executed_is_what_torch_counts(checkpoint_activations, feed_forward):
     """torch's counter sees every matrix product of a step, forward and backward."""
-    model = our_model(attention_backend="eager", checkpoint_activations=checkpoint_activations).bfloat16()
+    options = {"checkpoint_activations": checkpoint_activations, "feed_forward": feed_forward}
+    model = our_model(attention_backend="eager", **options).bfloat16()
     tokens, _, _ = make_batch((12, 12, 12))
     positions = torch.tensor([[1, 4, 7]] * 3)
     predicted = {"positions": positions, "labels": tokens.gather(1, positions)}

@@ -7,7 +7,7 @@ from roberta_plugin.models import precision
 from roberta_plugin.models.attention import side_by_side
 from roberta_plugin.models.cpu import Bf16Product, Int8Product
 from roberta_plugin.models.precision import available, check_precision, set_precision
-from tests.tiny_models import fairseq_model, our_model
+from tests.tiny_models import MODERN, SWITCHED, fairseq_model, our_model
 
 CPU = torch.device("cpu")
 # Largest difference of features, which the last norm gives a variance of 1; bf16 has 8 bits, int8 7 and a sign.
@@ -26,9 +26,12 @@ def tokens_of(*lengths: int) -> torch.Tensor:
     return tokens
 
 
-@pytest.fixture(params=[False, True], ids=["norm-after", "norm-before"])
+@pytest.fixture(
+    params=[{}, {"encoder_normalize_before": True}, MODERN, SWITCHED],
+    ids=["norm-after", "norm-before", "modern", "switched"],
+)
 def model(request):
-    made = our_model(encoder_normalize_before=request.param)
+    made = our_model(**request.param)
     made.register_classification_head("task", num_classes=3)
     return made.eval()
 
@@ -84,6 +87,13 @@ def test_it_stays_as_it_is_and_says_so(model, name):
     for change in (model.half, model.double, lambda: model.to("meta")):
         with pytest.raises(ValueError, match=r"lower precision stays on the CPU as it is: open it again"):
             change()
+
+
+def test_it_is_changed_once():
+    model = our_model()
+    set_precision(model, available(CPU)[-1], CPU)
+    with pytest.raises(ValueError, match="or one that was changed before: give fp32"):
+        set_precision(model, available(CPU)[-1], CPU)
 
 
 def test_shared_layers_stay_shared():

@@ -56,17 +56,23 @@ def model_shape(model, **changes):
 
 
 @pytest.mark.parametrize(
-    ("norms", "num_outer_norms"),
+    ("words", "further"),
     [
-        ({}, 1),
-        ({"encoder_normalize_before": True}, 2),
-        ({"encoder_normalize_before": True, "no_layernorm_embedding": True}, 1),
+        ("", set()),
+        ("--encoder-normalize-before --no-layernorm-embedding", {"encoder_normalize_before", "no_layernorm_embedding"}),
+        (
+            "--untie-weights-roberta --feed-forward geglu --qk-norm",
+            {"untie_weights_roberta", "feed_forward", "qk_norm"},
+        ),
+        ("--share-layers all --share-parts ffn --norm rms", {"share_layers", "share_parts", "norm"}),
     ],
-    ids=["after", "before", "roberta_prenorm"],
 )
-def test_parameters_are_those_of_the_model(norms, num_outer_norms):
-    model = FastRobertaModel.build_model(options(**norms), TinyTask())
-    shape = model_shape(model, num_outer_norms=num_outer_norms)
+def test_parameters_are_those_of_the_model_that_the_recipe_describes(words, further):
+    shape = read_training(recipe(*words.split()), machine=V100, tokens_per_second=1).shape
+    assert shape.options.keys() == further
+    sizes = {"encoder_layers": 4, "encoder_embed_dim": 512, "encoder_ffn_embed_dim": 1000, "encoder_attention_heads": 8}
+    given = {**sizes, **shape.options, "max_positions": 256}
+    model = FastRobertaModel.build_model(options(**given), TinyTask(num_symbols=PAPER_VOCABULARY - 5))
     assert shape.num_parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -85,18 +91,18 @@ def test_parameters_of_the_released_models():
     assert round(LARGE.num_parameters / 1e6) == 355
 
 
-@pytest.mark.parametrize("share", [1.0, 0.25])
-def test_flops_are_those_of_the_products(share):
+@pytest.mark.parametrize(("share", "further"), [(1.0, {}), (0.25, {}), (1.0, {"feed_forward": "swiglu"})])
+def test_flops_are_those_of_the_products(share, further):
     """Counted in a forward and backward pass of the model itself, the head on a share of the positions."""
     blocks, length = 2, 16
-    model = FastRobertaModel.build_model(options(attention_backend="eager"), TinyTask()).double()
+    model = FastRobertaModel.build_model(options(attention_backend="eager", **further), TinyTask()).double()
     tokens = torch.randint(4, 70, (blocks, length))
     masked = torch.arange(length).remainder(round(1 / share)).eq(0).expand(blocks, -1)
     with FlopCounterMode(display=False) as counter:
         scores, _ = model(tokens, masked_tokens=masked)
         scores.sum().backward()
     assert scores.shape[0] == masked.sum() == share * tokens.numel()
-    shape = model_shape(model, tokens_per_sample=length, predicted_share=share)
+    shape = model_shape(model, tokens_per_sample=length, predicted_share=share, options=further)
     assert counter.get_total_flops() == pytest.approx(flops_per_token(shape) * tokens.numel(), rel=1e-9)
 
 
@@ -341,13 +347,16 @@ def kept_bytes(model, run):
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 4), (torch.bfloat16, 2)])
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
-def test_activations_are_what_autograd_keeps(dtype, size, backend):
+@pytest.mark.parametrize(
+    ("backend", "further"),
+    [("eager", {}), ("sdpa", {}), ("sdpa", {"feed_forward": "geglu"}), ("sdpa", {"qk_norm": True})],
+)
+def test_activations_are_what_autograd_keeps(dtype, size, backend, further):
     """Without dropout, whose masks on a CPU are not those of a GPU; features only."""
-    model = FastRobertaModel.build_model(options(**SIZES, attention_backend=backend), TinyTask()).to(dtype)
+    model = FastRobertaModel.build_model(options(**SIZES, attention_backend=backend, **further), TinyTask()).to(dtype)
     tokens = torch.randint(4, 70, (BLOCKS, LENGTH))
     kept = kept_bytes(model, lambda: model(tokens, features_only=True, has_padding=False)[0])
-    shape = model_shape(model, tokens_per_sample=LENGTH, predicted_share=0.0)
+    shape = model_shape(model, tokens_per_sample=LENGTH, predicted_share=0.0, options=further)
     training = trained(
         shape, precision=Precision(is_half=size == 2), has_dropout=False, has_eager_attention=backend == "eager"
     )

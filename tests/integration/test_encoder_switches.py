@@ -1,0 +1,84 @@
+"""A model with all options by which an encoder departs from RoBERTa, from its training to its uses."""
+
+import numpy as np
+import pytest
+import torch
+
+from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.conversion.convert import ExportSettings, export_model
+from roberta_plugin.conversion.settings import ExtendSettings
+from roberta_plugin.conversion.vocabulary_change import extend_vocabulary
+from roberta_plugin.experiments.finetuning_plan import starting_model
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.models.checkpoints import model_options
+from tests.tiny_conversions import batch, write_checkpoint
+from tests.tiny_corpus import run_ranks, train_command
+from tests.tiny_models import SWITCHED
+
+pytestmark = pytest.mark.integration
+
+OFF = {"norm": "layer", "feed_forward": "plain"}
+
+
+def as_arguments(given):
+    """Options of fairseq-train."""
+    pairs = [(f"--{name.replace('_', '-')}", value) for name, value in given.items()]
+    return [word for name, value in pairs for word in ([name] if value is True else [name, value])]
+
+
+def test_a_run_in_bf16_resumes_with_the_same_bits_and_its_checkpoint_says_its_switches(tiny_data_bin, tmp_path):
+    words = [*as_arguments(SWITCHED), "--bf16", "--no-epoch-checkpoints", "--total-num-update", "9"]
+    for save_dir, stops in ((tmp_path / "whole", "4"), (tmp_path / "parts", "2"), (tmp_path / "parts", "4")):
+        run_ranks(train_command(tiny_data_bin, save_dir, *words, "--max-update", stops), 1)
+    expected, found = (load_state(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts"))
+    assert all(torch.equal(found["model"][name], expected["model"][name]) for name in expected["model"])
+    named = model_options(found)
+    assert {name: named[name.replace("_", "-")] for name in SWITCHED} == {
+        name: "true" if value is True else value for name, value in SWITCHED.items()
+    }
+    # What fine-tuning hands to fairseq-train, which is asked for no switch again.
+    start = starting_model(tmp_path / "parts" / "checkpoint_last.pt")
+    assert {"norm": "rms", "feed-forward": "swiglu", "qk-norm": "true"}.items() <= start.options.items()
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("switched"), encoder_layers=2, **SWITCHED)
+
+
+def test_a_checkpoint_opens_without_its_options_and_answers(ours):
+    hub = RobertaHub.from_pretrained(ours)
+    assert hub.model.cfg.qk_norm and hub.model.encoder.sentence_encoder.layers[0].self_attn.q_norm is not None
+    assert np.isfinite([answer.probability for answer in hub.fill_mask("so it is <mask>")]).all()
+
+
+@pytest.mark.parametrize("name", sorted(SWITCHED.keys() - {"encoder_normalize_before", "untie_weights_roberta"}))
+@pytest.mark.parametrize("to", ["fairseq", "huggingface", "peft"])
+def test_a_format_without_it_names_the_switch(tmp_path, name, to):
+    given = {name: SWITCHED[name]} | ({"encoder_normalize_before": True} if name.startswith("no_first") else {})
+    ours = write_checkpoint(tmp_path / "ours", encoder_layers=1, **given)
+    option = f"--{name.replace('_', '-')}" + (f" {SWITCHED[name]}" if name in OFF else "")
+    with pytest.raises(ValueError, match=rf"model\.pt was trained with {option}, which .*RoBERTa cannot compute: use"):
+        export_model(ExportSettings(checkpoint=ours, to=to, output_dir=tmp_path / to))
+
+
+def test_a_new_vocabulary_keeps_the_layers(ours, tmp_path):
+    before = load_state(ours / "model.pt")
+    extend_vocabulary(ExtendSettings(checkpoint=ours, output_dir=tmp_path / "more", add=("zebra", "okapi")))
+    after = load_state(tmp_path / "more" / "model.pt")
+    same = [name for name in before["model"] if ".layers." in name]
+    assert len(same) == 19 and all(torch.equal(before["model"][name], after["model"][name]) for name in same)
+    grown = ("encoder.lm_head.weight", "encoder.sentence_encoder.embed_tokens.weight")
+    assert all(len(after["model"][name]) > len(before["model"][name]) for name in grown)
+    assert RobertaHub.from_pretrained(tmp_path / "more").model.cfg.feed_forward == "swiglu"
+
+
+def test_onnx_runtime_computes_the_same_logits(ours, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    pytest.importorskip("onnxscript", reason="needs onnxscript")
+    done = export_model(ExportSettings(checkpoint=ours, to="onnx", output_dir=tmp_path / "onnx"))
+    session = onnxruntime.InferenceSession(done.folder / "model.onnx")
+    ids, is_token = batch(ours)
+    found = session.run(None, {"input_ids": ids.numpy(), "attention_mask": is_token.long().numpy()})
+    expected = RobertaHub.from_pretrained(ours).model(ids)[0]
+    torch.testing.assert_close(torch.tensor(found[0])[is_token], expected[is_token], atol=1e-4, rtol=1e-4)
