@@ -66,7 +66,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
                 return code
         plan = make_plan(settings, data, further)
         check(plan)
-        check_record(folder, plan.arguments)
+        check_record(folder, plan.arguments, cores=plan.machine.cores)
         say("\n".join([*plan.described(), "", f"$ {command_line(folder, plan)}", ""]))
         train(plan, log=folder / "train.log", lock=lock)
         show_results(folder, plan, data)
