@@ -12,6 +12,7 @@ from typing import Any
 from roberta_plugin.cli.command import command
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
+from roberta_plugin.data.text_inputs_files import ENDINGS
 from roberta_plugin.pretraining.recipe import FOLDER, load, package_recipes
 from roberta_plugin.pretraining.run import (
     SPIN_COUNT,
@@ -51,12 +52,13 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     elif settings.valid or settings.test or settings.tokenizer or settings.vocab_size:
         raise ValueError(f"--valid, --test, --tokenizer and --vocab-size go with text, and {data} is a data-bin.")
     check_words(settings, further)
-    if settings.dry_run:
-        is_made = not settings.is_text or Path(data, "dict.txt").is_file()
-        if not is_made:
-            say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
+    is_made = not settings.is_text or Path(data, "dict.txt").is_file()
+    if settings.dry_run or not is_made:  # what is refused is refused before hours of tokenizing
         plan = make_plan(settings, data, further)
         check(plan, with_data=is_made)
+    if settings.dry_run:
+        if not is_made:
+            say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
         say("\n".join([*plan.described(), "", command_line(folder, plan)]))
         return 0
     with locked(folder) as lock:
@@ -79,9 +81,14 @@ def check_words(settings: PretrainSettings, further: Sequence[str]) -> None:
         if settings.is_text:
             settings.reading.sources(settings.data)
     except FileNotFoundError as error:
-        if not further:
-            raise
-        raise FileNotFoundError(f"{error} Options of fairseq-train come after the data.") from None
+        said = [str(error)]
+        if len(settings.data) == 1 and not any(map(settings.data[0].endswith, ENDINGS)):
+            said.append(
+                "Nor is there a data-bin of that name, a folder with dict.txt and train.bin: `roberta binarize` makes "
+                "one of text, and so does `roberta pretrain TEXT`."
+            )
+        said += ["Options of fairseq-train come after the data."] if further else []
+        raise FileNotFoundError(" ".join(said)) from None
     folders = [] if settings.is_text else data_folders(settings.data[0])
     for folder in (folder for folder in folders if not (folder / "dict.txt").is_file()):
         raise FileNotFoundError(

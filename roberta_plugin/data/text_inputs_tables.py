@@ -33,7 +33,6 @@ _CONTINUES = b"\xff\xff\xff\xff"  # before each message of an Arrow stream; befo
 _LONGEST_FIELD = 1 << 24  # characters; more come from a quotation mark that is not closed
 _ROWS_AT_ONCE = 4096  # of a row group
 _LINE_BLOCK_BYTES = 1 << 16  # a bar shows how much was read
-_BOM = b"\xef\xbb\xbf"
 _ONE_OBJECT = "Write one object with named fields per line, or fetch the file again."
 _CSV_REMEDY = (
     "A text with a comma, a quotation mark or a line end needs quotation marks around it, and those inside are "
@@ -269,7 +268,6 @@ class TextLines:
         self._blocks = blocks
         self._block: bytes | None = None  # looked at, not yet read
         self._lines: Iterator[str | bytes] = iter(())
-        self._is_at_start = True
 
     def __iter__(self) -> TextLines:
         """Itself."""
@@ -298,8 +296,6 @@ class TextLines:
         """The next block of bytes, which stays to be read; empty at the end."""
         if self._block is None:
             self._block = next(self._blocks, b"")
-            if self._is_at_start:
-                self._block, self._is_at_start = self._block.removeprefix(_BOM), False
         return self._block
 
     def _decoded(self, line: bytes) -> str:

@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roberta_plugin.machine import num_cores
-from roberta_plugin.models.flops import half_precision_peak
 from roberta_plugin.pretraining.recipe import Recipe, package_recipes
 from roberta_plugin.record import options_of
 
@@ -100,6 +99,8 @@ class Machine:
 def hours_on(machine: Machine, recipe: Recipe) -> float:
     """About how long the recipe takes on the machine."""
     if recipe.device == "gpu":
+        from roberta_plugin.models.flops import half_precision_peak
+
         theirs, ours = (half_precision_peak(name) for name in (recipe.hardware.split("(")[0], machine.gpu_name))
         return recipe.hours * recipe.gpus / max(1, machine.gpus) * (theirs / ours if theirs and ours else 1.0)
     if machine.gpus:

@@ -22,7 +22,7 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from glob import has_magic
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ TEXT_RECORD = "text.json"
 SPIN_COUNT = "1000"
 _EVERY, _LINES, _MOST_HELD_OUT = 50, 50, 2**21  # documents, lines of one at most, characters
 _FREE = ("cores", "--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
+_NO_OPTIONS = ("data", "reading")
 _LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 _LARGEST_COPY = 2**32  # bytes of text of which a part is held out
 
@@ -208,7 +209,8 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str]) -> 
     recipe = fitted(named, machine, hours=hours, most=most, is_shared="--update-freq" not in given)
     why += f"; {tokens:,} tokens of text" if tokens else ""
     arguments = command(recipe, machine, data, folder=settings.folder, further=further)
-    parsed = parse(arguments)
+    besides = [f"--{item.name.replace('_', '-')}" for item in fields(PretrainSettings) if item.name not in _NO_OPTIONS]
+    parsed = parse(arguments, besides=besides)
     of_command = as_given(recipe, parsed)
     notes = remarks(of_command, named, machine, tokens=tokens, hours=hours)
     if of_command.updates != recipe.updates and not given.keys() & {"--lr-scheduler", "--lr-stages"}:
@@ -341,6 +343,7 @@ def copy_text(sources: Sequence[TextInput], train: Path, valid: Path | None, *, 
     train.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     with atomic_write(train, "w") as of_train, atomic_write(valid, "w") if valid else nullcontext() as of_valid:
+        number = 0
         for number, document in enumerate(_documents(sources, rules), start=1):
             text = "\n".join(document) + "\n\n"
             if of_valid is not None and number % _EVERY == 0 and written < _MOST_HELD_OUT:
@@ -349,7 +352,9 @@ def copy_text(sources: Sequence[TextInput], train: Path, valid: Path | None, *, 
                 of_train.write(text)
         if valid and not written:
             raise ValueError(
-                f"{names}: there are fewer than {_EVERY} documents (a blank line ends one, and so do "
+                f"{names}: there is no text."
+                if not number
+                else f"{names}: there are fewer than {_EVERY} documents (a blank line ends one, and so do "
                 f"{_LINES} lines), too few to hold one out. Give a held-out text by --valid."
             )
 
