@@ -116,6 +116,7 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
         say(f"{missing}: nothing was evaluated. The model is in {model}.")
         return
     data_bin, split = found[0]
+    say(f"Evaluation on {data_bin / split}")
     network, vocabulary = load_trained(model / "checkpoint_last.pt", data_bin, device="cuda" if plan.on_gpu else "cpu")
     parsed: Any = plan.parsed
     mode: Any = break_mode(parsed) if hasattr(parsed, "input_format") else str(parsed.sample_break_mode)

@@ -103,8 +103,9 @@ def test_a_byte_order_mark_at_the_beginning_of_a_file_is_no_text(tmp_path, suffi
     path, text = tmp_path / f"text.{suffix}", "one\n" * 30 + "\ufefftwo\n"
     path.write_bytes(COMPRESS.get(suffix, bytes)(text.encode("utf-8-sig")))
     (source,) = find_inputs([path])
-    read = [lines_of(block, source=source, first_line=1, rules=KEEP)[0] for block in read_blocks(source, block_bytes=8)]
-    assert sum(read, []) == text.splitlines()
+    blocks = read_blocks(source, block_bytes=8)
+    lines = [line for block in blocks for line in lines_of(block, source=source, first_line=1, rules=KEEP)[0]]
+    assert lines == text.splitlines()
     if suffix == "txt":
         parts = [read_blocks(source, start=start, end=start + 7) for start in range(0, path.stat().st_size, 7)]
         assert b"".join(block for part in parts for block in part) == text.encode()
