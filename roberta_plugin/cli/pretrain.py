@@ -91,6 +91,8 @@ def check_words(settings: PretrainSettings, further: Sequence[str]) -> None:
         raise FileNotFoundError(" ".join(said)) from None
     folders = [] if settings.is_text else data_folders(settings.data[0])
     for folder in (folder for folder in folders if not (folder / "dict.txt").is_file()):
+        if (inner := folder / "data-bin").is_dir():
+            raise FileNotFoundError(f"{folder} is no data-bin, but a folder with one: give {inner}.")
         raise FileNotFoundError(
             f"{folder} holds no dict.txt, so it is no data-bin: make one by `roberta binarize`, or name text files, as "
             f"'{folder}/*.txt'."

@@ -190,3 +190,76 @@ def test_the_files_that_announce_a_switch_of_the_model_are_those_of_the_document
     package = REPOSITORY / "roberta_plugin"
     having = {path for path in package.rglob("*.py") if "normalize_before" in path.read_text()}
     assert {package / name for name in re.findall(r"`(\w+/\w+\.py)`", table)} == having
+
+
+def apply_edits(text: str, package: Path) -> set[str]:
+    """Edit a copy of the package as a block of a document says; the names of the files.
+
+    Below `+++ FILE` and `@@`, the lines with a blank or a minus are there, once, and those with a blank or a plus
+    take their place; the last may be the beginning of a line.
+    """
+    files = {}
+    for part in text.split("+++ ")[1:]:
+        name, *hunks = part.split("@@\n")
+        files[name.strip()] = hunks
+        content = (package / name.strip()).read_text()
+        for hunk in hunks:
+            before, after = (
+                "\n".join(line[1:] for line in hunk.rstrip("\n").split("\n") if not line.startswith(without))
+                for without in "+-"
+            )
+            assert content.count(f"\n{before}") == 1, f"{name.strip()} holds {before!r} {content.count(before)} times"
+            content = content.replace(f"\n{before}", f"\n{after}")
+        (package / name.strip()).write_text(content)
+    return set(files)
+
+
+def test_the_switch_in_the_document_trains_resumes_and_is_refused_where_it_has_no_place(tmp_path):
+    (block,) = blocks(".github/CONTRIBUTING.md", "switch", "diff")
+    package = tmp_path / "roberta_plugin"
+    shutil.copytree(REPOSITORY / "roberta_plugin", package, ignore=shutil.ignore_patterns("__pycache__"))
+    edited = apply_edits(block, package)
+    text = (REPOSITORY / ".github" / "CONTRIBUTING.md").read_text()
+    table = text[text.index("**A switch of the model.**") : text.index("<!-- tested: switch -->")]
+    assert edited == set(re.findall(r"`(\w+/\w+\.py)`", table)) - {"planner/training.py"}
+    words = train_command("bin", tmp_path / "run", "--disable-validation", "--total-num-update", "8")
+    words[words.index("--user-dir") + 1] = str(package)
+    printed = python(
+        f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+sys.stderr = sys.stdout
+import roberta_plugin
+roberta_plugin.register()
+import torch
+from pathlib import Path
+from fairseq_cli.train import cli_main
+from roberta_plugin.cli import main
+from roberta_plugin.models.precision import set_precision
+from roberta_plugin.pretraining.evaluation import load_trained
+
+Path("text.txt").write_text("The quick brown fox jumps over the lazy dog.\\n\\n" * 60)
+main("tokenizer train --input text.txt --vocab-size 300 --output-dir bpe".split())
+main("binarize --tokenizer bpe --train text.txt --output-dir bin".split())
+for options in (("2", "--scale-residual"), ("4",)):
+    sys.argv = {words!r} + ["--max-update", *options]
+    try:
+        cli_main()
+    except (SystemExit, ValueError) as error:
+        print(error)
+model, _ = load_trained(Path("run/checkpoint_last.pt"), Path("bin"), device="cpu")
+print("scale", model.encoder.sentence_encoder.layers[1].dropout[1].factor)
+for form in ("huggingface", "fairseq"):
+    main(["export", "run", "--to", form, "--output-dir", "out"])
+try:
+    set_precision(model, "int8", torch.device("cpu"))
+except ValueError as error:
+    print(error)
+""",
+        tmp_path,
+    )
+    assert '"num_updates": "2"' in printed and '"num_updates": "3"' not in printed
+    assert "--scale-residual was True and is False now" in printed
+    assert "scale 0.5\n" in printed, "the model is rebuilt from its checkpoint as it was trained"
+    for refusal in ("its sublayers are scaled", "which fairseq's RoBERTa has not", "--precision int8 is for models"):
+        assert refusal in printed

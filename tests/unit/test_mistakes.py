@@ -62,6 +62,7 @@ REFUSED = [
     ("pretrain lines.txt --output-dir new --learning_rate 1", ["--learning_rate is unknown: here it is --lr"]),
     ("pretrain lines.txt --output-dir new --output_dir x", ["--output_dir is unknown: the nearest is --output-dir"]),
     ("pretrain lines.txt --output-dir lines.txt", ["Not a directory. A file has the name of a folder"]),
+    ("pretrain outer", ["outer is no data-bin", "give outer/data-bin"]),
     ("demo --output-dir lines.txt", ["A file has the name of a folder"]),
     # Recipes.
     ("launch --config typo.yaml --dry-run", ["--wrmup-updates is unknown: the nearest are --warmup-updates"]),
@@ -76,6 +77,7 @@ def files(tmp_path_factory, tiny_data_bin):
     for name, text in TEXTS.items():
         (folder / name).write_text(text.replace("{folder}", str(folder)).replace("{data}", str(tiny_data_bin)))
     (folder / "bpe").mkdir()
+    (folder / "outer" / "data-bin").mkdir(parents=True)
     ByteLevelBpe(BYTE_CHARACTERS, []).save(folder / "bpe")
     (folder / "bpe" / "dict.txt").write_text("".join(f"{number} 1\n" for number in range(256)))
     write_predictor(folder / "model", "fill_mask")
