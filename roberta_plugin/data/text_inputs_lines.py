@@ -26,7 +26,7 @@ from roberta_plugin.data.text_inputs_files import (
 
 BLOCK_BYTES = 2**20
 LONGEST_LINE = 2**28  # bytes; a few megabytes of .gz may hold one line of gigabytes
-_BOM = b"\xef\xbb\xbf"  # some editors begin a file with it; it is no text
+BOM = b"\xef\xbb\xbf"  # some editors begin a file with it; it is no text
 _LINE_END = re.compile(rb"\n|\r(?!\n)")
 CORRECT_TEXT = "Convert the file to UTF-8 or correct the line, or skip and count such lines with --skip-bad-lines."
 
@@ -69,7 +69,7 @@ def read_lines(
     if source.is_sequential:
         pieces = read_ahead(_sequential(source, block_bytes, on_data))
     unfinished: list[bytes] = []
-    mark = b"" if start else _BOM
+    mark = b"" if start else BOM
     for piece, num_read in pieces:
         on_read(num_read)
         cut = piece.rfind(b"\n") + 1 or piece.rfind(b"\r", 0, -1) + 1

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roberta_plugin.data.text_inputs_files import Form, TextInput, open_input
-from roberta_plugin.data.text_inputs_lines import BLOCK_BYTES, BadLineError, read_lines
+from roberta_plugin.data.text_inputs_lines import BLOCK_BYTES, BOM, BadLineError, read_lines
 from roberta_plugin.data.text_inputs_remote import RemoteError
 from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
@@ -268,6 +268,7 @@ class TextLines:
         self._blocks = blocks
         self._block: bytes | None = None  # looked at, not yet read
         self._lines: Iterator[str | bytes] = iter(())
+        self._is_at_start = True
 
     def __iter__(self) -> TextLines:
         """Itself."""
@@ -296,6 +297,8 @@ class TextLines:
         """The next block of bytes, which stays to be read; empty at the end."""
         if self._block is None:
             self._block = next(self._blocks, b"")
+            if self._is_at_start:
+                self._block, self._is_at_start = self._block.removeprefix(BOM), False
         return self._block
 
     def _decoded(self, line: bytes) -> str:
