@@ -40,7 +40,7 @@ def demo(settings: DemoSettings) -> int:
         test=[str(text["test"])],
         vocab_size=recipe.vocab_size,
         recipe="demo",
-        hours=recipe.hours * settings.updates / recipe.updates,
+        updates=settings.updates,
         output_dir=folder,
     )
     return pretrain.run(of_text, further=["--cpu", "--seed", str(settings.seed)])

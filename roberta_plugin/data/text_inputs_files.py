@@ -331,7 +331,7 @@ def _paths_of(pattern: str) -> list[str]:
         return found
     folder, name = os.path.split(pattern)
     siblings = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    near = nearest(name, siblings).removeprefix(": ").capitalize()
+    near = nearest(name, siblings).replace(": the", "The", 1)
     raise FileNotFoundError(
         f"No text file {pattern}: give files, URLs, '-' for the standard input, or a pattern in quotes such as "
         f"'books/*.txt'.{near and f' {near}.'}"

@@ -88,6 +88,13 @@ class PretrainSettings(Checked):
         above=0,
         default_text="the recipe's",
     )
+    updates: int | None = setting(
+        None,
+        "how long the training is, in updates instead of --hours",
+        smallest=20,
+        excludes=("hours",),
+        default_text="the recipe's",
+    )
     output_dir: Path | None = setting(None, "folder for all files of the run", default_text="runs/ and the data's name")
     valid: Sequence[str] = setting(
         (), "with text files: held-out text", nargs="+", default_text="one document in fifty, held out of the training"
@@ -206,7 +213,9 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str]) -> 
         why += f", the command is for {named.hardware}"
     if hours:
         why += f"; --hours {hours:g}"
+    most = most if settings.updates is None else math.inf
     recipe = fitted(named, machine, hours=hours, most=most, is_shared="--update-freq" not in given)
+    recipe = recipe if settings.updates is None else recipe.scaled(settings.updates / recipe.updates)
     why += f"; {tokens:,} tokens of text" if tokens else ""
     arguments = command(recipe, machine, data, folder=settings.folder, further=further)
     besides = [f"--{item.name.replace('_', '-')}" for item in fields(PretrainSettings) if item.name not in _NO_OPTIONS]

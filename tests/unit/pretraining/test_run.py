@@ -164,6 +164,14 @@ def test_the_length_is_said_for_the_processor_and_the_growth_fits_the_hours(
     assert shorter.lr_stages.split()[-1] == f"{shorter.max_update}:0"
 
 
+@pytest.mark.parametrize("updates", [20, 400, 6849])
+def test_updates_are_taken_at_their_word_on_any_machine(updates, tiny_data_bin, tmp_path, monkeypatch):
+    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 8)
+    given = PretrainSettings(data=[str(tiny_data_bin)], recipe="demo", updates=updates, output_dir=tmp_path)
+    plan = make_plan(given, str(tiny_data_bin), ["--cpu"])
+    assert plan.recipe.updates == plan.parsed.max_update == updates
+
+
 def test_a_training_keeps_its_length_on_a_machine_of_other_cores(tiny_data_bin, tmp_path, monkeypatch):
     given = PretrainSettings(data=[str(tiny_data_bin)], recipe="tour", hours=0.02, output_dir=tmp_path)
     monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 4)
