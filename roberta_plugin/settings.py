@@ -220,11 +220,19 @@ def check_names(values: Iterable[str], *, known: Iterable[str], where: str, hint
 
 
 def nearest(given: str, names: Iterable[str]) -> str:
-    """`: the nearest are A, B`; empty if no name is near. Names of which `given` is a part come first."""
-    candidates = list(names)
-    found = [name for name in candidates if given.strip("-") in name]
-    found += difflib.get_close_matches(given, candidates, MOST_NAMES, cutoff=0.7)
-    found = list(dict.fromkeys(found))[:MOST_NAMES]
+    """`: the nearest are A, B`; empty if no name is near. Names of which `given` is a part come first.
+
+    Capitals, and _ for -, are no difference.
+    """
+
+    def plain(name: str) -> str:
+        return name.lower().replace("_", "-")
+
+    candidates = {plain(name): name for name in names}
+    given = plain(given)
+    near = [given] if given in candidates else [name for name in candidates if given.strip("-") in name]
+    near += difflib.get_close_matches(given, candidates, MOST_NAMES, cutoff=0.7)
+    found = [candidates[name] for name in dict.fromkeys(near)][:MOST_NAMES]
     return f": the nearest {'are' if len(found) > 1 else 'is'} {', '.join(found)}" if found else ""
 
 

@@ -108,6 +108,10 @@ REMEDIES = {
     **dict.fromkeys(NO_ROOM, "Free some space there, and run the same command again."),
     errno.EROFS: "Its file system is read-only: name a folder elsewhere.",
     errno.EACCES: "Change its permissions, or name another file or folder.",
+    errno.EEXIST: "A file has the name of a folder that is needed: name another.",
+    errno.ENOTDIR: "A file has the name of a folder that is needed: name another.",
+    errno.EISDIR: "It is a folder, and a file is needed: name one.",
+    errno.ENOENT: "Correct the path.",
     errno.EPERM: "Change its permissions, or name another file or folder.",
 }
 USER_ERROR = 2

@@ -14,6 +14,7 @@ from typing import Any
 from roberta_plugin.cli.command import command
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
+from roberta_plugin.data.text_inputs_files import ENDINGS
 from roberta_plugin.launch.options_file import recipe_path
 from roberta_plugin.pretraining.ranks import check_start, is_finished, torchrun_rank, train_rank
 from roberta_plugin.pretraining.recipe import load, package_recipes
@@ -62,12 +63,13 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     elif settings.valid or settings.test or settings.tokenizer or settings.vocab_size:
         raise ValueError(f"--valid, --test, --tokenizer and --vocab-size go with text, and {data} is a data-bin.")
     check_words(settings, further)
-    if settings.dry_run:
-        is_made = not settings.is_text or Path(data, "dict.txt").is_file()
-        if not is_made:
-            say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
+    is_made = not settings.is_text or Path(data, "dict.txt").is_file()
+    if settings.dry_run or not is_made:  # what is refused is refused before hours of tokenizing
         plan = make_plan(settings, data, further, torchrun=torchrun)
         check(plan, with_data=is_made)
+    if settings.dry_run:
+        if not is_made:
+            say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
         say("\n".join([*plan.described(), ""]))
         if settings.slurm is None or not is_made:
             say(command_line(folder, plan))
@@ -83,7 +85,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         check(plan)
         check_start(folder, record=RECORD, has_ranks=plan.ranks is not None)
         if plan.ranks is None:
-            check_record(folder, plan.arguments)
+            check_record(folder, plan.arguments, cores=plan.machine.cores)
         command = [f"$ {command_line(folder, plan)}", ""] if settings.slurm is None else []
         say("\n".join([*plan.described(), "", *command]))
         log = folder / "train.log"
@@ -126,11 +128,18 @@ def check_words(settings: PretrainSettings, further: Sequence[str]) -> None:
         if settings.is_text:
             settings.reading.sources(settings.data)
     except FileNotFoundError as error:
-        if not further:
-            raise
-        raise FileNotFoundError(f"{error} Options of fairseq-train come after the data.") from None
+        said = [str(error)]
+        if len(settings.data) == 1 and not any(map(settings.data[0].endswith, ENDINGS)):
+            said.append(
+                "Nor is there a data-bin of that name, a folder with dict.txt and train.bin: `roberta binarize` makes "
+                "one of text, and so does `roberta pretrain TEXT`."
+            )
+        said += ["Options of fairseq-train come after the data."] if further else []
+        raise FileNotFoundError(" ".join(said)) from None
     folders = [] if settings.is_text else data_folders(settings.data[0])
     for folder in (folder for folder in folders if not (folder / "dict.txt").is_file()):
+        if (inner := folder / "data-bin").is_dir():
+            raise FileNotFoundError(f"{folder} is no data-bin, but a folder with one: give {inner}.")
         raise FileNotFoundError(
             f"{folder} holds no dict.txt, so it is no data-bin: make one by `roberta binarize`, or name text files, as "
             f"'{folder}/*.txt'."
@@ -159,6 +168,7 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
         return
     data_bin, split = found[0]
     device = "cuda" if plan.on_gpu and torch.cuda.is_available() else "cpu"  # a login node has no GPU
+    say(f"Evaluation on {data_bin / split}")
     network, vocabulary = load_trained(model / "checkpoint_last.pt", data_bin, device=device)
     parsed: Any = plan.parsed
     mode: Any = break_mode(parsed) if hasattr(parsed, "input_format") else str(parsed.sample_break_mode)
@@ -240,7 +250,7 @@ def demo(settings: DemoSettings) -> int:
         test=[str(text["test"])],
         vocab_size=recipe.vocab_size,
         recipe="demo",
-        hours=recipe.hours * settings.updates / recipe.updates,
+        updates=settings.updates,
         output_dir=folder,
     )
     return run(of_text, further=["--cpu", "--seed", str(settings.seed)])

@@ -3,7 +3,8 @@
 An input is plain text, JSON Lines with the text of one document in a field of each line, or a table with the text of
 one document in a column of each row: CSV, TSV, Parquet or Arrow. All but the last two may be compressed (.gz, .zst,
 .xz, .bz2). `text_inputs_files` detects the format. All text is UTF-8. Lines end as in Python's text mode, which fairseq
-uses: at "\\n", "\\r\\n" or "\\r". An empty line separates documents.
+uses: at "\\n", "\\r\\n" or "\\r". An empty line separates documents. A byte order mark at the beginning of a file is
+left out; zero bytes in plain text are an error.
 
 Plain files can be read in parts by byte (`text_inputs_lines`), Parquet and Arrow by row group (`text_inputs_tables`).
 
@@ -40,7 +41,10 @@ from roberta_plugin.settings import Checked, setting
 
 _CORRECT_RECORD = "Correct it or give --text-column, or skip and count such lines with --skip-bad-lines."
 _CORRECT_CELL = "Correct or leave out the row, or skip and count such rows with --skip-bad-lines."
-_NOT_TEXT = "This is a binary file or UTF-16, not UTF-8 text: convert it first. --skip-bad-lines does not help here."
+_NOT_TEXT = (
+    "A file with many zero bytes is binary, an archive or UTF-16: convert it first. `tr -d '\\000'` removes a few, and "
+    "--skip-bad-lines skips and counts such lines."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +66,8 @@ class LineRules:
     )
     skip_bad_lines: bool = setting(
         False,
-        "skip and count lines that are not valid UTF-8, not valid records or rows without text (default: stop with an "
-        "error)",
+        "skip and count lines that are not valid UTF-8 or have zero bytes, not valid records or rows without text "
+        "(default: stop with an error)",
     )
     split_sentences: bool = setting(
         False,
@@ -136,8 +140,10 @@ def lines_of(block: bytes, *, source: TextInput, first_line: int, rules: LineRul
 
         return _lines_of_documents(records, text_of, rules, partial(BadLineError, source.name, remedy=_CORRECT_RECORD))
     try:
+        if b"\0" in block:
+            raise ValueError
         lines, num_bad = _split(block.decode("utf-8")), 0
-    except UnicodeDecodeError:
+    except ValueError:
         lines, num_bad = _lines_one_by_one(block, source.name, first_line, rules)
     return _trim(lines, rules), num_bad
 
@@ -173,17 +179,18 @@ def _lines_one_by_one(block: bytes, path: str, first_line: int, rules: LineRules
     # Latin-1 maps bytes to characters one to one, so lines can be split before they are decoded.
     raw_lines = _split(block.decode("latin-1"))
     for number, raw in enumerate(raw_lines, start=first_line):
+        fault = ""
         try:
-            lines.append(raw.encode("latin-1").decode("utf-8"))
+            line = raw.encode("latin-1").decode("utf-8")
+            if "\0" in line:
+                fault = f"byte 0x00 at column {line.index(chr(0))} is no text"
         except UnicodeDecodeError as error:
-            if not rules.skip_bad_lines:
-                byte, column = error.object[error.start], len(error.object[: error.start].decode("utf-8"))
-                raise BadLineError(
-                    path,
-                    number,
-                    f"byte 0x{byte:02x} at column {column} is not UTF-8",
-                    _NOT_TEXT if b"\0" in block else CORRECT_TEXT,
-                ) from None
+            byte, column = error.object[error.start], len(error.object[: error.start].decode("utf-8"))
+            fault = f"byte 0x{byte:02x} at column {column} is not UTF-8"
+        if not fault:
+            lines.append(line)
+        elif not rules.skip_bad_lines:
+            raise BadLineError(path, number, fault, _NOT_TEXT if b"\0" in block else CORRECT_TEXT)
     return lines, len(raw_lines) - len(lines)
 
 

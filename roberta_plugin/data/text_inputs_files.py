@@ -28,6 +28,7 @@ from typing import IO, Any, Literal
 from roberta_plugin.data.text_inputs_remote import file_name, find, identity, is_url, open_url
 from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
+from roberta_plugin.settings import nearest
 
 _OPEN_FILE = re.compile(r"/(?:dev|proc/self)/fd/(\d+)|/dev/stdin")
 _MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ\x00", ".bz2": b"BZh"}
@@ -328,9 +329,12 @@ def _paths_of(pattern: str) -> list[str]:
         return dataset_files(pattern)
     if found := [path for path in sorted(glob.glob(pattern, recursive=True)) if os.path.isfile(path)]:
         return found
+    folder, name = os.path.split(pattern)
+    siblings = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    near = nearest(name, siblings).replace(": the", "The", 1)
     raise FileNotFoundError(
         f"No text file {pattern}: give files, URLs, '-' for the standard input, or a pattern in quotes such as "
-        "'books/*.txt'."
+        f"'books/*.txt'.{near and f' {near}.'}"
     )
 
 

@@ -26,6 +26,7 @@ from roberta_plugin.data.text_inputs_files import (
 
 BLOCK_BYTES = 2**20
 LONGEST_LINE = 2**28  # bytes; a few megabytes of .gz may hold one line of gigabytes
+BOM = b"\xef\xbb\xbf"  # some editors begin a file with it; it is no text
 _LINE_END = re.compile(rb"\n|\r(?!\n)")
 CORRECT_TEXT = "Convert the file to UTF-8 or correct the line, or skip and count such lines with --skip-bad-lines."
 
@@ -56,6 +57,7 @@ def read_lines(
 ) -> Iterator[bytes]:
     """Whole lines in blocks of about `block_bytes`; a block is larger only if a single line is.
 
+    A byte order mark at the beginning of a file is left out, as Python's utf-8-sig does; fairseq takes it for text.
     `start` and `end` choose a part of a plain file, in bytes (see the head of this module). `on_read` gets the number
     of bytes read from disk; `on_data` gets the bytes of what is read from its beginning.
 
@@ -67,6 +69,7 @@ def read_lines(
     if source.is_sequential:
         pieces = read_ahead(_sequential(source, block_bytes, on_data))
     unfinished: list[bytes] = []
+    mark = b"" if start else BOM
     for piece, num_read in pieces:
         on_read(num_read)
         cut = piece.rfind(b"\n") + 1 or piece.rfind(b"\r", 0, -1) + 1
@@ -78,9 +81,9 @@ def read_lines(
                     "of text, that is a sign of damage or of another format."
                 )
             continue
-        yield b"".join([*unfinished, piece[:cut]])
-        unfinished = [piece[cut:]]
-    if rest := b"".join(unfinished):
+        yield b"".join([*unfinished, piece[:cut]]).removeprefix(mark)
+        unfinished, mark = [piece[cut:]], b""
+    if rest := b"".join(unfinished).removeprefix(mark):
         yield rest
 
 

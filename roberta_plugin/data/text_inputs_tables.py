@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roberta_plugin.data.text_inputs_files import Form, TextInput, open_input
-from roberta_plugin.data.text_inputs_lines import BLOCK_BYTES, BadLineError, read_lines
+from roberta_plugin.data.text_inputs_lines import BLOCK_BYTES, BOM, BadLineError, read_lines
 from roberta_plugin.data.text_inputs_remote import RemoteError
 from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
@@ -33,7 +33,6 @@ _CONTINUES = b"\xff\xff\xff\xff"  # before each message of an Arrow stream; befo
 _LONGEST_FIELD = 1 << 24  # characters; more come from a quotation mark that is not closed
 _ROWS_AT_ONCE = 4096  # of a row group
 _LINE_BLOCK_BYTES = 1 << 16  # a bar shows how much was read
-_BOM = b"\xef\xbb\xbf"
 _ONE_OBJECT = "Write one object with named fields per line, or fetch the file again."
 _CSV_REMEDY = (
     "A text with a comma, a quotation mark or a line end needs quotation marks around it, and those inside are "
@@ -299,7 +298,7 @@ class TextLines:
         if self._block is None:
             self._block = next(self._blocks, b"")
             if self._is_at_start:
-                self._block, self._is_at_start = self._block.removeprefix(_BOM), False
+                self._block, self._is_at_start = self._block.removeprefix(BOM), False
         return self._block
 
     def _decoded(self, line: bytes) -> str:

@@ -45,7 +45,24 @@ REMOVED = {
     "--attention-backend flash": "leave it out, and auto chooses torch_flash where the GPU has it",
 }
 """An option, or one value of it -> what to do instead."""
-
+HUGGING_FACE = {
+    "learning-rate": "--lr",
+    "per-device-train-batch-size": "--batch-size",
+    "gradient-accumulation-steps": "--update-freq",
+    "num-train-epochs": "--max-epoch",
+    "epochs": "--max-epoch",
+    "max-steps": "--max-update",
+    "warmup-steps": "--warmup-updates",
+    "save-steps": "--save-interval-updates",
+    "eval-steps": "--validate-interval-updates",
+    "logging-steps": "--log-interval",
+    "max-grad-norm": "--clip-norm",
+    "max-seq-length": "--tokens-per-sample",
+    "mlm-probability": "--mask-prob",
+    "lr-scheduler-type": "--lr-scheduler",
+    "optim": "--optimizer",
+}
+"""An option of the training scripts of transformers -> fairseq's."""
 
 DEBUG = "ROBERTA_DEBUG"  # variable of the environment
 USER_ERROR = 2  # exit code
@@ -113,7 +130,8 @@ def in_short(message: str, parser: argparse.ArgumentParser) -> str:
     options = [word.partition("=")[0] for word in unknown if word.startswith("--")]
     if options:
         known = [name for name in parser._option_string_actions if name.startswith("--")]
-        said = [f"{option} is unknown{nearest(option, known)}." for option in options]
+        known += getattr(parser, "options_besides", ())
+        said = [f"{option} is unknown{_here(option) or nearest(option, known)}." for option in options]
         return f"{' '.join(said)}\n`{parser.prog} --help`, with your --task and --arch, lists all options."
     found = re.match(r"argument (\S+): invalid choice: (.+?) \(choose from", message)
     action = parser._option_string_actions.get(found[1].split("/")[0]) if found else None
@@ -124,6 +142,12 @@ def in_short(message: str, parser: argparse.ArgumentParser) -> str:
     if len(names) <= MOST_NAMES:
         return f"{option} {given} is unknown: give one of {', '.join(names)}."
     return f"{option} {given} is unknown{nearest(given, names)}.\n`{parser.prog} --help` lists all {len(names)} names."
+
+
+def _here(option: str) -> str:
+    """`: here it is --X` for an option of transformers."""
+    name = HUGGING_FACE.get(option.lower().strip("-").replace("_", "-"))
+    return f": here it is {name}" if name else ""
 
 
 def convert_namespace_to_omegaconf(fairseqs: Callable[..., Any], args: argparse.Namespace) -> Any:

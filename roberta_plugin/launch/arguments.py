@@ -22,8 +22,8 @@ OUR_TASK = "roberta_masked_lm"
 PACKAGE = Path(roberta_plugin.__file__).parent  # the folder of this plugin, for --user-dir and snapshots
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """fairseq's namespace of options.
+def parse(arguments: Sequence[str], *, besides: Sequence[str] = ()) -> argparse.Namespace:
+    """fairseq's namespace of options; `besides` are further names that a misspelt one may mean.
 
     Raises:
         ValueError: where fairseq-train would print its usage and exit, with fairseq's reason.
@@ -36,6 +36,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     with _command_line(["fairseq-train", *arguments]):
         parser = options.get_training_parser()
         parser.error = _refuse  # type: ignore[method-assign]
+        parser.options_besides = besides  # type: ignore[attr-defined]
         try:
             parsed: argparse.Namespace = options.parse_args_and_arch(parser, input_args=list(arguments))
         except (SyntaxError, NameError) as error:  # fairseq evaluates the text of some values

@@ -1,6 +1,6 @@
 """The model: config -> encoder -> heads. Architecture only; fairseq appears in config, roberta and checkpoints.
 
-config                 options of the architecture, and the sizes tiny, small, base and large
+config                 options of the architecture, and the sizes tiny, mini, small, base and large
 roberta                the registered model `fast_roberta` and its encoder, in fairseq's words
 encoder                ids (B, T)                 -> features (B, T, D); shared layers, initial weights, torch.compile
 attention              self-attention and the choice among its backends

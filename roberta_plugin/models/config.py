@@ -157,10 +157,11 @@ def check_has_no_switch(options: Any, *, path: Any, other: str) -> None:
         )
 
 
-# Layers, model dimension, feed-forward dimension, heads. base and large: the paper's Table 9. tiny and small: the
-# sizes of these names in Turc et al. 2019 ("Well-Read Students Learn Better"), table 1.
+# Layers, model dimension, feed-forward dimension, heads. base and large: the paper's Table 9. tiny, mini and
+# small: the sizes of these names in Turc et al. 2019 ("Well-Read Students Learn Better"), table 1.
 SIZES = {
     "tiny": (2, 128, 512, 2),
+    "mini": (4, 256, 1024, 4),
     "small": (4, 512, 2048, 8),
     "base": (12, 768, 3072, 12),
     "large": (24, 1024, 4096, 16),

@@ -2,11 +2,17 @@
 
 The rules, each with its source:
 
-    recipe        the longest for the device and its memory that the hours allow; without --hours, the one that is made
-                  for an hour of processors or a day of GPUs
-    updates       in proportion to the hours, on the machine's GPUs; warm-up, growth and decay with them
+    speed         hours of a recipe are those of its hardware: a CPU core with bf16, whose products take 1.8 times as
+                  long in fp32 (4 layers x 256); two cores are 1.5 times as fast (both measured), more by Amdahl's law;
+                  GPUs by their peaks; a small model on a GPU waits for its kernels to start
+    recipe        the one whose length here is nearest, by ratio, to what hours and text allow; without --hours, that is
+                  half an hour on processors and a day on GPUs
+    updates       in proportion to the hours; warm-up, growth and decay with them
     options       the user's win, and take the place of those of the recipe that only go with what they replace
-    passes        a warning above 40 passes over the text (the paper's Table 3 makes some 37 over 16 GB), and below one
+    passes        at most 40 over the text, unless --recipe is given: the paper's Table 3 makes some 37 over 16 GB, and
+                  more teach nothing (Muennighoff et al. 2023); a warning above, and below one
+    model         its best size grows with the root of the compute (Hoffmann et al. 2022), and so do the recipes: a
+                  warning where one of them is made more than four times as long, or as short
     batch         the recipe's, on any number of GPUs: --update-freq takes what they do not hold; a recipe for
                   processors takes one GPU
     vocabulary    8,000 symbols for 55 MB of text (our searches), 50,000 for 160 GB (the paper), between them in
@@ -16,6 +22,7 @@ The rules, each with its source:
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,9 +32,13 @@ from roberta_plugin.machine import num_cores
 from roberta_plugin.pretraining.recipe import Recipe, package_recipes
 from roberta_plugin.record import options_of
 
+MAX_THREADS = 8  # small models cannot use more
 DEFAULT_HOURS = {"cpu": 0.5, "gpu": 24.0}
 MOST_PASSES = 40
-_SLACK = 1.25  # a recipe may be this much longer than the hours, and is then shortened
+FAR = 4.0  # times the recipe's length, or its fourth: another size of model would learn more
+_FP32_TIME = 1.8  # of products in bf16, on a processor with AVX512-BF16
+_PARALLEL = 2 / 3  # of an update's work (Amdahl 1967): two cores are 1.5 times as fast
+_GPU_UPDATE_S = 0.02  # of a small model; an estimate: some hundred kernels, and fairseq's own work
 _SMALL_TEXT_MB, _SMALL_VOCABULARY, _POWER, _LARGEST = 55.0, 8_000, 0.23, 50_000
 _OF_BATCHES = (
     *("max-update", "max-tokens", "batch-size", "tokens-per-sample", "grow-max-tokens", "update-freq"),
@@ -76,49 +87,84 @@ class Machine:
         return f"{self.cores} CPU core{'s' if self.cores > 1 else ''} {bf16}, no GPU"
 
 
-def choose(machine: Machine, *, hours: float | None) -> Recipe:
-    """The longest recipe of the package for the machine that takes no longer than the hours, or else the shortest."""
+def hours_on(machine: Machine, recipe: Recipe) -> float:
+    """About how long the recipe takes on the machine."""
+    if recipe.device == "gpu":
+        from roberta_plugin.models.flops import half_precision_peak
+
+        theirs, ours = (half_precision_peak(name) for name in (recipe.hardware.split("(")[0], machine.gpu_name))
+        return recipe.hours * recipe.gpus / max(1, machine.gpus) * (theirs / ours if theirs and ours else 1.0)
+    if machine.gpus:
+        return recipe.updates * _GPU_UPDATE_S / 3600
+    rounds = recipe.train.get("matmul-precision") == "medium"
+    slower = _FP32_TIME if rounds and not machine.has_bf16 else 1.0
+    return recipe.hours * slower * (1 - _PARALLEL + _PARALLEL / min(MAX_THREADS, machine.cores))
+
+
+def choose(machine: Machine, *, hours: float | None, tokens: int = 0) -> Recipe:
+    """The recipe of the package that is nearest to what the machine, the hours and the text allow.
+
+    Args:
+        machine: the machine.
+        hours: that the user gives.
+        tokens: of the text; 0: not known yet.
+    """
     allowed = hours or DEFAULT_HOURS[machine.device]
     found = [
         recipe
         for recipe in package_recipes()
-        if recipe.device == machine.device
-        and recipe.gpus <= max(1, machine.gpus)
+        if recipe.device in ("cpu", machine.device)
         and recipe.gpu_memory_gb <= machine.gpu_memory_gb
-        and recipe.name not in ("demo", "large", "xlmr-base")
+        and recipe.name not in ("demo", "xlmr-base")
     ]
-    if not found:
-        raise ValueError(
-            f"There is no recipe for GPUs of {machine.gpu_memory_gb:.0f} GB: name one by --recipe, with a smaller "
-            "--batch-size and a larger --update-freq, or train on the processor by --cpu."
-        )
-    fitting = [recipe for recipe in found if recipe.hours <= _SLACK * allowed]
-    return max(fitting, key=lambda each: (each.gpus, each.hours)) if fitting else found[0]
+    whole = [recipe for recipe in found if recipe.device == "gpu" and not _parts(recipe) % machine.gpus]
+    found = [recipe for recipe in found if recipe.device == "cpu" or not whole or recipe in whole]
+    shortest = min((hours_on(machine, recipe) for recipe in found if recipe.device == "gpu"), default=math.inf)
+    found = [recipe for recipe in found if recipe.device == "gpu" or hours_on(machine, recipe) < shortest]
+
+    def distance(recipe: Recipe) -> tuple[float, float]:
+        here = hours_on(machine, recipe)
+        return abs(math.log(min(allowed, here * most_factor(recipe, tokens)) / here)), -recipe.tokens()
+
+    return min(found, key=distance)
 
 
-def fitted(recipe: Recipe, machine: Machine, *, hours: float | None, is_shared: bool = True) -> Recipe:
-    """The recipe with the same batch on the machine's GPUs, and for as many hours of these.
+def most_factor(recipe: Recipe, tokens: int) -> float:
+    """How many times as long the recipe is with `MOST_PASSES` over the text."""
+    return MOST_PASSES * tokens / recipe.tokens() if tokens else math.inf
+
+
+def _parts(recipe: Recipe) -> int:
+    """Batches of one GPU in an update."""
+    return recipe.gpus * int(recipe.train.get("update-freq", 1))
+
+
+def fitted(
+    recipe: Recipe, machine: Machine, *, hours: float | None, most: float = math.inf, is_shared: bool = True
+) -> Recipe:
+    """The recipe with the same batch on the machine's GPUs, and for as many hours of the machine.
 
     Args:
         recipe: any.
         machine: with GPUs, for a recipe that needs them.
         hours: None: as many updates as the recipe has.
+        most: times its updates that it may have.
         is_shared: whether its batch is shared out among the GPUs; False where the user gives --update-freq.
 
     Raises:
         ValueError: if the batch cannot be shared out among the GPUs.
     """
-    made = recipe
+    made = replace(recipe, hours=hours_on(machine, recipe))
     if recipe.device == "gpu" and recipe.gpus != machine.gpus and is_shared:
-        product = recipe.gpus * int(recipe.train.get("update-freq", 1))
-        if product % machine.gpus:
+        if (product := _parts(recipe)) % machine.gpus:
             raise ValueError(
                 f"The batch of recipe {recipe.name} is {product} parts, which {machine.gpus} GPUs cannot share out "
                 "evenly: give --distributed-world-size a number that divides it, or another --update-freq."
             )
         train = {**recipe.train, "update-freq": str(product // machine.gpus)}
-        made = replace(recipe, train=train, gpus=machine.gpus, hours=recipe.hours * recipe.gpus / machine.gpus)
-    return made if hours is None else made.scaled(hours / made.hours)
+        made = replace(made, train=train, gpus=machine.gpus)
+    factor = min(1.0 if hours is None else hours / made.hours, most)
+    return made if factor == 1.0 else made.scaled(factor)
 
 
 def as_given(recipe: Recipe, parsed: argparse.Namespace) -> Recipe:
@@ -177,19 +223,43 @@ def _options(arguments: Sequence[str]) -> list[list[str]]:
     return found
 
 
-def remarks(recipe: Recipe, machine: Machine, *, tokens: int) -> list[str]:
-    """What should be known about this recipe, text (0 tokens: not known yet) and machine; empty if nothing."""
+def remarks(recipe: Recipe, named: Recipe, machine: Machine, *, tokens: int, hours: float | None = None) -> list[str]:
+    """What should be known about a training; empty if nothing.
+
+    Args:
+        recipe: what is trained.
+        named: the recipe that it was made of.
+        machine: on which it trains.
+        tokens: of the text; 0: not known yet.
+        hours: that the user gave.
+    """
     said = []
-    passes = recipe.tokens() / tokens if tokens else 1.0
-    if passes > MOST_PASSES:
+    passes, factor = recipe.tokens() / tokens if tokens else 1.0, recipe.updates / named.updates
+    if passes > 1.01 * MOST_PASSES:
         said.append(
             f"{passes:,.0f} passes over the text are more than the paper's {MOST_PASSES}: the model may learn it by "
             "heart. Give more text, or fewer --hours."
+        )
+    elif passes > 0.99 * MOST_PASSES and recipe.hours < 0.9 * (hours or recipe.hours):
+        said.append(
+            f"{MOST_PASSES} passes over the text end before the {hours:g} hours: more teach nothing (Muennighoff et "
+            "al. 2023). Give more text, or name the --recipe, which then takes the hours."
         )
     elif passes < 1:
         said.append(
             f"the training reads {passes:.0%} of the text: with more --hours, or a larger recipe, it reads all."
         )
-    if recipe.device == "cpu" and not machine.has_bf16 and recipe.hours > 0.1:
-        said.append("this processor has no bf16, in which the hours were measured: they are about twice as many here.")
+    size = "the best size of a model grows with the root of the compute (Hoffmann et al. 2022)"
+    if factor > FAR:
+        said.append(
+            f"{factor:.0f} times as long as the recipe: {size}, so that a larger --arch, or a larger --recipe on other "
+            "hardware, would learn more."
+        )
+    elif factor < 1 / FAR:
+        said.append(f"{factor:.2g} of the recipe's updates: {size}, so that a smaller --recipe would learn more.")
+    if recipe.device == "cpu" and not machine.gpus and not machine.has_bf16 and recipe.hours > 0.1:
+        said.append(
+            f"this processor has no bf16, in which the recipes were measured: updates take {_FP32_TIME} times as long, "
+            "which the length above counts in; without AVX-512 it is more."
+        )
     return said

@@ -30,6 +30,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import MASK, Filling, RobertaHub
 from roberta_plugin.hub.scoring import MaskedScore, score_masked
 from roberta_plugin.models.checkpoints import build_model
+from roberta_plugin.progress import progress_bar
 
 NUM_PASSES = 4  # masks per block: more predictions from the same text
 MASK_SEED = 20191107
@@ -71,7 +72,8 @@ def evaluate(
     """
     prefix, device = data_bin / split, str(next(model.parameters(), torch.empty(0)).device)
     batches = masked_batches(prefix, vocabulary, length=length, break_mode=break_mode)
-    of_model = score_masked(model, batches, pad_id=vocabulary.pad_id, device=device, split=prefix)
+    with progress_bar("evaluation", total=num_predictions(prefix), unit="token") as bar:
+        of_model = score_masked(model, _shown_on(bar, batches), pad_id=vocabulary.pad_id, device=device, split=prefix)
     log_probs = unigram_log_probs(MmapTokens(data_bin / "train"), vocabulary)
     num_correct = int(of_model.targets.eq(log_probs.argmax()).sum())
     unigram = MaskedScore(of_model.targets, num_correct, float(log_probs[of_model.targets].sum()))
@@ -83,6 +85,17 @@ def evaluate(
     if counted is not None:
         scores["bigram"] = {"perplexity": 2 ** counted.losses()["bigram_loss"]}
     return {**scores, "num_predictions": len(of_model.targets)}
+
+
+def num_predictions(prefix: Path) -> int:
+    """About how many tokens of a split are masked, in all passes."""
+    return min(MOST_PREDICTIONS, round(NUM_PASSES * MaskingRecipe().mask_prob * MmapTokens(prefix).num_tokens))
+
+
+def _shown_on(bar: Any, batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        yield batch
+        bar.update(batch["predicted"]["number"])
 
 
 def masked_batches(

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -111,10 +112,11 @@ class Recipe(Checked):
         return float(total * (number("update-freq") or 1) * (self.gpus if self.device == "gpu" else 1))
 
 
-def package_recipes() -> list[Recipe]:
+@cache
+def package_recipes() -> tuple[Recipe, ...]:
     """The recipes of the package, the shortest first."""
     found = (load(path.stem) for path in RECIPES.glob("*.yaml"))
-    return sorted(found, key=lambda each: (each.device == "gpu", each.gpus, each.hours))
+    return tuple(sorted(found, key=lambda each: (each.device == "gpu", each.gpus, each.hours)))
 
 
 def load(name: str) -> Recipe:

@@ -15,15 +15,17 @@ The folder of the output holds what the steps make, each once:
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from glob import has_magic
 from pathlib import Path
+from typing import Any
 
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.mmap_tokens import MmapTokens
@@ -37,7 +39,17 @@ from roberta_plugin.launch.log import parse_line, show_on
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.locks import try_lock
 from roberta_plugin.machine import num_cores
-from roberta_plugin.pretraining.choice import Machine, as_given, choose, command, fitted, remarks, vocabulary_size
+from roberta_plugin.pretraining.choice import (
+    MAX_THREADS,
+    Machine,
+    as_given,
+    choose,
+    command,
+    fitted,
+    most_factor,
+    remarks,
+    vocabulary_size,
+)
 from roberta_plugin.pretraining.ranks import slurm_ranks, with_training
 from roberta_plugin.pretraining.recipe import Recipe, load
 from roberta_plugin.progress import progress_bar
@@ -46,11 +58,11 @@ from roberta_plugin.settings import REQUIRED, Checked, setting
 
 RECORD = "pretrain.json"
 TEXT_RECORD = "text.json"
-MAX_THREADS = 8  # small models cannot use more
 # Threads that spin while they wait make a busy machine ten times slower; a short spin costs an idle machine nothing.
 SPIN_COUNT = "1000"
 _EVERY, _LINES, _MOST_HELD_OUT = 50, 50, 2**21  # documents, lines of one at most, characters
-_FREE = ("--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
+_FREE = ("cores", "--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
+_NO_OPTIONS = ("data", "reading")
 _LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 _LARGEST_COPY = 2**32  # bytes of text of which a part is held out
 
@@ -76,6 +88,13 @@ class PretrainSettings(Checked):
         None,
         "how long the training may take: the recipe's updates are scaled to it",
         above=0,
+        default_text="the recipe's",
+    )
+    updates: int | None = setting(
+        None,
+        "how long the training is, in updates instead of --hours",
+        smallest=20,
+        excludes=("hours",),
         default_text="the recipe's",
     )
     output_dir: Path | None = setting(None, "folder for all files of the run", default_text="runs/ and the data's name")
@@ -160,12 +179,12 @@ class Plan:
         yield f"recipe   {recipe.name}: {recipe.summary}"
         yield f"because  {self.why}"
         passes = recipe.tokens() / self.tokens if self.tokens else 0
-        is_unchanged = recipe.hours == self.named.hours and recipe.updates == self.named.updates
-        unchanged = "" if is_unchanged else f"; unchanged, the recipe takes {self.named.time}"
+        is_unchanged = recipe.tokens() == self.named.tokens()
+        unchanged = "" if is_unchanged else "unchanged, "
         yield (
             f"length   {recipe.updates:,} updates of {recipe.tokens() / recipe.updates:,.0f} tokens"
             + (f", {passes:,.{0 if passes >= 100 else 1}f} passes over the text" if passes else "")
-            + f"; about {recipe.time} (hardware: {recipe.hardware}{unchanged})"
+            + f"; about {recipe.time} here ({unchanged}the recipe takes {self.named.time} on {recipe.hardware})"
         )
         source = f"run by us: {recipe.run_by_us}" if recipe.run_by_us else "not run by us"
         of_what = "" if is_unchanged else "of the unchanged recipe: "
@@ -185,7 +204,14 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     given = options_of(further)
     number = given.get("--distributed-world-size", "")
     machine = Machine.here(cpu="--cpu" in given, gpus=torchrun or (int(number) if number.isdecimal() else None))
-    named = load(settings.recipe) if settings.recipe else choose(machine, hours=settings.hours)
+    if cores := (_read_record(settings.folder) or {}).get("cores"):
+        machine = replace(machine, cores=int(cores))  # a training that goes on elsewhere keeps its length
+    tokens = sum(
+        MmapTokens(folder / "train").num_tokens for folder in data_folders(data) if (folder / "train.idx").is_file()
+    )
+    hours = settings.hours
+    named = load(settings.recipe) if settings.recipe else choose(machine, hours=hours, tokens=tokens)
+    most = math.inf if settings.recipe else most_factor(named, tokens)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
     ranks = _ranks_of(settings, named, torchrun=torchrun)
     if settings.slurm is not None and ranks:
@@ -201,24 +227,23 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
             )
         machine = replace(machine, has_bf16=True, gpus=named.gpus, gpu_memory_gb=named.gpu_memory_gb)
         why += f", the command is for {named.hardware}"
-    if settings.hours:
-        why += f"; --hours {settings.hours:g}"
-    there = replace(named, hours=named.hours * named.gpus / machine.gpus) if ranks and machine.gpus else named
+    if hours:
+        why += f"; --hours {hours:g}"
+    most = most if settings.updates is None else math.inf
     is_shared = ranks is None and "--update-freq" not in given
-    recipe = fitted(there, machine, hours=settings.hours, is_shared=is_shared)
-    tokens = sum(
-        MmapTokens(folder / "train").num_tokens for folder in data_folders(data) if (folder / "train.idx").is_file()
-    )
+    recipe = fitted(named, machine, hours=hours, most=most, is_shared=is_shared)
+    recipe = recipe if settings.updates is None else recipe.scaled(settings.updates / recipe.updates)
     why += f"; {tokens:,} tokens of text" if tokens else ""
     arguments = command(recipe, machine, data, folder=settings.folder, further=further)
     if ranks is not None:
         ranks = with_training(ranks, arguments, recipe, given=given)
         arguments = list(complete(ranks))
-    parsed = parse(arguments)
+    besides = [f"--{item.name.replace('_', '-')}" for item in fields(PretrainSettings) if item.name not in _NO_OPTIONS]
+    parsed = parse(arguments, besides=besides)
     if ranks is not None:
         parsed.distributed_world_size = ranks.num_gpus
     of_command = as_given(recipe, parsed)
-    notes = remarks(of_command, machine, tokens=tokens)
+    notes = remarks(of_command, named, machine, tokens=tokens, hours=hours)
     if of_command.updates != recipe.updates and not given.keys() & {"--lr-scheduler", "--lr-stages"}:
         notes.append(
             f"--max-update leaves the learning rates and the growth of a training of {recipe.updates:,} updates: "
@@ -245,14 +270,12 @@ def check(plan: Plan, *, with_data: bool = True) -> None:
     check_options(plan.parsed)
 
 
-def check_record(folder: Path, arguments: Sequence[str]) -> None:
-    """Refuse other options than the training in the folder began with; keep them, if none has begun."""
-    path, now = folder / RECORD, options_of(arguments)
+def check_record(folder: Path, arguments: Sequence[str], *, cores: int | None = None) -> None:
+    """Refuse other options than the training in the folder began with; keep them and the cores, if none has begun."""
+    now: dict[str, Any] = options_of(arguments)
     if Path(now["data"]).is_dir():
         now["data"] = os.path.abspath(now["data"])  # the same from any current folder
-    before = read_json(
-        path, keys=("data",), remedy="delete it, and the training goes on with the options of this command"
-    )
+    before = _read_record(folder)
     if before is not None:
         refuse(
             f"{folder} holds a training that began with other options",
@@ -260,7 +283,12 @@ def check_record(folder: Path, arguments: Sequence[str]) -> None:
             "Give the same options to resume it, or another --output-dir.",
         )
     else:
-        write_json(path, now)
+        write_json(folder / RECORD, {**now, "cores": cores})
+
+
+def _read_record(folder: Path) -> dict[str, Any] | None:
+    remedy = "delete it, and the training goes on with the options of this command"
+    return read_json(folder / RECORD, keys=("data",), remedy=remedy)
 
 
 def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
@@ -355,6 +383,7 @@ def copy_text(sources: Sequence[TextInput], train: Path, valid: Path | None, *, 
     train.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     with atomic_write(train, "w") as of_train, atomic_write(valid, "w") if valid else nullcontext() as of_valid:
+        number = 0
         for number, document in enumerate(_documents(sources, rules), start=1):
             text = "\n".join(document) + "\n\n"
             if of_valid is not None and number % _EVERY == 0 and written < _MOST_HELD_OUT:
@@ -363,7 +392,9 @@ def copy_text(sources: Sequence[TextInput], train: Path, valid: Path | None, *, 
                 of_train.write(text)
         if valid and not written:
             raise ValueError(
-                f"{names}: there are fewer than {_EVERY} documents (a blank line ends one, and so do "
+                f"{names}: there is no text."
+                if not number
+                else f"{names}: there are fewer than {_EVERY} documents (a blank line ends one, and so do "
                 f"{_LINES} lines), too few to hold one out. Give a held-out text by --valid."
             )
 

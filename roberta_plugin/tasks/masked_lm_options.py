@@ -70,8 +70,8 @@ class RobertaMaskedLMConfig(FairseqDataclass):
     grow_tokens_per_sample: Optional[str] = setting(
         None,
         'shorter blocks at first, as "0:64 2500:128": UPDATE:TOKENS, the last as --tokens-per-sample, which validation '
-        "always has",
-        excludes=("input_format",),
+        "always has; for blocks, not for pairs, whose texts are cut to size when they are drawn",
+        goes_with={"input_format": (None, *BREAK_MODES)},
     )
     grow_max_tokens: Optional[str] = setting(
         None,

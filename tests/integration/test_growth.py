@@ -65,6 +65,20 @@ def test_a_training_stopped_before_at_or_after_a_change_ends_with_the_same_weigh
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.parametrize(("name", "stop"), [("full-sentences", 8), ("doc-sentences", 5)])
+def test_blocks_of_sentences_grow_as_well_and_resume_across_a_change(name, stop, tiny_data_bin, tmp_path):
+    short = ("--input-format", name, "--grow-tokens-per-sample", "0:32 8:64", "--grow-max-tokens", "0:128 8:512")
+    ends = []
+    for folder, stops in (("whole", [12]), ("stopped", [stop, 12])):
+        for last in stops:
+            done = run(grown(tiny_data_bin, tmp_path / folder, *short, "--max-update", str(last)))
+            assert done.returncode == 0, done.stderr[-3000:]
+        ends.append(weights(tmp_path / folder / "checkpoint_last.pt"))
+    blocks = [float(record["wpb"]) / float(record["bsz"]) for record in logged(tmp_path / "whole", "train_inner")]
+    assert max(blocks[:8]) <= 32 < max(blocks[8:])
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
 def test_two_ranks_stopped_between_changes_end_with_the_same_weights(tiny_data_bin, tmp_path):
     short = ("--grow-tokens-per-sample", "0:32 8:64", "--grow-max-tokens", "0:128 8:512", "--update-freq", "3")
     short += ("--skip-remainder-batch",)  # the epochs that end early are whole all the same

@@ -195,3 +195,75 @@ def test_a_switch_of_the_model_stands_in_the_files_of_the_document_alone():
         named = re.compile(rf"""cfg\.{name}\b|["']{name}["']|^    {name}: """, re.MULTILINE)
         having = {path for path, text in texts.items() if named.search(text)}
         assert {package / "models/config.py", package / "models/roberta.py"} <= having <= listed, (name, having)
+
+
+def apply_edits(text: str, package: Path) -> set[str]:
+    """Edit a copy of the package as a block of a document says; the names of the files.
+
+    Below `+++ FILE` and `@@`, the lines with a blank or a minus are there, once, and those with a blank or a plus
+    take their place; the last may be the beginning of a line.
+    """
+    files = {}
+    for part in text.split("+++ ")[1:]:
+        name, *hunks = part.split("@@\n")
+        files[name.strip()] = hunks
+        content = (package / name.strip()).read_text()
+        for hunk in hunks:
+            before, after = (
+                "\n".join(line[1:] for line in hunk.rstrip("\n").split("\n") if not line.startswith(without))
+                for without in "+-"
+            )
+            assert content.count(f"\n{before}") == 1, f"{name.strip()} holds {before!r} {content.count(before)} times"
+            content = content.replace(f"\n{before}", f"\n{after}")
+        (package / name.strip()).write_text(content)
+    return set(files)
+
+
+def test_the_switch_in_the_document_trains_resumes_and_is_refused_where_it_has_no_place(tmp_path):
+    (block,) = blocks(".github/CONTRIBUTING.md", "switch", "diff")
+    package = tmp_path / "roberta_plugin"
+    shutil.copytree(REPOSITORY / "roberta_plugin", package, ignore=shutil.ignore_patterns("__pycache__"))
+    edited = apply_edits(block, package)
+    text = (REPOSITORY / ".github" / "CONTRIBUTING.md").read_text()
+    table = text[text.index("**A switch of the model**") : text.index("<!-- tested: switch -->")]
+    assert edited <= set(re.findall(r"`(\w+/\w+\.py)`", table))
+    words = train_command("bin", tmp_path / "run", "--disable-validation", "--total-num-update", "8")
+    words[words.index("--user-dir") + 1] = str(package)
+    printed = python(
+        f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+sys.stderr = sys.stdout
+import roberta_plugin
+roberta_plugin.register()
+import torch
+from pathlib import Path
+from fairseq_cli.train import cli_main
+from roberta_plugin.cli import main
+from roberta_plugin.models.precision import set_precision
+from roberta_plugin.pretraining.evaluation import load_trained
+
+Path("text.txt").write_text("The quick brown fox jumps over the lazy dog.\\n\\n" * 60)
+main("tokenizer train --input text.txt --vocab-size 300 --output-dir bpe".split())
+main("binarize --tokenizer bpe --train text.txt --output-dir bin".split())
+for options in (("2", "--scale-residual"), ("4",)):
+    sys.argv = {words!r} + ["--max-update", *options]
+    try:
+        cli_main()
+    except (SystemExit, ValueError) as error:
+        print(error)
+model, _ = load_trained(Path("run/checkpoint_last.pt"), Path("bin"), device="cpu")
+print("scale", model.encoder.sentence_encoder.layers[1].residual_scale)
+for form in ("huggingface", "fairseq"):
+    main(["export", "run", "--to", form, "--output-dir", "out"])
+set_precision(model, "int8", torch.device("cpu"))
+print("int8", model.encoder.sentence_encoder.layers[1].residual_scale)
+""",
+        tmp_path,
+    )
+    assert '"num_updates": "2"' in printed and '"num_updates": "3"' not in printed
+    assert "--scale-residual was True and is False now" in printed
+    assert "int8 0.5\n" in printed
+    assert "scale 0.5\n" in printed, "the model is rebuilt from its checkpoint as it was trained"
+    for other in ("Hugging Face's RoBERTa", "fairseq's RoBERTa"):
+        assert re.search(f"was trained with --scale-residual, which {other}.* cannot compute", printed), printed

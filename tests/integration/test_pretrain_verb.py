@@ -34,7 +34,14 @@ def trained(folder):
 
 def test_a_text_becomes_a_tokenizer_a_data_bin_and_a_model(folder, trained):
     assert trained.returncode == 0, trained.stderr[-3000:]
-    for said in ("recipe   tour", "because  named by --recipe", "passes over the text", "--seed 3", "Next:"):
+    for said in (
+        "recipe   tour",
+        "because  named by --recipe",
+        "passes over the text",
+        "--seed 3",
+        "Evaluation on",
+        "Next:",
+    ):
         assert said in trained.stdout
     assert trained.stdout.count("--seed") == 1
     assert "of the masked tokens correctly" in (folder / "run" / "report.md").read_text()

@@ -34,7 +34,7 @@ ODD_LINES = [
     "",
     "\ufeffa byte order mark inside \ufeff and zero width \u200b spaces \u200b",
     "emoji \U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 flags \U0001f1e9\U0001f1ea e\u0301 \u4f60\u597d",
-    "control \x00\x01\x7f\x80 and no characters \uffff\U0010ffff \u0558",
+    "control \x01\x7f\x80 and no characters \uffff\U0010ffff \u0558",
     "<s> </s> <unk> <mask> <|endoftext|> 50256 it's WE'LL",
     "very long " * 40_000,
     "x" * 2000,

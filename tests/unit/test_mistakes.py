@@ -17,6 +17,7 @@ TEXTS = {
     "lines.txt": "arma virumque cano\ntroiae qui primus ab oris\n",
     "empty.txt": "",
     "blank.txt": "\n\n",
+    "zero.txt": "arma virumque cano\ntroi\0ae qui primus ab oris\n",
     "typo.yaml": RECIPE % ("wrmup_updates: 3", ""),
     "key.yaml": RECIPE % ("warmup_updates: 3", "nodez: 2"),
     "good.yaml": RECIPE % ("warmup_updates: 3, optimizer: adam", ""),
@@ -49,6 +50,20 @@ REFUSED = [
         "binarize --tokenizer bpe --dict bpe/dict.txt --train /dev/null --output-dir new",
         ["no text for the split train"],
     ),
+    ("binarize --tokenizer bpe --train zero.txt --output-dir new", ["zero.txt, line 2: byte 0x00", "tr -d"]),
+    ("tokenizer train --input zero.txt --vocab-size 300 --output-dir t", ["zero.txt, line 2: byte 0x00", "tr -d"]),
+    # Pretraining: each before anything is made.
+    ("pretrain nowhere", ["No text file nowhere", "Nor is there a data-bin", "dict.txt and train.bin"]),
+    ("pretrain line.txt", ["The nearest are lines.txt"]),
+    ("pretrain empty.txt --output-dir new", ["empty.txt: there is no text"]),
+    ("pretrain lines.txt --output-dir new --recipe HALF_HOUR", ["the nearest is half-hour"]),
+    ("pretrain lines.txt --output-dir new --recipe no.yaml", ["no file no.yaml"]),
+    ("pretrain lines.txt --output-dir new --reciep tour", ["--reciep is unknown: the nearest is --recipe"]),
+    ("pretrain lines.txt --output-dir new --learning_rate 1", ["--learning_rate is unknown: here it is --lr"]),
+    ("pretrain lines.txt --output-dir new --output_dir x", ["--output_dir is unknown: the nearest is --output-dir"]),
+    ("pretrain lines.txt --output-dir lines.txt", ["Not a directory. A file has the name of a folder"]),
+    ("pretrain outer", ["outer is no data-bin", "give outer/data-bin"]),
+    ("demo --output-dir lines.txt", ["A file has the name of a folder"]),
     # Recipes.
     ("launch --config typo.yaml --dry-run", ["--wrmup-updates is unknown: the nearest are --warmup-updates"]),
     ("launch --config key.yaml --dry-run", ["unknown key 'nodez'", "The nearest is nodes."]),
@@ -62,6 +77,7 @@ def files(tmp_path_factory, tiny_data_bin):
     for name, text in TEXTS.items():
         (folder / name).write_text(text.replace("{folder}", str(folder)).replace("{data}", str(tiny_data_bin)))
     (folder / "bpe").mkdir()
+    (folder / "outer" / "data-bin").mkdir(parents=True)
     ByteLevelBpe(BYTE_CHARACTERS, []).save(folder / "bpe")
     (folder / "bpe" / "dict.txt").write_text("".join(f"{number} 1\n" for number in range(256)))
     write_predictor(folder / "model", "fill_mask")

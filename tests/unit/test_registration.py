@@ -26,12 +26,12 @@ found = {
         for kind, registry in (("task", TASK_REGISTRY), ("criterion", CRITERION_REGISTRY))
     },
     "model fast_roberta": MODEL_REGISTRY["fast_roberta"],
-    **{f"arch {size}": ARCH_MODEL_REGISTRY[f"fast_roberta_{size}"] for size in ("tiny", "small", "base", "large")},
+    **{f"arch {size}": ARCH_MODEL_REGISTRY[f"fast_roberta_{size}"] for size in ("tiny", "mini", "small", "base", "large")},
 }
 for name, cls in found.items():
     print(name, "->", cls.__module__)
     assert cls.__module__.startswith("roberta_plugin."), f"{name} is {cls}"
-assert len(found) == 15
+assert len(found) == 16
 print("all ours")
 """
 

@@ -98,6 +98,27 @@ def test_a_line_that_is_no_utf8_is_named_or_left_out_and_counted():
     assert num_bad == 2
 
 
+@pytest.mark.parametrize("suffix", ["txt", "gz"])
+def test_a_byte_order_mark_at_the_beginning_of_a_file_is_no_text(tmp_path, suffix):
+    path, text = tmp_path / f"text.{suffix}", "one\n" * 30 + "\ufefftwo\n"
+    path.write_bytes(COMPRESS.get(suffix, bytes)(text.encode("utf-8-sig")))
+    (source,) = find_inputs([path])
+    blocks = read_blocks(source, block_bytes=8)
+    lines = [line for block in blocks for line in lines_of(block, source=source, first_line=1, rules=KEEP)[0]]
+    assert lines == text.splitlines()
+    if suffix == "txt":
+        parts = [read_blocks(source, start=start, end=start + 7) for start in range(0, path.stat().st_size, 7)]
+        assert b"".join(block for part in parts for block in part) == text.encode()
+
+
+def test_a_line_with_a_zero_byte_is_named_or_left_out_and_counted():
+    block = b"good\nbad\0 line\ngood \xc3\xa9\n\xff\n"
+    with pytest.raises(BadLineError, match=r"c\.txt, line 6: byte 0x00 at column 3 is no text.*UTF-16.*tr -d"):
+        lines_of(block, source=TextInput("c.txt", "c.txt"), first_line=5, rules=LineRules())
+    skipping = LineRules(skip_bad_lines=True)
+    assert lines_of(block, source=TEXT, first_line=5, rules=skipping) == (["good", "good \u00e9"], 2)
+
+
 def test_json_lines_are_documents_with_a_blank_line_after_each():
     records = [{"text": " one\n\n two\r\nthree "}, {"text": "four", "id": 1}]
     block = "\n".join(map(json.dumps, records)).encode() + b"\n\n"

@@ -159,6 +159,7 @@ def sizes_of(cfg):
     ("arch", "sizes"),
     [
         ("fast_roberta_tiny", (2, 128, 512, 2)),
+        ("fast_roberta_mini", (4, 256, 1024, 4)),
         ("fast_roberta_small", (4, 512, 2048, 8)),
         ("fast_roberta_base", (12, 768, 3072, 12)),  # the paper's Table 9
         ("fast_roberta_large", (24, 1024, 4096, 16)),

@@ -1,5 +1,6 @@
 """Scores of models whose accuracy and perplexity are known beforehand; filled masks."""
 
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -68,8 +69,10 @@ def test_a_model_that_knows_only_frequencies_scores_as_the_baseline(data_bin, vo
     assert scores["model"]["perplexity"] == pytest.approx(scores["unigram"]["perplexity"], rel=1e-4)
 
 
-def test_a_model_that_knows_nothing_has_the_vocabulary_as_its_perplexity(data_bin, vocabulary):
+def test_a_model_that_knows_nothing_has_the_vocabulary_as_its_perplexity(data_bin, vocabulary, capsys):
     scores = evaluate(constant_model(torch.zeros(len(vocabulary))), vocabulary, data_bin, **OPTIONS)
+    (share,) = re.findall(r"evaluation: .*?(\d+)%.*\n?$", capsys.readouterr().err)
+    assert 85 <= int(share) <= 115, "shows how much of the split is done"
     assert scores["model"]["perplexity"] == pytest.approx(len(vocabulary), rel=1e-4)
 
 

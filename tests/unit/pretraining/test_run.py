@@ -14,6 +14,7 @@ from roberta_plugin.pretraining.run import (
     check_record,
     command_line,
     copy_text,
+    make_plan,
     shown,
     steps_of_text,
     train,
@@ -145,6 +146,40 @@ def test_a_training_goes_on_from_another_current_folder_and_after_its_folder_was
     check_record(tmp_path, ["../bin", "--save-dir", "/now/checkpoints"])
     with pytest.raises(ValueError, match="data was"):
         check_record(tmp_path, ["..", "--save-dir", "/now/checkpoints"])
+
+
+@pytest.mark.parametrize(("has_bf16", "named"), [(True, "about 0.5 h here"), (False, "about 0.9 h here")])
+def test_the_length_is_said_for_the_processor_and_the_growth_fits_the_hours(
+    has_bf16, named, tiny_data_bin, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("roberta_plugin.models.cpu.has_fast_bf16", lambda: has_bf16)
+    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 1)
+    given = PretrainSettings(data=[str(tiny_data_bin)], recipe="half-hour", output_dir=tmp_path)
+    said = "\n".join(make_plan(given, str(tiny_data_bin), []).described())
+    assert named in said and "(the recipe takes 0.5 h on one core of an AMD EPYC with AVX512-BF16)" in said
+    assert ("no bf16" in said) == (not has_bf16)
+    shorter = make_plan(replace(given, hours=0.2), str(tiny_data_bin), []).parsed
+    first = 1000 if has_bf16 else 556  # 0.4 and 0.222 of 2,500 updates
+    assert shorter.grow_max_tokens == f"0:1024 {first}:2048"
+    assert shorter.lr_stages.split()[-1] == f"{shorter.max_update}:0"
+
+
+@pytest.mark.parametrize("updates", [20, 400, 6849])
+def test_updates_are_taken_at_their_word_on_any_machine(updates, tiny_data_bin, tmp_path, monkeypatch):
+    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 8)
+    given = PretrainSettings(data=[str(tiny_data_bin)], recipe="demo", updates=updates, output_dir=tmp_path)
+    plan = make_plan(given, str(tiny_data_bin), ["--cpu"])
+    assert plan.recipe.updates == plan.parsed.max_update == updates
+
+
+def test_a_training_keeps_its_length_on_a_machine_of_other_cores(tiny_data_bin, tmp_path, monkeypatch):
+    given = PretrainSettings(data=[str(tiny_data_bin)], recipe="tour", hours=0.02, output_dir=tmp_path)
+    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 4)
+    plan = make_plan(given, str(tiny_data_bin), ["--cpu"])
+    check_record(tmp_path, plan.arguments, cores=plan.machine.cores)
+    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 1)
+    assert make_plan(given, str(tiny_data_bin), ["--cpu"]).arguments == plan.arguments
+    check_record(tmp_path, plan.arguments, cores=1)
 
 
 def test_the_command_can_be_copied():
