@@ -4,40 +4,23 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.tiny_corpus import environment
+from tests.forked_training import run_forked
+from tests.tiny_corpus import command, environment
 
 pytestmark = pytest.mark.integration
 
 
-def demo_command(folder, *options):
-    return [
-        sys.executable,
-        "-m",
-        "roberta_plugin.cli",
-        "demo",
-        "--output-dir",
-        str(folder),
-        "--updates",
-        "80",
-        *options,
-    ]
+def demo_command(folder):
+    return [*command("roberta"), "demo", "--output-dir", str(folder), "--updates", "40"]
 
 
-def run_demo(folder, elsewhere, *options):
-    return subprocess.run(
-        demo_command(folder, *options),
-        cwd=elsewhere,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def run_demo(folder, elsewhere):
+    return run_forked(demo_command(folder), cwd=elsewhere, environment=environment(), timeout=300)
 
 
 def kill_in_training(folder, elsewhere):
