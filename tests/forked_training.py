@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+REPOSITORY = str(Path(__file__).resolve().parent.parent)
 IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch._dynamo when it is first used
     "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
     "packages": "import torch, tensorboardX, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
@@ -57,7 +58,9 @@ def start(command):
     if os.path.basename(program) == "roberta":
         if "TESTS_FORKS" in os.environ:
             from roberta_plugin.launch import process, run_folder
+            sys.path.insert(0, REPOSITORY)
             from tests.forked_training import ForkedProcess
+            del sys.path[0]
             process.TrainingProcess = run_folder.TrainingProcess = ForkedProcess
         from roberta_plugin.cli import main
         sys.exit(main(sys.argv[1:]))
@@ -278,7 +281,7 @@ def _inbox(kind: str, cwd: Path, environment: Mapping[str, str]) -> Path:
         stdin = os.open(inbox, os.O_RDONLY)
         variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
         server = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM.replace("IMPORTS", IMPORTS[kind])],
+            [sys.executable, "-c", PROGRAM.replace("IMPORTS", IMPORTS[kind]).replace("REPOSITORY", repr(REPOSITORY))],
             cwd=cwd,
             env=variables,
             stdin=stdin,
