@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +61,23 @@ def registered() -> None:
     """Register with fairseq wherever that is imported: whether another test has done so must not matter."""
     if "fairseq" in sys.modules:
         roberta_plugin.register()
+        remember_configurations()
+
+
+def remember_configurations() -> None:
+    """Compose fairseq's configuration once for the same options: hydra takes a third of a second for it."""
+    from fairseq.dataclass import utils
+
+    compose, known = utils.compose, {}
+
+    def remembered(name: str, *, overrides: list[str], strict: bool) -> Any:
+        key = (name, strict, *overrides)
+        if key not in known:
+            known[key] = compose(name, overrides=overrides, strict=strict)
+        return copy.deepcopy(known[key])
+
+    if compose.__module__ != __name__:
+        utils.compose = remembered
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,8 @@ Neither the plugin nor a command of fairseq is imported in that process, so each
 --user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train.
 Each leads a session of its own, and may be killed with all that it has started. Programs in Python (`run_python`) are
 such forks too; where their own import of fairseq matters, of another process, which has imported fairseq's packages.
+The trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain) are forks of that process
+as well, siblings of the command.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+REPOSITORY = str(Path(__file__).resolve().parent.parent)
 IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch._dynamo when it is first used
     "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
     "packages": "import torch, tensorboardX, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
 }
 
-# Each line is a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file.
+# Each line is a file with a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file.
 PROGRAM = """
 import gc, importlib, json, logging, os, sys
 IMPORTS
@@ -53,6 +56,12 @@ def start(command):
         sys.exit()
     sys.argv.insert(0, program)
     if os.path.basename(program) == "roberta":
+        if "TESTS_FORKS" in os.environ:
+            from roberta_plugin.launch import process, run_folder
+            sys.path.insert(0, REPOSITORY)
+            from tests.forked_training import ForkedProcess
+            del sys.path[0]
+            process.TrainingProcess = run_folder.TrainingProcess = ForkedProcess
         from roberta_plugin.cli import main
         sys.exit(main(sys.argv[1:]))
     verb = os.path.basename(program).removeprefix("fairseq-").replace("-", "_")
@@ -61,7 +70,7 @@ def start(command):
 for line in sys.stdin:
     if os.fork():
         continue
-    group = json.loads(line)
+    group = json.loads(open(line.rstrip()).read())
     children = [start(command) for command in group["commands"]]
     with open(group["events"], "w") as events:
         print(json.dumps(children), file=events, flush=True)
@@ -147,9 +156,10 @@ class ForkedTrainings:
             files["stdin"] = f"{self._folder.name}/stdin"
             variables = dict(environments[number])
             group.append({**files, "cwd": str(cwd), "environment": variables, "words": [str(word) for word in words]})
-        server = _running(fork_of, cwd, environments[0])
-        assert server.stdin is not None
-        server.stdin.write(json.dumps({"commands": group, "events": str(self._events)}).encode() + b"\n")
+        path = Path(self._folder.name) / "group.json"
+        path.write_text(json.dumps({"commands": group, "events": str(self._events)}))
+        with open(_inbox(fork_of, cwd, environments[0]), "ab", buffering=0) as inbox:
+            inbox.write(f"{path}\n".encode())  # so short that those of several processes do not mix
         assert _happens(lambda: bool(self._lines()), 200), "the process that forks did not answer"
         self.processes = [Fork(pid, self._ended) for pid in json.loads(self._lines()[0])]
 
@@ -227,6 +237,7 @@ def run_forked(
     arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout: float, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end; see `ForkedTrainings`."""
+    environment = {**environment, FORKS: str(_inbox("fairseq", cwd, environment))}
     return ForkedTrainings([arguments], cwd=cwd, environment=environment, stdin=stdin).wait(timeout)[0]
 
 
@@ -253,27 +264,37 @@ def _happens(event: Callable[[], bool], timeout: float) -> bool:
     return True
 
 
+FORKS = "TESTS_FORKS"  # in a command's environment: where its own trainings are asked for
 _OF_PATH = ("PYTHONPATH", "PYTHONSAFEPATH")  # taken over by each fork
-_servers: dict[str, subprocess.Popen[bytes]] = {}
+_inboxes: dict[str, Path] = {}
 
 
-def _running(kind: str, cwd: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """The process that forks: one of each kind for the whole session."""
-    if kind not in _servers:
+def _inbox(kind: str, cwd: Path, environment: Mapping[str, str]) -> Path:
+    """The FIFO of the process that forks: one of each kind for the whole session."""
+    if FORKS in os.environ and kind == "fairseq":
+        return Path(os.environ[FORKS])
+    if kind not in _inboxes:
+        folder = tempfile.TemporaryDirectory()
+        inbox = Path(folder.name) / "inbox"
+        os.mkfifo(inbox)
+        os.open(inbox, os.O_RDWR)  # stays open, so that the input ends with us
+        stdin = os.open(inbox, os.O_RDONLY)
         variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
-        _servers[kind] = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM.replace("IMPORTS", IMPORTS[kind])],
+        server = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM.replace("IMPORTS", IMPORTS[kind]).replace("REPOSITORY", repr(REPOSITORY))],
             cwd=cwd,
             env=variables,
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            bufsize=0,
         )
-        atexit.register(_stop, _servers[kind])
-    return _servers[kind]
+        os.close(stdin)
+        atexit.register(_stop, server, folder)
+        _inboxes[kind] = inbox
+    return _inboxes[kind]
 
 
-def _stop(server: subprocess.Popen[bytes]) -> None:
+def _stop(server: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:
     server.kill()
     server.wait()
+    folder.cleanup()

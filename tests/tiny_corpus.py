@@ -16,7 +16,19 @@ from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings, run_forked
 from tests.slurm_cluster import free_ports
 
-HEAVY_VERBS = ("evaluate", "export", "finetune", "import", "predict", "pretrain", "profile", "study", "sweep")
+HEAVY_VERBS = (
+    "doctor",
+    "evaluate",
+    "export",
+    "finetune",
+    "import",
+    "plan",
+    "predict",
+    "prepare",
+    "pretrain",
+    "profile",
+)
+HEAVY_VERBS += ("study", "sweep")
 NUM_SYMBOLS = 120  # in dict.txt; ids 4 to 123
 
 
@@ -92,6 +104,31 @@ def train_command(data: str | Path, save_dir: Path, *options: str) -> list[str]:
         *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6", "--clip-norm", "0.0"),
         *("--lr-scheduler", "polynomial_decay", "--lr", "3e-3", "--warmup-updates", "5", "--weight-decay", "0.01"),
         *("--save-dir", str(save_dir), "--log-format", "json", "--log-interval", "1"),
+        *("--log-file", str(save_dir) + ".log"),
+        *options,
+    ]
+
+
+def finetune_command(data: Path, save_dir: Path, task: str, *options: str) -> list[str]:
+    """`fairseq-train` of a tiny model on prepared data, with the criterion of the task's name; options given last win."""
+    return [
+        *command("fairseq-train"),
+        str(data),
+        *(
+            "--user-dir",
+            str(REPOSITORY / "roberta_plugin"),
+            "--cpu",
+            "--seed",
+            "3",
+            "--task",
+            task,
+            "--criterion",
+            task,
+        ),
+        *("--arch", "fast_roberta_tiny", "--encoder-layers", "2", "--encoder-embed-dim", "32"),
+        *("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"),
+        *("--optimizer", "roberta_adamw", "--required-batch-size-multiple", "1", "--no-epoch-checkpoints"),
+        *("--save-dir", str(save_dir), "--log-format", "json", "--log-interval", "10"),
         *("--log-file", str(save_dir) + ".log"),
         *options,
     ]

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.experiments.inference import load_model
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -45,7 +46,7 @@ def work(tmp_path_factory):
     tokenizer = write_tokenizer(folder / "tokenizer")
     (folder / "text.txt").write_text("good bad good\nbad good bad\n\n" * 40)
     words = ["--train", str(folder / "text.txt"), "--tokenizer", str(tokenizer), "--output-dir", str(folder / "bin")]
-    assert run([*command("roberta"), "binarize", *words, "--no-progress"]).returncode == 0
+    assert main(["binarize", *words, "--no-progress"]) == 0
     done = run(
         [
             *command("fairseq-train"),

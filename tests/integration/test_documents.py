@@ -203,7 +203,8 @@ def test_conversions_run_as_written(after_the_tour, monkeypatch):
         assert f"-> exported/{to} ({to})" in printed
     assert re.search(r"8-bit weights: .* on 2 lines of lines\.txt the masked-LM loss is ", shell(variants, folder))
 
-    filled = [python(block + WITHOUT_PLUGIN, folder) for block in blocks(page, "python", "python")]
+    printed = python("print('---')\n".join(blocks(page, "python", "python")) + WITHOUT_PLUGIN, folder)
+    filled = printed.split("---\n")
     hub = RobertaHub.from_pretrained("runs/tour/checkpoints")
     best = [filling.token for filling in hub.fill_mask("Return the <mask> of the array.", topk=3)]
     assert re.findall(r"% ('.*?'): ", filled[0]) == [repr(token) for token in best]

@@ -9,9 +9,8 @@ import pytest
 from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
 from roberta_plugin.finetuning.benchmarks import selectable
 from roberta_plugin.finetuning.prepared import Prepared
-from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import prepared_of, write_tokenizer
-from tests.tiny_corpus import command, logged, run, run_ranks
+from tests.tiny_corpus import command, finetune_command, logged, run, run_ranks
 from tests.tiny_glue import write_task
 
 pytestmark = pytest.mark.integration
@@ -63,23 +62,16 @@ def test_roberta_prepare_writes_what_the_suite_writes(folders, tmp_path):
 
 def train_command(data: Path, save_dir: Path, *options: str, arch: str = "fast_roberta_tiny") -> list[str]:
     """A run of seconds."""
-    return [
-        *command("fairseq-train"),
-        str(data),
-        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
-        *("--task", "roberta_sentence_prediction", "--criterion", "roberta_sentence_prediction"),
-        *("--arch", arch, "--encoder-layers", "1", "--encoder-embed-dim", "32", "--max-positions", "128"),
-        *("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"),
-        *("--optimizer", "roberta_adamw", "--lr-scheduler", "polynomial_decay", "--lr", "3e-3"),
-        *("--dropout", "0", "--attention-dropout", "0", "--pooler-dropout", "0"),
-        *("--batch-size", "16", "--required-batch-size-multiple", "1", "--warmup-updates", "5"),
-        *("--save-dir", str(save_dir), "--no-epoch-checkpoints", "--log-format", "json", "--log-interval", "10"),
-        *("--log-file", str(save_dir) + ".log"),
-        *options,
-    ]
+    how = ("--arch", arch, "--encoder-layers", "1", "--max-positions", "128", "--batch-size", "16")
+    how += ("--lr-scheduler", "polynomial_decay", "--lr", "3e-3", "--warmup-updates", "5")
+    how += ("--dropout", "0", "--attention-dropout", "0", "--pooler-dropout", "0")
+    return finetune_command(data, save_dir, "roberta_sentence_prediction", *how, *options)
 
 
-@pytest.mark.parametrize(("task", "arch"), [*((task, "fast_roberta_tiny") for task in METRICS), ("WNLI", "roberta")])
+OF_FAIRSEQ = pytest.param("WNLI", "roberta", marks=pytest.mark.slow)  # by default: test_race
+
+
+@pytest.mark.parametrize(("task", "arch"), [*((task, "fast_roberta_tiny") for task in METRICS), OF_FAIRSEQ])
 def test_the_metric_rises_above_the_majority_and_evaluation_agrees(folders, trained, tmp_path, task, arch):
     metric, baseline = METRICS[task]
     save_dir = trained(task, arch)
@@ -100,7 +92,10 @@ def test_the_metric_rises_above_the_majority_and_evaluation_agrees(folders, trai
 
 @pytest.mark.parametrize(
     ("task", "names"),
-    [("SST-2", ("accuracy", "f1", "mcc", "acc_and_f1", "loss")), ("QNLI-ranking", ("accuracy", "f1", "mcc", "loss"))],
+    [
+        pytest.param("SST-2", ("accuracy", "f1", "mcc", "acc_and_f1", "loss"), marks=pytest.mark.slow),
+        ("QNLI-ranking", ("accuracy", "f1", "mcc", "loss")),
+    ],
 )
 def test_two_ranks_validate_as_one_does(folders, trained, tmp_path, task, names):
     """Seven batches on two ranks: one rank gets a dummy batch at the end, which must not count.

@@ -59,6 +59,7 @@ def test_the_recording_has_all_subjects_and_some_are_replaced_alone(tmp_path):
     assert golden.read(tmp_path / "anew.json") == anew
 
 
+@pytest.mark.slow  # a tool that starts pytest seven times
 def test_a_fault_that_no_test_sees_and_one_that_is_not_there_any_more_are_told(tmp_path):
     (tmp_path / "roberta_plugin").mkdir()
     (tmp_path / "tests").mkdir()

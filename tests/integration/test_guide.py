@@ -130,6 +130,7 @@ def test_the_yaml_of_fairseq_trains_and_resumes_as_written(tiny_data_bin, tmp_pa
     shutil.copy(theirs, tmp_path / "fairseq-base.yaml")
     shutil.copytree(tiny_data_bin, tmp_path / "data-bin" / "books")
     (steps,) = blocks("examples/README.from_fairseq.md", "yaml")
+    steps = steps.replace("$(roberta user-dir)", str(REPOSITORY / "roberta_plugin"))
     groups = HYDRA | {
         "common": {"cpu": "true", "fp16": "false"},
         "+model": HYDRA["model"] | HYDRA["+model"],

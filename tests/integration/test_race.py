@@ -10,8 +10,7 @@ import torch
 from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.options import RaceOptions
-from tests.conftest import REPOSITORY
-from tests.tiny_corpus import command, logged, run, run_ranks
+from tests.tiny_corpus import finetune_command, logged, run, run_ranks
 from tests.tiny_race import write_lines, write_race
 from tests.unit.finetuning.benchmarks.race.test_prepare import prepared_of
 
@@ -27,19 +26,9 @@ def race(tmp_path_factory):
 
 
 def train_command(data: Path, save_dir: Path, *options: str) -> list[str]:
-    return [
-        *command("fairseq-train"),
-        str(data),
-        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
-        *("--task", "race", "--criterion", "race", "--arch", "fast_roberta_tiny", "--encoder-layers", "2"),
-        *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"),
-        *("--max-positions", str(LENGTH), "--batch-size", "8", "--required-batch-size-multiple", "1"),
-        *("--optimizer", "roberta_adamw", "--weight-decay", "0.1", "--clip-norm", "0.0", "--lr-scheduler", "fixed"),
-        *("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"),
-        *("--save-dir", str(save_dir), "--log-format", "json", "--log-interval", "10"),
-        *("--log-file", str(save_dir) + ".log"),
-        *options,
-    ]
+    how = ("--max-positions", str(LENGTH), "--batch-size", "8", "--weight-decay", "0.1")
+    how += ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
+    return finetune_command(data, save_dir, "race", *how, *options)
 
 
 @pytest.fixture(scope="module")

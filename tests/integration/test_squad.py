@@ -9,8 +9,7 @@ import torch
 from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.options import SquadOptions
-from tests.conftest import REPOSITORY
-from tests.tiny_corpus import command, logged, run, run_ranks
+from tests.tiny_corpus import finetune_command, logged, run, run_ranks
 from tests.tiny_squad import write_prepared, write_raw
 
 pytestmark = pytest.mark.integration
@@ -27,19 +26,9 @@ def prepared(request, tmp_path_factory):
 
 
 def train_command(data: Path, save_dir: Path, *options: str) -> list[str]:
-    return [
-        *command("fairseq-train"),
-        str(data),
-        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
-        *("--task", "squad2", "--criterion", "squad2", "--arch", "fast_roberta_tiny", "--encoder-layers", "2"),
-        *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"),
-        *("--max-positions", str(LENGTH), "--batch-size", "16", "--required-batch-size-multiple", "1"),
-        *("--optimizer", "roberta_adamw", "--clip-norm", "0.0", "--lr-scheduler", "fixed", "--lr", "3e-3"),
-        *("--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"),
-        *("--save-dir", str(save_dir), "--log-format", "json", "--log-interval", "10"),
-        *("--log-file", str(save_dir) + ".log"),
-        *options,
-    ]
+    how = ("--max-positions", str(LENGTH), "--batch-size", "16", "--lr", "3e-3")
+    how += ("--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric")
+    return finetune_command(data, save_dir, "squad2", *how, *options)
 
 
 def official(prepared, save_dir, folder=None, **options):

@@ -13,10 +13,9 @@ from roberta_plugin.finetuning.kinds.documents import Documents, Length, lead, m
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
-from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
-from tests.tiny_corpus import command, logged, run, run_ranks
+from tests.tiny_corpus import finetune_command, logged, run, run_ranks
 from tests.tiny_models import options, spread
 from tests.tiny_summaries import write_prepared, write_raw
 
@@ -33,23 +32,14 @@ def prepared(tmp_path_factory):
 
 
 def train_command(data: Path, save_dir: Path, *more: str) -> list[str]:
-    sizes = [word for name, value in SIZES.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    return [
-        *command("fairseq-train"),
-        str(data),
-        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
-        *("--task", "roberta_summarization", "--criterion", "roberta_summarization", "--sentence-layers", "1"),
-        *("--arch", "fast_roberta_tiny", *sizes, "--max-positions", "64", "--required-batch-size-multiple", "1"),
-        *("--clip-norm", "0.0", "--lr-scheduler", "fixed", "--no-epoch-checkpoints", "--save-dir", str(save_dir)),
-        *("--log-format", "json", "--log-interval", "10", "--log-file", f"{save_dir}.log"),
-        *more,
-    ]
+    how = ("--sentence-layers", "1", "--max-positions", "64")
+    return finetune_command(data, save_dir, "roberta_summarization", *how, *more)
 
 
 def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepared, tmp_path, capsys):
     save_dir = tmp_path / "checkpoints"
     choice = ("--best-checkpoint-metric", "rouge", "--maximize-best-checkpoint-metric")
-    how = ("--batch-size", "10", "--optimizer", "roberta_adamw", "--lr", "4e-3", "--max-epoch", "8", *choice)
+    how = ("--batch-size", "10", "--lr", "4e-3", "--max-epoch", "8", *choice)
     done = run(train_command(prepared.folder, save_dir, *how))
     assert done.returncode == 0, done.stderr[-3000:]
     model, task = load_model(save_dir / "checkpoint_last.pt", prepared)

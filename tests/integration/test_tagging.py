@@ -10,8 +10,7 @@ from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.tasks.finetuning import RobertaTaggingConfig, RobertaTaggingTask
-from tests.conftest import REPOSITORY
-from tests.tiny_corpus import command, logged, run, run_ranks
+from tests.tiny_corpus import finetune_command, logged, run, run_ranks
 from tests.tiny_models import options as options_of_model
 from tests.tiny_tagging import write_prepared, write_raw
 
@@ -29,22 +28,11 @@ def prepared(tmp_path_factory):
 
 
 def train_command(data: Path, save_dir: Path, *options: str) -> list[str]:
-    return [
-        *command("fairseq-train"),
-        str(data),
-        *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3"),
-        *("--task", "roberta_tagging", "--criterion", "roberta_tagging", "--arch", "fast_roberta_tiny"),
-        *("--encoder-layers", "2", "--encoder-embed-dim", "32"),
-        *("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2", "--max-positions", str(LENGTH)),
-        *("--required-batch-size-multiple", "1", "--clip-norm", "0.0", "--lr-scheduler", "fixed"),
-        *("--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"),
-        *("--save-dir", str(save_dir), "--log-format", "json", "--log-interval", "10"),
-        *("--log-file", str(save_dir) + ".log"),
-        *options,
-    ]
+    how = ("--max-positions", str(LENGTH), "--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric")
+    return finetune_command(data, save_dir, "roberta_tagging", *how, *options)
 
 
-ADAMW = ("--optimizer", "roberta_adamw", "--lr", "3e-3", "--pooler-dropout", "0.1", "--batch-size", "16")
+ADAMW = ("--lr", "3e-3", "--pooler-dropout", "0.1", "--batch-size", "16")
 
 
 def official(prepared, save_dir, folder=None, **options):

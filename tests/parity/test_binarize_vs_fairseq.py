@@ -95,7 +95,16 @@ def case(request, encoded, shared_data, tmp_path_factory):
     return dictionary, folder
 
 
-@pytest.mark.parametrize(("workers", "part_bytes", "fast"), [(1, 2**24, True), (2, 99_991, True), (2, 99_991, False)])
+@pytest.mark.parametrize(
+    ("case", "workers", "part_bytes", "fast"),
+    [
+        ("all symbols", 1, 2**24, True),
+        ("all symbols", 2, 99_991, True),
+        ("all symbols", 2, 99_991, False),
+        ("few symbols", 2, 99_991, True),
+    ],
+    indirect=["case"],
+)
 def test_same_bytes(case, texts, shared_data, tmp_path, workers, part_bytes, fast):
     dictionary, theirs = case
     tokenizer = ByteLevelBpe.load(shared_data / "gpt2_bpe", use_fast_engine=fast)

@@ -105,10 +105,9 @@ def prediction_like(data, rng):
     return predictions, null
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_version_1_to_the_last_digit(files, seed):
+def test_version_1_to_the_last_digit(files):
     data = files["dev-v1.1.json"]
-    predictions, _ = prediction_like(data, np.random.default_rng(seed))
+    predictions, _ = prediction_like(data, np.random.default_rng(0))
     right = rights(data)
     assert len(right) == 10570
     found = squad_metrics("squad1", list(right.values()), [predictions[id_] for id_ in right])
@@ -116,10 +115,9 @@ def test_version_1_to_the_last_digit(files, seed):
     assert 10 < found["exact"] < found["f1"] < 90
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_version_2_and_thresholds_to_the_last_digit(files, seed):
+def test_version_2_and_thresholds_to_the_last_digit(files):
     data = files["dev-v2.0.json"]
-    predictions, null = prediction_like(data, np.random.default_rng(seed))
+    predictions, null = prediction_like(data, np.random.default_rng(1))
     right = rights(data)
     given, odds = ([each[id_] for id_ in right] for each in (predictions, null))
     found = squad_metrics("squad2", list(right.values()), given, odds)
@@ -136,13 +134,12 @@ def rights(data):
     }
 
 
-@pytest.mark.parametrize("name", ["dev-v1.1.json", "dev-v2.0.json"])
-def test_tokens_spell_the_answers_of_real_questions(files, shared_data, name):
+def test_tokens_spell_the_answers_of_real_questions(files, shared_data):
     """At least 99.9 % of all answers that cut no word in two; the normalized text of their tokens is that of the answer."""
     tokenizer = ByteLevelBpe.load(shared_data / "gpt2_bpe")
     counts = {"whole words": 0, "parts of words": 0}
     inexact = dict.fromkeys(counts, 0)
-    for article in files[name]:
+    for article in files["dev-v2.0.json"]:
         for paragraph in article["paragraphs"]:
             context, tokens = paragraph["context"], tokenizer.locate(paragraph["context"])
             for answer in (answer for entry in paragraph["qas"] for answer in entry["answers"]):

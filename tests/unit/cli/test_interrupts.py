@@ -7,6 +7,7 @@ import pytest
 
 from roberta_plugin.cli import main
 from roberta_plugin.cli.interrupts import call_in_child, terminated_like_interrupted
+from roberta_plugin.pretraining import docstrings
 
 
 def add(first, second):
@@ -99,6 +100,7 @@ def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(verb, words, procedure,
         finally:
             stopped.append(args)
 
+    monkeypatch.setattr(docstrings, "write_corpus", lambda *_: None)  # seconds
     module, _, name = procedure.rpartition(".")
     monkeypatch.setattr(importlib.import_module(module), name, train)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
