@@ -52,7 +52,8 @@ def spread(model):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name or parameter.dim() == 1 else 0.15))
-        model.encoder.sentence_encoder.embed_positions.weight[1].zero_()
+        if (table := model.encoder.sentence_encoder.embed_positions) is not None:
+            table.weight[1].zero_()
         model.encoder.sentence_encoder.embed_tokens.weight[1].zero_()
     return model
 

@@ -19,6 +19,7 @@ Shapes: B blocks, T positions, Q positions that attend, D model dimension, H hea
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,11 +32,13 @@ from roberta_plugin.models.attention_kernels import (
     MAX_DIM,
     AttentionBackend,
     AttentionMask,
+    MaskedAttention,
     Sequences,
     TorchFlashAttention,
 )
 from roberta_plugin.models.attention_kernels import is_available as has_torch_flash
 from roberta_plugin.models.cpu import Linear, dropout, has_onednn, rounds, serves
+from roberta_plugin.models.positions import Places
 
 GPU = "cuda"
 CUDNN_DROPOUT_LEVELS = 16
@@ -48,7 +51,7 @@ KERNEL_NAMES = {
 }
 
 
-class SdpaAttention(AttentionBackend):
+class SdpaAttention(MaskedAttention):
     """torch's scaled_dot_product_attention: flash or memory-efficient kernels where they exist.
 
     For packed rows it builds a mask of all pairs of positions: correct, but slow and large.
@@ -56,9 +59,8 @@ class SdpaAttention(AttentionBackend):
 
     name = "sdpa"
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`."""
-        allowed = mask.allowed(q, k)
+    def attend_where(self, allowed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, dropout_prob: float) -> Tensor:
+        """See `MaskedAttention`."""
         with exact_dropout(q.device, dropout_prob):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout_prob)
 
@@ -81,19 +83,18 @@ def kernel_name(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, dropout
     return next((name for kind, name in KERNEL_NAMES.items() if int(kind.value) == chosen), "unknown")
 
 
-class EagerAttention(AttentionBackend):
-    """Every step written out; the softmax in fp32."""
+class EagerAttention(MaskedAttention):
+    """Every step written out; the softmax in fp32 at least."""
 
     name = "eager"
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`."""
+    def attend_where(self, allowed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, dropout_prob: float) -> Tensor:
+        """See `MaskedAttention`."""
         logits = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, Q, T)
-        allowed = mask.allowed(q, k)
         if allowed is not None:
             # Not minus infinity, which would make a row with only padding NaN
             logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
-        weights = F.softmax(logits, dim=-1, dtype=torch.float32).to(v.dtype)
+        weights = F.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32)).to(v.dtype)
         return dropout(weights, dropout_prob) @ v  # -> (B, H, Q, K)
 
 
@@ -139,6 +140,7 @@ def choose_backend(
     max_seqlen: int,
     is_packed: bool = False,
     head_dim: int = 64,
+    reach: int | None = None,
 ) -> AttentionBackend:
     """The backend called `name`; for `auto`, the fastest one that is exact.
 
@@ -153,7 +155,7 @@ def choose_backend(
     """
     if name == "auto":
         options = {"dropout_prob": dropout_prob, "max_seqlen": max_seqlen, "is_packed": is_packed, "head_dim": head_dim}
-        name = _fastest(device, dtype=dtype, **options)  # type: ignore[arg-type]
+        name = _fastest(device, dtype=dtype, has_window=reach is not None, **options)  # type: ignore[arg-type]
     if name not in BACKENDS:
         raise ValueError(f"--attention-backend must be auto or one of {', '.join(BACKENDS)}, got {name!r}.")
     backend = BACKENDS[name]
@@ -167,11 +169,18 @@ def choose_backend(
 
 
 def _fastest(
-    device: torch.device, *, dtype: torch.dtype, dropout_prob: float, max_seqlen: int, is_packed: bool, head_dim: int
+    device: torch.device,
+    *,
+    dtype: torch.dtype,
+    dropout_prob: float,
+    max_seqlen: int,
+    is_packed: bool,
+    head_dim: int,
+    has_window: bool,
 ) -> str:
     if device.type == "cpu":
         is_bf16 = dtype == torch.bfloat16
-        if dropout_prob == 0 and not is_packed and not is_bf16:
+        if dropout_prob == 0 and not is_packed and not is_bf16 and not has_window:
             return "sdpa"
         is_long = is_packed or max_seqlen >= (SHORT_IN_BF16 if is_bf16 else SHORT)
         by_head = has_onednn() and is_long and torch.get_num_threads() <= FEW_THREADS
@@ -262,17 +271,22 @@ class SelfAttention(nn.Module):
         is_padding: Tensor | None = None,
         sequences: Sequences | None = None,
         queries: Tensor | None = None,
+        places: Places | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D), or (B, Q, D) where `queries` (B, Q, D) attend to `x` instead of x itself.
 
         Positions where `is_padding` (B, T) is set get no attention; with `sequences`, a position attends only to its
-        own sequence.
+        own sequence. `places` have the rotations and the window.
         """
         if queries is None:
             q, k, v = self._project(x, self.q_proj, self.k_proj, self.v_proj)
         else:
             (q,) = self._project(queries, self.q_proj)
             k, v = self._project(x, self.k_proj, self.v_proj)
+        near: dict[str, Any] = {}
+        if places is not None:
+            q, k = places.rotated(q, k)
+            near = {"reach": places.reach, "places": places.of_queries}
         dropout_prob = self.dropout_prob if self.training else 0.0
         attend = choose_backend(
             self.backend,
@@ -282,8 +296,9 @@ class SelfAttention(nn.Module):
             max_seqlen=k.size(2) if sequences is None else sequences.max_seqlen_k,
             is_packed=sequences is not None,
             head_dim=q.size(-1),
+            reach=near.get("reach"),
         )
-        attended = attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences)
+        attended = attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences, **near)
         output: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))  # (B, H, Q, K) -> (B, Q, D)
         return output
 

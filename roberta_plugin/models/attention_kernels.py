@@ -98,18 +98,35 @@ def first_of_predicted(features: Tensor, layout: Mapping[str, Any]) -> Tensor:
 
 
 class AttentionMask(NamedTuple):
-    """The positions that each position may attend to: all, all but padding, or its own sequence."""
+    """The positions that each position may attend to: all, all but padding, its own sequence, and those near it."""
 
     is_padding: Tensor | None = None
     """Positions that may not be attended to (B, T)."""
     sequences: Sequences | None = None
     """The sequences of a packed row."""
+    reach: int | None = None
+    """Positions on either side that may be attended to; None: all."""
+    places: Tensor | None = None
+    """Places in their rows of the positions that attend (B, Q); None: all of them do."""
 
     def allowed(self, q: Tensor, k: Tensor) -> Tensor | None:
         """As a bool tensor that broadcasts to (B, H, Q, T), True where attention is allowed; None: everywhere."""
+        found = None
         if self.sequences is not None:
-            return self.sequences.is_same_sequence(q.size(2), k.size(2))
-        return None if self.is_padding is None else ~self.is_padding[:, None, None, :]
+            found = self.sequences.is_same_sequence(q.size(2), k.size(2))
+        elif self.is_padding is not None:
+            found = ~self.is_padding[:, None, None, :]
+        if self.reach is None:
+            return found
+        all_places = torch.arange(k.size(2), device=k.device)
+        places = all_places if self.places is None else self.places[:, None]  # (B, Q) -> (B, 1, Q)
+        near = (places[..., None] - all_places).abs() <= self.reach
+        return near if found is None else never_empty(near & found)
+
+
+def never_empty(allowed: Tensor) -> Tensor:
+    """Let positions that may attend to none, which are padding, attend to all, as some kernels make NaN of them."""
+    return allowed | ~allowed.any(dim=-1, keepdim=True)
 
 
 class AttentionBackend(ABC):
@@ -135,17 +152,72 @@ class AttentionBackend(ABC):
         dropout_prob: float,
         is_padding: Tensor | None = None,
         sequences: Sequences | None = None,
+        reach: int | None = None,
+        places: Tensor | None = None,
     ) -> Tensor:
         """q (B, H, Q, K), k and v (B, H, T, K) -> (B, H, Q, K).
 
         Positions where `is_padding` (B, T) is set get no attention; with `sequences`, a position attends only to its
-        own sequence. A row that is all padding gives finite, meaningless numbers.
+        own sequence, and with `reach` to that many positions on either side. Then `places` (B, Q) are those of q, if
+        it is not all of the row. A row that is all padding gives finite, meaningless numbers.
         """
-        return self.attend(q, k, v, AttentionMask(is_padding, sequences), dropout_prob)
+        return self.attend(q, k, v, AttentionMask(is_padding, sequences, reach, places), dropout_prob)
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
         """As `__call__`, with padding and sequences in one `mask`."""
+
+
+class MaskedAttention(AttentionBackend):
+    """A backend that is given a mask of positions.
+
+    With a `reach` that is short beside the row, C windows of queries attend to themselves and to one reach on either
+    side, as blocks of their own: memory is linear in the length. Single positions that attend (`places`) get a mask of
+    all pairs.
+    """
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
+        """See `AttentionBackend`."""
+        reach, length = mask.reach, k.size(2)
+        is_whole = mask.places is not None or torch.compiler.is_exporting()
+        if reach is None or is_whole or length <= 4 * reach:  # two windows
+            return self.attend_where(mask.allowed(q, k), q, k, v, dropout_prob)
+        size = 2 * reach
+        number = -(-length // size)
+        batch = len(q)
+        q = F.pad(q, (0, 0, 0, number * size - length)).unflatten(2, (number, size))  # -> (B, H, C, W, K)
+        k, v = (_spans(x, reach, number).transpose(-1, -2) for x in (k, v))  # (B, H, T, K) -> (B, H, C, 2 W, K)
+        q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # -> (B C, H, ...)
+        allowed = self._allowed(mask, reach, number, length, k.device).expand(batch, -1, -1, -1)
+        attended = self.attend_where(allowed.flatten(0, 1)[:, None], q, k, v, dropout_prob)
+        blocks = attended.unflatten(0, (-1, number)).transpose(1, 2)  # (B C, H, W, K) -> (B, H, C, W, K)
+        return blocks.flatten(2, 3)[:, :, :length]
+
+    @staticmethod
+    def _allowed(mask: AttentionMask, reach: int, number: int, length: int, device: torch.device) -> Tensor:
+        """Whether a query may attend to a key of its span (B or 1, C, W, 2 W)."""
+        size = 2 * reach
+        offsets = torch.arange(2 * size, device=device) - torch.arange(size, device=device)[:, None]
+        is_near = (offsets >= 0) & (offsets <= 2 * reach)  # a span begins one reach before its window
+        if mask.sequences is not None:
+            of = torch.bucketize(torch.arange(length, device=device), mask.sequences.cu_seqlens_k[1:], right=True)
+            rows = F.pad(of, (0, number * size - length), value=-2).unflatten(0, (number, size))  # -> (C, W)
+            of_keys = _spans(of[None, None, :, None], reach, number, value=-1).flatten(0, 3)
+            return never_empty(is_near & (rows[:, :, None] == of_keys[:, None]))[None]
+        is_token = torch.ones(1, length, dtype=torch.bool, device=device)
+        is_token = is_token if mask.is_padding is None else ~mask.is_padding
+        keys = _spans(is_token[:, None, :, None], reach, number, value=False)[:, 0, :, 0]  # -> (B, C, 2 W)
+        return never_empty(is_near & keys[:, :, None])
+
+    @abstractmethod
+    def attend_where(self, allowed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, dropout_prob: float) -> Tensor:
+        """Attention where `allowed`, which broadcasts to (B, H, Q, T), is True; None: everywhere."""
+
+
+def _spans(x: Tensor, reach: int, number: int, *, value: float = 0) -> Tensor:
+    """(B, H, T, K) -> (B, H, C, K, 2 W): each window of W = 2 `reach` positions with one reach on either side."""
+    size = 2 * reach
+    return F.pad(x, (0, 0, reach, number * size - x.size(2) + reach), value=value).unfold(2, 2 * size, size)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
@@ -159,6 +231,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: f
     else:
         bounds = zip(pairwise(sequences.cu_seqlens_q.tolist()), pairwise(sequences.cu_seqlens_k.tolist()), strict=True)
         segments = [Segment(0, slice(*of_q), slice(*of_k)) for of_q, of_k in bounds if of_q[0] < of_q[1]]
+    if mask.reach is not None:
+        segments = [part for segment in segments for part in _windows(segment, mask, mask.reach)]
     level = round(dropout_prob * LEVELS)
     output: Tensor = _Attention.apply(q, k, v, mask.is_padding, segments, level)  # type: ignore[no-untyped-call]
     return output
@@ -170,11 +244,32 @@ class Segment(NamedTuple):
     block: int
     q: slice
     k: slice
+    hidden: Tensor | None = None
+    """Pairs of them that do not (q, t), if it is a part of a sequence with a local window."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """(q, t)."""
         return self.q.stop - self.q.start, self.k.stop - self.k.start
+
+
+WINDOW_QUERIES = 128  # that are computed at once, or a whole window, if that is more
+
+
+def _windows(segment: Segment, mask: AttentionMask, reach: int) -> Iterator[Segment]:
+    """Consecutive parts of a segment's queries, each with the keys that lie within reach of one of them."""
+    keys = torch.arange(segment.k.start, segment.k.stop)
+    places = keys if mask.places is None else mask.places[segment.block, segment.q]
+    is_padding = None if mask.is_padding is None else mask.is_padding[segment.block]
+    step = max(WINDOW_QUERIES, 2 * reach)
+    for start in range(0, len(places), step):
+        own = places[start : start + step]
+        first, last = (int(bound) for bound in own.aminmax())
+        at_k = slice(max(first - reach, segment.k.start), min(last + reach + 1, segment.k.stop))
+        hidden = (own[:, None] - keys[at_k.start - segment.k.start : at_k.stop - segment.k.start]).abs() > reach
+        hidden = hidden if is_padding is None else hidden | is_padding[at_k]
+        begin = segment.q.start + start
+        yield Segment(segment.block, slice(begin, begin + len(own)), at_k, hidden)
 
 
 def _heads(segments: list[Segment], num_heads: int) -> Iterator[tuple[Segment, int, slice]]:
@@ -202,7 +297,9 @@ class _Attention(torch.autograd.Function):
         for segment, head, at in _heads(segments, heads):
             at_q, at_k = (segment.block, head, segment.q), (segment.block, head, segment.k)
             logits = plain_linear(q[at_q], k[at_k])  # (q, K), (t, K) -> (q, t)
-            if is_padding is not None:
+            if segment.hidden is not None:  # not minus infinity: a window may be all padding
+                logits.masked_fill_(segment.hidden, torch.finfo(dtype).min)
+            elif is_padding is not None:
                 logits.masked_fill_(is_padding[segment.block, segment.k], float("-inf"))
             used = torch.softmax(logits, dim=-1, out=weights[at].view(segment.shape))
             if words is not None:
@@ -227,11 +324,19 @@ class _Attention(torch.autograd.Function):
                 keep = kept(words[at].view(segment.shape), ctx.level, q.dtype)
                 used, used_grad = keep_only(used, keep), keep_only(used_grad, keep)
             # The transposed result, because oneDNN copies a left factor that is transposed: here the smaller one
-            v_grad[at_k] = plain_linear(output_grad[at_q].t(), used.t()).t()
+            _put(v_grad, at_k, plain_linear(output_grad[at_q].t(), used.t()).t(), overlaps=segment.hidden is not None)
             logits_grad = torch._softmax_backward_data(used_grad, of_softmax, -1, q.dtype)
             q_grad[at_q] = plain_linear(logits_grad, k[at_k].t())
-            k_grad[at_k] = plain_linear(q[at_q].t(), logits_grad.t()).t()
+            _put(k_grad, at_k, plain_linear(q[at_q].t(), logits_grad.t()).t(), overlaps=segment.hidden is not None)
         return q_grad.mul_(q.size(-1) ** -0.5), k_grad, v_grad, None, None, None
+
+
+def _put(target: Tensor, at: tuple[int, int, slice], part: Tensor, *, overlaps: bool) -> None:
+    """Set a part of a gradient, or add to it where windows overlap."""
+    if overlaps:
+        target[at] += part
+    else:
+        target[at] = part
 
 
 logger = logging.getLogger(__name__)
@@ -280,6 +385,14 @@ class TorchFlashAttention(AttentionBackend):
                 f"attention backend 'torch_flash' has heads of at most {MAX_DIM} dimensions, found {dim}: raise "
                 "--encoder-attention-heads, or use --attention-backend auto."
             )
+        places = None
+        if mask.reach is not None and mask.places is not None:
+            # The kernel's windows lie around all positions of a sequence: single ones go to their places in a row.
+            # Those at the end, which belong to no sequence, go to one place more.
+            is_used = torch.arange(q.size(2), device=q.device) < sequences.cu_seqlens_q[-1]
+            places = mask.places[0].where(is_used, k.size(2))
+            q = q.new_zeros(1, q.size(1), k.size(2) + 1, dim).index_copy(2, places, q)[:, :, :-1]
+            sequences = sequences._replace(cu_seqlens_q=sequences.cu_seqlens_k, max_seqlen_q=sequences.max_seqlen_k)
         rows = [F.pad(as_rows(x), (0, -dim % DIM_MULTIPLE)) if dim % DIM_MULTIPLE else as_rows(x) for x in (q, k, v)]
         output: Tensor = torch.ops.aten._flash_attention_forward(
             *rows,
@@ -291,8 +404,11 @@ class TorchFlashAttention(AttentionBackend):
             False,  # is_causal
             False,  # return_debug_mask
             scale=dim**-0.5,
+            window_size_left=mask.reach,
+            window_size_right=mask.reach,
         )[0]
-        return output[..., :dim].transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
+        attended = output[..., :dim].transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
+        return attended if places is None else attended.index_select(2, places.clamp(max=k.size(2) - 1))
 
 
 def as_rows(x: Tensor) -> Tensor:
@@ -306,7 +422,7 @@ def is_available(device: torch.device) -> bool:
 
 
 @cache
-def is_exact(device: torch.device, dtype: torch.dtype) -> bool:
+def is_exact(device: torch.device, dtype: torch.dtype, *, has_windows: bool = False) -> bool:
     """Whether it computes correctly there: a small row, with its gradients, in fp32 and by the kernel.
 
     For automatic choices: a new build of torch or a new device must not be trusted blindly.
@@ -315,13 +431,15 @@ def is_exact(device: torch.device, dtype: torch.dtype) -> bool:
     if not is_available(device) or dtype not in HALF:
         return False
     try:
-        return agrees_with_definition(TorchFlashAttention(), device, dtype)
+        return agrees_with_definition(TorchFlashAttention(), device, dtype, reach=8 if has_windows else None)
     except (RuntimeError, TypeError) as error:  # no kernel for this device, or other arguments
         logger.warning(f"torch's flash attention does not run here, batches are padded: {error}")
         return False
 
 
-def agrees_with_definition(backend: AttentionBackend, device: torch.device, dtype: torch.dtype) -> bool:
+def agrees_with_definition(
+    backend: AttentionBackend, device: torch.device, dtype: torch.dtype, *, reach: int | None = None
+) -> bool:
     """Whether outputs and gradients of a backend lie within the rounding of `dtype` of those of softmax in fp32."""
     lengths, heads, dim = (70, 1, 0, 57), 2, 64
     total = sum(lengths)
@@ -333,9 +451,10 @@ def agrees_with_definition(backend: AttentionBackend, device: torch.device, dtyp
     for kind in (torch.float32, dtype):
         q, k, v = inputs = [x.to(kind).detach().requires_grad_() for x in numbers[:3]]
         if kind == dtype:
-            output = backend(q, k, v, dropout_prob=0.0, sequences=sequences)
+            output = backend(q, k, v, dropout_prob=0.0, sequences=sequences, reach=reach)
         else:
-            allowed = sequences.is_same_sequence(total, total)
+            allowed = AttentionMask(sequences=sequences, reach=reach).allowed(q, k)
+            assert allowed is not None
             logits = (q * dim**-0.5 @ k.transpose(-2, -1)).masked_fill(~allowed, float("-inf"))
             output = torch.softmax(logits, dim=-1) @ v
         gradients = torch.autograd.grad(output, inputs, numbers[3].to(kind))

@@ -25,8 +25,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
 ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))
 SHARED_PARTS = ChoiceEnum(list(PARTS))
+POSITION_ENCODINGS = ChoiceEnum(["learned", "rotary"])
 INITIAL_ATTENTION = ChoiceEnum(["random", "neighbors"])
 MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])
+
+_ROTARY = {"position_encoding": ("rotary",)}
 
 
 @dataclass
@@ -86,6 +89,32 @@ class FastRobertaConfig(FairseqDataclass):
     )
     max_positions: Optional[int] = setting(
         None, "number of positions", default_text="the task's --tokens-per-sample", smallest=1
+    )
+    position_encoding: POSITION_ENCODINGS = setting(  # type: ignore[valid-type]
+        "learned", "learned: an embedding for each position; rotary: queries and keys turned by their positions (RoPE)"
+    )
+    rotary_base: float = setting(
+        1e4, "of rotary positions: larger for longer texts (ModernBERT: 160000)", above=1, goes_with=_ROTARY
+    )
+    rotary_base_local: Optional[float] = setting(
+        None,
+        "the same in layers with a local window (ModernBERT: 10000)",
+        default_text="--rotary-base",
+        above=1,
+        goes_with={**_ROTARY, "attention_window": ()},
+    )
+    attention_window: Optional[int] = setting(
+        None,
+        "local attention: positions attend to half as many on either side, but in every "
+        "--global-attention-every-th layer (ModernBERT: 128)",
+        default_text="all positions",
+        smallest=2,
+    )
+    global_attention_every: int = setting(
+        3,
+        "with --attention-window: the first layer, and every N-th from there, attend to all positions",
+        smallest=1,
+        goes_with={"attention_window": ()},
     )
     untie_weights_roberta: bool = setting(False, "give the LM head a separate output matrix instead of the embeddings")
     checkpoint_activations: bool = setting(
@@ -149,6 +178,21 @@ def check_config(cfg: FastRobertaConfig) -> None:
         raise ValueError(
             f"--encoder-embed-dim ({cfg.encoder_embed_dim}) must be a multiple of --encoder-attention-heads "
             f"({cfg.encoder_attention_heads})."
+        )
+    if cfg.attention_window is not None and cfg.attention_window % 2:
+        raise ValueError(
+            f"--attention-window must be even, half of it on either side of a position, got {cfg.attention_window}."
+        )
+    head_dim = cfg.encoder_embed_dim // cfg.encoder_attention_heads
+    if str(cfg.position_encoding) == "rotary" and head_dim % 2:
+        raise ValueError(
+            f"--position-encoding rotary turns pairs of dimensions, and heads of {head_dim} have no whole number of "
+            "them: change --encoder-attention-heads or --encoder-embed-dim."
+        )
+    if str(cfg.position_encoding) == "rotary" and str(cfg.init_attention) == "neighbors":
+        raise ValueError(
+            "--init-attention neighbors sets embeddings of positions, and --position-encoding rotary has none: leave "
+            "one of them out."
         )
     init_std(cfg)
     num_groups(cfg.share_layers, cfg.encoder_layers)

@@ -23,6 +23,7 @@ from roberta_plugin.models.attention import BACKENDS
 from roberta_plugin.models.attention_kernels import Sequences
 from roberta_plugin.models.cpu import Bf16Product, Int8Product, MakeProduct, Product, has_fast_bf16, has_onednn, joined
 from roberta_plugin.models.encoder import Layer
+from roberta_plugin.models.positions import Places
 
 BF16_FLAGS = ("avx512_bf16", "amx_bf16")
 INT8_FLAGS = ("avx512_vnni", "avx_vnni", "amx_int8")
@@ -128,28 +129,35 @@ class LowPrecisionLayer(nn.Module):
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def forward(
-        self, x: Tensor, is_padding: Tensor | None, sequences: Sequences | None, queries: Tensor | None = None
+        self,
+        x: Tensor,
+        is_padding: Tensor | None,
+        sequences: Sequences | None,
+        queries: Tensor | None = None,
+        places: Places | None = None,
     ) -> Tensor:
         """See `Layer.forward`."""
         residual = x if queries is None else queries
         if self.normalize_before:
             x = self.self_attn_layer_norm(x)
             queries = None if queries is None else self.self_attn_layer_norm(queries)
-        x = residual + self._attend(x, x if queries is None else queries, is_padding, sequences)
+        layout = {"is_padding": is_padding, "sequences": sequences}
+        x = residual + self._attend(x, x if queries is None else queries, places or Places(), **layout)
         if self.normalize_before:
             return x + self._feed_forward(self.final_layer_norm(x))
         x = self.self_attn_layer_norm(x)
         x = self.final_layer_norm(x + self._feed_forward(x))
         return x
 
-    def _attend(self, x: Tensor, queries: Tensor, is_padding: Tensor | None, sequences: Sequences | None) -> Tensor:
+    def _attend(self, x: Tensor, queries: Tensor, places: Places, **layout: Any) -> Tensor:
         """`queries` (B, Q, D) attend to x (B, T, D) -> (B, Q, D)."""
         read = self.make.read
         of_x = read(x)
         q = self.q(of_x if queries is x else read(queries)).bfloat16().view(*queries.shape[:2], self.num_heads, -1)
         kv = self.kv(of_x).bfloat16().view(*x.shape[:2], 2, self.num_heads, -1)
         k, v = kv.permute(2, 0, 3, 1, 4)  # (B, T, 2, H, K) -> 2 x (B, H, T, K)
-        attended = attend(q.transpose(1, 2), k, v, is_padding=is_padding, sequences=sequences)
+        q, k = places.rotated(q.transpose(1, 2), k)
+        attended = attend(q, k, v, **layout, reach=places.reach, places=places.of_queries)
         result: Tensor = self.out(read(attended.transpose(1, 2).flatten(2), is_free=True))  # (B, H, Q, K) -> (B * Q, D)
         return result.view_as(queries)
 
@@ -161,6 +169,6 @@ class LowPrecisionLayer(nn.Module):
         return result.view_as(x)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, *, is_padding: Tensor | None, sequences: Sequences | None) -> Tensor:
-    """Attention of q (B, H, Q, K), k and v (B, H, T, K) in bf16 -> (B, H, Q, K)."""
-    return BACKENDS["eager"](q, k, v, dropout_prob=0.0, is_padding=is_padding, sequences=sequences)
+def attend(q: Tensor, k: Tensor, v: Tensor, **mask: Any) -> Tensor:
+    """Attention of q (B, H, Q, K), k and v (B, H, T, K) in bf16 -> (B, H, Q, K); `mask` as for `AttentionBackend`."""
+    return BACKENDS["eager"](q, k, v, dropout_prob=0.0, **mask)

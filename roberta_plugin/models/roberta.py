@@ -46,6 +46,7 @@ from roberta_plugin.models.encoder import (
 )
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.heads import HEADS, MaskedLMHead, NextSentenceHead, pool, pool_windows
+from roberta_plugin.models.positions import PositionScheme
 
 POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of windows has more
 
@@ -72,6 +73,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             layerdrop_prob=cfg.encoder_layerdrop,
             normalizes_embeddings=not cfg.no_layernorm_embedding,
             normalizes_features=cfg.encoder_normalize_before,
+            positions=PositionScheme.of(cfg),
         )
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
         self.lm_head = MaskedLMHead(
@@ -408,7 +410,11 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     def prefers_packing(self, device: torch.device, dtype: torch.dtype) -> bool:
         """Whether packed rows are faster here than padded batches, whose mask excludes flash attention on a GPU."""
         is_served = self.cfg.encoder_embed_dim // self.cfg.encoder_attention_heads <= MAX_DIM
-        return str(self.cfg.attention_backend) == "auto" and is_served and is_exact(device, dtype)
+        return (
+            str(self.cfg.attention_backend) == "auto"
+            and is_served
+            and is_exact(device, dtype, has_windows=self.cfg.attention_window is not None)
+        )
 
     def set_num_updates(self, num_updates: int) -> None:
         """Called by fairseq's tasks before each step; the first call sets precision and memory of its products."""

@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from roberta_plugin.models import attention as attention_backends
+from roberta_plugin.models import attention_kernels
 from roberta_plugin.models.attention import BACKENDS, choose_backend, chosen_kernel, exact_dropout
 from roberta_plugin.models.attention_kernels import Sequences
 from roberta_plugin.models.cpu import has_fast_bf16
@@ -162,6 +163,47 @@ def test_empty_sequences_change_nothing(name):
     backend = backend_for(name)
     outputs = [backend(*inputs, sequences=sequences, dropout_prob=0.0) for sequences in (plain, rounded)]
     torch.testing.assert_close(*outputs)
+
+
+@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("layout", ["padded", "not padded", "packed"])
+@pytest.mark.parametrize("attending", ["all", "some"])
+def test_local_windows_are_the_definitions(name, layout, attending, monkeypatch):
+    """In every backend's own parts: windows of queries, with keys on either side; and a whole row of padding."""
+    monkeypatch.setattr(attention_kernels, "WINDOW_QUERIES", 4)
+    reach, length = 3, 41
+    batch = 1 if layout == "packed" else 3
+    inputs = make_inputs((batch, 2, length, 8))
+    places = torch.arange(length).expand(batch, -1)
+    if attending == "some":  # in no order, and one of them twice
+        places = torch.tensor([[40, 0, 7, 8, 9, 20, 25, 30, 0]]).expand(batch, -1)
+        if layout == "packed":
+            places = torch.tensor([[0, 4, 7, 8, 20, 30, 40]])
+        inputs[0] = inputs[0].detach()[:, :, : places.size(1)].clone().requires_grad_()
+    may_attend = (places[:, None, :, None] - torch.arange(length)).abs() <= reach
+    options = {"reach": reach, "places": places if attending == "some" else None}
+    if layout == "padded":
+        options["is_padding"] = is_padding = torch.arange(length) >= torch.tensor([length, 26, 0])[:, None]
+        may_attend = may_attend & ~is_padding[:, None, None]
+    if layout == "packed":
+        lengths = (5, 1, 24, 11)
+        of = torch.repeat_interleave(torch.arange(4), torch.tensor(lengths))
+        q_lengths = torch.bincount(of[places[0]], minlength=4).tolist()
+        options["sequences"] = make_sequences(q_lengths, lengths)
+        may_attend = may_attend & (of[places[0]][:, None] == of)
+    is_used = may_attend.any(dim=-1).expand(-1, 2, -1)  # of the others, which are padding, nothing is asked
+    expected, references = definition(*inputs, may_attend | ~is_used[..., None])
+    found = backend_for(name)(*inputs, dropout_prob=0.0, **options)
+    assert found.isfinite().all()
+    assert_same_with_gradients(found[is_used], inputs, expected[is_used], references)
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_memory_of_local_windows_is_linear_in_the_length(name):
+    with LargestTensor() as largest:
+        inputs = make_inputs((1, 1, 4096, 8))
+        backend_for(name)(*inputs, reach=8, dropout_prob=0.0).sum().backward()
+    assert 4096 * 16 <= largest.numel <= 4096 * (128 + 16)  # weights of 128 queries at once, or of a window's
 
 
 @pytest.mark.parametrize("name", PADDED)
