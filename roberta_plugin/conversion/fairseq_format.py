@@ -60,6 +60,7 @@ from roberta_plugin.models.checkpoints import (
     TOKENS,
     VERSION,
     architecture,
+    beyond_roberta,
     from_older_fairseq,
     model_arguments,
     saved_options,
@@ -300,6 +301,11 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     except DivergedError as error:
         raise ValueError(f"{model.path} has numbers above 65,504, the largest of 16 bits: leave --half out.") from error
     options = {name: value for name, value in model.state["cfg"]["model"].items() if not name.startswith("_")}
+    if parts := beyond_roberta(options):
+        raise ValueError(
+            f"{model.path} has {' and '.join(parts)}, which fairseq's RoBERTa cannot have: use --to onnx, or the "
+            "checkpoint itself."
+        )
     if options.get("encoder_normalize_before") and layout == "2019":
         raise ValueError(
             f"{model.path} normalizes before its layers (encoder_normalize_before), which fairseq's RoBERTa of 2019 "

@@ -38,6 +38,7 @@ from roberta_plugin.models.checkpoints import (
     TOKENS,
     VERSION,
     architecture,
+    beyond_roberta,
     saved_options,
 )
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
@@ -202,6 +203,7 @@ def remembered_vectors(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None:
     kind, problems = model.head.kind, []
+    problems += [f"it has {part}" for part in beyond_roberta(options)]
     if "no_layernorm_embedding" in options:
         problems.append("it has no layer norm after its embeddings")
     if kind == MASKED_LM and options["activation_fn"] != "gelu":

@@ -12,7 +12,7 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 
 from roberta_plugin.fairseq_workarounds.hooks import listening, programs
 from roberta_plugin.finetuning import identity
-from roberta_plugin.models.checkpoints import ALL_HEADS, POSITIONS, ROWS_BEFORE_POSITIONS, saved_options
+from roberta_plugin.models.checkpoints import ALL_HEADS, PLACES, POSITIONS, ROWS_BEFORE_POSITIONS, saved_options
 from roberta_plugin.models.config import FastRobertaConfig
 from roberta_plugin.record import Difference, differences, listed, option_name, refuse
 
@@ -53,6 +53,7 @@ _OF_MODEL = (
     "layer_norm_eps",
     "encoder_normalize_before",
     "no_layernorm_embedding",
+    *PLACES,
     "untie_weights_roberta",
     "share_layers",
     "share_parts",
@@ -265,7 +266,7 @@ def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
 
     The optimizer's state has an entry for each parameter, so for a shared layer only one.
     """
-    of_none = {"share_layers": FastRobertaConfig.share_layers, "share_parts": FastRobertaConfig.share_parts}
+    of_none = {name: str(getattr(FastRobertaConfig, name)) for name in ("share_layers", "share_parts", *PLACES)}
     theirs, ours = (
         of_none | {name: str(options[name]) for name in _OF_MODEL if options.get(name) is not None}
         for options in (saved_options(state)[1], {name: getattr(trainer.cfg.model, name, None) for name in _OF_MODEL})

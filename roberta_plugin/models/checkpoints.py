@@ -14,8 +14,8 @@ the kind of each head. Functions take and return state dicts; tensors are shared
 
 The encoder must fit the model that loads it. Heads need not: fine-tuning starts from a model with other heads, or none.
 And one of the two may lack the parts for pairs of texts: segments and next-sentence prediction. A model without segment
-embeddings is one whose tokens are all of segment 0. So that row is added to the positions when it takes over a
-checkpoint with them: the same input gives the same features.
+embeddings is one whose tokens are all of segment 0. So that row is added to the positions, or without a table of them
+to the tokens, when it takes over a checkpoint with them: the same input gives the same features.
 """
 
 from __future__ import annotations
@@ -119,6 +119,33 @@ def positions_of(state: Mapping[str, Tensor]) -> Tensor:
     return found
 
 
+def num_positions_of(state: Mapping[str, Any]) -> int:
+    """Number of positions of a checkpoint's model; of one with rotary positions, those of the blocks of its training.
+
+    Raises:
+        ValueError: if the checkpoint does not say it.
+    """
+    task, saved = saved_options(state)
+    has_table = any(name.endswith("embed_positions.weight") for name in state["model"])
+    if has_table or str(saved.get("position_encoding")) != "rotary":
+        return len(positions_of(state["model"])) - ROWS_BEFORE_POSITIONS
+    sources = ((saved, "max_positions"), (task, "max_positions"), (task, "tokens_per_sample"))
+    found = next((options[name] for options, name in sources if options.get(name) is not None), None)
+    if not isinstance(found, int) or found < 1:
+        raise ValueError(
+            f"max_positions of a checkpoint with rotary positions must be a whole number above 0, got {found!r}."
+        )
+    return found
+
+
+def beyond_roberta(options: Mapping[str, Any]) -> list[str]:
+    """What a model with these options has, in words, and neither fairseq's nor Hugging Face's RoBERTa can have."""
+    return [
+        *(["rotary positions"] if str(options.get("position_encoding")) == "rotary" else []),
+        *(["layers with local windows"] if options.get("attention_window") is not None else []),
+    ]
+
+
 def saved_options(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Saved options of the task and of the model, from either of fairseq's formats.
 
@@ -141,6 +168,7 @@ def _as_dict(options: Any) -> dict[str, Any]:
 logger = logging.getLogger(__name__)
 
 SEGMENTS = "encoder.sentence_encoder.segment_embeddings.weight"
+LM_MATRIX = "encoder.lm_head.weight"
 NEXT_SENTENCE = "encoder.next_sentence_head."
 
 
@@ -165,6 +193,11 @@ def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
             f"The checkpoint has a vocabulary of {len(state[TOKENS]):,} symbols, and the data one of "
             f"{len(own[TOKENS]):,}: make the data with the tokenizer and the dict.txt of that model."
         )
+    if TOKENS in state and (POSITIONS in state) != (POSITIONS in own):
+        theirs, ours = ("learned" if POSITIONS in some else "rotary" for some in (state, own))
+        raise ValueError(
+            f"The checkpoint has {theirs} positions, and this model {ours} ones: give --position-encoding {theirs}."
+        )
     if POSITIONS in state and len(state[POSITIONS]) != len(own[POSITIONS]):
         theirs, ours = (len(some[POSITIONS]) - ROWS_BEFORE_POSITIONS for some in (state, own))
         raise ValueError(
@@ -179,12 +212,16 @@ def reconcile_pairs(model: HasHeads, state: dict[str, Any]) -> None:
     """
     own = model.state_dict()
     if SEGMENTS in state and SEGMENTS not in own:
-        positions = state[POSITIONS].clone()
-        positions[ROWS_BEFORE_POSITIONS:] += state.pop(SEGMENTS)[0].to(positions.dtype)
-        state[POSITIONS] = positions
+        first, name = state.pop(SEGMENTS)[0], POSITIONS if POSITIONS in own else TOKENS
+        changed = state[name].clone()
+        # Added to all rows of the LM head's matrix, it changes all logits alike, and so no probability
+        changed[ROWS_BEFORE_POSITIONS if name == POSITIONS else 0 :] += first.to(changed.dtype)
+        if LM_MATRIX in state and name == TOKENS and not model.cfg.untie_weights_roberta:
+            state[LM_MATRIX] = changed
+        state[name] = changed
         logger.info(
             "the checkpoint has segment embeddings and this model has none: that of the first segment is added to the "
-            "positions, that of the second is left out"
+            f"{'positions' if name == POSITIONS else 'tokens'}, that of the second is left out"
         )
     elif SEGMENTS in own and SEGMENTS not in state:
         state[SEGMENTS] = own[SEGMENTS] * 0.0
@@ -254,11 +291,15 @@ _SWITCHES = (
 )
 _NAMES = ("activation_fn", "pooler_activation_fn")
 _SHARING = ("share_layers", "share_parts")
+_BASES = ("rotary_base", "rotary_base_local")
+_WINDOWS = ("attention_window", "global_attention_every")
+PLACES = ("position_encoding", *_BASES, *_WINDOWS)
+_KEPT = (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING, *PLACES)
 INITIAL = ("init_std", "init_attention", "zero_init_residual")
 # Options of fairseq's RoBERTa, and of the encoder below it, beside those above.
 _ONLY_IN_TRAINING = without_effect("only in training")
 FAIRSEQ: Table = {
-    **dict.fromkeys((*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING), USED),
+    **dict.fromkeys(_KEPT, USED),
     **dict.fromkeys(("max_positions", "max_source_positions"), without_effect("the weights say it")),
     "load_checkpoint_heads": without_effect("all heads of a checkpoint are read"),
     "encoder_layers_to_keep": without_effect("the weights have these layers alone"),
@@ -323,7 +364,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     check_fields(own, FAIRSEQ, path, remedy="Use it with fairseq alone.")
     options = {
         option: _checked(path, option, saved[option])
-        for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING)
+        for option in _KEPT
         if saved.get(option) is not None and (known is None or option in known)
     }
     sizes = read_sizes(state["model"])
@@ -332,7 +373,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
             raise ValueError(
                 f"{path}: the parameters do not fit the model: {option} is {options[option]}, and they have {size}."
             )
-    num_positions = len(positions_of(state["model"])) - ROWS_BEFORE_POSITIONS
+    num_positions = num_positions_of(state)
     if known is not None:
         try:
             read_config(argparse.Namespace(**{**options, **sizes}), max_positions=num_positions)
@@ -344,8 +385,8 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
 def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     """Options of `fast_roberta` that describe the model of a checkpoint, of any year.
 
-    `layer_norm_eps`, `untie_weights_roberta`, the places of the norms and the shared layers are there if not the
-    defaults.
+    `layer_norm_eps`, `untie_weights_roberta`, the places of the norms, the shared layers, and rotary positions and
+    windows are there if not the defaults.
 
     Example: {"encoder_layers": 12, "encoder_embed_dim": 768, ..., "activation_fn": "gelu"}
     """
@@ -355,7 +396,7 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
             "encoder_layers": read_sizes(parameters)["encoder_layers"],
             "encoder_embed_dim": parameters[TOKENS].size(1),
             "encoder_ffn_embed_dim": len(parameters["encoder.sentence_encoder.layers.0.fc1.weight"]),
-            "max_positions": len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS,
+            "max_positions": num_positions_of({**state, "model": parameters}),
         }
     except KeyError as error:
         raise ValueError(f"This is not a checkpoint of a RoBERTa in fairseq's layout: {error} is missing.") from error
@@ -374,7 +415,8 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     eps = kept.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps)
     if not isinstance(eps, float) or not 0.0 < eps <= 1.0:
         raise ValueError(f"layer_norm_eps of the checkpoint must be a number above 0, at most 1, got {eps!r}.")
-    sharing = {name: _checked(Path("The checkpoint"), name, kept[name]) for name in _SHARING if kept.get(name)}
+    named = (*_SHARING, *PLACES)
+    sharing = {name: _checked(Path("The checkpoint"), name, kept[name]) for name in named if kept.get(name)}
     others = {
         "encoder_normalize_before": FINAL_NORM in parameters,
         "no_layernorm_embedding": EMBEDDING_NORM not in parameters,
@@ -498,7 +540,12 @@ def _checked(path: Path, option: str, value: Any) -> int | float | bool | str:
         allowed = PARTS if option == "share_parts" else ("none", "all")
         is_right = value in allowed or (option == "share_layers" and bool(re.fullmatch(r"groups:\d+", value)))
         wanted = f"one of {', '.join(allowed)}" + (" and groups:N" if option == "share_layers" else "")
-    elif option in _COUNTS:
+    elif option == "position_encoding":
+        value = str(value)
+        is_right, wanted = value in ("learned", "rotary"), "learned or rotary"
+    elif option in _BASES:
+        is_right, wanted = isinstance(value, int | float) and value > 1, "a number above 1"
+    elif option in (*_COUNTS, *_WINDOWS):
         is_right, wanted = isinstance(value, int) and value > 0, "a whole number above 0"
     else:
         is_right, wanted = isinstance(value, int | float) and 0 <= value <= 1, "a number from 0 to 1"

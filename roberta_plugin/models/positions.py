@@ -89,6 +89,10 @@ class PositionScheme:
         """Whether the layer of this number attends to its window alone."""
         return self.window is not None and number % self.global_every > 0
 
+    def num_local(self, num_layers: int) -> int:
+        """How many of so many layers are local."""
+        return sum(map(self.is_local, range(num_layers)))
+
     def places(
         self, x: Tensor, packing: Mapping[str, Any] | None, predicted: Mapping[str, Any] | None = None
     ) -> tuple[Places | None, Places | None]:

@@ -262,6 +262,11 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.register_forward_pre_hook(in_our_words, with_kwargs=True)
         self.register_state_dict_post_hook(name_heads_as_in_files)
         self.register_load_state_dict_pre_hook(name_heads_as_in_model)
+        if cfg.attention_window is not None and cfg.attention_window // 2 >= encoder.max_positions() - 1:
+            logger.warning(
+                f"--attention-window {cfg.attention_window} reaches over whole blocks of {encoder.max_positions()} "
+                "positions: all layers attend to all positions."
+            )
         if cfg.compile_layers:
             compile_layers(set(encoder.sentence_encoder.layers))
 
@@ -388,7 +393,9 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
     def executed_flops(self, **counts: int) -> float:
         """FLOPs that this model executes for that step; see `flops.executed_flops`."""
-        return executed_flops(**self._sizes, **counts, recomputes=self.cfg.checkpoint_activations)
+        last_is_local = self.encoder.sentence_encoder.positions.is_local(self.cfg.encoder_layers - 1)
+        options = {"last_is_local": last_is_local, "recomputes": self.cfg.checkpoint_activations}
+        return executed_flops(**self._sizes, **counts, **options)
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -397,7 +404,14 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             "dim": self.cfg.encoder_embed_dim,
             "ffn_dim": self.cfg.encoder_ffn_embed_dim,
             "vocab_size": self.encoder.lm_head.bias.numel(),
+            "num_local_layers": self.encoder.sentence_encoder.positions.num_local(self.cfg.encoder_layers),
+            "window": self.cfg.attention_window or 0,
         }
+
+    @property
+    def has_position_limit(self) -> bool:
+        """Whether no text can be longer than the positions; with rotary ones, it can."""
+        return not self.encoder.sentence_encoder.positions.is_rotary
 
     def num_compiled_graphs(self) -> int:
         """Graphs that torch.compile has made in this process so far; the number grows while shapes change."""

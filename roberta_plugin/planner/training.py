@@ -25,6 +25,7 @@ from roberta_plugin.launch.options_file import read_yaml
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.models.encoder import num_groups
 from roberta_plugin.models.flops import half_precision_peak, training_flops
+from roberta_plugin.models.positions import PositionScheme
 from roberta_plugin.settings import REQUIRED, Checked, convert, setting
 
 PAPER_VOCABULARY = (
@@ -50,6 +51,9 @@ class Shape:
     num_segments: int = 0
     num_attentions: int | None = None  # distinct ones; None: one a layer
     num_ffns: int | None = None
+    is_rotary: bool = False
+    num_local_layers: int = 0  # with attention to a window
+    window: int = 0
     num_outer_norms: int = 1  # after the embeddings, and after the last layer of one that normalizes before
 
     @property
@@ -58,7 +62,7 @@ class Shape:
         embeddings, count once."""
         h, f = self.dim, self.ffn_dim
         norm = 2 * h
-        positions = self.max_positions + _POSITION_OFFSET
+        positions = 0 if self.is_rotary else self.max_positions + _POSITION_OFFSET
         embeddings = (self.vocab_size + positions + self.num_segments) * h + self.num_outer_norms * norm
         attentions = (self.num_attentions or self.num_layers) * (4 * (h * h + h) + norm)
         ffns = (self.num_ffns or self.num_layers) * ((h * f + f) + (f * h + h) + norm)
@@ -87,6 +91,8 @@ def flops_per_token(shape: Shape) -> float:
         num_pairs=tokens * shape.tokens_per_sample,
         num_predicted=round(shape.predicted_share * tokens),
         num_next_sentences=_BLOCKS if shape.predicts_next_sentence else 0,
+        num_local_layers=shape.num_local_layers,
+        window=shape.window,
     )
     return flops / tokens
 
@@ -284,6 +290,7 @@ def model_shape(parsed: Namespace) -> Shape:
     has_pairs = str(getattr(parsed, "input_format", "")).endswith("-pair")
     groups = num_groups(getattr(parsed, "share_layers", "none"), parsed.encoder_layers)
     parts = str(getattr(parsed, "share_parts", "all"))
+    window, every = getattr(parsed, "attention_window", None), getattr(parsed, "global_attention_every", 1)
     return Shape(
         num_layers=parsed.encoder_layers,
         dim=parsed.encoder_embed_dim,
@@ -296,6 +303,9 @@ def model_shape(parsed: Namespace) -> Shape:
         predicts_next_sentence=bool(getattr(parsed, "next_sentence_prediction", False)),
         num_attentions=groups if parts in ("all", "attention") else None,
         num_ffns=groups if parts in ("all", "ffn") else None,
+        is_rotary=str(getattr(parsed, "position_encoding", "learned")) == "rotary",
+        num_local_layers=PositionScheme(window=window, global_every=every).num_local(parsed.encoder_layers),
+        window=window or 0,
         num_segments=2 if has_pairs and not parsed.no_segment_embeddings else 0,
         num_outer_norms=1
         + bool(getattr(parsed, "encoder_normalize_before", False))
@@ -388,20 +398,25 @@ def activation_bytes_per_token(training: Training) -> float:
     output projection and of fc1, and q, k, v (8 h); the inputs of the activation and of fc2 (2 f). With f = 4 h and
     e = 2 this is the 34 s b h of Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer
     Models", section 4.1). Eager attention adds what they count as 5 a s^2 b: the attention weights in fp32 and in e,
-    and a mask. Fused kernels (flash) keep one fp32 number per head instead. With recomputation a layer keeps only its
-    input, and one layer at a time keeps all of the above.
+    and a mask; in a local layer for two windows instead of s, since each window is computed with half of one on either
+    side. Fused kernels (flash) keep one fp32 number per head instead. Rotary positions add 2 h, q and k before. With
+    recomputation a layer keeps only its input, and one layer at a time keeps all of the above.
 
     The LM head keeps four vectors per predicted position and, on the plain path, its logits in e and in fp32; the fused
     path of newer versions of torch keeps less.
     """
     shape, size, masks = training.shape, training.precision.size, int(training.has_dropout)
     h = shape.dim
-    layer = size * (8 * h + 2 * shape.ffn_dim) + 2 * h * masks
+    layer = size * ((8 + 2 * shape.is_rotary) * h + 2 * shape.ffn_dim) + 2 * h * masks
+    num_local, in_window = shape.num_local_layers, min(shape.tokens_per_sample, 2 * shape.window)
     if training.has_eager_attention:
-        layer += shape.num_heads * shape.tokens_per_sample * (4 + (size if size != 4 or masks else 0) + masks)
+        per_key = shape.num_heads * (4 + (size if size != 4 or masks else 0) + masks)
+        saved = num_local * (shape.tokens_per_sample - in_window) * per_key
+        layer += shape.tokens_per_sample * per_key
     else:
+        saved = 0
         layer += 4 * shape.num_heads
-    layers = shape.num_layers * size * h + layer if training.recompute else shape.num_layers * layer
+    layers = shape.num_layers * size * h + layer if training.recompute else shape.num_layers * layer - saved
     embeddings = size * h + masks * h
     head = shape.predicted_share * (4 * size * h + (size + 4) * shape.vocab_size)
     return layers + embeddings + head
