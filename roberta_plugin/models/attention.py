@@ -140,7 +140,6 @@ def choose_backend(
     max_seqlen: int,
     is_packed: bool = False,
     head_dim: int = 64,
-    reach: int | None = None,
 ) -> AttentionBackend:
     """The backend called `name`; for `auto`, the fastest one that is exact.
 
@@ -155,7 +154,7 @@ def choose_backend(
     """
     if name == "auto":
         options = {"dropout_prob": dropout_prob, "max_seqlen": max_seqlen, "is_packed": is_packed, "head_dim": head_dim}
-        name = _fastest(device, dtype=dtype, has_window=reach is not None, **options)  # type: ignore[arg-type]
+        name = _fastest(device, dtype=dtype, **options)  # type: ignore[arg-type]
     if name not in BACKENDS:
         raise ValueError(f"--attention-backend must be auto or one of {', '.join(BACKENDS)}, got {name!r}.")
     backend = BACKENDS[name]
@@ -169,18 +168,11 @@ def choose_backend(
 
 
 def _fastest(
-    device: torch.device,
-    *,
-    dtype: torch.dtype,
-    dropout_prob: float,
-    max_seqlen: int,
-    is_packed: bool,
-    head_dim: int,
-    has_window: bool,
+    device: torch.device, *, dtype: torch.dtype, dropout_prob: float, max_seqlen: int, is_packed: bool, head_dim: int
 ) -> str:
     if device.type == "cpu":
         is_bf16 = dtype == torch.bfloat16
-        if dropout_prob == 0 and not is_packed and not is_bf16 and not has_window:
+        if dropout_prob == 0 and not is_packed and not is_bf16:
             return "sdpa"
         is_long = is_packed or max_seqlen >= (SHORT_IN_BF16 if is_bf16 else SHORT)
         by_head = has_onednn() and is_long and torch.get_num_threads() <= FEW_THREADS
@@ -296,7 +288,6 @@ class SelfAttention(nn.Module):
             max_seqlen=k.size(2) if sequences is None else sequences.max_seqlen_k,
             is_packed=sequences is not None,
             head_dim=q.size(-1),
-            reach=near.get("reach"),
         )
         attended = attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences, **near)
         output: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))  # (B, H, Q, K) -> (B, Q, D)

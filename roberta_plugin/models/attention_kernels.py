@@ -6,7 +6,8 @@ max_seqlen is 4.
 On a CPU in fp32, one head of one sequence is computed at a time, so that its weights stay in the cache. All six matmuls
 of forward and backward go through oneDNN, or MKL where that is faster; dropout uses the random numbers of `cpu.py`.
 Where products may be in bf16 (`cpu.rounds`), all tensors between two of them are in bf16 too: logits, weights and their
-gradients. The sums of a softmax stay in fp32.
+gradients. The sums of a softmax stay in fp32. The weights of very long sequences are not kept for the backward pass but
+computed twice, a few queries at once, with the same random numbers: memory is linear in the length.
 
 Packed rows go through the flash-attention kernel that torch itself contains: `F.scaled_dot_product_attention` reaches
 it for padded batches without a mask only, and `torch.nn.attention.varlen` has no dropout. The operator below both of
@@ -123,6 +124,25 @@ class AttentionMask(NamedTuple):
         near = (places[..., None] - all_places).abs() <= self.reach
         return near if found is None else never_empty(near & found)
 
+    def for_all(self, q: Tensor, length: int) -> tuple[AttentionMask, Tensor]:
+        """The mask of whole rows, and q (B, H, Q, K) at its places in rows (B, H, T, K), where it is 0 elsewhere.
+
+        Several at one place are the same, and one of them takes the gradient of all.
+        """
+        assert self.places is not None
+        number = torch.arange(q.size(2), device=q.device).expand_as(self.places)
+        at = self.places.new_full((len(q), length), q.size(2)).scatter(1, self.places, number)  # 0 is at Q
+        rows = pick(F.pad(q, (0, 0, 0, 1)), at)
+        sequences = self.sequences
+        if sequences is not None:
+            sequences = Sequences.of_row({"cu_seqlens": sequences.cu_seqlens_k, "max_seqlen": sequences.max_seqlen_k})
+        return self._replace(places=None, sequences=sequences), rows
+
+
+def pick(x: Tensor, places: Tensor) -> Tensor:
+    """(B, H, T, K) at places (B, Q) -> (B, H, Q, K)."""
+    return x.gather(2, places[:, None, :, None].expand(-1, x.size(1), -1, x.size(3)))
+
 
 def never_empty(allowed: Tensor) -> Tensor:
     """Let positions that may attend to none, which are padding, attend to all, as some kernels make NaN of them."""
@@ -172,16 +192,17 @@ class MaskedAttention(AttentionBackend):
     """A backend that is given a mask of positions.
 
     With a `reach` that is short beside the row, C windows of queries attend to themselves and to one reach on either
-    side, as blocks of their own: memory is linear in the length. Single positions that attend (`places`) get a mask of
-    all pairs.
+    side, as blocks of their own: memory is linear in the length. So do single positions (`places`), if they are many.
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
         reach, length = mask.reach, k.size(2)
-        is_whole = mask.places is not None or torch.compiler.is_exporting()
-        if reach is None or is_whole or length <= 4 * reach:  # two windows
+        if reach is None or torch.compiler.is_exporting() or min(q.size(2), length) <= 4 * reach:  # two windows
             return self.attend_where(mask.allowed(q, k), q, k, v, dropout_prob)
+        if mask.places is not None:
+            of_rows, rows = mask.for_all(q, length)
+            return pick(self.attend(rows, k, v, of_rows, dropout_prob), mask.places)
         size = 2 * reach
         number = -(-length // size)
         batch = len(q)
@@ -233,9 +254,16 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: f
         segments = [Segment(0, slice(*of_q), slice(*of_k)) for of_q, of_k in bounds if of_q[0] < of_q[1]]
     if mask.reach is not None:
         segments = [part for segment in segments for part in _windows(segment, mask, mask.reach)]
+    keeps = q.size(1) * sum(rows * columns for rows, columns in (segment.shape for segment in segments)) <= MOST_WEIGHTS
+    segments = segments if keeps else [part for segment in segments for part in segment.parts()]
     level = round(dropout_prob * LEVELS)
-    output: Tensor = _Attention.apply(q, k, v, mask.is_padding, segments, level)  # type: ignore[no-untyped-call]
+    output: Tensor = _Attention.apply(q, k, v, mask.is_padding, segments, level, keeps)  # type: ignore[no-untyped-call]
     return output
+
+
+MOST_WEIGHTS = 2**28  # that are kept for the backward pass; those of longer sequences are computed twice
+WEIGHTS_AT_ONCE = 2**21  # of these
+WINDOW_QUERIES = 128  # that are computed at once, or a whole window, if that is more
 
 
 class Segment(NamedTuple):
@@ -246,14 +274,22 @@ class Segment(NamedTuple):
     k: slice
     hidden: Tensor | None = None
     """Pairs of them that do not (q, t), if it is a part of a sequence with a local window."""
+    is_part: bool = False
+    """Whether other segments have some of these keys, too."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """(q, t)."""
         return self.q.stop - self.q.start, self.k.stop - self.k.start
 
-
-WINDOW_QUERIES = 128  # that are computed at once, or a whole window, if that is more
+    def parts(self) -> Iterator[Segment]:
+        """Some of the queries after others, with all keys."""
+        num_queries, num_keys = self.shape
+        step = max(1, WEIGHTS_AT_ONCE // max(num_keys, 1))
+        for start in range(0, num_queries, step):
+            at = slice(self.q.start + start, min(self.q.start + start + step, self.q.stop))
+            hidden = None if self.hidden is None else self.hidden[start : start + step]
+            yield Segment(self.block, at, self.k, hidden, is_part=True)
 
 
 def _windows(segment: Segment, mask: AttentionMask, reach: int) -> Iterator[Segment]:
@@ -269,7 +305,7 @@ def _windows(segment: Segment, mask: AttentionMask, reach: int) -> Iterator[Segm
         hidden = (own[:, None] - keys[at_k.start - segment.k.start : at_k.stop - segment.k.start]).abs() > reach
         hidden = hidden if is_padding is None else hidden | is_padding[at_k]
         begin = segment.q.start + start
-        yield Segment(segment.block, slice(begin, begin + len(own)), at_k, hidden)
+        yield Segment(segment.block, slice(begin, begin + len(own)), at_k, hidden, is_part=True)
 
 
 def _heads(segments: list[Segment], num_heads: int) -> Iterator[tuple[Segment, int, slice]]:
@@ -282,58 +318,83 @@ def _heads(segments: list[Segment], num_heads: int) -> Iterator[tuple[Segment, i
             end += size
 
 
+def _softmax(q: Tensor, k: Tensor, segment: Segment, is_padding: Tensor | None, out: Tensor | None = None) -> Tensor:
+    """Weights (q, t) of queries (q, K) and keys (t, K)."""
+    logits = plain_linear(q, k)
+    if segment.hidden is not None:  # not minus infinity: a window may be all padding
+        logits.masked_fill_(segment.hidden, torch.finfo(q.dtype).min)
+    elif is_padding is not None:
+        logits.masked_fill_(is_padding[segment.block, segment.k], float("-inf"))
+    return torch.softmax(logits, dim=-1) if out is None else torch.softmax(logits, dim=-1, out=out.view(logits.shape))
+
+
+def _words(segment: Segment, at: slice, words: Tensor | None, seed: int) -> Tensor:
+    """Random bits of the weights of a head (q, t): some of `words`, or those of a seed."""
+    if words is not None:
+        return words[at].view(segment.shape)
+    return draw_words(torch.Size(segment.shape), torch.Generator().manual_seed(seed + at.start))
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, is_padding: Tensor | None, segments: list[Segment], level: int
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        is_padding: Tensor | None,
+        segments: list[Segment],
+        level: int,
+        keeps: bool,
     ) -> Tensor:
         batch, heads, num_queries, dim = q.shape
         # (B, Q, H, K) in memory: the caller joins the heads without a copy
         output = q.new_zeros(batch, num_queries, heads, dim).transpose(1, 2)
         dtype = torch.bfloat16 if rounds() else torch.float32
         q, k, v = (factor.to(dtype).contiguous() for factor in (q * dim**-0.5, k, v))
-        weights = q.new_empty(heads * sum(segment.shape[0] * segment.shape[1] for segment in segments))
-        words = draw_words(weights.shape) if level else None
+        weights = words = None
+        if keeps:
+            weights = q.new_empty(heads * sum(segment.shape[0] * segment.shape[1] for segment in segments))
+            words = draw_words(weights.shape) if level else None
+        seed = int(torch.randint(2**62, ())) if level and not keeps else 0
         for segment, head, at in _heads(segments, heads):
             at_q, at_k = (segment.block, head, segment.q), (segment.block, head, segment.k)
-            logits = plain_linear(q[at_q], k[at_k])  # (q, K), (t, K) -> (q, t)
-            if segment.hidden is not None:  # not minus infinity: a window may be all padding
-                logits.masked_fill_(segment.hidden, torch.finfo(dtype).min)
-            elif is_padding is not None:
-                logits.masked_fill_(is_padding[segment.block, segment.k], float("-inf"))
-            used = torch.softmax(logits, dim=-1, out=weights[at].view(segment.shape))
-            if words is not None:
-                used = keep_only(used, kept(words[at].view(segment.shape), level, dtype))
+            used = _softmax(q[at_q], k[at_k], segment, is_padding, None if weights is None else weights[at])
+            if level:
+                used = keep_only(used, kept(_words(segment, at, words, seed), level, dtype))
             output[at_q] = plain_linear(used, v[at_k].t())
-        ctx.save_for_backward(q, k, v, weights, words)
-        ctx.level, ctx.segments = level, segments
+        ctx.save_for_backward(q, k, v, weights, words, is_padding)
+        ctx.level, ctx.segments, ctx.seed = level, segments, seed
         return output.mul_(scale_of_kept(level)) if level else output
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        q, k, v, weights, words = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, weights, words, is_padding = ctx.saved_tensors
         output_grad = gradients[0].contiguous()
         output_grad = (output_grad * scale_of_kept(ctx.level) if ctx.level else output_grad).to(q.dtype)
         q_grad, k_grad, v_grad = (torch.zeros_like(factor, dtype=gradients[0].dtype) for factor in (q, k, v))
         for segment, head, at in _heads(ctx.segments, q.size(1)):
             at_q, at_k = (segment.block, head, segment.q), (segment.block, head, segment.k)
-            used = of_softmax = weights[at].view(segment.shape)
-            used_grad = plain_linear(output_grad[at_q], v[at_k])  # (q, K), (t, K) -> (q, t)
-            if words is not None:
-                keep = kept(words[at].view(segment.shape), ctx.level, q.dtype)
+            if weights is None:
+                of_softmax = _softmax(q[at_q], k[at_k], segment, is_padding)
+            else:
+                of_softmax = weights[at].view(segment.shape)
+            used, used_grad = of_softmax, plain_linear(output_grad[at_q], v[at_k])  # (q, K), (t, K) -> (q, t)
+            if ctx.level:
+                keep = kept(_words(segment, at, words, ctx.seed), ctx.level, q.dtype)
                 used, used_grad = keep_only(used, keep), keep_only(used_grad, keep)
             # The transposed result, because oneDNN copies a left factor that is transposed: here the smaller one
-            _put(v_grad, at_k, plain_linear(output_grad[at_q].t(), used.t()).t(), overlaps=segment.hidden is not None)
+            _put(v_grad, at_k, plain_linear(output_grad[at_q].t(), used.t()).t(), adds=segment.is_part)
             logits_grad = torch._softmax_backward_data(used_grad, of_softmax, -1, q.dtype)
             q_grad[at_q] = plain_linear(logits_grad, k[at_k].t())
-            _put(k_grad, at_k, plain_linear(q[at_q].t(), logits_grad.t()).t(), overlaps=segment.hidden is not None)
-        return q_grad.mul_(q.size(-1) ** -0.5), k_grad, v_grad, None, None, None
+            _put(k_grad, at_k, plain_linear(q[at_q].t(), logits_grad.t()).t(), adds=segment.is_part)
+        return q_grad.mul_(q.size(-1) ** -0.5), k_grad, v_grad, None, None, None, None
 
 
-def _put(target: Tensor, at: tuple[int, int, slice], part: Tensor, *, overlaps: bool) -> None:
-    """Set a part of a gradient, or add to it where windows overlap."""
-    if overlaps:
+def _put(target: Tensor, at: tuple[int, int, slice], part: Tensor, *, adds: bool) -> None:
+    """Set a part of a gradient, or add to it, where several segments have some of the same keys."""
+    if adds:
         target[at] += part
     else:
         target[at] = part
@@ -385,14 +446,9 @@ class TorchFlashAttention(AttentionBackend):
                 f"attention backend 'torch_flash' has heads of at most {MAX_DIM} dimensions, found {dim}: raise "
                 "--encoder-attention-heads, or use --attention-backend auto."
             )
-        places = None
-        if mask.reach is not None and mask.places is not None:
-            # The kernel's windows lie around all positions of a sequence: single ones go to their places in a row.
-            # Those at the end, which belong to no sequence, go to one place more.
-            is_used = torch.arange(q.size(2), device=q.device) < sequences.cu_seqlens_q[-1]
-            places = mask.places[0].where(is_used, k.size(2))
-            q = q.new_zeros(1, q.size(1), k.size(2) + 1, dim).index_copy(2, places, q)[:, :, :-1]
-            sequences = sequences._replace(cu_seqlens_q=sequences.cu_seqlens_k, max_seqlen_q=sequences.max_seqlen_k)
+        if mask.reach is not None and mask.places is not None:  # the kernel's windows are those of whole sequences
+            of_rows, all_q = mask.for_all(q, k.size(2))
+            return pick(self.attend(all_q, k, v, of_rows, dropout_prob), mask.places)
         rows = [F.pad(as_rows(x), (0, -dim % DIM_MULTIPLE)) if dim % DIM_MULTIPLE else as_rows(x) for x in (q, k, v)]
         output: Tensor = torch.ops.aten._flash_attention_forward(
             *rows,
@@ -407,8 +463,7 @@ class TorchFlashAttention(AttentionBackend):
             window_size_left=mask.reach,
             window_size_right=mask.reach,
         )[0]
-        attended = output[..., :dim].transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
-        return attended if places is None else attended.index_select(2, places.clamp(max=k.size(2) - 1))
+        return output[..., :dim].transpose(0, 1)[None]  # (N, H, K) -> (1, H, N, K)
 
 
 def as_rows(x: Tensor) -> Tensor:

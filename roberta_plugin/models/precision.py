@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from roberta_plugin.machine import Precision, processor_words
 from roberta_plugin.models.attention import BACKENDS
-from roberta_plugin.models.attention_kernels import Sequences
+from roberta_plugin.models.attention_kernels import MOST_WEIGHTS, Sequences
 from roberta_plugin.models.cpu import Bf16Product, Int8Product, MakeProduct, Product, has_fast_bf16, has_onednn, joined
 from roberta_plugin.models.encoder import Layer
 from roberta_plugin.models.positions import Places
@@ -171,4 +171,6 @@ class LowPrecisionLayer(nn.Module):
 
 def attend(q: Tensor, k: Tensor, v: Tensor, **mask: Any) -> Tensor:
     """Attention of q (B, H, Q, K), k and v (B, H, T, K) in bf16 -> (B, H, Q, K); `mask` as for `AttentionBackend`."""
-    return BACKENDS["eager"](q, k, v, dropout_prob=0.0, **mask)
+    num_weights = q.size(0) * q.size(1) * q.size(2) * k.size(2)
+    backend = "eager" if mask.get("reach") is not None or num_weights <= MOST_WEIGHTS else "sdpa"  # slower, and small
+    return BACKENDS[backend](q, k, v, dropout_prob=0.0, **mask)

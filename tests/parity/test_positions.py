@@ -8,8 +8,10 @@ import torch.nn.functional as F
 from transformers import ModernBertConfig
 from transformers.models.modernbert import modeling_modernbert as theirs
 
+from roberta_plugin.models import attention_kernels
 from roberta_plugin.models.attention import BACKENDS, SelfAttention
 from roberta_plugin.models.positions import Places, PositionScheme, Rotation
+from tests.parity.test_attention_backends import LargestTensor
 from tests.tiny_models import gathered, make_batch, our_model
 
 ROTARY = {"position_encoding": "rotary", "rotary_base": 1000.0}
@@ -118,6 +120,32 @@ def test_packed_rows_padded_batches_and_single_sequences_agree(switches, backend
     predicted = {"positions": wanted, "cu_seqlens": torch.tensor([0, 4, 6, 7, 8]).int(), "max_seqlen": 4}
     some = model.encoder.sentence_encoder(row, packing=packing, predicted=predicted)[0][0]
     torch.testing.assert_close(some[:-1], torch.cat(packed)[wanted[0, :-1]], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_a_step_with_8192_tokens_keeps_no_square_of_the_length(layout, dropout, monkeypatch):
+    """Neither as a result of an operation nor for the backward pass, in global layers and in local ones."""
+    monkeypatch.setattr(attention_kernels, "MOST_WEIGHTS", 2**22)  # as with 64 times as many heads
+    length, kept = 8192, []
+    sizes = {"encoder_embed_dim": 16, "encoder_attention_heads": 1, "encoder_layers": 3, "max_positions": length}
+    windows = {"attention_window": 128, "global_attention_every": 3, "attention_dropout": dropout}
+    model = our_model(**sizes, **ROTARY, **windows)
+    tokens = torch.randint(4, 74, (1, length))
+    positions = torch.arange(0, length, 7)[None]
+    predicted, options = {"positions": positions, "labels": tokens.gather(1, positions)}, {"has_padding": False}
+    if layout == "packed":
+        bounds = torch.tensor([0, length]).int()
+        packing = {"positions": torch.arange(length)[None], "cu_seqlens": bounds, "max_seqlen": length}
+        options = {"packing": packing}
+        predicted |= {"cu_seqlens": torch.tensor([0, positions.size(1)]).int(), "max_seqlen": positions.size(1)}
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x)
+    with LargestTensor() as largest:
+        with hooks:
+            loss = model(tokens, predicted=predicted, **options)[0]
+        loss.backward()
+    assert loss.isfinite()
+    assert largest.numel <= length**2 // 4 and sum(kept) < length**2 // 4
 
 
 def test_rotated_queries_and_keys_are_hugging_faces():
