@@ -200,10 +200,8 @@ def _grid_content(
         )
     length = prepared.settings["max_length"]
     if length > start.max_positions:
-        report(
-            f"{start.checkpoint} was trained with texts of at most {start.max_positions} tokens, and {prepared.folder} "
-            f"has up to {length}: its rotary positions go on, and it has to learn the longer distances here."
-        )
+        known = f"{start.checkpoint} was trained with at most {start.max_positions} tokens"
+        report(f"{known}, and {prepared.folder} has up to {length}: its rotary positions go on.")
     benchmark_of(settings.task).check_scoring(prepared, settings.task_options)
     options = train_options(settings)
     if "label-smoothing" in options:
@@ -212,7 +210,7 @@ def _grid_content(
         recipe,
         data=prepared.folder,
         metric=selected_metric(settings, prepared, options.pop("best-checkpoint-metric", None)),
-        model=start.options_for(length),
+        model=start.options_at(length),
         checkpoint=None if settings.from_scratch else start.checkpoint,
         changes={
             **({} if num_gpus else {"cpu": "true"}),
@@ -300,10 +298,9 @@ class Start(NamedTuple):
         """Whether it reads no longer ones; with rotary positions, it does."""
         return self.options.get("position-encoding") != "rotary"
 
-    def options_for(self, max_length: int) -> dict[str, str]:
-        """Its options, for sequences of this length."""
-        longer = {} if self.has_position_limit else {"max-positions": str(max(self.max_positions, max_length))}
-        return {**self.options, **longer}
+    def options_at(self, max_length: int) -> dict[str, str]:
+        """Its options, for sequences of a length that `check_model` allows."""
+        return {**self.options, "max-positions": str(max(self.max_positions, max_length))}
 
 
 def starting_model(path: Path) -> Start:

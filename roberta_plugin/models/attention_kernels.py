@@ -211,7 +211,7 @@ class MaskedAttention(AttentionBackend):
         q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # -> (B C, H, ...)
         allowed = self._allowed(mask, reach, number, length, k.device).expand(batch, -1, -1, -1)
         attended = self.attend_where(allowed.flatten(0, 1)[:, None], q, k, v, dropout_prob)
-        blocks = attended.unflatten(0, (-1, number)).transpose(1, 2)  # (B C, H, W, K) -> (B, H, C, W, K)
+        blocks: Tensor = attended.unflatten(0, (-1, number)).transpose(1, 2)  # (B C, H, W, K) -> (B, H, C, W, K)
         return blocks.flatten(2, 3)[:, :, :length]
 
     @staticmethod

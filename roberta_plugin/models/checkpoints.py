@@ -194,9 +194,10 @@ def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
             f"{len(own[TOKENS]):,}: make the data with the tokenizer and the dict.txt of that model."
         )
     if TOKENS in state and (POSITIONS in state) != (POSITIONS in own):
-        theirs, ours = ("learned" if POSITIONS in some else "rotary" for some in (state, own))
+        kinds = ("learned", "rotary") if POSITIONS in state else ("rotary", "learned")
         raise ValueError(
-            f"The checkpoint has {theirs} positions, and this model {ours} ones: give --position-encoding {theirs}."
+            f"The checkpoint has {kinds[0]} positions, and this model {kinds[1]} ones: give --position-encoding "
+            f"{kinds[0]}."
         )
     if POSITIONS in state and len(state[POSITIONS]) != len(own[POSITIONS]):
         theirs, ours = (len(some[POSITIONS]) - ROWS_BEFORE_POSITIONS for some in (state, own))

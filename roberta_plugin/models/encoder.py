@@ -386,9 +386,9 @@ class SentenceEncoder(nn.Module):
             queries = x.gather(1, wanted[..., None].expand(-1, -1, x.size(-1)))  # (B, T, D) -> (B, Q, D)
             sequences = None if sequences is None else sequences.for_predicted(predicted)
             places = self.positions.places(x, packing, predicted)
-            number, layer = layers[-1] if layers else (0, None)
-            last = places[self.positions.is_local(number)]
-            x = queries if layer is None else self._run(layer, x, is_padding, sequences, queries, last)
+            for number, layer in layers[-1:]:
+                queries = self._run(layer, x, is_padding, sequences, queries, places[self.positions.is_local(number)])
+            x = queries
         x = x if self.layer_norm is None else self.layer_norm(x)
         return x, hidden if keep_hidden else []
 

@@ -77,8 +77,8 @@ class PositionScheme:
         """That of a model's options."""
         is_rotary, dim = str(cfg.position_encoding) == "rotary", cfg.encoder_embed_dim // cfg.encoder_attention_heads
         base_local = cfg.rotary_base if cfg.rotary_base_local is None else cfg.rotary_base_local
-        bases = (cfg.rotary_base, base_local) if is_rotary else (None, None)
-        return cls(dim, *bases, cfg.attention_window, cfg.global_attention_every)
+        base, base_local = (cfg.rotary_base, base_local) if is_rotary else (None, None)
+        return cls(dim, base, base_local, cfg.attention_window, cfg.global_attention_every)
 
     @property
     def is_rotary(self) -> bool:

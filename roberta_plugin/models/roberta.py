@@ -393,9 +393,11 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
     def executed_flops(self, **counts: int) -> float:
         """FLOPs that this model executes for that step; see `flops.executed_flops`."""
-        last_is_local = self.encoder.sentence_encoder.positions.is_local(self.cfg.encoder_layers - 1)
-        options = {"last_is_local": last_is_local, "recomputes": self.cfg.checkpoint_activations}
-        return executed_flops(**self._sizes, **counts, **options)
+        return executed_flops(
+            **{**self._sizes, **counts},
+            last_is_local=self.encoder.sentence_encoder.positions.is_local(self.cfg.encoder_layers - 1),
+            recomputes=self.cfg.checkpoint_activations,
+        )
 
     @property
     def _sizes(self) -> dict[str, int]:

@@ -5,7 +5,7 @@ import torch
 
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.models.checkpoints import model_options
-from tests.tiny_corpus import run, train_command
+from tests.tiny_corpus import logged, run, train_command, write_data_bin
 
 pytestmark = pytest.mark.integration
 
@@ -40,6 +40,14 @@ def test_a_run_with_all_on_resumes_with_the_same_bits(tiny_data_bin, tmp_path):
     done = run(train_command(tiny_data_bin, tmp_path / "parts", *changed))
     assert done.returncode != 0
     assert "of a training with another model: --attention-window was 8 and is 16 now" in done.stderr + done.stdout
+
+
+def test_blocks_of_8192_tokens_train(tmp_path):
+    data = write_data_bin(tmp_path / "data", num_documents=260)
+    long = ("--tokens-per-sample", "8192", "--batch-size", "1", "--attention-dropout", "0", "--max-update", "2")
+    found = trained(data, tmp_path / "run", *long)
+    assert model_options(found)["max-positions"] == "8192"
+    assert float(logged(tmp_path / "run", "train_inner")[0]["wpb"]) > 8000
 
 
 def test_pairs_of_texts_train_with_all_on(tiny_data_bin, tmp_path):

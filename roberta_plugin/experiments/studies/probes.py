@@ -195,10 +195,8 @@ def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model],
     for model in models:
         start = starting_model(model.checkpoint)
         check_model(start, prepared)
-        choices[model.label] = {
-            **start.options_for(prepared.settings["max_length"]),
-            "finetune-from-model": str(model.checkpoint.resolve()),
-        }
+        options = start.options_at(prepared.settings["max_length"])
+        choices[model.label] = {**options, "finetune-from-model": str(model.checkpoint.resolve())}
     content = grid_of(
         recipe_of(probe, prepared),
         data=prepared.folder,

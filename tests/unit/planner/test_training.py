@@ -60,12 +60,13 @@ def model_shape(model, **changes):
         ({}, 1),
         ({"encoder_normalize_before": True}, 2),
         ({"encoder_normalize_before": True, "no_layernorm_embedding": True}, 1),
+        ({"position_encoding": "rotary"}, 1),
     ],
-    ids=["after", "before", "roberta_prenorm"],
+    ids=["after", "before", "roberta_prenorm", "rotary"],
 )
 def test_parameters_are_those_of_the_model(norms, num_outer_norms):
     model = FastRobertaModel.build_model(options(**norms), TinyTask())
-    shape = model_shape(model, num_outer_norms=num_outer_norms)
+    shape = model_shape(model, num_outer_norms=num_outer_norms, is_rotary="position_encoding" in norms)
     assert shape.num_parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -318,13 +319,16 @@ def kept_bytes(model, run):
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 4), (torch.bfloat16, 2)])
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+@pytest.mark.parametrize("backend", ["eager", "sdpa", "eager, rotary, windows"])
 def test_activations_are_what_autograd_keeps(dtype, size, backend):
     """Without dropout, whose masks on a CPU are not those of a GPU; features only."""
-    model = FastRobertaModel.build_model(options(**SIZES, attention_backend=backend), TinyTask()).to(dtype)
+    backend, *modern = backend.split(", ")
+    switches = {"position_encoding": "rotary", "attention_window": 4} if modern else {}
+    model = FastRobertaModel.build_model(options(**SIZES, attention_backend=backend, **switches), TinyTask()).to(dtype)
     tokens = torch.randint(4, 70, (BLOCKS, LENGTH))
     kept = kept_bytes(model, lambda: model(tokens, features_only=True, has_padding=False)[0])
-    shape = model_shape(model, tokens_per_sample=LENGTH, predicted_share=0.0)
+    local = {"is_rotary": True, "num_local_layers": 2, "window": 4} if modern else {}
+    shape = model_shape(model, tokens_per_sample=LENGTH, predicted_share=0.0, **local)
     training = trained(
         shape, precision=Precision(is_half=size == 2), has_dropout=False, has_eager_attention=backend == "eager"
     )
