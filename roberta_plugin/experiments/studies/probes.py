@@ -96,7 +96,7 @@ def check_probes(planned: PlannedStudy) -> None:
         if Vocabulary.load(folder / "dict.txt").sha256 != plans[0].dictionary:
             raise ValueError(f"{where}: {folder / 'dict.txt'} is not the dict.txt of the pretraining data: {remedy}.")
         for plan in plans:
-            if plan.shape.max_positions < length:
+            if plan.shape.max_positions < length and not plan.shape.is_rotary:
                 raise ValueError(
                     f"{where}: {option} is {length}, and the variant {plan.variant.name} has "
                     f"{plan.shape.max_positions} positions: lower it, or give max-positions under train."
