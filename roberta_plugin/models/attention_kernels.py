@@ -198,7 +198,9 @@ class MaskedAttention(AttentionBackend):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
         """See `AttentionBackend`."""
         reach, length = mask.reach, k.size(2)
-        if reach is None or torch.compiler.is_exporting() or min(q.size(2), length) <= 4 * reach:  # two windows
+        if (
+            reach is None or torch.compiler.is_exporting() or min(q.size(2), length) <= 4 * reach
+        ):  # two windows, or a graph
             return self.attend_where(mask.allowed(q, k), q, k, v, dropout_prob)
         if mask.places is not None:
             of_rows, rows = mask.for_all(q, length)

@@ -106,12 +106,14 @@ class PositionScheme:
         wanted = None if predicted is None else predicted["positions"]
         reach = None if self.window is None else self.window // 2
         if reach is not None and not torch.compiler.is_exporting() and reach >= length - 1:
-            reach = None  # over the whole block
+            reach = None  # over the whole block; an exported graph is one for all lengths
         rotations: list[tuple[Rotation | None, Rotation | None]] = [(None, None)] * 2
         if self.base is not None and self.base_local is not None:
             positions = torch.arange(x.size(1), device=x.device)[None] if packing is None else packing["positions"]
             of_q = positions if wanted is None else positions.expand(x.size(0), -1).gather(1, wanted)
-            rotations = [self._rotations(of_q, positions, base, x.dtype) for base in (self.base, self.base_local)]
+            bases = (self.base, self.base_local)
+            made = {base: self._rotations(of_q, positions, base, x.dtype) for base in set(bases)}
+            rotations = [made[base] for base in bases]
         at = wanted if reach is not None else None
         return Places(None, None, *rotations[0]), Places(reach, at, *rotations[1])
 
