@@ -26,8 +26,13 @@ def _parts(q, k, cum_q, cum_k, max_q, max_k, dropout_p, seed):
         yield at_q, at_k, torch.rand(shape, generator=generator).ge(dropout_p) / (1 - dropout_p)
 
 
-def _weights(q, k, scale) -> Tensor:
-    return torch.softmax(torch.einsum("ihd,jhd->hij", q, k) * scale, dim=-1)
+def _weights(q, k, scale, left, right) -> Tensor:
+    """The kernel's windows lie around the place that a query would have if both sequences ended together."""
+    logits = torch.einsum("ihd,jhd->hij", q, k) * scale
+    distances = torch.arange(len(k)) - torch.arange(len(q))[:, None] - (len(k) - len(q))
+    if left is not None:
+        logits = logits.masked_fill((distances < -left) | (distances > right), -torch.inf)
+    return torch.softmax(logits, dim=-1)
 
 
 def _check(q, k, v, cum_q, cum_k):
@@ -38,28 +43,42 @@ def _check(q, k, v, cum_q, cum_k):
 
 
 def _forward(
-    q, k, v, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None, **others
+    q,
+    k,
+    v,
+    cum_q,
+    cum_k,
+    max_q,
+    max_k,
+    dropout_p,
+    is_causal,
+    return_debug_mask,
+    *,
+    scale=None,
+    window_size_left=None,
+    window_size_right=None,
+    **others,
 ):  # the names and the order of torch's schema
     _check(q, k, v, cum_q, cum_k)
     assert not is_causal and not return_debug_mask and not any(value is not None for value in others.values())
     seed = torch.randint(2**31, (2,))
     output = torch.full_like(q, torch.nan)
     for at_q, at_k, factors in _parts(q, k, cum_q, cum_k, max_q, max_k, dropout_p, seed[0]):
-        weights = _weights(q[at_q].float(), k[at_k].float(), scale) * factors
+        weights = _weights(q[at_q].float(), k[at_k].float(), scale, window_size_left, window_size_right) * factors
         output[at_q] = torch.einsum("hij,jhd->ihd", weights, v[at_k].float()).to(q.dtype)
     return output, q.new_zeros(q.size(1), q.size(0), dtype=torch.float32), seed, seed[1], q.new_empty(0)
 
 
 def _backward(
     grad_out, q, k, v, out, logsumexp, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, rng_state, unused, *,
-    scale=None, **others,
+    scale=None, window_size_left=None, window_size_right=None, **others,
 ):  # fmt: skip
     _check(q, k, v, cum_q, cum_k)
     gradients = [torch.full_like(x, torch.nan) for x in (q, k, v)]
     for at_q, at_k, factors in _parts(q, k, cum_q, cum_k, max_q, max_k, dropout_p, rng_state[0]):
         q_part, k_part, v_part = q[at_q].float(), k[at_k].float(), v[at_k].float()
         grad = grad_out[at_q].float()
-        weights = _weights(q_part, k_part, scale)
+        weights = _weights(q_part, k_part, scale, window_size_left, window_size_right)
         weights_grad = torch.einsum("ihd,jhd->hij", grad, v_part) * factors
         logits_grad = weights * (weights_grad - (weights_grad * weights).sum(-1, keepdim=True)) * scale
         parts = (

@@ -20,6 +20,11 @@ MODERN = {
     "no_norm_bias": True,
     "no_linear_bias": True,
     "feed_forward": "geglu",
+    "position_encoding": "rotary",
+    "rotary_base": 1000.0,
+    "rotary_base_local": 50.0,
+    "attention_window": 4,
+    "global_attention_every": 2,
 }
 SWITCHED = {
     "encoder_normalize_before": True,
@@ -29,6 +34,7 @@ SWITCHED = {
     "feed_forward": "swiglu",
     "qk_norm": True,
     "untie_weights_roberta": True,
+    **{name: MODERN[name] for name in MODERN if name.startswith(("position", "rotary", "attention", "global"))},
 }
 
 
@@ -69,7 +75,8 @@ def spread(model):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name or parameter.dim() == 1 else 0.15))
-        model.encoder.sentence_encoder.embed_positions.weight[1].zero_()
+        if (table := model.encoder.sentence_encoder.embed_positions) is not None:
+            table.weight[1].zero_()
         model.encoder.sentence_encoder.embed_tokens.weight[1].zero_()
     return model
 

@@ -193,6 +193,10 @@ def _grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_g
             f"The paper starts {settings.task} from its {recipe.starts_from} model: to do the same, give --model the "
             f"output folder of `roberta finetune {recipe.starts_from}`."
         )
+    length = prepared.settings["max_length"]
+    if length > start.max_positions:
+        known = f"{start.checkpoint} was trained with at most {start.max_positions} tokens"
+        report(f"{known}, and {prepared.folder} has up to {length}: its rotary positions go on.")
     benchmark_of(settings.task).check_scoring(prepared, settings.task_options)
     options = train_options(settings)
     if "label-smoothing" in options:
@@ -202,7 +206,7 @@ def _grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_g
         path=settings.output_dir / GRID,
         data=prepared.folder,
         metric=selected_metric(settings, prepared, options.pop("best-checkpoint-metric", None)),
-        model=start.options,
+        model=start.options_at(length),
         checkpoint=None if settings.from_scratch else start.checkpoint,
         changes={
             **({} if num_gpus else {"cpu": "true"}),
@@ -285,6 +289,15 @@ class Start(NamedTuple):
         """Tokens of a sequence at most."""
         return int(self.options["max-positions"])
 
+    @property
+    def has_position_limit(self) -> bool:
+        """Whether it reads no longer ones; with rotary positions, it does."""
+        return self.options.get("position-encoding") != "rotary"
+
+    def options_at(self, max_length: int) -> dict[str, str]:
+        """Its options, for sequences of a length that `check_model` allows."""
+        return {**self.options, "max-positions": str(max(self.max_positions, max_length))}
+
 
 def starting_model(path: Path) -> Start:
     """Read the checkpoint that --model names, or the best one of the fine-tuning in a folder."""
@@ -326,7 +339,7 @@ def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path |
 
 def check_positions(start: Start, task: str, *, max_length: int, options: TaskOptions) -> None:
     """Refuse, before preparing, a length that exceeds the model's positions or is too short for the task."""
-    if max_length > start.max_positions:
+    if max_length > start.max_positions and start.has_position_limit:
         raise ValueError(
             f"--max-length {max_length}: {start.checkpoint} has {start.max_positions} positions. Give at most that, or "
             "leave it out."
@@ -357,7 +370,7 @@ def check_model(start: Start, prepared: Prepared) -> None:
             f"of {len(prepared.vocabulary):,}: prepare the data with the tokenizer and the dict.txt of that model."
         )
     check_words(start.state, prepared, checkpoint=start.checkpoint)
-    if start.max_positions < prepared.settings["max_length"]:
+    if start.max_positions < prepared.settings["max_length"] and start.has_position_limit:
         raise ValueError(
             f"{start.checkpoint} has {start.max_positions} positions, and {prepared.folder} sequences of up to "
             f"{prepared.settings['max_length']} tokens: delete that folder (rm -r {prepared.folder}) and give "

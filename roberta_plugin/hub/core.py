@@ -6,6 +6,7 @@ positions, K answers for each.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ from roberta_plugin.hub.running import Batch, map_batches
 from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import TextCodec
 from roberta_plugin.models.heads import Pooling, SpanLogits, check_pooling, pool, pool_windows
+
+logger = logging.getLogger(__name__)
 
 
 class HubCore(nn.Module):
@@ -52,6 +55,7 @@ class HubCore(nn.Module):
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self.trained_on = dict(trained_on or {})
+        self._has_warned_of_length = False
         keeps_space = bool(self.trained_on.get(identity.MASK_KEEPS_SPACE))
         self.codec = TextCodec(tokenizer, vocabulary, mask_keeps_space=keeps_space)
         self._never_filled = torch.from_numpy(vocabulary.never_masked())  # special tokens are not answers
@@ -65,6 +69,11 @@ class HubCore(nn.Module):
     def max_positions(self) -> int:
         """The most tokens in a sequence, <s> and </s> included."""
         return int(self.model.max_positions())  # type: ignore[operator]
+
+    @property
+    def has_position_limit(self) -> bool:
+        """Whether it reads no longer ones; with rotary positions, it does."""
+        return bool(getattr(self.model, "has_position_limit", True))
 
     @property
     def labels(self) -> list[str]:
@@ -114,8 +123,16 @@ class HubCore(nn.Module):
         return Batch(tokens.to(self.device), lengths, list(range(len(tokens))))
 
     def check_length(self, length: int) -> None:
-        """Refuse a sequence of more tokens than the model has positions."""
-        if length > self.max_positions:
+        """Refuse a sequence of more tokens than the model has positions; warn where they are rotary."""
+        if length > self.max_positions and not self.has_position_limit:
+            level = logging.DEBUG if self._has_warned_of_length else logging.WARNING  # once
+            self._has_warned_of_length = True
+            logger.log(
+                level,
+                f"A text has {length} tokens, and the model was trained with at most {self.max_positions}: its rotary "
+                "positions go on, and answers may be worse.",
+            )
+        elif length > self.max_positions:
             raise ValueError(
                 f"The text has {length} tokens, and this model reads at most {self.max_positions}: shorten it."
             )

@@ -4,6 +4,7 @@ config                 options of the architecture, and the sizes tiny, mini, sm
 roberta                the registered model `fast_roberta` and its encoder, in fairseq's words
 encoder                ids (B, T)                 -> features (B, T, D); shared layers, initial weights, torch.compile
 attention              self-attention and the choice among its backends
+positions              rotary positions, and which layers attend to a local window
 attention_kernels      their signature; attention on a CPU, and of packed rows on a GPU
 heads                  features                   -> logits of the vocabulary, next sentences, classes, tags, spans
 linear_cross_entropy   features, labels           -> loss, without holding all logits

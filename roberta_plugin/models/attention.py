@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,11 +33,13 @@ from roberta_plugin.models.attention_kernels import (
     MAX_DIM,
     AttentionBackend,
     AttentionMask,
+    MaskedAttention,
     Sequences,
     TorchFlashAttention,
 )
 from roberta_plugin.models.attention_kernels import is_available as has_torch_flash
 from roberta_plugin.models.cpu import Linear, dropout, has_onednn, rounds, serves
+from roberta_plugin.models.positions import Places
 
 GPU = "cuda"
 CUDNN_DROPOUT_LEVELS = 16
@@ -49,7 +52,7 @@ KERNEL_NAMES = {
 }
 
 
-class SdpaAttention(AttentionBackend):
+class SdpaAttention(MaskedAttention):
     """torch's scaled_dot_product_attention: flash or memory-efficient kernels where they exist.
 
     For packed rows it builds a mask of all pairs of positions: correct, but slow and large.
@@ -57,9 +60,8 @@ class SdpaAttention(AttentionBackend):
 
     name = "sdpa"
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`."""
-        allowed = mask.allowed(q, k)
+    def attend_where(self, allowed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, dropout_prob: float) -> Tensor:
+        """See `MaskedAttention`."""
         with exact_dropout(q.device, dropout_prob):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout_prob)
 
@@ -82,19 +84,18 @@ def kernel_name(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, dropout
     return next((name for kind, name in KERNEL_NAMES.items() if int(kind.value) == chosen), "unknown")
 
 
-class EagerAttention(AttentionBackend):
-    """Every step written out; the softmax in fp32."""
+class EagerAttention(MaskedAttention):
+    """Every step written out; the softmax in fp32 at least."""
 
     name = "eager"
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`."""
+    def attend_where(self, allowed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, dropout_prob: float) -> Tensor:
+        """See `MaskedAttention`."""
         logits = (q * q.size(-1) ** -0.5) @ k.transpose(-2, -1)  # -> (B, H, Q, T)
-        allowed = mask.allowed(q, k)
         if allowed is not None:
             # Not minus infinity, which would make a row with only padding NaN
             logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
-        weights = F.softmax(logits, dim=-1, dtype=torch.float32).to(v.dtype)
+        weights = F.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32)).to(v.dtype)
         return dropout(weights, dropout_prob) @ v  # -> (B, H, Q, K)
 
 
@@ -274,6 +275,10 @@ class SelfAttention(nn.Module):
         """Use the steps that every runtime has, for export: in a graph, joining the matrices would be a step of it."""
         self.backend, self.joins_projections = "eager", False
 
+    def backend_for(self, q: Tensor, k: Tensor, reach: int | None) -> str:
+        """Name of the backend for these inputs; see `choose_backend`."""
+        return self.backend
+
     def forward(
         self,
         x: Tensor,
@@ -281,11 +286,12 @@ class SelfAttention(nn.Module):
         is_padding: Tensor | None = None,
         sequences: Sequences | None = None,
         queries: Tensor | None = None,
+        places: Places | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D), or (B, Q, D) where `queries` (B, Q, D) attend to `x` instead of x itself.
 
         Positions where `is_padding` (B, T) is set get no attention; with `sequences`, a position attends only to its
-        own sequence.
+        own sequence. `places` have the rotations and the window.
         """
         if queries is None:
             q, k, v = self._project(x, self.q_proj, self.k_proj, self.v_proj)
@@ -294,9 +300,13 @@ class SelfAttention(nn.Module):
             k, v = self._project(x, self.k_proj, self.v_proj)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = normalized(q, self.q_norm), normalized(k, self.k_norm)
+        near: dict[str, Any] = {}
+        if places is not None:
+            q, k = places.rotated(q, k)
+            near = {"reach": places.reach, "places": places.of_queries}
         dropout_prob = self.dropout_prob if self.training else 0.0
         attend = choose_backend(
-            self.backend,
+            self.backend_for(q, k, near.get("reach")),
             device=q.device,
             dtype=q.dtype,
             dropout_prob=dropout_prob,
@@ -304,7 +314,7 @@ class SelfAttention(nn.Module):
             is_packed=sequences is not None,
             head_dim=q.size(-1),
         )
-        attended = attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences)
+        attended = attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences, **near)
         output: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))  # (B, H, Q, K) -> (B, Q, D)
         return output
 

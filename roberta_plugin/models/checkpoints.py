@@ -14,8 +14,8 @@ the kind of each head. Functions take and return state dicts; tensors are shared
 
 The encoder must fit the model that loads it. Heads need not: fine-tuning starts from a model with other heads, or none.
 And one of the two may lack the parts for pairs of texts: segments and next-sentence prediction. A model without segment
-embeddings is one whose tokens are all of segment 0. So that row is added to the positions when it takes over a
-checkpoint with them: the same input gives the same features.
+embeddings is one whose tokens are all of segment 0. So that row is added to the positions, or without a table of them
+to the tokens, when it takes over a checkpoint with them: the same input gives the same features.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import torch
 from fairseq import utils
@@ -120,6 +120,25 @@ def positions_of(state: Mapping[str, Tensor]) -> Tensor:
     return found
 
 
+def num_positions_of(state: Mapping[str, Any]) -> int:
+    """Number of positions of a checkpoint's model; of one with rotary positions, those of the blocks of its training.
+
+    Raises:
+        ValueError: if the checkpoint does not say it.
+    """
+    task, saved = saved_options(state)
+    has_table = any(name.endswith("embed_positions.weight") for name in state["model"])
+    if has_table or saved.get("_name") not in OUR_MODELS:
+        return len(positions_of(state["model"])) - ROWS_BEFORE_POSITIONS
+    sources = ((saved, "max_positions"), (task, "max_positions"), (task, "tokens_per_sample"))
+    found = next((options[name] for options, name in sources if options.get(name) is not None), None)
+    if not isinstance(found, int) or found < 1:
+        raise ValueError(
+            f"max_positions of a checkpoint without position embeddings must be a whole number above 0, got {found!r}."
+        )
+    return found
+
+
 def saved_options(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Saved options of the task and of the model, from either of fairseq's formats.
 
@@ -142,6 +161,7 @@ def _as_dict(options: Any) -> dict[str, Any]:
 logger = logging.getLogger(__name__)
 
 SEGMENTS = "encoder.sentence_encoder.segment_embeddings.weight"
+LM_MATRIX = "encoder.lm_head.weight"
 NEXT_SENTENCE = "encoder.next_sentence_head."
 
 
@@ -166,6 +186,12 @@ def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
             f"The checkpoint has a vocabulary of {len(state[TOKENS]):,} symbols, and the data one of "
             f"{len(own[TOKENS]):,}: make the data with the tokenizer and the dict.txt of that model."
         )
+    if TOKENS in state and (POSITIONS in state) != (POSITIONS in own):
+        kinds = ("learned", "rotary") if POSITIONS in state else ("rotary", "learned")
+        raise ValueError(
+            f"The checkpoint has {kinds[0]} positions, and this model {kinds[1]} ones: give --position-encoding "
+            f"{kinds[0]}."
+        )
     if POSITIONS in state and len(state[POSITIONS]) != len(own[POSITIONS]):
         theirs, ours = (len(some[POSITIONS]) - ROWS_BEFORE_POSITIONS for some in (state, own))
         raise ValueError(
@@ -180,12 +206,16 @@ def reconcile_pairs(model: HasHeads, state: dict[str, Any]) -> None:
     """
     own = model.state_dict()
     if SEGMENTS in state and SEGMENTS not in own:
-        positions = state[POSITIONS].clone()
-        positions[ROWS_BEFORE_POSITIONS:] += state.pop(SEGMENTS)[0].to(positions.dtype)
-        state[POSITIONS] = positions
+        first, name = state.pop(SEGMENTS)[0], POSITIONS if POSITIONS in own else TOKENS
+        changed = state[name].clone()
+        # Added to all rows of the LM head's matrix, it changes all logits alike, and so no probability
+        changed[ROWS_BEFORE_POSITIONS if name == POSITIONS else 0 :] += first.to(changed.dtype)
+        if LM_MATRIX in state and name == TOKENS and not model.cfg.untie_weights_roberta:
+            state[LM_MATRIX] = changed
+        state[name] = changed
         logger.info(
             "the checkpoint has segment embeddings and this model has none: that of the first segment is added to the "
-            "positions, that of the second is left out"
+            f"{'positions' if name == POSITIONS else 'tokens'}, that of the second is left out"
         )
     elif SEGMENTS in own and SEGMENTS not in state:
         state[SEGMENTS] = own[SEGMENTS] * 0.0
@@ -255,11 +285,12 @@ _SWITCHES = (
 )
 _NAMES = ("activation_fn", "pooler_activation_fn")
 _SHARING = ("share_layers", "share_parts")
+_KEPT = (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING, *SWITCHES)
 INITIAL = ("init_std", "init_attention", "zero_init_residual")
 # Options of fairseq's RoBERTa, and of the encoder below it, beside those above.
 _ONLY_IN_TRAINING = without_effect("only in training")
 FAIRSEQ: Table = {
-    **dict.fromkeys((*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING, *SWITCHES), USED),
+    **dict.fromkeys(_KEPT, USED),
     **dict.fromkeys(("max_positions", "max_source_positions"), without_effect("the weights say it")),
     "load_checkpoint_heads": without_effect("all heads of a checkpoint are read"),
     "encoder_layers_to_keep": without_effect("the weights have these layers alone"),
@@ -324,7 +355,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     check_fields(own, FAIRSEQ, path, remedy="Use it with fairseq alone.")
     options = {
         option: _checked(path, option, saved[option])
-        for option in (*_COUNTS, *_NUMBERS, *_SWITCHES, *_NAMES, *_SHARING, *SWITCHES)
+        for option in _KEPT
         if saved.get(option) is not None and (known is None or option in known)
     }
     sizes = read_sizes(state["model"])
@@ -333,7 +364,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
             raise ValueError(
                 f"{path}: the parameters do not fit the model: {option} is {options[option]}, and they have {size}."
             )
-    num_positions = len(positions_of(state["model"])) - ROWS_BEFORE_POSITIONS
+    num_positions = num_positions_of(state)
     if known is not None:
         try:
             read_config(argparse.Namespace(**{**options, **sizes}), max_positions=num_positions)
@@ -356,7 +387,7 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
             "encoder_layers": read_sizes(parameters)["encoder_layers"],
             "encoder_embed_dim": parameters[TOKENS].size(1),
             "encoder_ffn_embed_dim": parameters["encoder.sentence_encoder.layers.0.fc2.weight"].size(1),
-            "max_positions": len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS,
+            "max_positions": num_positions_of({**state, "model": parameters}),
         }
     except KeyError as error:
         raise ValueError(f"This is not a checkpoint of a RoBERTa in fairseq's layout: {error} is missing.") from error
@@ -506,7 +537,9 @@ def _checked(path: Path, option: str, value: Any) -> int | float | bool | str:
             value = str(value)
             is_right, wanted = value in choices, f"one of {', '.join(choices)}"
         else:
-            is_right, wanted = isinstance(value, int | float), "true or false" if item.type is bool else "a number"
+            is_whole = float not in (item.type, *get_args(item.type))
+            is_right = isinstance(value, int if is_whole else int | float)
+            wanted = "true or false" if item.type is bool else f"a {'whole ' if is_whole else ''}number"
     elif option in _COUNTS:
         is_right, wanted = isinstance(value, int) and value > 0, "a whole number above 0"
     else:

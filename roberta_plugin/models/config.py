@@ -25,10 +25,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 ATTENTION_BACKENDS = ChoiceEnum(["auto", *BACKEND_NAMES])
 ACTIVATION_FNS = ChoiceEnum(sorted(ACTIVATIONS))
 SHARED_PARTS = ChoiceEnum(list(PARTS))
+POSITION_ENCODINGS = ChoiceEnum(["learned", "rotary"])
 INITIAL_ATTENTION = ChoiceEnum(["random", "neighbors"])
 FEED_FORWARDS = ChoiceEnum(["plain", *GATES])
 NORM_KINDS = ChoiceEnum(list(NORMS))
 MATMUL_PRECISIONS = ChoiceEnum(["highest", "high", "medium"])
+
+_ROTARY = {"position_encoding": ("rotary",)}
 
 
 def switch(default: Any, help_text: str, **more: Any) -> Any:
@@ -120,6 +123,32 @@ class FastRobertaConfig(FairseqDataclass):
     max_positions: Optional[int] = setting(
         None, "number of positions", default_text="the task's --tokens-per-sample", smallest=1
     )
+    position_encoding: POSITION_ENCODINGS = switch(  # type: ignore[valid-type]
+        "learned", "learned: an embedding for each position; rotary: queries and keys turned by their positions (RoPE)"
+    )
+    rotary_base: float = switch(
+        1e4, "of rotary positions: larger for longer texts (ModernBERT: 160000)", above=1, goes_with=_ROTARY
+    )
+    rotary_base_local: Optional[float] = switch(
+        None,
+        "the same in layers with a local window (ModernBERT: 10000)",
+        default_text="--rotary-base",
+        above=1,
+        goes_with={**_ROTARY, "attention_window": ()},
+    )
+    attention_window: Optional[int] = switch(
+        None,
+        "local attention: positions attend to half as many on either side, but in every "
+        "--global-attention-every-th layer (ModernBERT: 128)",
+        default_text="all positions",
+        smallest=2,
+    )
+    global_attention_every: int = switch(
+        3,
+        "with --attention-window: the first layer, and every N-th from there, attend to all positions",
+        smallest=1,
+        goes_with={"attention_window": ()},
+    )
     untie_weights_roberta: bool = setting(False, "give the LM head a separate output matrix instead of the embeddings")
     checkpoint_activations: bool = setting(
         False, "recompute each layer in the backward pass: less memory, a third more time"
@@ -202,6 +231,21 @@ def check_config(cfg: FastRobertaConfig) -> None:
         raise ValueError(
             f"--encoder-embed-dim ({cfg.encoder_embed_dim}) must be a multiple of --encoder-attention-heads "
             f"({cfg.encoder_attention_heads})."
+        )
+    if cfg.attention_window is not None and cfg.attention_window % 2:
+        raise ValueError(
+            f"--attention-window must be even, half of it on either side of a position, got {cfg.attention_window}."
+        )
+    head_dim = cfg.encoder_embed_dim // cfg.encoder_attention_heads
+    if str(cfg.position_encoding) == "rotary" and head_dim % 2:
+        raise ValueError(
+            f"--position-encoding rotary turns pairs of dimensions, and heads of {head_dim} have no whole number of "
+            "them: change --encoder-attention-heads or --encoder-embed-dim."
+        )
+    if str(cfg.position_encoding) == "rotary" and str(cfg.init_attention) == "neighbors":
+        raise ValueError(
+            "--init-attention neighbors sets embeddings of positions, and --position-encoding rotary has none: leave "
+            "one of them out."
         )
     init_std(cfg)
     num_groups(cfg.share_layers, cfg.encoder_layers)

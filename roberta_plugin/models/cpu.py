@@ -59,10 +59,10 @@ def dropout(x: Tensor, probability: float) -> Tensor:
     return _CpuDropout.apply(x, round(probability * LEVELS))  # type: ignore[no-any-return, no-untyped-call]
 
 
-def draw_words(shape: torch.Size) -> Tensor:
-    """16 random bits for each element, as int16 (`shape`, CPU)."""
+def draw_words(shape: torch.Size, generator: torch.Generator | None = None) -> Tensor:
+    """16 random bits for each element, as int16 (`shape`, CPU), by torch's own generator or another one."""
     num_draws = -(-shape.numel() // 4)
-    draws = torch.empty(num_draws, dtype=torch.int64).random_(-(2**63), None)
+    draws = torch.empty(num_draws, dtype=torch.int64).random_(-(2**63), None, generator=generator)
     return draws.view(torch.int16)[: shape.numel()].view(shape)
 
 

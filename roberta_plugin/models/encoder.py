@@ -50,6 +50,7 @@ from torch.utils.checkpoint import checkpoint
 from roberta_plugin.models.attention import SelfAttention
 from roberta_plugin.models.attention_kernels import Sequences
 from roberta_plugin.models.cpu import Dropout, Linear
+from roberta_plugin.models.positions import LEARNED, Places, PositionScheme
 
 NORMS = ("layer", "rms")
 GATES: dict[str, Callable[[Tensor], Tensor]] = {"geglu": F.gelu, "swiglu": F.silu}
@@ -142,6 +143,7 @@ GOLDEN_RATIO = (1 + 5**0.5) / 2
 @torch.no_grad()
 def attend_to_neighbors(encoder: SentenceEncoder, *, std: float) -> None:
     """Set the position embeddings, of standard deviation `std`, and the queries and keys of the first layers."""
+    assert encoder.embed_positions is not None  # as `config` has checked
     table, first = encoder.embed_positions.weight, encoder.embed_positions.pad_id + 1
     layers = list(encoder.layers)[:NUM_LAYERS]
     assert isinstance(layers[0], Layer)
@@ -305,7 +307,12 @@ class Layer(nn.Module):
         self.activation_dropout = Dropout(activation_dropout_prob)
 
     def forward(
-        self, x: Tensor, is_padding: Tensor | None, sequences: Sequences | None, queries: Tensor | None = None
+        self,
+        x: Tensor,
+        is_padding: Tensor | None,
+        sequences: Sequences | None,
+        queries: Tensor | None = None,
+        places: Places | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D), or (B, Q, D) for the positions in `queries` (B, Q, D) only."""
         if self._compiled_call_impl is not None and not torch.compiler.is_compiling():
@@ -314,7 +321,8 @@ class Layer(nn.Module):
         if self.normalize_before:
             x = self.self_attn_layer_norm(x)
             queries = None if queries is None else self.self_attn_layer_norm(queries)
-        x = residual + self.dropout(self.self_attn(x, is_padding=is_padding, sequences=sequences, queries=queries))
+        inputs = {"is_padding": is_padding, "sequences": sequences, "queries": queries, "places": places}
+        x = residual + self.dropout(self.self_attn(x, **inputs))
         if self.normalize_before:
             return x + self.dropout(self._feed_forward(self.final_layer_norm(x)))  # type: ignore[no-any-return]
         x = self.self_attn_layer_norm(x)
@@ -346,13 +354,15 @@ class SentenceEncoder(nn.Module):
         layerdrop_prob: float = 0.0,
         normalizes_embeddings: bool = True,
         normalizes_features: bool = False,
+        positions: PositionScheme = LEARNED,
     ) -> None:
         """With `normalizes_features`, a last norm follows the layers, as those that normalize before need it."""
         super().__init__()
         self.pad_id = pad_id
         self.checkpoint_activations, self.layerdrop_prob = checkpoint_activations, layerdrop_prob
         self.embed_tokens = nn.Embedding(vocab_size, dim, padding_idx=pad_id)
-        self.embed_positions = LearnedPositions(max_positions, dim, pad_id=pad_id)
+        self.positions = positions
+        self.embed_positions = None if positions.is_rotary else LearnedPositions(max_positions, dim, pad_id=pad_id)
         # As in BERT; the name is that of fairseq's first encoder.
         self.segment_embeddings = nn.Embedding(num_segments, dim) if num_segments else None
         self.layernorm_embedding = new_norm(dim) if normalizes_embeddings else None
@@ -390,23 +400,28 @@ class SentenceEncoder(nn.Module):
         elif has_padding is not False:
             is_padding = tokens.eq(self.pad_id)
             is_padding = is_padding if has_padding or is_padding.any() else None
-        embedded_positions = self.embed_positions(tokens, is_padding=is_padding, positions=positions)
-        x = self.embed_tokens(tokens) + embedded_positions  # (B, T) -> (B, T, D)
+        x = self.embed_tokens(tokens)  # (B, T) -> (B, T, D)
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(tokens, is_padding=is_padding, positions=positions)
         if self.segment_embeddings is not None:
             x = x + (self.segment_embeddings.weight[0] if segments is None else self.segment_embeddings(segments))
         x = self.dropout(x if self.layernorm_embedding is None else self.layernorm_embedding(x))
         if is_padding is not None:
             x = x.masked_fill(is_padding[..., None], 0.0)
         hidden, layers = [x], self._kept_layers()
-        for layer in layers if predicted is None else layers[:-1]:
-            x = self._run(layer, x, is_padding, sequences)
+        places = self.positions.places(x, packing)
+        for number, layer in layers if predicted is None else layers[:-1]:
+            x = self._run(layer, x, is_padding, sequences, None, places[self.positions.is_local(number)])
             if keep_hidden:
                 hidden.append(x)
         if predicted is not None:
             wanted = predicted["positions"]
             queries = x.gather(1, wanted[..., None].expand(-1, -1, x.size(-1)))  # (B, T, D) -> (B, Q, D)
             sequences = None if sequences is None else sequences.for_predicted(predicted)
-            x = self._run(layers[-1], x, is_padding, sequences, queries) if layers else queries
+            places = self.positions.places(x, packing, predicted)
+            for number, layer in layers[-1:]:
+                queries = self._run(layer, x, is_padding, sequences, queries, places[self.positions.is_local(number)])
+            x = queries
         x = x if self.layer_norm is None else self.layer_norm(x)
         return x, hidden if keep_hidden else []
 
@@ -421,14 +436,15 @@ class SentenceEncoder(nn.Module):
             for last in (layer.self_attn.out_proj, layer.fc2):
                 last.weight.zero_()
 
-    def _kept_layers(self) -> list[nn.Module]:
-        """All layers; in training those that LayerDrop keeps, with fairseq's order of random numbers."""
+    def _kept_layers(self) -> list[tuple[int, nn.Module]]:
+        """All layers by number; in training those that LayerDrop keeps, with fairseq's order of random numbers."""
+        layers = list(enumerate(self.layers))
         if not (self.training and self.layerdrop_prob):
-            return list(self.layers)
+            return layers
         drawn = torch.empty(len(self.layers)).uniform_()
-        return [layer for layer, number in zip(self.layers, drawn, strict=True) if number > self.layerdrop_prob]
+        return [layer for layer, chance in zip(layers, drawn, strict=True) if chance > self.layerdrop_prob]
 
-    def _run(self, layer: nn.Module, *inputs: Tensor | Sequences | None) -> Tensor:
+    def _run(self, layer: nn.Module, *inputs: Tensor | Sequences | Places | None) -> Tensor:
         if self.checkpoint_activations and self.training:
             return checkpoint(layer, *inputs, use_reentrant=False)  # type: ignore[no-any-return]
         output: Tensor = layer(*inputs)

@@ -1,6 +1,7 @@
 """FLOPs of a training step, and the peak FLOP/s of GPUs: for the figures in the training log.
 
-Letters: L layers, h model dimension, f feed-forward dimension, V vocabulary.
+Letters: L layers, of them G with attention to whole sequences, h model dimension, f feed-forward dimension, V
+vocabulary.
 
 Peaks, the denominator of `mfu`, go by torch's names of GPUs. They are of dense matrix products, half of the figure
 "with sparsity" in recent data sheets, at the boost clock. From the vendors' data sheets and architecture whitepapers:
@@ -32,10 +33,15 @@ def training_flops(
     num_predicted: int,
     num_next_sentences: int = 0,
     ffn_matrices: int = 2,
+    num_local_layers: int = 0,
+    window: int = 0,
 ) -> float:
     """FLOPs of forward and backward, counting a multiply-add as two.
 
         6 L (4 h^2 + 2 h f) tokens  +  12 L h pairs  +  6 (h^2 + h V) predicted  +  6 (h^2 + 2 h) next sentences
+
+    In layers with a local window there are at most (window + 1) tokens pairs, of which those at the ends of sequences
+    have fewer: a bound, in long sequences a close one.
 
     6 FLOPs per weight and token (Kaplan et al. 2020, section 2.1), the two matmuls of attention for each pair of
     positions that attend to each other, the LM head for each predicted position, and the head of next-sentence
@@ -52,9 +58,12 @@ def training_flops(
         num_predicted: predicted positions.
         num_next_sentences: pairs of texts whose <s> predicts whether the second follows the first; 0 without that head.
         ffn_matrices: of h x f in a layer, 2 above, or 3 with a gate.
+        num_local_layers: L - G, layers with a local window.
+        window: positions that attend to one in those layers, beside itself.
     """
     layers = 6.0 * num_layers * (4 * dim * dim + ffn_matrices * dim * ffn_dim) * num_tokens
-    attention = 12.0 * num_layers * dim * num_pairs
+    num_local_pairs = min(num_pairs, (window + 1) * num_tokens)
+    attention = 12.0 * dim * ((num_layers - num_local_layers) * num_pairs + num_local_layers * num_local_pairs)
     heads = 6.0 * (dim * dim + dim * vocab_size) * num_predicted + 6.0 * (dim * dim + 2 * dim) * num_next_sentences
     return layers + attention + heads
 
@@ -70,6 +79,9 @@ def executed_flops(
     num_predicted: int,
     num_next_sentences: int = 0,
     ffn_matrices: int = 2,
+    num_local_layers: int = 0,
+    window: int = 0,
+    last_is_local: bool = False,
     recomputes: bool = False,
 ) -> float:
     """FLOPs that our model executes for a step, 3 to 6 % less.
@@ -85,9 +97,11 @@ def executed_flops(
     sizes = {"dim": dim, "ffn_dim": ffn_dim, "ffn_matrices": ffn_matrices, "vocab_size": vocab_size}
     counts = {"num_tokens": num_tokens, "num_pairs": num_pairs, "num_predicted": 0}
     num_last = num_predicted + num_next_sentences  # positions that leave the last layer
-    layers = training_flops(num_layers=num_layers - 1, **sizes, **counts)
+    local = {"num_local_layers": num_local_layers - last_is_local, "window": window}
+    layers = training_flops(num_layers=num_layers - 1, **sizes, **counts, **local)
     layers += 6.0 * (2 * dim * dim * num_tokens + (2 * dim * dim + ffn_matrices * dim * ffn_dim) * num_last)
-    layers += 12.0 * dim * num_pairs * num_last / max(num_tokens, 1)
+    num_last_pairs = min(num_pairs, (window + 1) * num_tokens) if last_is_local else num_pairs
+    layers += 12.0 * dim * num_last_pairs * num_last / max(num_tokens, 1)
     counts = {"num_tokens": 0, "num_pairs": 0, "num_predicted": num_predicted}
     heads = training_flops(num_layers=0, **sizes, **counts, num_next_sentences=num_next_sentences)
     return layers * (4 / 3 if recomputes else 1) + heads

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from roberta_plugin.machine import Precision, processor_words
 from roberta_plugin.models.attention import SelfAttention
+from roberta_plugin.models.attention_kernels import MOST_WEIGHTS
 from roberta_plugin.models.cpu import (
     Bf16Product,
     Int8Product,
@@ -149,11 +150,16 @@ class LowPrecisionAttention(SelfAttention):
 
     def __init__(self, own: SelfAttention, make: MakeProduct) -> None:
         keep_all_but_products(self, own)
-        self.make, self.backend = make, "eager"
+        self.make = make
         self.q_proj = joined(make, own.q_proj)
         self.k_proj, self.v_proj = joined(make, own.k_proj, own.v_proj), None  # one product for both
         out: Product = joined(make, own.out_proj)
         self.out_proj = lambda attended: out(make.read(attended, is_free=True)).view(*attended.shape[:2], -1)
+
+    def backend_for(self, q: Tensor, k: Tensor, reach: int | None) -> str:
+        """Eager attention, but for very long sequences: sdpa is slower, and small."""
+        num_weights = q.size(0) * q.size(1) * q.size(2) * k.size(2)
+        return "eager" if reach is not None or num_weights <= MOST_WEIGHTS else "sdpa"
 
     def _project(self, x: Tensor, *products: Product) -> tuple[Tensor, ...]:
         """(B, T, D) -> one (B, H, T, K) in bf16 for each projection."""

@@ -48,6 +48,7 @@ from roberta_plugin.models.encoder import (
 )
 from roberta_plugin.models.flops import executed_flops, peak_flops, training_flops
 from roberta_plugin.models.heads import HEADS, MaskedLMHead, NextSentenceHead, pool, pool_windows
+from roberta_plugin.models.positions import PositionScheme
 
 POSITIONS_AT_ONCE = 32768  # outside of training; a document of hundreds of windows has more
 
@@ -75,6 +76,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             layerdrop_prob=cfg.encoder_layerdrop,
             normalizes_embeddings=not cfg.no_layernorm_embedding,
             normalizes_features=cfg.encoder_normalize_before,
+            positions=PositionScheme.of(cfg),
         )
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
         self.lm_head = MaskedLMHead(
@@ -273,6 +275,11 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         self.register_forward_pre_hook(in_our_words, with_kwargs=True)
         self.register_state_dict_post_hook(name_heads_as_in_files)
         self.register_load_state_dict_pre_hook(name_heads_as_in_model)
+        if cfg.attention_window is not None and cfg.attention_window // 2 >= encoder.max_positions() - 1:
+            logger.warning(
+                f"--attention-window {cfg.attention_window} reaches over whole blocks of {encoder.max_positions()} "
+                "positions: all layers attend to all positions."
+            )
         if cfg.compile_layers:
             compile_layers(set(encoder.sentence_encoder.layers))
 
@@ -399,7 +406,11 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
     def executed_flops(self, **counts: int) -> float:
         """FLOPs that this model executes for that step; see `flops.executed_flops`."""
-        return executed_flops(**self._sizes, **counts, recomputes=self.cfg.checkpoint_activations)
+        return executed_flops(
+            **{**self._sizes, **counts},
+            last_is_local=self.encoder.sentence_encoder.positions.is_local(self.cfg.encoder_layers - 1),
+            recomputes=self.cfg.checkpoint_activations,
+        )
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -409,7 +420,14 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             "ffn_dim": self.cfg.encoder_ffn_embed_dim,
             "ffn_matrices": num_ffn_matrices(str(self.cfg.feed_forward)),
             "vocab_size": self.encoder.lm_head.bias.numel(),
+            "num_local_layers": self.encoder.sentence_encoder.positions.num_local(self.cfg.encoder_layers),
+            "window": self.cfg.attention_window or 0,
         }
+
+    @property
+    def has_position_limit(self) -> bool:
+        """Whether no text can be longer than the positions; with rotary ones, it can."""
+        return not self.encoder.sentence_encoder.positions.is_rotary
 
     def num_compiled_graphs(self) -> int:
         """Graphs that torch.compile has made in this process so far; the number grows while shapes change."""
@@ -422,7 +440,11 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     def prefers_packing(self, device: torch.device, dtype: torch.dtype) -> bool:
         """Whether packed rows are faster here than padded batches, whose mask excludes flash attention on a GPU."""
         is_served = self.cfg.encoder_embed_dim // self.cfg.encoder_attention_heads <= MAX_DIM
-        return str(self.cfg.attention_backend) == "auto" and is_served and is_exact(device, dtype)
+        return (
+            str(self.cfg.attention_backend) == "auto"
+            and is_served
+            and is_exact(device, dtype, has_windows=self.cfg.attention_window is not None)
+        )
 
     def set_num_updates(self, num_updates: int) -> None:
         """Called by fairseq's tasks before each step; the first call sets precision and memory of its products."""

@@ -33,6 +33,7 @@ from roberta_plugin.models.checkpoints import ModelOnlyTask, NoInitialization
 from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
 from roberta_plugin.models.encoder import num_ffn_matrices
 from roberta_plugin.models.flops import half_precision_peak, training_flops
+from roberta_plugin.models.positions import PositionScheme
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.settings import REQUIRED, Checked, convert, setting
 
@@ -83,6 +84,17 @@ class Shape:
             model = FastRobertaModel.build_model(Namespace(**sizes, **self.options), task)
         return sum(parameter.numel() for parameter in model.parameters())
 
+    @cached_property
+    def positions(self) -> PositionScheme:
+        """Rotary positions and windows."""
+        options = {"encoder_embed_dim": self.dim, "encoder_attention_heads": self.num_heads, **self.options}
+        return PositionScheme.of(FastRobertaConfig(**options))
+
+    @property
+    def num_local_layers(self) -> int:
+        """Layers that attend to a window alone."""
+        return self.positions.num_local(self.num_layers)
+
     @property
     def ffn_matrices(self) -> int:
         """Matrices of a feed-forward layer."""
@@ -124,6 +136,8 @@ def flops_per_token(shape: Shape) -> float:
         num_pairs=tokens * shape.tokens_per_sample,
         num_predicted=round(shape.predicted_share * tokens),
         num_next_sentences=_BLOCKS if shape.predicts_next_sentence else 0,
+        num_local_layers=shape.num_local_layers,
+        window=shape.positions.window or 0,
     )
     return flops / tokens
 
@@ -452,10 +466,12 @@ def activation_bytes_per_token(training: Training) -> float:
     A layer keeps e (8 h + 2 f) and two dropout masks of h: the inputs of both norms, of the joined projection, of the
     output projection and of fc1, and q, k, v (8 h); the inputs of the activation and of fc2 (2 f). With f = 4 h and
     e = 2 this is the 34 s b h of Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer
-    Models", section 4.1). A gated layer has 4 f: both products, the activation, and the input of fc2. Normalized
-    queries and keys add 2 h, what they were before. Eager attention adds what they count as 5 a s^2 b: the attention
-    weights in fp32 and in e, and a mask. Fused kernels (flash) keep one fp32 number per head instead, and norms are
-    fused ones. With recomputation a layer keeps only its input, and one layer at a time keeps all of the above.
+    Models", section 4.1). A gated layer has 4 f: both products, the activation, and the input of fc2. Queries and keys
+    that are normalized or turned add 2 h, what they were before. Eager attention adds what they count as
+    5 a s^2 b: the attention weights in fp32 and in e, and a mask; in a local layer for two windows instead of s, since
+    each window is computed with half of one on either side. Fused kernels (flash) keep one fp32 number per head
+    instead, and norms are fused ones. With recomputation a layer keeps only its input, and one layer at a time keeps
+    all of the above.
 
     The LM head keeps four vectors per predicted position and, on the plain path, its logits in e and in fp32; the fused
     path of newer versions of torch keeps less.
@@ -463,12 +479,17 @@ def activation_bytes_per_token(training: Training) -> float:
     shape, size, masks = training.shape, training.precision.size, int(training.has_dropout)
     h = shape.dim
     of_ffn = (2 if shape.ffn_matrices == 2 else 4) * shape.ffn_dim
-    layer = size * ((10 if shape.options.get("qk_norm") else 8) * h + of_ffn) + 2 * h * masks
+    changes_queries = shape.positions.is_rotary or bool(shape.options.get("qk_norm"))
+    layer = size * ((8 + 2 * changes_queries) * h + of_ffn) + 2 * h * masks
     if training.has_eager_attention:
-        layer += shape.num_heads * shape.tokens_per_sample * (4 + (size if size != 4 or masks else 0) + masks)
+        in_window = min(shape.tokens_per_sample, 2 * (shape.positions.window or 0))
+        per_key = shape.num_heads * (4 + (size if size != 4 or masks else 0) + masks)
+        saved = shape.num_local_layers * (shape.tokens_per_sample - in_window) * per_key
+        layer += shape.tokens_per_sample * per_key
     else:
+        saved = 0
         layer += 4 * shape.num_heads
-    layers = shape.num_layers * size * h + layer if training.recompute else shape.num_layers * layer
+    layers = shape.num_layers * size * h + layer if training.recompute else shape.num_layers * layer - saved
     embeddings = size * h + masks * h
     head = shape.predicted_share * (4 * size * h + (size + 4) * shape.vocab_size)
     return layers + embeddings + head

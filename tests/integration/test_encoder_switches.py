@@ -11,19 +11,18 @@ from roberta_plugin.conversion.vocabulary_change import extend_vocabulary
 from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import model_options
+from roberta_plugin.models.config import SWITCHES
 from tests.tiny_conversions import batch, write_checkpoint
 from tests.tiny_corpus import run_ranks, train_command
 from tests.tiny_models import SWITCHED
 
 pytestmark = pytest.mark.integration
 
-OFF = {"norm": "layer", "feed_forward": "plain"}
-
 
 def as_arguments(given):
     """Options of fairseq-train."""
     pairs = [(f"--{name.replace('_', '-')}", value) for name, value in given.items()]
-    return [word for name, value in pairs for word in ([name] if value is True else [name, value])]
+    return [word for name, value in pairs for word in ([name] if value is True else [name, str(value)])]
 
 
 def test_a_run_in_bf16_resumes_with_the_same_bits_and_its_checkpoint_says_its_switches(tiny_data_bin, tmp_path):
@@ -34,7 +33,7 @@ def test_a_run_in_bf16_resumes_with_the_same_bits_and_its_checkpoint_says_its_sw
     assert all(torch.equal(found["model"][name], expected["model"][name]) for name in expected["model"])
     named = model_options(found)
     assert {name: named[name.replace("_", "-")] for name in SWITCHED} == {
-        name: "true" if value is True else value for name, value in SWITCHED.items()
+        name: "true" if value is True else str(value) for name, value in SWITCHED.items()
     }
     # What fine-tuning hands to fairseq-train, which is asked for no switch again.
     start = starting_model(tmp_path / "parts" / "checkpoint_last.pt")
@@ -55,10 +54,11 @@ def test_a_checkpoint_opens_without_its_options_and_answers(ours):
 @pytest.mark.parametrize("name", sorted(SWITCHED.keys() - {"encoder_normalize_before", "untie_weights_roberta"}))
 @pytest.mark.parametrize("to", ["fairseq", "huggingface", "peft"])
 def test_a_format_without_it_names_the_switch(tmp_path, name, to):
-    given = {name: SWITCHED[name]} | ({"encoder_normalize_before": True} if name.startswith("no_first") else {})
-    ours = write_checkpoint(tmp_path / "ours", encoder_layers=1, **given)
-    option = f"--{name.replace('_', '-')}" + (f" {SWITCHED[name]}" if name in OFF else "")
-    with pytest.raises(ValueError, match=rf"model\.pt was trained with {option}, which .*RoBERTa cannot compute: use"):
+    others = SWITCHES[name].metadata.get("goes_with", ())
+    ours = write_checkpoint(tmp_path / "ours", encoder_layers=1, **{each: SWITCHED[each] for each in (name, *others)})
+    option = f"--{name.replace('_', '-')}" + ("" if SWITCHED[name] is True else f" {SWITCHED[name]}")
+    wanted = rf"model\.pt was trained with (--.*)?{option}(, --.*)?, which .*RoBERTa cannot compute: use"
+    with pytest.raises(ValueError, match=wanted):
         export_model(ExportSettings(checkpoint=ours, to=to, output_dir=tmp_path / to))
 
 

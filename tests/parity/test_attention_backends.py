@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from roberta_plugin.models import attention as attention_backends
+from roberta_plugin.models import attention_kernels
 from roberta_plugin.models.attention import BACKENDS, choose_backend, chosen_kernel, exact_dropout
 from roberta_plugin.models.attention_kernels import Sequences
 from roberta_plugin.models.cpu import has_fast_bf16
@@ -162,6 +163,70 @@ def test_empty_sequences_change_nothing(name):
     backend = backend_for(name)
     outputs = [backend(*inputs, sequences=sequences, dropout_prob=0.0) for sequences in (plain, rounded)]
     torch.testing.assert_close(*outputs)
+
+
+@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("layout", ["padded", "not padded", "packed"])
+@pytest.mark.parametrize("number", [None, 6, 99], ids=["all", "few", "many"])
+def test_local_windows_are_the_definitions(name, layout, number, monkeypatch):
+    """In every backend's own parts: windows of queries, with keys on either side; and a whole row of padding."""
+    monkeypatch.setattr(attention_kernels, "WINDOW_QUERIES", 4)
+    reach, length = 3, 41
+    batch = 1 if layout == "packed" else 3
+    inputs = make_inputs((batch, 2, length, 8))
+    may_attend = ((torch.arange(length)[:, None] - torch.arange(length)).abs() <= reach).expand(batch, 1, -1, -1)
+    places = [0, 4, 7, 8, 20, *range(23, 35), 40] if layout == "packed" else [40, 0, *range(7, 15), 20, 25, 0]
+    places = torch.tensor(places[:number]).expand(batch, -1)  # one of them twice, and those of padded rows in no order
+    options = {"reach": reach, "places": None if number is None else places}
+    if layout == "padded":
+        options["is_padding"] = is_padding = torch.arange(length) >= torch.tensor([length, 26, 0])[:, None]
+        may_attend = may_attend & ~is_padding[:, None, None]
+    if layout == "packed":
+        lengths = (5, 1, 24, 11)
+        of = torch.repeat_interleave(torch.arange(4), torch.tensor(lengths))
+        q_lengths = lengths if number is None else torch.bincount(of[places[0]], minlength=4).tolist()
+        options["sequences"] = make_sequences(q_lengths, lengths)
+        may_attend = may_attend & (of[:, None] == of)
+    is_used = may_attend.any(dim=-1, keepdim=True)  # of the others, which are padding, nothing is asked
+    expected, references = definition(*inputs, may_attend | ~is_used)
+    q, k, v = inputs
+    if number is not None:
+        q, expected, is_used = (attention_kernels.pick(x, places) for x in (q, expected, is_used.expand(-1, 2, -1, -1)))
+    found = backend_for(name)(q, k, v, dropout_prob=0.0, **options)
+    assert found.isfinite().all()
+    at = is_used.expand_as(found)
+    assert_same_with_gradients(found[at], inputs, expected[at], references)
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed", "windows"])
+def test_weights_that_are_computed_twice_are_the_same(layout, monkeypatch):
+    """Those of long sequences, a few queries at once; dropout drops the same ones in both directions."""
+    inputs = make_inputs((2 if layout == "padded" else 1, 2, 41, 8))
+    options = {"reach": 5 if layout == "windows" else None}
+    options["is_padding"] = make_padding(inputs[0].shape) if layout == "padded" else None
+    options["sequences"] = make_sequences((30, 11), (30, 11)) if layout == "packed" else None
+    backend, results = backend_for("onednn"), []
+    for at_most in (2**28, 0):
+        monkeypatch.setattr(attention_kernels, "MOST_WEIGHTS", at_most)
+        monkeypatch.setattr(attention_kernels, "WEIGHTS_AT_ONCE", 100)
+        found = backend(*inputs, **options, dropout_prob=0.0)
+        results.append([found, *torch.autograd.grad((found**2).sum(), inputs)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+    ones = torch.ones_like(inputs[2]).requires_grad_()
+    found = backend(*inputs[:2], ones, **options, dropout_prob=0.25)[..., 0]
+    assert 0.9 < float(found.mean()) < 1.1 and float(found.std()) > 0.05
+    (gradient,) = torch.autograd.grad(found.sum(), ones)
+    assert float(gradient[..., 0].sum()) == pytest.approx(float(found.sum()), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_memory_of_local_windows_is_linear_in_the_length(name):
+    with LargestTensor() as largest:
+        inputs = make_inputs((1, 1, 4096, 8))
+        backend_for(name)(*inputs, reach=8, dropout_prob=0.0).sum().backward()
+    assert 4096 * 16 <= largest.numel <= 4096 * (128 + 16)  # weights of 128 queries at once, or of a window's
 
 
 @pytest.mark.parametrize("name", PADDED)

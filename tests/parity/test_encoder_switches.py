@@ -14,6 +14,8 @@ from tests.unit.models.test_checkpoints import packed
 
 EXACT = {"atol": 1e-10, "rtol": 1e-8}
 BEFORE = {"encoder_normalize_before": True}
+ROTARY = {"position_encoding": "rotary", "rotary_base": 1000.0}
+WINDOWS = {"attention_window": 4, "global_attention_every": 2}
 CHOICES = [
     {"feed_forward": "geglu"},
     {"feed_forward": "swiglu", "share_layers": "all"},
@@ -24,6 +26,9 @@ CHOICES = [
     {"qk_norm": True},
     {"qk_norm": True, "norm": "rms", "share_layers": "all", "share_parts": "attention"},
     {"no_first_attention_norm": True, **BEFORE},
+    ROTARY,
+    WINDOWS,
+    {**ROTARY, **WINDOWS, "rotary_base_local": 50.0, "share_layers": "all"},
     MODERN,
     SWITCHED,
 ]
@@ -31,6 +36,15 @@ CHOICES = [
 
 def name_of(choice):
     return " ".join(value if isinstance(value, str) else name for name, value in choice.items())
+
+
+def turned(vectors, base):
+    """Vectors (B, T, H, K): complex numbers of dimensions i and i + K / 2, times exp(i t theta) at position t."""
+    real, imaginary = vectors.chunk(2, dim=-1)
+    theta = base ** (-2 * torch.arange(real.size(-1), dtype=torch.float64) / vectors.size(-1))
+    angles = torch.arange(vectors.size(1))[:, None, None] * theta  # (T, 1, K / 2)
+    product = torch.complex(real, imaginary) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat((product.real, product.imag), dim=-1)
 
 
 def logits_by_definition(state, tokens, cfg):
@@ -48,12 +62,20 @@ def logits_by_definition(state, tokens, cfg):
         return x @ state[f"{name}.weight"].T + state.get(f"{name}.bias", 0.0)
 
     def attention(x, name):
+        is_local = cfg.attention_window is not None and int(name.split(".")[-2]) % cfg.global_attention_every > 0
         q, k, v = (
             linear(x, f"{name}.{letter}_proj").unflatten(-1, (cfg.encoder_attention_heads, -1)) for letter in "qkv"
         )
         if cfg.qk_norm:
             q, k = norm(q, f"{name}.q_norm"), norm(k, f"{name}.k_norm")
+        if cfg.position_encoding == "rotary":
+            base = (cfg.rotary_base_local or cfg.rotary_base) if is_local else cfg.rotary_base
+            q, k = turned(q, base), turned(k, base)
         scores = torch.einsum("bqhk,bthk->bhqt", q, k) / q.size(-1) ** 0.5
+        if is_local:
+            places = torch.arange(tokens.size(1))
+            is_far = (places[:, None] - places).abs() > cfg.attention_window // 2
+            scores = scores.masked_fill(is_far, -1e9)  # rows of padding, too, stay numbers
         weights = scores.masked_fill(tokens.eq(1)[:, None, None], -torch.inf).softmax(-1)
         return linear(torch.einsum("bhqt,bthk->bqhk", weights, v).flatten(2), f"{name}.out_proj")
 
@@ -67,7 +89,8 @@ def logits_by_definition(state, tokens, cfg):
 
     before = cfg.encoder_normalize_before
     x = state[f"{sentence}embed_tokens.weight"][tokens]
-    x = x + state[f"{sentence}embed_positions.weight"][tokens.ne(1).cumsum(1) * tokens.ne(1) + 1]
+    if cfg.position_encoding == "learned":
+        x = x + state[f"{sentence}embed_positions.weight"][tokens.ne(1).cumsum(1) * tokens.ne(1) + 1]
     x = x if cfg.no_layernorm_embedding else norm(x, f"{sentence}layernorm_embedding")
     x = x * tokens.ne(1)[..., None]
     for number in range(cfg.encoder_layers):
@@ -97,37 +120,40 @@ def test_logits_and_gradients_are_those_of_the_definition(choice):
     loss = F.cross_entropy(expected[masked], targets, reduction="sum")
     parameters = dict(model.named_parameters())
     gradients = torch.autograd.grad(loss, list(parameters.values()))
-    ours, _ = model(tokens, predicted=gathered(masked, targets))
-    torch.testing.assert_close(ours.double(), loss, atol=1e-4, rtol=1e-6)  # the loss is in fp32
-    model(tokens, masked_tokens=masked)[0].log_softmax(-1).gather(1, targets[:, None]).sum().neg().backward()
+    predicted = gathered(masked, targets)  # of which alone the last layer makes features
+    some = model.encoder.sentence_encoder(tokens, predicted=predicted)[0][predicted["labels"].ne(1)]
+    F.cross_entropy(model.encoder.lm_head(some), targets, reduction="sum").backward()
     for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, msg=lambda text, n=name: f"{n}: {text}", **EXACT)
         # The same number added to all scores of a query does nothing.
         assert gradient.abs().max() > 1e-6 or name.endswith("k_proj.bias"), f"{name} does nothing"
 
 
-def test_modernbert_without_its_positions_is_the_same_model():
-    """With all tokens at position 0, rotary positions are none; all layers attend to all."""
+def test_modernbert_is_the_same_model():
+    """Its logits and gradients, with its own positions and windows, in global and local layers."""
     transformers = import_transformers()
     model = our_model(**MODERN, encoder_layers=4).double()
-    positions = model.encoder.sentence_encoder.embed_positions.weight
-    positions.data.zero_()
     config = transformers.ModernBertConfig(
         vocab_size=75, hidden_size=24, intermediate_size=40, num_hidden_layers=4, num_attention_heads=4,
         max_position_embeddings=40, norm_eps=1e-5, pad_token_id=1, bos_token_id=0, eos_token_id=2, cls_token_id=0,
-        sep_token_id=2, layer_types=["full_attention"] * 4, attn_implementation="sdpa",
+        sep_token_id=2, local_attention=4, global_attn_every_n_layers=2, attn_implementation="sdpa",
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": 1000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+        },
     )  # fmt: skip
     theirs = transformers.ModernBertForMaskedLM(config).double().eval()
     ours = dict(model.named_parameters())
     theirs.load_state_dict(as_modernbert(model.state_dict()), strict=True)
     tokens, masked, targets = make_batch()
     found = model(tokens)[0]
-    expected = theirs(tokens, attention_mask=tokens.ne(1).long(), position_ids=torch.zeros_like(tokens)).logits
+    assert [layer.attention_type[0] for layer in theirs.model.layers] == ["f", "s", "f", "s"]
+    expected = theirs(tokens, attention_mask=tokens.ne(1).long()).logits
     in_fp32 = {"atol": 1e-5, "rtol": 1e-5}  # as they turn queries and keys
     torch.testing.assert_close(found[tokens.ne(1)], expected[tokens.ne(1)], **in_fp32)
     for logits in (found, expected):
         F.cross_entropy(logits[masked], targets, reduction="sum").backward()
-    gradients = {name: parameter.grad for name, parameter in ours.items() if parameter is not positions}
+    gradients = {name: parameter.grad for name, parameter in ours.items()}
     tied = {"encoder.lm_head.weight": gradients["encoder.sentence_encoder.embed_tokens.weight"]}
     for name, gradient in as_modernbert(gradients | tied).items():
         torch.testing.assert_close(theirs.get_parameter(name).grad, gradient, **in_fp32)
@@ -158,8 +184,8 @@ def as_modernbert(state):
     return found | {"decoder.bias": state["encoder.lm_head.bias"], "decoder.weight": state["encoder.lm_head.weight"]}
 
 
-@pytest.mark.parametrize(("backend", "rounding"), [("sdpa", 1e-10), ("eager", 1e-5)])  # whose softmax is in fp32
-def test_packed_padded_and_single_texts_have_the_same_features(backend, rounding):
+@pytest.mark.parametrize("backend", ["sdpa", "eager"])
+def test_packed_padded_and_single_texts_have_the_same_features(backend):
     model = our_model(**SWITCHED, attention_backend=backend).double().eval()
     lengths = (17, 9, 1, 13)
     tokens, _, _ = make_batch(lengths)
@@ -168,8 +194,8 @@ def test_packed_padded_and_single_texts_have_the_same_features(backend, rounding
         together = model(tokens, features_only=True)[0][tokens.ne(1)]
         in_row = model(row, features_only=True, packing=packing)[0][0, : sum(lengths)]
         alone = [model(tokens[n : n + 1, :length], features_only=True)[0][0] for n, length in enumerate(lengths)]
-    torch.testing.assert_close(in_row, together, atol=rounding, rtol=rounding)
-    torch.testing.assert_close(torch.cat(alone), together, atol=rounding, rtol=rounding)
+    torch.testing.assert_close(in_row, together, **EXACT)
+    torch.testing.assert_close(torch.cat(alone), together, **EXACT)
 
 
 def run(model):

@@ -5,7 +5,7 @@ import torch
 
 from roberta_plugin.models import attention, attention_kernels
 from roberta_plugin.models.attention import BACKENDS, choose_backend
-from roberta_plugin.models.attention_kernels import Sequences, TorchFlashAttention, agrees_with_definition
+from roberta_plugin.models.attention_kernels import Sequences, TorchFlashAttention, agrees_with_definition, pick
 from tests.flash_stand_in import flash_on_cpu
 from tests.parity.test_attention_backends import assert_same_with_gradients, definition, make_sequences
 from tests.tiny_models import our_model
@@ -57,6 +57,24 @@ def test_outputs_and_gradients_are_the_definitions(q_lengths, k_lengths, dim):
     assert_same_with_gradients(found, inputs, expected, references, tolerance=3e-2)
 
 
+@pytest.mark.parametrize("attending", ["all", "some"])
+def test_local_windows_are_the_definitions(attending):
+    """Single positions have windows around their own places; those at the end of a row belong to no sequence."""
+    lengths, generator = (9, 4, 31, 3), torch.Generator().manual_seed(0)
+    inputs = [torch.randn(1, 3, 47, 16, generator=generator).bfloat16().requires_grad_() for _ in range(3)]
+    of = torch.repeat_interleave(torch.arange(4), torch.tensor(lengths))
+    may_attend = (of[:, None] == of) & ((torch.arange(47)[:, None] - torch.arange(47)).abs() <= 3)
+    expected, references = definition(*inputs, may_attend)
+    (q, k, v), q_lengths, options = inputs, lengths, {}
+    if attending == "some":
+        places, q_lengths = torch.tensor([[0, 3, 8, 10, 13, 30, 43, 0, 0]]), (3, 1, 3, 0)
+        q, expected, options = pick(q, places), pick(expected, places)[:, :, :7], {"places": places}
+    sequences = make_sequences(q_lengths, lengths)
+    found = TorchFlashAttention()(q, k, v, sequences=sequences, reach=3, dropout_prob=0.0, **options)
+    assert found.shape == q.shape
+    assert_same_with_gradients(found[:, :, : expected.size(2)], inputs, expected, references, tolerance=3e-2)
+
+
 def test_dropout_reaches_the_kernel_and_its_derivative():
     """With v = 1 the output is the sum of the kept weights / 0.75; backward drops what forward has dropped."""
     torch.manual_seed(0)
@@ -76,7 +94,8 @@ def test_dropout_reaches_the_kernel_and_its_derivative():
 
 
 def test_the_check_before_its_use_sees_wrong_numbers():
-    assert agrees_with_definition(TorchFlashAttention(), torch.device("cpu"), torch.bfloat16)
+    for reach in (None, 8):
+        assert agrees_with_definition(TorchFlashAttention(), torch.device("cpu"), torch.bfloat16, reach=reach)
 
     class WrongScale(TorchFlashAttention):
         def attend(self, q, k, v, mask, dropout_prob):
@@ -87,8 +106,12 @@ def test_the_check_before_its_use_sees_wrong_numbers():
             short = mask.sequences._replace(max_seqlen_q=32)
             return super().attend(q, k, v, mask._replace(sequences=short), dropout_prob)
 
-    for backend in (WrongScale(), WrongLengths()):
-        assert not agrees_with_definition(backend, torch.device("cpu"), torch.bfloat16)
+    class WrongWindow(TorchFlashAttention):
+        def attend(self, q, k, v, mask, dropout_prob):
+            return super().attend(q, k, v, mask._replace(reach=mask.reach - 1), dropout_prob)
+
+    for backend in (WrongScale(), WrongLengths(), WrongWindow()):
+        assert not agrees_with_definition(backend, torch.device("cpu"), torch.bfloat16, reach=8)
 
 
 def test_fp32_and_old_gpus_are_refused_by_name(monkeypatch):
@@ -113,7 +136,7 @@ def test_heads_that_the_kernel_does_not_have_are_refused_and_not_packed_by_defau
     q = torch.zeros(1, 1, 4, 264, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match=r"heads of at most 256 dimensions, found 264: raise --encoder-attention-h"):
         TorchFlashAttention()(q, q, q, dropout_prob=0.1, sequences=make_sequences([4], [4]))
-    monkeypatch.setattr("roberta_plugin.models.roberta.is_exact", lambda *_: True)
+    monkeypatch.setattr("roberta_plugin.models.roberta.is_exact", lambda *_, **__: True)
     for heads, packs in ((1, False), (2, True)):
         model = our_model(encoder_embed_dim=512, encoder_attention_heads=heads, encoder_layers=1)
         assert model.prefers_packing(torch.device("cuda"), torch.bfloat16) is packs
@@ -125,4 +148,5 @@ def test_the_kernel_of_this_device_agrees_with_the_definition(dtype, gpu):
     device = torch.device(gpu)
     if device.type == "cuda":
         BACKENDS["torch_flash"].assert_supported(device, dropout_prob=0.0)
-    assert agrees_with_definition(BACKENDS["torch_flash"], device, dtype)
+    for reach in (None, 8):
+        assert agrees_with_definition(BACKENDS["torch_flash"], device, dtype, reach=reach)

@@ -96,7 +96,7 @@ def check_probes(planned: PlannedStudy) -> None:
         if Vocabulary.load(folder / "dict.txt").sha256 != plans[0].dictionary:
             raise ValueError(f"{where}: {folder / 'dict.txt'} is not the dict.txt of the pretraining data: {remedy}.")
         for plan in plans:
-            if plan.shape.max_positions < length:
+            if plan.shape.max_positions < length and not plan.shape.positions.is_rotary:
                 raise ValueError(
                     f"{where}: {option} is {length}, and the variant {plan.variant.name} has "
                     f"{plan.shape.max_positions} positions: lower it, or give max-positions under train."
@@ -195,7 +195,8 @@ def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model],
     for model in models:
         start = starting_model(model.checkpoint)
         check_model(start, prepared)
-        choices[model.label] = {**start.options, "finetune-from-model": str(model.checkpoint.resolve())}
+        options = start.options_at(prepared.settings["max_length"])
+        choices[model.label] = {**options, "finetune-from-model": str(model.checkpoint.resolve())}
     grid = paper_grid(
         recipe_of(probe, prepared),
         path=path,

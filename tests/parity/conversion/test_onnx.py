@@ -59,6 +59,21 @@ def test_onnx_runtime_computes_what_our_model_does(tmp_path, kind):
         assert "2 lines" in done.notes[-1]
 
 
+@torch.no_grad()
+def test_rotary_positions_and_windows_are_in_the_graph(tmp_path):
+    """For any length, shorter than the window and several times as long."""
+    switches = {"position_encoding": "rotary", "attention_window": 6, "global_attention_every": 2}
+    ours = write_checkpoint(tmp_path / "ours", **switches, encoder_layers=2)
+    done = export_model(ExportSettings(checkpoint=ours, to="onnx", output_dir=tmp_path / "onnx"))
+    session, model = onnxruntime.InferenceSession(done.folder / "model.onnx"), open_pretrained(ours).model
+    ids, _ = batch(ours)
+    for rows, length in ((slice(None), 40), (slice(0, 1), 17), (slice(2, 3), 2)):
+        part = ids[rows, :length]
+        is_token = part.ne(1)
+        found = session.run(None, {"input_ids": part.numpy(), "attention_mask": is_token.long().numpy()})
+        torch.testing.assert_close(torch.tensor(found[0])[is_token], model(part)[0][is_token], **TOLERANCE)
+
+
 def test_what_8_bit_weights_change_is_said_in_the_words_of_the_head():
     full = [[np.array([[1.0]])], [np.array([[2.0]])]]
     small = [[np.array([[1.5]])], [np.array([[2.1]])]]

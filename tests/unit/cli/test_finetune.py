@@ -217,6 +217,18 @@ def raw(words, tmp_path):
     return ["RTE", *(word for pair in given.items() for word in pair), "--grid-only"]
 
 
+def test_rotary_positions_take_a_longer_max_length_and_tell_it(raw, model_state, capsys):
+    del model_state["model"]["encoder.sentence_encoder.embed_positions.weight"]
+    model_state["cfg"]["model"] |= {"position_encoding": "rotary", "attention_window": 8, "max_positions": 40}
+    args = parse(*raw, "--max-length", "50")
+    assert args.run(args) == 0
+    found = capsys.readouterr()
+    assert "was trained with at most 40 tokens, and" in found.out + found.err
+    model = grid_of(args)["train"]
+    wanted = {"max-positions": "50", "position-encoding": "rotary", "attention-window": "8"}
+    assert {name: model[name] for name in wanted} == wanted
+
+
 def test_without_max_length_it_is_what_the_model_has(raw):
     args = parse(*raw)
     assert args.run(args) == 0

@@ -6,7 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from roberta_plugin.experiments.finetuning_plan import paper_grid, selection_remarks, train_options
+from roberta_plugin.experiments.finetuning_plan import (
+    Start,
+    check_positions,
+    paper_grid,
+    selection_remarks,
+    train_options,
+)
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
@@ -178,3 +184,14 @@ def test_options_of_their_own_are_options_of_fairseq_train(tmp_path):
     assert found == {"patience": "3", "bf16": "true", "label-smoothing": "0.1"}
     with pytest.raises(ValueError, match="--patience 3 and --set patience=5 contradict each other"):
         options(patience=3, train_options={"patience": "5"})
+
+
+def test_only_rotary_positions_read_longer_texts_than_the_pretraining(tmp_path):
+    """The model of the fine-tuning then has as many positions as its longest text."""
+    learned = Start(tmp_path / "model.pt", {}, {**MODEL, "max-positions": "128"})
+    rotary = learned._replace(options={**learned.options, "position-encoding": "rotary"})
+    with pytest.raises(ValueError, match=r"--max-length 300: .* has 128 positions\. Give at most that"):
+        check_positions(learned, "MNLI", max_length=300, options=None)
+    check_positions(rotary, "MNLI", max_length=300, options=None)
+    assert rotary.options_at(300) == {**rotary.options, "max-positions": "300"}
+    assert rotary.options_at(64) == rotary.options

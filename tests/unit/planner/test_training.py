@@ -64,6 +64,10 @@ def model_shape(model, **changes):
             "--untie-weights-roberta --feed-forward geglu --qk-norm",
             {"untie_weights_roberta", "feed_forward", "qk_norm"},
         ),
+        (
+            "--position-encoding rotary --attention-window 64 --global-attention-every 2",
+            {"position_encoding", "attention_window", "global_attention_every"},
+        ),
         ("--share-layers all --share-parts ffn --norm rms", {"share_layers", "share_parts", "norm"}),
     ],
 )
@@ -320,6 +324,7 @@ def test_time_grows_with_gpus_and_bytes_and_stays_bounded():
 
 
 BLOCKS, LENGTH = 4, 32
+WINDOWS = {"position_encoding": "rotary", "attention_window": 4}
 SIZES = {"encoder_layers": 3, "encoder_embed_dim": 128, "encoder_ffn_embed_dim": 512, "max_positions": LENGTH}
 
 
@@ -349,7 +354,14 @@ def kept_bytes(model, run):
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 4), (torch.bfloat16, 2)])
 @pytest.mark.parametrize(
     ("backend", "further"),
-    [("eager", {}), ("sdpa", {}), ("sdpa", {"feed_forward": "geglu"}), ("sdpa", {"qk_norm": True})],
+    [
+        ("eager", {}),
+        ("sdpa", {}),
+        ("sdpa", {"feed_forward": "geglu"}),
+        ("sdpa", {"qk_norm": True}),
+        ("eager", WINDOWS),
+        ("sdpa", {"position_encoding": "rotary", "qk_norm": True}),
+    ],
 )
 def test_activations_are_what_autograd_keeps(dtype, size, backend, further):
     """Without dropout, whose masks on a CPU are not those of a GPU; features only."""
