@@ -172,6 +172,8 @@ def check_tokenizer(folder: Path) -> list[str]:
     notes += check_fields(content, TOKENIZER, path, remedy=_ANOTHER)
     with well_formed(path):
         notes += _check_steps(content, path)
+        if kind_of_pieces(content) == "Unigram":
+            notes += _check_spaces(content, path, contents["tokenizer_config.json"].get("tokenizer_class"))
         # A class of RoBERTa's joins as RoBERTa's whatever the file says.
         is_followed = contents["tokenizer_config.json"].get("tokenizer_class") in _OF_ANY_STEPS
         joining = {"RobertaProcessing", "BertProcessing", "TemplateProcessing"}
@@ -212,6 +214,25 @@ def _check_steps(content: Mapping[str, Any], path: Path) -> list[str]:
                 f"{path}: the pre_tokenizer lacks the step {_CUTS[kind]}, which RoBERTa's have. {_ANOTHER}"
             )
     return notes
+
+
+def _check_spaces(content: Mapping[str, Any], path: Path, tokenizer_class: Any) -> list[str]:
+    """Notes on white space of Unigram, which SentencePiece reads as one space, and none at the ends of a text."""
+    before, cuts = (_steps(content.get(part)) for part in ("normalizer", "pre_tokenizer"))
+    splits = any(step["type"] == "WhitespaceSplit" for step in cuts)
+    joins = any(step.get("pattern") == {"Regex": " {2,}"} for step in before)
+    strips = any(step["type"] == "Strip" and step.get("strip_right") for step in before)
+    if tokenizer_class not in _ROBERTAS and not splits and not (joins and strips):  # classes of RoBERTa's always split
+        raise ValueError(
+            f"{path}: each of several spaces is a piece, and here they are read as one: put WhitespaceSplit before "
+            f"Metaspace into the pre_tokenizer, and train it again. {_ANOTHER}"
+        )
+    if not any(step["type"] == "Precompiled" for step in before):
+        return [
+            f"{path}: without the normalizer Precompiled, a tab or another white space than the space is a symbol of "
+            "the text, which transformers reads as a space: replace them in your texts."
+        ]
+    return []
 
 
 def _steps(step: Any) -> list[dict[str, Any]]:

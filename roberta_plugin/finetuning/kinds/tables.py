@@ -80,7 +80,13 @@ class TableKind(Kind):
         if column is None:
             return str(row.line)
         value = row.value(column, option="--id-column")
-        return check_text(str(value), f"the column {column!r}", row.where, may_be_empty=True)
+        if is_missing(value):
+            raise ValueError(
+                f"{row.where}: the id in the column {column!r} is empty. Fill it in, or leave --id-column out."
+            )
+        if isinstance(value, float) and value.is_integer():  # as pandas writes whole numbers if one is missing
+            value = int(value)
+        return check_text(str(value), f"the column {column!r}", row.where)
 
     def split_key(self, example: Example) -> Sequence[str]:
         """The texts that must not be on both sides of a cut: the whole input."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers, trainers
 
 from roberta_plugin.conversion.heads import Head
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
@@ -69,7 +69,7 @@ def their_ids(tokenizer, texts):
 @pytest.fixture(scope="module")
 def byte_level(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bpe")
-    (folder / "text.txt").write_text("\n".join([TEXT, *ADVERSARIAL[:-3]] * 20), newline="\n")
+    (folder / "text.txt").write_text("\n".join([TEXT, *ADVERSARIAL[:-3]] * 20).replace("\0", ""), newline="\n")
     train_tokenizer("byte_level_bpe", [folder / "text.txt"], vocab_size=400, folder=folder)
     return exported(folder, folder / "out")
 
@@ -108,6 +108,30 @@ def test_a_folder_of_theirs_has_their_ids_here(by_tokenizers, text):
     assume(not any(special in text for special in theirs.all_special_tokens))
     for tokenizer, to_model in ours:
         assert [to_model[tokenizer.encode(text)].tolist()] == their_ids(theirs, [text])
+
+
+@pytest.mark.parametrize("cuts", [[], ["WhitespaceSplit"]])
+def test_spaces_of_unigram_are_theirs_or_refused(tmp_path, caplog, cuts):
+    """Metaspace alone makes a piece of each of several spaces, and SentencePiece reads them as one."""
+    trained = Tokenizer(models.Unigram())
+    steps = [*(getattr(pre_tokenizers, name)() for name in cuts), pre_tokenizers.Metaspace()]
+    trained.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=60, special_tokens=[*SPECIALS, MASK], unk_token="<unk>", show_progress=False
+    )
+    trained.train_from_iterator([TEXT] * 9, trainer)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=trained).save_pretrained(tmp_path)
+    if not cuts:
+        with pytest.raises(ValueError, match=r"tokenizer\.json: each of several spaces is a piece.*WhitespaceSplit"):
+            load_tokenizer(tmp_path)
+        return
+    tokenizer, vocabulary = load_tokenizer(tmp_path), Vocabulary.of_tokenizer(tmp_path)
+    assert "a tab or another white space than the space is a symbol" in caplog.text
+    texts = [TEXT, f"  {TEXT.replace(' ', '  ')} ", "", " ", "a  b"]
+    to_model = vocabulary.tokenizer_to_model(tokenizer)
+    assert [to_model[tokenizer.encode(text)].tolist() for text in texts] == [
+        trained.encode(text, add_special_tokens=False).ids for text in texts
+    ]
 
 
 def test_adversarial_texts_have_our_ids_of_byte_level_bpe(byte_level):

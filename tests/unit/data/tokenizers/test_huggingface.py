@@ -157,10 +157,10 @@ def test_a_sentencepiece_model_and_a_tokenizer_json_of_another_are_refused(tmp_p
     (tmp_path / "text.txt").write_text(f"{TEXT}\n" * 20)
     symbols = train_tokenizer("sentencepiece", [tmp_path / "text.txt"], vocab_size=30, folder=tmp_path).symbols
     (tmp_path / "dict.txt").unlink()
-    mark = pre_tokenizers.Metaspace("\u2581", prepend_scheme="always")
+    steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace("\u2581", prepend_scheme="always")]
     for pieces in (symbols[3:], symbols[3:-1]):
         theirs = Tokenizer(models.Unigram([(piece, -1.0) for piece in [*SPECIALS, *pieces]], unk_id=3))
-        theirs.pre_tokenizer = mark
+        theirs.pre_tokenizer = pre_tokenizers.Sequence(steps)
         theirs.save(str(tmp_path / "tokenizer.json"))
         if pieces == symbols[3:]:
             assert Vocabulary.of_tokenizer(tmp_path).symbols == [*SPECIALS, *pieces, MASK]

@@ -319,6 +319,17 @@ def test_an_id_that_two_rows_have_is_refused_by_name(prepare_table):
         prepare_table(rows=rows, id_column="id")
 
 
+def test_an_id_is_never_the_text_of_nothing(prepare_table, tmp_path):
+    rows = [{"text": f"so {n}", "label": "xy"[n % 2], "id": float(n)} for n in range(30)]  # pandas, beside a NaN
+    write_json_lines(tmp_path / "numbers.jsonl", rows)
+    split = prepare_table(train="numbers.jsonl", id_column="id").split("train")
+    assert all(record["id"] == str(record["line"] - 1) for record in split.records())
+    for empty in (None, float("nan"), " "):
+        write_json_lines(tmp_path / "numbers.jsonl", [*rows[:3], {**rows[3], "id": empty}, *rows[4:]])
+        with pytest.raises(ValueError, match=r"line 4: the id in the column 'id' is empty\. Fill it in, or leave"):
+            prepare_table(train="numbers.jsonl", id_column="id", output="empty")
+
+
 def test_labels_that_stand_for_nothing_or_for_the_same_in_two_ways_are_named(prepare_table, caplog):
     rows = [{"text": f"so {n}", "label": ("0", "1", "NaN")[n % 3]} for n in range(60)]
     prepare_table(rows=rows)
