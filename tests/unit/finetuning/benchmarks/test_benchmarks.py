@@ -24,7 +24,7 @@ from roberta_plugin.finetuning.kinds.outputs import RawOutputs, read_outputs, wr
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.golden.finetuning import SUBJECTS
-from tests.tiny_benchmarks import prepared_of, random_outputs, write_tokenizer
+from tests.tiny_benchmarks import examples_of, prepared_of, random_outputs, write_tokenizer
 from tests.tiny_validation import validated
 
 OF_TRAINING = {"--set", "--only", "--label-smoothing"}  # options that change no prepared folder
@@ -152,6 +152,35 @@ def test_a_folder_is_sound_and_fits_the_command_that_made_it(settings, prepared)
         part = prepared.split(split)
         assert len(part) and not find_faults(prepared, part)
         assert split not in ("train", "valid") or not kind.lacks(part)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_damage_of_a_raw_file_is_named_and_a_byte_order_mark_is_no_damage(tmp_path, name):
+    subject = SETS[name]
+    raw, options = subject.write(tmp_path / "raw"), options_of(subject)
+    (path, *_) = benchmark_of(subject.task).files(raw, options_for(subject.task, options))["train"]
+
+    def read():
+        return [str(each) for each in examples_of(subject.task, raw, "train", **options)["train"]]
+
+    sound, expected = path.read_bytes(), read()
+    assert len(expected) > 5
+    path.write_bytes(b"\xef\xbb\xbf" + sound.removeprefix(b"\xef\xbb\xbf"))
+    assert read() == expected
+    place = sound.index(b"o")
+    path.write_bytes(sound[:place] + b"\xff" + sound[place:])
+    with pytest.raises(ValueError, match=rf"{path.name}(, line \d+)?:? .*(UTF-8|0xff)"):
+        read()
+    path.write_bytes(b"")
+    with pytest.raises((ValueError, FileNotFoundError), match=f"{path}|split train"):
+        prepared_of(subject.task, raw, tmp_path / "set", **options)
+    if path.suffix in (".json", ".jsonl", ".txt") and sound.startswith(b"{"):
+        path.write_bytes(sound[:-9])
+        with pytest.raises(ValueError, match=rf"{path.name}.* is not valid JSON"):
+            read()
+    with pytest.raises(FileNotFoundError, match=str(tmp_path / "none")):
+        prepared_of(subject.task, tmp_path / "none", tmp_path / "set", **options)
+    assert not (tmp_path / "set").exists()
 
 
 def test_the_recipe_is_complete(prepared):
