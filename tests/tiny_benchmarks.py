@@ -65,9 +65,10 @@ def prepared_of(task: str, raw: Path, folder: Path, *, max_length: int = 60, **o
 def random_outputs(kind: Any, split: Any, *, seed: int = 1) -> RawOutputs:
     """Outputs of any kind, with the fields that it names."""
     rng, sizes = np.random.default_rng(seed), split.sequences.sizes
+    num_rows = len(sizes) if kind.window_pooling is None else len(split)
     num_labels = len(kind.labels) if kind.has_labels and kind.name != "multiple_choice" else 1
     shapes: dict[str, Any] = {
-        "logits": (len(sizes), num_labels),
+        "logits": (num_rows, num_labels),
         "answerable_logits": (len(sizes),),
         "vectors": (len(sizes), 8),
         "token_logits": [(size, num_labels) for size in sizes],

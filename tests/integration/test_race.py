@@ -11,7 +11,7 @@ from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
 from roberta_plugin.finetuning.options import RaceOptions
 from tests.tiny_corpus import finetune_command, logged, run, run_ranks
-from tests.tiny_race import write_lines, write_race
+from tests.tiny_race import write_race
 from tests.unit.finetuning.benchmarks.race.test_prepare import prepared_of
 
 pytestmark = pytest.mark.integration
@@ -77,6 +77,7 @@ def test_a_run_goes_on_where_it_ended(trained, race, tmp_path):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow  # all kinds gather a validation in one way: by default, GLUE and tags
 def test_two_ranks_count_every_question_once(race, tmp_path):
     """9 batches of validation for 2 ranks: one of them gets a batch that must not count."""
     save_dir = tmp_path / "checkpoints"
@@ -99,23 +100,3 @@ def test_fairseqs_own_roberta_trains_on_it(race, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert "model: RobertaModel" in done.stdout + done.stderr
     assert "valid_accuracy_high" in logged(tmp_path / "checkpoints", "valid")[-1]
-
-
-def test_numbers_of_options_may_differ_within_a_batch(tmp_path):
-    rng = np.random.default_rng(0)
-    for split, count in (("train", 160), ("valid", 50)):
-        entries = []
-        for number in range(count):
-            options = ["bad"] * int(rng.integers(2, 6))
-            answer = int(rng.integers(len(options)))
-            options[answer] = "good"
-            entries.append({"id": str(number), "context": "x", "question": "", "options": options, "answer": answer})
-        write_lines(tmp_path / "raw" / f"{split}.jsonl", entries)
-    data = prepared_of("multiple_choice", tmp_path / "raw", tmp_path / "set", max_length=LENGTH)
-    assert set(np.diff(data.split("train").offsets)) == {2, 3, 4, 5}
-    save_dir = tmp_path / "checkpoints"
-    done = run(train_command(data.folder, save_dir, "--lr", "2e-3", "--max-epoch", "4", "--no-save"))
-    assert done.returncode == 0, done.stderr[-3000:]
-    last = logged(save_dir, "valid")[-1]
-    assert float(last["valid_accuracy"]) > 90
-    assert "valid_accuracy_middle" not in last

@@ -58,6 +58,7 @@ def test_it_learns_and_the_log_has_the_official_metrics(prepared, tmp_path):
     assert {"good"} < set(predictions.values()) if prepared.task == "squad2" else "" not in predictions.values()
 
 
+@pytest.mark.slow  # all kinds gather a validation in one way: by default, GLUE and tags
 def test_two_ranks_see_the_same_metrics(prepared, tmp_path):
     """An odd number of batches for 2 ranks: one of them gets a batch that must not count."""
     save_dir = tmp_path / "checkpoints"

@@ -132,11 +132,12 @@ def test_a_failed_run_is_reported_and_tried_again(tmp_path, capsys):
         ({"data": ["no-such-folder"]}, "no-such-folder"),
     ],
 )
-def test_what_fairseq_would_refuse_is_refused_before_anything_is_written(tiny_data_bin, tmp_path, axes, message):
+def test_what_fairseq_would_refuse_is_refused_before_anything_is_written(
+    tiny_data_bin, tmp_path, capsys, axes, message
+):
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes=axes, seeds=["1"])
-    done = run(command(grid, tmp_path / "out"))
-    assert done.returncode == 2
-    assert re.search(message, done.stderr), done.stderr
+    assert sweep_here(grid, tmp_path / "out") == 2
+    assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
 
 
@@ -197,16 +198,14 @@ def test_an_array_with_a_limit_is_left_alone_while_it_runs(on_cluster, tiny_data
 @pytest.mark.slurm
 @needs_slurm
 @pytest.mark.usefixtures("on_cluster")
-def test_what_sbatch_refuses_is_said(tiny_data_bin, tmp_path):
+def test_what_sbatch_refuses_is_said(tiny_data_bin, tmp_path, capsys):
     elsewhere = {**RESOURCES, "partition": "no-such-partition"}
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes={"lr": ["1", "2"]}, seeds=["1"], slurm=elsewhere)
-    done = run(command(grid, tmp_path / "out", "--slurm"))
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "The cluster has no partition 'no-such-partition'" in done.stderr
+    assert sweep_here(grid, tmp_path / "out", "--slurm") == 2
+    assert "The cluster has no partition 'no-such-partition'" in capsys.readouterr().err
     grid.write_text(grid.read_text().replace("partition: no-such-partition", "constraint: quantum"))
-    done = run(command(grid, tmp_path / "out", "--slurm"))
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "sbatch refused the job" in done.stderr
+    assert sweep_here(grid, tmp_path / "out", "--slurm") == 2
+    assert "sbatch refused the job" in capsys.readouterr().err
 
 
 @pytest.mark.slurm

@@ -1,4 +1,4 @@
-"""In-batch negatives by plain loops, equal texts in a batch, gradient caching, and a validation in any batches."""
+"""In-batch negatives by plain loops, equal texts in a batch, and gradient caching."""
 
 import math
 from argparse import Namespace
@@ -9,13 +9,9 @@ import torch
 
 from roberta_plugin.criterions.finetuning import RobertaEmbeddingCriterion, RobertaEmbeddingCriterionConfig
 from roberta_plugin.criterions.losses import ranking_losses
-from roberta_plugin.experiments.inference import run_model
-from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.models import roberta
 from roberta_plugin.tasks.finetuning import RobertaEmbeddingConfig, RobertaEmbeddingTask
 from tests.tiny_tables import rows_of, write_csv
-from tests.tiny_validation import validated
 from tests.unit.finetuning.benchmarks.custom.conftest import prepare_table, tokenizer  # noqa: F401  # fixtures
 
 SIZES = {"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 16, "encoder_attention_heads": 2}
@@ -121,18 +117,3 @@ def test_texts_alone_are_pairs_of_themselves_under_two_dropouts(prepare_table, t
     assert loss > 0 and any(value.abs().sum() > 0 for value in found.values())
     certain, _, _, _ = gradients(prepared)
     assert certain < loss, "without dropout, each text has its own vector twice"
-
-
-@pytest.mark.parametrize("size", [5, 64])
-def test_a_validation_in_any_batches_has_the_metrics_of_the_evaluation(prepare_table, size):  # noqa: F811
-    prepared = prepare_table("embedding", valid_share=0.5)
-    task, model, criterion = make(prepared)
-    model, dataset = model.float().eval(), task.dataset("valid")
-    for epoch in range(2):
-        batches = dataset.batches(1 + epoch, max_sentences=size)
-        logged = validated(criterion, model, map(dataset.__getitems__, batches))
-    part = prepared.split("valid")
-    outputs = run_model(model, task, part, max_tokens=300, device="cpu", show_progress=False)
-    judged = benchmark_of("custom").score(prepared, "valid", [outputs], folder=None, options=CustomOptions())
-    assert judged.keys() == {"mrr", "recall@1", "recall@5", "recall@10"} and 0 < judged["mrr"] < 100
-    assert {name: logged[name] for name in judged} == pytest.approx(judged)

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from roberta_plugin.criterions.finetuning import RaceCriterion
 from roberta_plugin.finetuning.kinds.multiple_choice import MultipleChoice
 from roberta_plugin.tasks.finetuning import FineTuningTask
-from tests.tiny_validation import reduced, validated
-from tests.unit.criterions.test_sentence_prediction import Split
+from tests.tiny_validation import reduced
 
 HEAD = "choice"
 
@@ -99,37 +98,6 @@ def test_half_precision_scores_lose_nothing_in_the_softmax(criterion):
     loss, _, _ = criterion(model, sample)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(plain_loss(model, sample)[0], rel=1e-6)
-
-
-@pytest.mark.parametrize("size", [1, 4])
-def test_validation_logs_the_levels(criterion, size):
-    counts, levels = [4, 4, 3, 2], [0, 1, 1, 0]
-    sample, model = make_sample(counts, levels=levels), TableModel()
-    columns = {name: values.numpy() for name, values in sample["columns"].items()}
-    split = Split(sample["offsets"].tolist(), columns)
-    criterion.task.prepared = SimpleNamespace(split=lambda name: split)
-    values = validated(
-        criterion, model, [part_of(sample, [*range(4)][start : start + size]) for start in range(0, 4, size)]
-    )
-    _, _, right = plain_loss(model, sample)
-    assert values["accuracy"] == 25.0 * sum(right)
-    assert values["accuracy_middle"] == 50.0 * (right[0] + right[3])
-    assert values["accuracy_high"] == 50.0 * (right[1] + right[2])
-
-
-def part_of(sample, examples):
-    """Some of the examples of a batch."""
-    first = sample["offsets"].tolist()
-    rows = [row for each in examples for row in range(first[each], first[each + 1])]
-    counts = [first[each + 1] - first[each] for each in examples]
-    return {
-        **sample,
-        "id": torch.tensor(examples),
-        "net_input": {name: values[rows] for name, values in sample["net_input"].items()},
-        "offsets": torch.tensor([0, *itertools.accumulate(counts)]),
-        "columns": {name: values[examples] for name, values in sample["columns"].items()},
-        "nsentences": len(examples),
-    }
 
 
 def test_the_accuracy_of_training_is_that_of_all_batches_and_ranks(criterion):

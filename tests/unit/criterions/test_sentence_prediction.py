@@ -13,7 +13,6 @@ from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.kinds import metrics as custom
 from roberta_plugin.finetuning.kinds import metrics as glue
 from roberta_plugin.finetuning.kinds.base import Official
-from roberta_plugin.finetuning.kinds.regression import decide
 from tests.tiny_validation import validated
 
 
@@ -244,39 +243,6 @@ def test_the_best_f1_of_several_labels_is_that_of_the_whole_split():
     assert values["tuned_micro_f1"] == pytest.approx(100 * custom.micro_f1(counts).max())
     assert values["tuned_threshold"] == custom.best_threshold(counts)
     assert 20 < values["tuned_micro_f1"] < 90
-
-
-def test_correlations_are_those_of_the_whole_split():
-    model, numbers = Scores(60, 1), np.random.default_rng(1).integers(0, 6, 60) / 2
-    predictions = model.scores[:, 0].detach().double().numpy()
-    for factor in (1, 5):  # as STS-B is learned
-        found = validate(make_criterion("regression", scale=(0.0, factor)), model, range(61), {"label": numbers})
-        written = glue.as_written(factor * predictions, (0.0, 5.0))
-        assert (written == 0).any(), "nothing is clipped"
-        for name, value in glue.of_numbers(numbers, written, np.ones(60)).items():
-            assert found[name] == pytest.approx(value, rel=1e-9)
-        assert found["mae"] == pytest.approx(np.abs(written - numbers).mean())
-
-
-def test_pairs_of_a_question_are_compared_across_batches():
-    model = Scores(60, 1)
-    rng = np.random.default_rng(1)
-    columns = {"question": rng.integers(0, 25, 60), "answer": rng.integers(0, 2, 60)}
-    values = validate(make_criterion("pair_ranking"), model, range(61), columns)
-    decided = decide(model.scores[:, 0].detach().numpy(), columns["question"])
-    assert values["accuracy"] == pytest.approx(100 * (decided == 1 - columns["answer"]).mean())
-    assert values["accuracy"] != pytest.approx(
-        100 * ((model.scores[:, 0].detach().numpy() > 0) == 1 - columns["answer"]).mean()
-    )
-
-
-def test_a_phrase_wins_against_all_its_rivals_or_not_at_all():
-    model = Scores(10, 1)
-    with torch.no_grad():
-        model.scores[:, 0] = torch.tensor([1.0, 0.5, 1.0, 9.0, 1.0, 2.0, 3.0, 1.0, 4.0, 0.0])
-    values = validate(make_criterion("phrase_ranking"), model, *PHRASES)
-    # predicted 1 (a draw), 0 (no rivals), 0, 0; right are 1, 1, 0, 1
-    assert values["accuracy"] == 50.0
 
 
 def test_a_model_that_has_diverged_is_not_judged():

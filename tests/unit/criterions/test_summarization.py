@@ -1,4 +1,4 @@
-"""The loss, its gradient and the metrics of a validation against plain computations."""
+"""The loss, its gradient and what a training logs, against plain computations."""
 
 from types import SimpleNamespace
 
@@ -7,13 +7,10 @@ import pytest
 import torch
 
 from roberta_plugin.criterions.finetuning import SummarizationCriterion
-from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.examples_dataset import DocumentsDataset
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.summary import Summary
-from roberta_plugin.finetuning.options import SummariesOptions
 from tests.tiny_summaries import write_prepared
-from tests.tiny_validation import reduced, validated
+from tests.tiny_validation import reduced
 
 pytest.importorskip("rouge_score")
 
@@ -68,18 +65,6 @@ def test_loss_and_gradient_are_the_sum_over_sentences_in_float64(criterion, data
     assert total == pytest.approx(expected.item(), rel=1e-6)
     assert torch.allclose(model.table.grad.double(), table.grad, atol=1e-6)
     assert 0 < labels.sum() < len(labels)
-
-
-def test_validation_gives_the_metrics_of_the_evaluation_whatever_the_batches(criterion, dataset, prepared):
-    model = TableModel(len(dataset.documents.labels))
-    found = validated(criterion, model, batches(dataset, 5))
-    outputs = RawOutputs(sentence_logits=model.table.detach().numpy())
-    expected = benchmark_of("summaries").score(prepared, "valid", [outputs], folder=None, options=SummariesOptions())
-    for name in ("rouge1", "rouge2", "f1", "average_precision"):
-        assert found[name] == pytest.approx(expected[name])
-    assert found["rouge"] == pytest.approx((expected["rouge1"] + expected["rouge2"]) / 2)
-    right = (model.table.detach().numpy() > 0) == dataset.documents.labels
-    assert found["accuracy"] == pytest.approx(100 * right.mean())
 
 
 def test_training_logs_no_rouge(criterion, dataset):

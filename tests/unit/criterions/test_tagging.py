@@ -1,4 +1,4 @@
-"""The loss, its gradients and the entities of a validation against plain computations, whatever the batches."""
+"""The loss and its gradients against plain computations, whatever the batches."""
 
 from types import SimpleNamespace
 
@@ -7,14 +7,10 @@ import pytest
 import torch
 
 from roberta_plugin.criterions.finetuning import RobertaTaggingCriterion
-from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.examples_dataset import TaggingDataset
-from roberta_plugin.finetuning.kinds.entities import Sentences
-from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.tagging import Tagging
-from roberta_plugin.finetuning.options import TaggingOptions
 from tests.tiny_tagging import write_prepared, write_raw
-from tests.tiny_validation import reduced, validated
+from tests.tiny_validation import reduced
 
 
 class TableModel(torch.nn.Module):
@@ -112,27 +108,6 @@ def test_loss_and_gradients_are_those_of_each_token_alone(criterion, prepared, s
     assert total == pytest.approx(expected.item(), rel=1e-5)
     torch.testing.assert_close(model.table.grad, gradient, atol=1e-5, rtol=1e-5)
     assert gradient.abs().sum() > 1
-
-
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("seed", range(3))
-def test_validation_has_the_metrics_of_the_whole_split(criterion, prepared, split, seed, pack):
-    """Though a sentence's windows are in different batches."""
-    model, criterion.chosen = model_of(prepared, split, seed=seed), "f1_FINE"
-    found = validated(criterion, model, batches(split, 5, pack=pack))
-    sizes = split.sequences.sizes
-    outputs = RawOutputs(
-        token_logits=[model.table[window, : sizes[window]].detach().numpy() for window in range(len(split))]
-    )
-    expected = benchmark_of("tagging").score(prepared, "valid", [outputs], folder=None, options=TaggingOptions())
-    is_plain = criterion.task.kind.selection == "accuracy"
-    names = ("accuracy",) if is_plain else ("f1", "f1_FINE", "precision", "recall", "accuracy")
-    assert {name: found[name] for name in names} == pytest.approx({name: expected[name] for name in names})
-    assert ("f1" in found) == (criterion.task.kind.selection == "f1")
-    assert 20 < found["accuracy"] < 99
-    windows = Sentences(split).windows
-    begins, ends = (windows[places] for places in (Sentences(split).offsets[:-1], Sentences(split).offsets[1:] - 1))
-    assert 0 < (begins == ends).sum() < len(begins), "some sentences lie in several windows"
 
 
 def test_the_loss_is_a_mean_over_labelled_tokens(criterion, prepared, split):

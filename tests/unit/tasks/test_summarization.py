@@ -1,15 +1,12 @@
-"""The task of summaries: its head over windows, its batches through the model, and what it refuses."""
+"""The task of summaries: its head over windows, and what it refuses."""
 
 import json
 import sys
 from argparse import Namespace
 
-import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.criterions.finetuning import SummarizationCriterion, SummarizationCriterionConfig
-from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.models import roberta
 from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
 from tests.tiny_checkpoints import state_of
@@ -28,22 +25,6 @@ def prepared(tmp_path_factory):
 
 def make_task(prepared, **options):
     return SummarizationTask.setup_task(SummarizationConfig(data=str(prepared.folder), **{"seed": 3, **options}))
-
-
-@pytest.mark.parametrize("pack", [False, True])
-@pytest.mark.parametrize("layers", [0, 2])
-def test_a_batch_goes_through_model_and_criterion(prepared, layers, pack):
-    task = make_task(prepared, sentence_layers=layers, pack_sequences=pack)
-    model = task.build_model(ARCH)
-    task.load_dataset("train")
-    dataset = task.dataset("train")
-    batch = dataset.__getitems__(dataset.batches(1, max_sentences=len(dataset))[0])
-    loss, sample_size, _ = SummarizationCriterion.build_criterion(SummarizationCriterionConfig(), task)(model, batch)
-    loss.backward()
-    assert sample_size == dataset.documents.first[-1]
-    head = model.heads["summary_head"]
-    assert len(head.layers) == layers
-    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in head.parameters())
 
 
 @pytest.mark.parametrize("layers", [0, 2])
@@ -80,19 +61,6 @@ def test_a_sentence_has_the_logit_of_its_document_alone_in_float64(prepared, lay
             batch = loaded.dataset("train").__getitems__([(1, number) for number in range(6)])
             found = loaded.outputs(model, batch)
             assert torch.allclose(found, torch.cat(expected), atol=1e-5)
-
-
-def test_raw_outputs_of_a_split_are_in_the_order_of_its_sentences(prepared):
-    task = make_task(prepared)
-    model = task.build_model(ARCH).eval()
-    split = prepared.split("valid")
-    found = run_model(model, task, split, max_tokens=200).sentence_logits
-    task.load_dataset("valid")
-    with torch.no_grad():
-        expected = task.outputs(
-            model, task.dataset("valid").__getitems__([(1, number) for number in range(len(split))])
-        )
-    assert np.allclose(found, expected.numpy(), atol=1e-5)
 
 
 def test_alternating_segments_change_the_scores_and_need_a_model_that_has_them(prepared, tmp_path):

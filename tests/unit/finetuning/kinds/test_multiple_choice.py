@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.kinds.multiple_choice import ChoiceLayout, accuracies, answers, question_with_option
-from roberta_plugin.finetuning.options import RaceOptions
 from roberta_plugin.finetuning.records import one_line
 from tests.tiny_benchmarks import words_tokenizer
 
@@ -46,11 +45,6 @@ def join(num_passage, num_question, **layout):
     )
 
 
-def test_what_fits_is_whole():
-    assert join(3, 2) == [BOS, 100, 101, 102, EOS, EOS, 10, 11, EOS]
-    assert join(3, 2, order="question") == [BOS, 10, 11, EOS, EOS, 100, 101, 102, EOS]
-
-
 @pytest.mark.parametrize("order", ["passage", "question"])
 @pytest.mark.parametrize("num_passage", [1, 25, 26, 27, 30, 500])
 @pytest.mark.parametrize("num_question", [1, 9, 10, 11, 300])
@@ -68,33 +62,16 @@ def test_the_question_is_cut_to_its_limit_and_then_the_passage_and_the_last_symb
     assert found == [BOS, *first, EOS, EOS, *second, EOS]
 
 
-def test_the_example_of_the_documentation():
-    found = join(5, 4, max_length=10, question_length=3)
-    assert found == [BOS, 100, 101, 102, EOS, EOS, 10, 11, 12, EOS]
-
-
 def test_defaults_are_the_papers():
     layout = ChoiceLayout.of(512)
     assert layout == ChoiceLayout(max_length=512, question_length=128, order="passage")
     found = layout.join(VOCABULARY, tokens(1000, 900), tokens(2000, 900))
     assert len(found) == 512
     assert found.tolist().index(EOS) == 1 + 512 - 4 - 128
-
-
-@pytest.mark.parametrize(
-    ("max_length", "options", "message"),
-    [
-        (132, {}, r"--max-length 132 leaves no token for the passage: question and option may have 128"),
-    ],
-)
-def test_options_that_cannot_work_are_refused_by_name(max_length, options, message):
-    with pytest.raises(ValueError, match=message):
-        given = RaceOptions(**options)
-        ChoiceLayout.of(max_length, question_length=given.question_length, order=given.order)
-
-
-def test_options_are_read():
-    assert ChoiceLayout.of(60, question_length=55, order="question").question_length == 55
+    with pytest.raises(
+        ValueError, match="--max-length 132 leaves no token for the passage: question and option may have 128"
+    ):
+        ChoiceLayout.of(132)
 
 
 def test_accuracies_are_exact_quotients_for_each_level_and_all():

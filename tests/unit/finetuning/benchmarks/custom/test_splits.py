@@ -1,9 +1,14 @@
-"""A table is cut by a hash of the text: in the right share, without overlap, and independently of the order."""
+"""A table's splits, the grid that follows its size, and intervals that cover what they should."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from roberta_plugin.finetuning.benchmarks.custom import cut_fold, cut_share, divided, position_of
+from roberta_plugin.experiments.finetuning_plan import quickened
+from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.benchmarks.custom import cut_fold, cut_share, divided, intervals, position_of
 from roberta_plugin.finetuning.examples import Example
 
 
@@ -97,3 +102,50 @@ def test_a_side_without_examples_is_refused(examples):
         divided(examples, [False] * 3000, remedy="Do so.")
     with pytest.raises(ValueError, match="none is left for the training set"):
         divided(examples, [True] * 3000, remedy="Do so.")
+
+
+def recipe_for(num_examples, **options):
+    prepared = SimpleNamespace(
+        task="custom", settings={"kind": "multiple_choice"}, split=lambda name: range(num_examples)
+    )
+    return benchmark_of("custom").recipe(prepared, **options)
+
+
+@pytest.mark.parametrize(
+    ("num_examples", "batches", "epochs", "num_runs"),
+    [(999, 1, 20, 15), (1000, 2, 10, 18), (9999, 2, 10, 18), (10_000, 1, 5, 9), (100_000, 1, 3, 6)],
+)
+def test_the_grid_is_that_of_the_table(num_examples, batches, epochs, num_runs):
+    recipe = recipe_for(num_examples)
+    assert len(recipe.axes["batch"]) == batches
+    assert len(recipe.axes["lr"]) * batches * len(recipe.seeds) == num_runs
+    size, options = next(iter(recipe.axes["batch"].items()))
+    assert int(options["max-update"]) == epochs * -(-num_examples // int(size))
+    assert recipe.train["task"] == recipe.train["criterion"] == "race"
+
+
+def test_quick_is_one_run_from_the_middle():
+    recipe = quickened(recipe_for(5000, epochs=1))
+    assert (recipe.axes["lr"], list(recipe.axes["batch"]), recipe.seeds) == (["2e-5"], ["32"], ["1"])
+    assert recipe.axes["batch"]["32"]["max-update"] == "157"
+
+
+def accuracy(is_right):
+    return lambda weights: {"accuracy": 100 * float(weights @ is_right / weights.sum())}
+
+
+def test_an_interval_of_an_accuracy_is_nearly_that_of_the_binomial_distribution():
+    is_right = np.arange(400) < 320
+    low, high = intervals(accuracy(is_right), 400)["accuracy"]
+    wanted = [value / 4 for value in scipy.stats.binom(400, 0.8).interval(0.95)]
+    assert (low, high) == (pytest.approx(wanted[0], abs=0.6), pytest.approx(wanted[1], abs=0.6))
+    assert intervals(accuracy(is_right), 400)["accuracy"] == (low, high)
+
+
+def test_intervals_of_95_percent_hold_the_true_value_in_about_95_percent_of_all_samples():
+    rng = np.random.default_rng(3)
+    covered = 0
+    for _ in range(40):
+        low, high = intervals(accuracy(rng.random(100) < 0.7), 100)["accuracy"]
+        covered += low <= 70 <= high
+    assert 34 <= covered <= 40

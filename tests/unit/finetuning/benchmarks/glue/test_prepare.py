@@ -42,11 +42,6 @@ def test_classification_has_one_sequence_and_one_label_a_row(tmp_path):
     assert [record["id"] for record in prepared.split("test").records()] == ["0", "1", "2", "3"]
 
 
-def test_the_folder_of_the_task_serves_as_well_as_the_one_above_it(tmp_path):
-    raw = write_task(tmp_path / "raw", "SST-2", train=9, dev=5, test=4)
-    prepared_of("SST-2", raw / "SST-2", tmp_path / "set")
-
-
 def test_regression_keeps_the_number_and_joins_the_pair(tmp_path):
     raw = write_task(tmp_path / "raw", "STS-B", train=9, dev=5, test=4)
     prepared = prepared_of("STS-B", raw, tmp_path / "set")
@@ -130,14 +125,6 @@ def test_a_row_without_a_pronoun_keeps_its_place(tmp_path, caplog):
     assert "in 1 of 7 rows no pronoun was found" in caplog.text
     ids = valid.sequences[int(valid.offsets[6])]
     assert valid.columns["before"][6] == len(ids) and valid.columns["after"][6] == 0
-
-
-def test_damaged_files_leave_no_folder_behind(tmp_path):
-    raw = write_task(tmp_path / "raw", "SST-2", train=9, dev=5, test=4)
-    (raw / "SST-2" / "dev.tsv").write_text("sentence\tlabel\na\t7\n")
-    with pytest.raises(ValueError, match="line 2: the label '7'"):
-        prepared_of("SST-2", raw, tmp_path / "set")
-    assert not (tmp_path / "set").exists()
 
 
 def test_phrases_of_the_real_rows_have_the_ids_of_the_whole_text(shared_data, glue):

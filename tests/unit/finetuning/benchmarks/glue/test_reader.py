@@ -34,11 +34,6 @@ def test_cola_has_a_header_in_test_only(tmp_path):
     assert [(row.id, row.texts, row.target) for row in rows] == [("7", ("It works.",), None)]
 
 
-def test_mrpc_may_begin_with_a_byte_order_mark(tmp_path):
-    content = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t5\t6\tone\ttwo\n"
-    assert read(tmp_path, "MRPC", "train", content)[0].target == "1"
-
-
 def test_quotes_and_unusual_line_separators_are_text(tmp_path):
     rows = read(tmp_path, "RTE", "train", PAIRS + '3\t"He said\tso\u2028it is "\tentailment\r\n4\ta\tb\tentailment')
     assert rows[0].texts == ('"He said', 'so\u2028it is "')
@@ -71,10 +66,9 @@ def test_regression_reads_numbers(tmp_path):
         ("RTE", PAIRS + "0\ta\tb\tentailment\n0\tc\td\tentailment\n", "line 3: the id '0' occurs in line 2 already"),
         ("STS-B", "sentence1\tsentence2\tscore\na\tb\t5.1\n", "line 2: the score '5.1' is not a number from 0 to 5"),
         ("STS-B", "sentence1\tsentence2\tscore\na\tb\tnan\n", "line 2: the score 'nan' is not a number from 0 to 5"),
-        ("RTE", PAIRS.encode() + b"0\ta\tb\xff\tentailment\n", "line 2: the bytes are not UTF-8"),
         ("SST-2", "sentence\tlabel\n\n\ngood\t1\n", "line 2: 1 columns where there should be 2"),
     ],
-    ids=["column", "empty", "header", "short", "long", "sentence", "label", "id", "number", "nan", "bytes", "blank"],
+    ids=["column", "empty", "header", "short", "long", "sentence", "label", "id", "number", "nan", "blank"],
 )
 def test_damage_is_reported_with_file_line_and_remedy(tmp_path, task, content, message):
     with pytest.raises(ValueError, match=message) as error:

@@ -88,6 +88,7 @@ def real_race(shared_data, tmp_path_factory):
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow  # 87,866 questions; the official counts, and the form of the files is that of the tests above
 def test_real_race_is_read_and_its_dev_split_prepared_within_the_limits(real_race, shared_data, tmp_path):
     counts = {}
     for split, examples in examples_of("race", real_race).items():

@@ -130,22 +130,6 @@ def test_ids_that_occur_twice_are_named_with_both_places(tmp_path):
         read("race", tmp_path)
 
 
-def test_a_byte_order_mark_does_not_count(tmp_path):
-    path = write_passage(tmp_path / "train/high/1.txt", race_content())
-    expected = read("race", tmp_path)
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert read("race", tmp_path) == expected
-
-
-def test_files_that_are_no_json_or_no_utf8_are_named(tmp_path):
-    (tmp_path / "train.jsonl").write_text(json.dumps(LINE) + "\n{oops\n")
-    with pytest.raises(ValueError, match=r"train\.jsonl, line 2: it is not valid JSON"):
-        read("multiple_choice", tmp_path)
-    (tmp_path / "train.jsonl").write_bytes(b'{"id": "\xff"}')
-    with pytest.raises(ValueError, match=r"train\.jsonl, line 1: byte 0xff is not UTF-8"):
-        read("multiple_choice", tmp_path)
-
-
 def test_a_folder_without_data_says_what_was_looked_for(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"looked for train, dev or test with middle/\*\.txt and high/\*\.txt"):
         benchmark_of("race").files(tmp_path, None)

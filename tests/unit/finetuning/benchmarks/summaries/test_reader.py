@@ -92,15 +92,6 @@ def test_a_bad_line_is_named(tmp_path, record, message):
         read(tmp_path)
 
 
-def test_bytes_that_are_not_utf8_and_lines_that_are_not_json_are_named(tmp_path):
-    (tmp_path / "train.jsonl").write_bytes(b'{"text": "\xff"}\n')
-    with pytest.raises(ValueError, match=r"line 1: byte 0xff is not UTF-8"):
-        read(tmp_path)
-    (tmp_path / "train.jsonl").write_text("\n{\n")
-    with pytest.raises(ValueError, match=r"line 2: it is not valid JSON"):
-        read(tmp_path)
-
-
 RECORDS = [
     {"id": "a", "text": "It rained, and rained. We stayed.", "summary": "It rained."},
     {"id": "b", "text": "Why?", "summary": "Why?"},
