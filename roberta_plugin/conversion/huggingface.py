@@ -53,7 +53,7 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
 from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.modernbert import is_modern
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
-from roberta_plugin.data.tokenizers.huggingface import changed_places, on_the_other_side, read_tokenizer
+from roberta_plugin.data.tokenizers.huggingface import read_tokenizer, their_ids
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.records import WhiteSpace
@@ -77,7 +77,8 @@ def write_huggingface(
         ValueError: if the model has no counterpart among Hugging Face's classes.
     """
     model_type = model_type_of(model)
-    ids = special_ids(model.vocabulary)
+    ids = special_ids(model)
+    order = their_ids(model.tokenizer, model.vocabulary.symbols)
     named = {"bos_token_id": ids["<s>"], "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
     named |= {"cls_token_id": ids["<s>"], "sep_token_id": ids["</s>"]} if is_modern(architecture(model.state)) else {}
     config = to_config(model, model_type=model_type, special_ids=named)
@@ -85,7 +86,7 @@ def write_huggingface(
         model.state,
         model.head,
         is_tied=config["tie_word_embeddings"],
-        order=changed_places(model.vocabulary.symbols),
+        order=None if order is None else order.argsort(),
     )
     write_weights(folder, parameters, max_shard_bytes=max_shard_bytes)
     max_length = model.state["cfg"]["model"]["max_positions"]
@@ -142,9 +143,10 @@ def read_huggingface(path: Path) -> PortableModel:
     is_bare = head is None
     head = head or Head(kind=MASKED_LM, name=MASKED_LM)
     vocabulary = Vocabulary.of_symbols(found.symbols)
-    order = changed_places(on_the_other_side(vocabulary.symbols)) if found.order is None else found.order
     try:
-        parameters, merged = from_hugging_face(weights, head, order=order, is_rotary=is_modern(options))
+        parameters, merged = from_hugging_face(
+            weights, head, order=their_ids(found.tokenizer, vocabulary.symbols), is_rotary=is_modern(options)
+        )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     _check_sizes(parameters, options, where)

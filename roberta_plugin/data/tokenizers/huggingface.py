@@ -35,6 +35,7 @@ from roberta_plugin.data.tokenizers.additions import (
     additions_of,
     base_of,
     pieces_of,
+    special_ids_of,
     symbol_of,
     with_additions,
 )
@@ -44,6 +45,7 @@ from roberta_plugin.data.tokenizers.huggingface_fields import (
     COPY,
     SHORTEST,
     check_tokenizer,
+    composes_texts,
     has_names_of_bert,
     kind_of_pieces,
     read_file,
@@ -84,8 +86,6 @@ class FoundTokenizer(NamedTuple):
     notes: tuple[str, ...] = ()
     mask_keeps_space: bool = False
     """Whether the space before <mask> is a separate token, because <mask> has no lstrip."""
-    order: NDArray[np.int64] | None = None
-    """Their id of each of our ids (V,), where special symbols have others and `changed_places` does not tell."""
     max_length: int | None = None
     """Most tokens of a sequence, by the settings of the tokenizer."""
 
@@ -102,6 +102,25 @@ def changed_places(symbols: Sequence[str]) -> NDArray[np.int64] | None:
             one, other = ids[special], ids[f"{special}{NOT_USED}"]
             order[one], order[other] = other, one
     return order if (order != np.arange(len(symbols))).any() else None
+
+
+def their_ids(tokenizer: Tokenizer, symbols: Sequence[str]) -> NDArray[np.int64] | None:
+    """Hugging Face's id of each of our ids (V,), from the tokenizer and our symbols; None where all are the same."""
+    if places := special_ids_of(tokenizer):
+        return _first(places, len(symbols))
+    return changed_places(symbols)
+
+
+def _first(places: Sequence[int], size: int) -> NDArray[np.int64]:
+    """All ids (V,), where those at `places` have changed places with the first ones.
+
+    Example: [5, 4], 6 -> [5, 4, 2, 3, 1, 0].
+    """
+    order = np.arange(size)
+    for number, wanted in enumerate(places):
+        place = int(np.flatnonzero(order == wanted)[0])
+        order[[number, place]] = order[[place, number]]
+    return order
 
 
 def on_the_other_side(symbols: Sequence[str]) -> list[str]:
@@ -202,8 +221,10 @@ def _read(path: Path, num_symbols: int | None) -> FoundTokenizer:
     is_of_bert = has_names_of_bert(folder)
     found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols, may_be_anywhere=is_of_bert)
     tokens, _ = additions_of(found.tokenizer)
-    space = _has_prefix_space(folder, content)
-    return found._replace(tokenizer=with_additions(base_of(found.tokenizer), tokens, add_prefix_space=space))
+    space, places = _has_prefix_space(folder, content), special_ids_of(found.tokenizer)
+    further = {"special_ids": places, "composes": composes_texts(content)}
+    made = with_additions(base_of(found.tokenizer), tokens, add_prefix_space=space, **further)
+    return found._replace(tokenizer=made)
 
 
 def _byte_level_bpe(
@@ -271,22 +292,13 @@ def _with_added(
         tokens.append(replace(token, is_piece=token.content in pieces))
         found.setdefault(number, symbol_of(token.content))
     theirs = with_gaps_filled(found, num_symbols)
-    order = _with_specials_first(theirs) if may_be_anywhere else None
-    symbols = on_the_other_side(theirs) if order is None else [theirs[number] for number in order]
+    places = [theirs.index(symbol) for symbol in SPECIALS if symbol in theirs] if may_be_anywhere else []
+    symbols = [theirs[number] for number in _first(places, len(theirs))] if places else on_the_other_side(theirs)
     if tuple(symbols[: len(SPECIALS)]) != SPECIALS:
         ids = ", ".join(str(symbols.index(symbol)) if symbol in symbols else "none" for symbol in SPECIALS)
         raise ValueError(f"{', '.join(SPECIALS)} must have the ids 0, 1, 2, 3, and they have {ids}: {_REMEDY}")
-    return FoundTokenizer(with_additions(tokenizer, tokens), symbols, mask_keeps_space=keeps_space, order=order)
-
-
-def _with_specials_first(symbols: Sequence[str]) -> NDArray[np.int64] | None:
-    """Their id of each of our ids (V,): special symbols change places with those that are first; None: they are."""
-    order = np.arange(len(symbols))
-    for number, symbol in enumerate(SPECIALS):
-        if symbol in symbols:
-            place = int(np.flatnonzero(order == symbols.index(symbol))[0])
-            order[[number, place]] = order[[place, number]]
-    return order if (order != np.arange(len(symbols))).any() else None
+    made = with_additions(tokenizer, tokens, special_ids=places)
+    return FoundTokenizer(made, symbols, mask_keeps_space=keeps_space)
 
 
 def _is_special(content: str) -> bool:

@@ -57,7 +57,7 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
             "byte_fallback": only(False, None),
         },
     },
-    "BPE normalizer": {"NFC": {"type": noted("write letters with accents as one character")}},  # and those of an export
+    "BPE normalizer": {"NFC": _TYPE},  # and those of an export
     "BPE pre_tokenizer": {
         "ByteLevel": {**_TYPE, "add_prefix_space": USED, "trim_offsets": _OF_POSITIONS, "use_regex": only(True, None)}
     },
@@ -219,7 +219,7 @@ def _check_steps(content: Mapping[str, Any], path: Path) -> list[str]:
     if kind is not None:
         content = {**content, "model": {**content["model"], "type": kind}}
     for part in ("model", "normalizer", "pre_tokenizer", "post_processor"):
-        if part == "normalizer" and kind == "BPE" and content.get(part) in _OF_AN_EXPORT:
+        if part == "normalizer" and kind == "BPE" and _without_nfc(content.get(part)) in _OF_AN_EXPORT:
             continue
         is_of_kind = part in ("normalizer", "pre_tokenizer")
         tables = STEPS.get(f"{kind} {part}" if is_of_kind else part) or {}
@@ -237,6 +237,16 @@ def _check_steps(content: Mapping[str, Any], path: Path) -> list[str]:
                 f"{path}: the pre_tokenizer lacks the step {_CUTS[kind]}, which RoBERTa's have. {_ANOTHER}"
             )
     return notes
+
+
+def composes_texts(content: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer.json of byte-level BPE begins with Unicode's NFC."""
+    return any(step.get("type") == "NFC" for step in _steps(content.get("normalizer")))
+
+
+def _without_nfc(step: Any) -> Any:
+    steps = step.get("normalizers") if isinstance(step, dict) else None
+    return steps[1] if steps and len(steps) == 2 and steps[0] == {"type": "NFC"} else step
 
 
 def _steps(step: Any) -> list[dict[str, Any]]:
