@@ -114,26 +114,26 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     model_type = PRE_NORM if FINAL_NORM in model.state["model"] else model_type
     model_type = modernbert.MODEL_TYPE if modernbert.is_modern(options) else model_type
     kind, facts = model.head.kind, model.head.hugging_face
-    roberta: dict[str, Any] = {
-        **{theirs: float(saved.get(ours) or 0.0) for theirs, ours in _DROPOUTS.items()},
-        "classifier_dropout": float(saved.get("pooler_dropout") or 0.0),
-        "hidden_act": options["activation_fn"],
-        "max_position_embeddings": options["max_positions"] + ROWS_BEFORE_POSITIONS,
-        "type_vocab_size": len(_token_types(model.state)),
-        "layer_norm_eps": options.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps),
-        "position_embedding_type": "absolute",
-    }
     config: dict[str, Any] = {
         "architectures": [MODEL_TYPES[model_type] + facts.suffix],
         "model_type": model_type,
         **{theirs: options[ours] for theirs, ours in _SIZES.items()},
+        **{theirs: float(saved.get(ours) or 0.0) for theirs, ours in _DROPOUTS.items()},
+        "classifier_dropout": float(saved.get("pooler_dropout") or 0.0),
+        "hidden_act": options["activation_fn"],
         "vocab_size": len(model.vocabulary),
-        **(modernbert.to_config(options, saved) if model_type == modernbert.MODEL_TYPE else roberta),
+        "max_position_embeddings": options["max_positions"] + ROWS_BEFORE_POSITIONS,
+        "type_vocab_size": len(_token_types(model.state)),
+        "layer_norm_eps": options.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps),
         "initializer_range": 0.02,
+        "position_embedding_type": "absolute",
         "tie_word_embeddings": "untie_weights_roberta" not in options,
         "dtype": str(next(iter(model.parameters.values())).dtype).removeprefix("torch."),
         **special_ids,
     }
+    if model_type == modernbert.MODEL_TYPE:
+        config = {name: value for name, value in config.items() if name not in modernbert.OF_ROBERTA}
+        config |= modernbert.to_config(options, saved)
     if facts.problem_type or model.head.facts.has_labels:
         labels = model.labels or tuple(f"LABEL_{number}" for number in range(model.head.num_outputs))
         config["id2label"] = {str(number): label for number, label in enumerate(labels)}

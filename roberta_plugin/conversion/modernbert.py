@@ -27,6 +27,10 @@ DROPOUTS = {
     "attention_dropout": "attention_dropout",
     "mlp_dropout": "activation_dropout",
 }
+OF_ROBERTA = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act", "type_vocab_size", "layer_norm_eps"),
+    "position_embedding_type",
+)  # fields of config.json that it has not
 _BIASES = ("attention_bias", "mlp_bias", "classifier_bias")
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _BASES = {_GLOBAL: 160_000.0, _LOCAL: 10_000.0}  # where config.json does not name them
