@@ -13,6 +13,7 @@ number_scale             a regression's head -> rescaled to the labels
 fairseq_format           checkpoints of any year, archives           <-> portable
 huggingface              a folder of Hugging Face                    <-> portable, by these parts:
 huggingface_model        config.json, names of parameters            <-> options, our names
+modernbert               of these two, what ModernBERT has otherwise
 huggingface_tokenizers   a tokenizer                                 ->  tokenizer.json and its like
 fields                   what becomes of each field of these files
 peft_adapter             low-rank adapters of a model                <-> a folder of peft

@@ -17,7 +17,7 @@ from typing import Any
 from huggingface_hub import cached_assets_path, constants
 
 from roberta_plugin import __version__
-from roberta_plugin.conversion import named_models
+from roberta_plugin.conversion import modernbert, named_models
 from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
@@ -63,9 +63,12 @@ def export_model(settings: ExportSettings) -> Converted:
     source = local_path(settings.checkpoint)
     check_output(settings.output_dir, sources=(source, settings.data))
     model = _labelled(read_any(source, data=settings.data, head=settings.head), settings.labels)
-    if settings.to != "onnx":  # a graph, of any layers
+    options = model.state["cfg"]["model"]
+    if settings.to in ("huggingface", "sentence-transformers"):
+        modernbert.check_switches(options, model.path)
+    elif settings.to != "onnx":  # a graph, of any layers
         other = "fairseq's RoBERTa" if settings.to == "fairseq" else "Hugging Face's RoBERTa"
-        check_has_no_switch(model.state["cfg"]["model"], path=model.path, other=other)
+        check_has_no_switch(options, path=model.path, other=other)
     notes = [
         *model.notes,
         *_notes_on_long_texts(model, settings.to),

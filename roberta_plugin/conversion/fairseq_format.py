@@ -113,7 +113,7 @@ def read_files(
         logger.warning(note)
     found = find_tokenizer(checkpoint, dictionary, tokenizer)
     trained_with = identity.of_checkpoint(state).get("tokenizer") or {}
-    if ADDITIONS in (trained_with.get("sha256") or {}) and not any(additions_of(found)):
+    if ADDITIONS in (trained_with.get("sha256") or {}) and base_of(found) is found:
         raise FileNotFoundError(
             f"{checkpoint} was trained with added tokens, and beside the tokenizer of {dictionary} there is no "
             f"{ADDITIONS}, which holds them: copy it from where the model comes from."

@@ -80,6 +80,31 @@ CONFIG: Table = {
     ),
 }
 
+_OF_OTHER_HEADS = without_effect("only the masked-LM head is read")
+MODERNBERT: Table = {
+    **CONFIG,
+    **dict.fromkeys(
+        (
+            *("hidden_activation", "norm_eps", "norm_bias", "local_attention", "layer_types", "rope_parameters"),
+            *("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta", "classifier_activation"),
+            *("embedding_dropout", "attention_dropout", "mlp_dropout", "attention_bias", "mlp_bias", "classifier_bias"),
+        ),
+        USED,
+    ),
+    "decoder_bias": only(True, None),
+    "sparse_prediction": only(False, None),
+    **dict.fromkeys(("rope_scaling", "head_dim"), only(None)),
+    **dict.fromkeys(("classifier_pooling", "classifier_dropout"), _OF_OTHER_HEADS),
+    **dict.fromkeys(("pad_token_id", "cls_token_id"), without_effect("the tokenizer's files say it")),
+    **dict.fromkeys(("position_embedding_type", "layer_norm_eps"), without_effect("ModernBERT does not read it")),
+    "sparse_pred_ignore_index": without_effect("only with sparse_prediction"),
+    "initializer_cutoff_factor": _OF_TRAINING,
+    **dict.fromkeys(
+        ("deterministic_flash_attn", "reference_compile", "repad_logits_with_grad"),
+        without_effect("how the other program computes the same"),
+    ),
+}
+
 # What peft adds to the weights, and what would change them otherwise.
 ADAPTER: Table = {
     **dict.fromkeys(("r", "lora_alpha", "use_rslora", "modules_to_save"), USED),
@@ -170,7 +195,8 @@ _ENCODER_ALONE = "Use it with sentence-transformers; or delete modules.json, and
 
 def check_config(config: Mapping[str, Any], path: Path) -> list[str]:
     """Notes on the fields of a config.json; raises as `check_fields`."""
-    return check_fields(config, CONFIG, path, remedy=_WITH_TRANSFORMERS)
+    table = MODERNBERT if config.get("model_type") == "modernbert" else CONFIG
+    return check_fields(config, table, path, remedy=_WITH_TRANSFORMERS)
 
 
 def check_adapter(config: Mapping[str, Any], path: Path) -> list[str]:

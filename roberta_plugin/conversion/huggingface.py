@@ -51,13 +51,14 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
     write_tokenizer,
 )
 from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
+from roberta_plugin.conversion.modernbert import is_modern
 from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
-from roberta_plugin.data.tokenizers.huggingface import changed_places, on_the_other_side, read_tokenizer
+from roberta_plugin.data.tokenizers.huggingface import read_tokenizer, their_ids
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, read_sizes
+from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, architecture, read_sizes
 from roberta_plugin.models.encoder import STANDARD_DEVIATION
 
 _ADVICE = "Copy the file again."
@@ -76,17 +77,19 @@ def write_huggingface(
         ValueError: if the model has no counterpart among Hugging Face's classes.
     """
     model_type = model_type_of(model)
-    ids = special_ids(model.vocabulary)
+    ids = special_ids(model)
+    order = their_ids(model.tokenizer, model.vocabulary.symbols)
     named = {"bos_token_id": ids["<s>"], "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
+    named |= {"cls_token_id": ids["<s>"], "sep_token_id": ids["</s>"]} if is_modern(architecture(model.state)) else {}
     config = to_config(model, model_type=model_type, special_ids=named)
     parameters = to_hugging_face(
         model.state,
         model.head,
         is_tied=config["tie_word_embeddings"],
-        order=changed_places(model.vocabulary.symbols),
+        order=None if order is None else order.argsort(),
     )
     write_weights(folder, parameters, max_shard_bytes=max_shard_bytes)
-    max_length = config["max_position_embeddings"] - 2
+    max_length = model.state["cfg"]["model"]["max_positions"]
     write_tokenizer(model, folder, model_type=model_type, max_length=max_length, white_space=white_space)
     write_json(folder / CONFIG, config, ensure_ascii=False)
 
@@ -140,9 +143,10 @@ def read_huggingface(path: Path) -> PortableModel:
     is_bare = head is None
     head = head or Head(kind=MASKED_LM, name=MASKED_LM)
     vocabulary = Vocabulary.of_symbols(found.symbols)
-    symbols = on_the_other_side(vocabulary.symbols)
     try:
-        parameters, merged = from_hugging_face(weights, head, order=changed_places(symbols))
+        parameters, merged = from_hugging_face(
+            weights, head, order=their_ids(found.tokenizer, vocabulary.symbols), is_rotary=is_modern(options)
+        )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     _check_sizes(parameters, options, where)
@@ -220,7 +224,9 @@ def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path)
 
 def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: Path) -> None:
     """Refuse a config.json of another model than the weights, before allocating memory for it."""
-    found = {**read_sizes(parameters), "max_positions": len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS}
+    found = read_sizes(parameters)
+    if POSITIONS in parameters:
+        found["max_positions"] = len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS
     for option, size in found.items():
         if options[option] != size:
             raise ValueError(
@@ -249,6 +255,9 @@ def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> se
             f"{module}.out_proj.weight": torch.zeros(1, dim),
             f"{module}.out_proj.bias": torch.zeros(1),
         }
+    for part, alike in {"dense": "layers.0.fc1", "layer_norm": "layernorm_embedding"}.items():
+        if f"encoder.sentence_encoder.{alike}.bias" not in parameters:  # as in ModernBERT
+            del fresh[f"encoder.lm_head.{part}.bias"]
     missing = fresh.keys() - parameters.keys()
     parameters |= {name: fresh[name].to(words.dtype) for name in missing}
     if is_tied or "encoder.lm_head.weight" not in parameters:

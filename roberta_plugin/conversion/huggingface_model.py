@@ -2,8 +2,9 @@
 
 Both describe the same architecture. Theirs has more options: those that RoBERTa lacks are refused, never ignored.
 
-RobertaFor..., XLMRobertaFor... and CamembertFor... share their names of parameters. Ours and theirs have the same rows
-of positions (two unused ones, then position 0), the same layers and heads. They differ in three things. Their
+What ModernBERT has otherwise is in `modernbert`. RobertaFor..., XLMRobertaFor... and CamembertFor... share their names
+of parameters. Ours and theirs have the same rows of positions (two unused ones, then position 0), the same layers and
+heads. They differ in three things. Their
 embeddings have a token type, one vector that is added to every position; ours have not, so it is added to the
 positions. CamemBERT numbers <s> and </s> differently from fairseq (`huggingface_tokenizers`). Tied parameters are in
 our state dicts twice, in their files once. Tensors are shared where nothing in them changes.
@@ -23,8 +24,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from roberta_plugin.conversion import modernbert
 from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
-from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.portable import PortableModel, translate
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
@@ -50,6 +52,7 @@ MODEL_TYPES = {
     "xlm-roberta": "XLMRoberta",
     "camembert": "Camembert",
     PRE_NORM: "RobertaPreLayerNorm",
+    modernbert.MODEL_TYPE: modernbert.CLASS,
 }
 ENCODER_ONLY = "Model"  # end of the name of the class without a head
 _SIZES = {
@@ -109,6 +112,7 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     options, saved = architecture(model.state), saved_options(model.state)[1]
     _check_expressible(model, options)
     model_type = PRE_NORM if FINAL_NORM in model.state["model"] else model_type
+    model_type = modernbert.MODEL_TYPE if modernbert.is_modern(options) else model_type
     kind, facts = model.head.kind, model.head.hugging_face
     config: dict[str, Any] = {
         "architectures": [MODEL_TYPES[model_type] + facts.suffix],
@@ -127,6 +131,9 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         "dtype": str(next(iter(model.parameters.values())).dtype).removeprefix("torch."),
         **special_ids,
     }
+    if model_type == modernbert.MODEL_TYPE:
+        config = {name: value for name, value in config.items() if name not in modernbert.OF_ROBERTA}
+        config |= modernbert.to_config(options, saved)
     if facts.problem_type or model.head.facts.has_labels:
         labels = model.labels or tuple(f"LABEL_{number}" for number in range(model.head.num_outputs))
         config["id2label"] = {str(number): label for number, label in enumerate(labels)}
@@ -204,7 +211,10 @@ def _check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None
     kind, problems = model.head.kind, []
     if "no_layernorm_embedding" in options:
         problems.append("it has no layer norm after its embeddings")
-    if kind == MASKED_LM and options["activation_fn"] != "gelu":
+    is_modern = modernbert.is_modern(options)
+    if is_modern and kind != MASKED_LM:
+        problems.append("ModernBERT's heads have a norm before their last layer: give --head masked_lm, or --to onnx")
+    if kind == MASKED_LM and options["activation_fn"] != "gelu" and not is_modern:
         problems.append(f"its masked-LM head has the activation {options['activation_fn']}, and theirs gelu")
     if kind not in (MASKED_LM, "tagging") and options["pooler_activation_fn"] != "tanh":
         problems.append(f"its head has the activation {options['pooler_activation_fn']}, and theirs tanh")
@@ -230,7 +240,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         value = config.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{path}: {name} must be a whole number above 0, got {value!r}.")
-    for name in (*_DROPOUTS, "classifier_dropout"):
+    for name in (*_DROPOUTS, *modernbert.DROPOUTS, "classifier_dropout"):
         value = config.get(name)
         if value is not None and (not isinstance(value, int | float) or not 0 <= value <= 1):
             raise ValueError(f"{path}: {name} must be a number from 0 to 1, got {value!r}.")
@@ -242,9 +252,11 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
             f"{path}: hidden_size {config['hidden_size']} is not a multiple of num_attention_heads "
             f"{config['num_attention_heads']}: copy the file again."
         )
-    activation = config.get("hidden_act", "gelu")
+    is_modern = found == modernbert.MODEL_TYPE
+    named = "classifier_activation" if is_modern else "hidden_act"  # of the masked-LM head
+    activation = config.get(named, "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise ValueError(f"{path}: hidden_act must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
+        raise ValueError(f"{path}: {named} must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
     return {
         "_name": "fast_roberta",
         **{ours: config[theirs] for theirs, ours in _SIZES.items()},
@@ -258,6 +270,7 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "max_positions": config["max_position_embeddings"] - ROWS_BEFORE_POSITIONS,
         "untie_weights_roberta": config.get("tie_word_embeddings") is False,
         "load_checkpoint_heads": False,
+        **(modernbert.from_config(config, path) if is_modern else {}),
     }
 
 
@@ -305,6 +318,8 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
         return None, ()
     of_problems = {kind.hugging_face.problem_type: name for name, kind in formats().items() if kind.hugging_face}
     kinds = {kind.hugging_face.suffix: name for name, kind in reversed(formats().items()) if kind.hugging_face}
+    if config["model_type"] == modernbert.MODEL_TYPE:  # others have a norm before the last layer of their head
+        kinds = {ending: kind for ending, kind in kinds.items() if kind == MASKED_LM}
     if suffix not in kinds:
         raise ValueError(
             f"{path}: the architecture is {architecture!r}, which has no counterpart here. Those that are read: "
@@ -363,6 +378,10 @@ def to_hugging_face(
         result["lm_head.bias"] = result["lm_head.decoder.bias"].clone()  # safetensors refuses shared memory
         if is_tied:
             del result["lm_head.decoder.bias"], result["lm_head.decoder.weight"]
+    if POSITIONS not in state["model"]:
+        if head.kind == MASKED_LM:
+            result["lm_head.decoder.bias"] = result.pop("lm_head.bias")
+        return modernbert.from_roberta(result)
     result[TOKEN_TYPES] = _token_types(state)
     if original := _original(state):
         result[THEIR_POSITIONS] = original["positions"]
@@ -372,7 +391,7 @@ def to_hugging_face(
 
 
 def from_hugging_face(
-    state: Mapping[str, Tensor], head: Head, *, order: NDArray[Any] | None = None
+    state: Mapping[str, Tensor], head: Head, *, order: NDArray[Any] | None = None, is_rotary: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """A state dict of Hugging Face -> parameters by our names, and those that were merged, as they were.
 
@@ -380,18 +399,20 @@ def from_hugging_face(
         state: parameters of their model, with or without copies of tied ones.
         head: the head that it has, by the name that it gets.
         order: their id of each of our ids (V,), where they differ.
+        is_rotary: whether it has no embeddings of positions.
 
     Raises:
         ValueError: for a parameter without a counterpart in our model, or if one is missing.
     """
-    trunk = PRE_NORM_TRUNK if "roberta.LayerNorm.weight" in with_base_prefix(state) else TRUNK
+    state = with_base_prefix(state)
+    trunk = PRE_NORM_TRUNK if "roberta.LayerNorm.weight" in state else TRUNK
     back = {theirs: ours for ours, theirs in {**trunk, **_head_table(head)}.items()}
     result: dict[str, Tensor] = {}
-    for name, value in with_base_prefix(state).items():
+    for name, value in state.items():
         if name in (TOKEN_TYPES, "lm_head.bias") or (_WITHOUT_EFFECT.fullmatch(name) and _module(name) not in back):
             continue
         result[translate(name, back)] = value
-    if TOKENS not in result or POSITIONS not in result:
+    if TOKENS not in result or (POSITIONS not in result and not is_rotary):
         raise ValueError("The embeddings are missing: the state dict is of another kind of model.")
     if head.kind == MASKED_LM:
         result.setdefault(LM_WEIGHT, result[TOKENS])
@@ -403,7 +424,7 @@ def from_hugging_face(
         if head.kind == MASKED_LM and "lm_head.decoder.weight" not in state:
             result[LM_WEIGHT] = result[TOKENS]
     merged: dict[str, Tensor] = {}
-    types = with_base_prefix(state).get(TOKEN_TYPES)
+    types = state.get(TOKEN_TYPES)
     if types is not None and bool(types.any()):
         merged = {"positions": result[POSITIONS], "token_types": types.clone()}
         result[POSITIONS] = _added(merged["positions"], merged["token_types"])
@@ -413,6 +434,8 @@ def from_hugging_face(
 
 def with_base_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Parameters of any of their classes with the prefix `roberta.`, which a bare RobertaModel leaves out."""
+    if any(name.endswith("tok_embeddings.weight") for name in state):
+        return modernbert.as_roberta(state)
     if any(name.startswith("embeddings.") for name in state):
         return {f"roberta.{name}": value for name, value in state.items()}
     return {re.sub(rf"^{_PRE_NORM_PREFIX}\.", "roberta.", name): value for name, value in state.items()}
@@ -447,15 +470,3 @@ def _head_table(head: Head) -> dict[str, str]:
 
 def _module(name: str) -> str:
     return name.rpartition(".")[0]
-
-
-def translate(name: str, table: Mapping[str, str]) -> str:
-    """The name of a parameter by a table of modules, such as `TRUNK`."""
-    module, _, leaf = name.rpartition(".")
-    key = module
-    number = re.search(r"\.layers?\.(\d+)\.", module)
-    if number:
-        key = module[: number.start(1)] + "{}" + module[number.end(1) :]
-    if key not in table:
-        raise ValueError(f"The parameter {name} has no counterpart: the state dict is of another kind of model.")
-    return f"{table[key].format(number[1] if number else '')}.{leaf}"

@@ -31,7 +31,14 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.conversion.portable import PortableModel
-from roberta_plugin.data.tokenizers.additions import AddedToken, additions_of, base_of, pieces_of
+from roberta_plugin.data.tokenizers.additions import (
+    AddedToken,
+    additions_of,
+    base_of,
+    composes,
+    pieces_of,
+    special_ids_of,
+)
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.huggingface import (
@@ -43,18 +50,20 @@ from roberta_plugin.data.tokenizers.huggingface import (
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCABULARY,
-    changed_places,
     on_the_other_side,
+    their_ids,
 )
+from roberta_plugin.data.tokenizers.huggingface_fields import OF_BERT
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
 from roberta_plugin.data.tokenizers.sentencepiece import WORD_START, SentencePiece
-from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
+from roberta_plugin.data.vocabulary import MASK, SPECIALS
 from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.json_files import write_json
 
 CLASSES = {"roberta": "RobertaTokenizer", "xlm-roberta": "XLMRobertaTokenizer", "camembert": "CamembertTokenizer"}
 _WITH_NORMALIZER = "PreTrainedTokenizerFast"
+_NAMES_OF_BERT = {ours: theirs for theirs, ours in OF_BERT.items()}
 
 
 def model_type_of(model: PortableModel) -> str:
@@ -83,23 +92,31 @@ def write_tokenizer(
     Raises:
         ValueError: if transformers cannot give the same ids.
     """
+    from tokenizers import normalizers
+
     tokenizer = base_of(model.tokenizer)
     _, add_prefix_space = additions_of(model.tokenizer)
-    added = {number: _added(symbol, model) for symbol, number in special_ids(model.vocabulary).items()}
+    added = {number: _added(symbol, model) for symbol, number in special_ids(model).items()}
     added |= {number: _flags(token) for number, token in _ids_of_added(model).items()}
     added = dict(sorted(added.items()))
     if isinstance(tokenizer, ByteLevelBpe):
         built = _write_byte_level_bpe(model, tokenizer, added, folder, add_prefix_space=add_prefix_space)
         if leaves_out_space(model.tokenizer):
             built.normalizer = _normalizer(white_space or model.white_space)
+        if composes(model.tokenizer):
+            steps = [step for step in (normalizers.NFC(), built.normalizer) if step is not None]
+            built.normalizer = normalizers.Sequence(steps) if len(steps) > 1 else steps[0]
     else:
         assert isinstance(tokenizer, SentencePiece)
-        built = _write_sentencepiece(tokenizer, model.vocabulary, added, folder)
+        built = _write_sentencepiece(model, tokenizer, added, folder)
     _save(built, added, folder)
-    special_tokens = {**SPECIAL_TOKENS, "mask_token": {"__type": "AddedToken", **_added(MASK, model)}}
+    special_tokens: dict[str, Any] = {key: _named(symbol, model) for key, symbol in SPECIAL_TOKENS.items()}
+    special_tokens |= {"mask_token": {"__type": "AddedToken", **_added(MASK, model)}}
     config = {
         "tokenizer_class": (
-            _WITH_NORMALIZER if model_type == "roberta" and built.normalizer is not None else CLASSES[model_type]
+            _WITH_NORMALIZER
+            if model_type == "roberta" and (built.normalizer is not None or special_ids_of(model.tokenizer))
+            else CLASSES[model_type]
         ),
         "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": max_length,
@@ -123,9 +140,10 @@ def write_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, str]], fold
         file.write("#version: 0.2\n" + "".join(f"{first} {second}\n" for first, second in merges))
 
 
-def special_ids(vocabulary: Vocabulary) -> dict[str, int]:
+def special_ids(model: PortableModel) -> dict[str, int]:
     """Ids on Hugging Face's side of the five special symbols."""
-    order = changed_places(vocabulary.symbols)
+    vocabulary = model.vocabulary
+    order = their_ids(model.tokenizer, vocabulary.symbols)
     ids = {symbol: number for number, symbol in enumerate(SPECIALS)} | {MASK: vocabulary.mask_id}
     return ids if order is None else {symbol: int(order[number]) for symbol, number in ids.items()}
 
@@ -133,7 +151,12 @@ def special_ids(vocabulary: Vocabulary) -> dict[str, int]:
 def _added(symbol: str, model: PortableModel) -> dict[str, Any]:
     takes_space = symbol == MASK and not model.mask_keeps_space
     flags = {"lstrip": takes_space, "normalized": False, "rstrip": False, "single_word": False, "special": True}
-    return {"content": symbol, **flags}
+    return {"content": _named(symbol, model), **flags}
+
+
+def _named(symbol: str, model: PortableModel) -> str:
+    """What Hugging Face's tokenizer calls a special symbol."""
+    return _NAMES_OF_BERT.get(symbol, symbol) if special_ids_of(model.tokenizer) else symbol
 
 
 def _ids_of_added(model: PortableModel) -> dict[int, AddedToken]:
@@ -141,7 +164,7 @@ def _ids_of_added(model: PortableModel) -> dict[int, AddedToken]:
     tokens, _ = additions_of(model.tokenizer)
     pieces, to_model = pieces_of(model.tokenizer), model.vocabulary.tokenizer_to_model(model.tokenizer).tolist()
     numbers = dict(zip(pieces, to_model, strict=True))
-    order = changed_places(model.vocabulary.symbols)
+    order = their_ids(model.tokenizer, model.vocabulary.symbols)
     found = {token.content: numbers[token.content] for token in tokens}
     lost = [content for content, number in found.items() if number == model.vocabulary.unk_id]
     if lost:
@@ -166,12 +189,14 @@ def _write_byte_level_bpe(
 
     vocabulary = model.vocabulary
     back = vocabulary.model_to_tokenizer(tokenizer)
+    order = their_ids(model.tokenizer, vocabulary.symbols)
     ids: dict[str, int] = {}
     for number, symbol in enumerate(vocabulary.symbols):
+        place = number if order is None else int(order[number])
         is_overwritten = number >= len(SPECIALS) and vocabulary.index(symbol) != number
-        name = added[number]["content"] if number in added else symbol
+        name = added[place]["content"] if place in added else symbol
         piece = tokenizer.pieces[back[number]] if back[number] >= 0 and not is_overwritten else name
-        ids[f"{piece}_{number}" if piece in ids else piece] = number
+        ids[f"{piece}_{place}" if piece in ids else piece] = place
     missing = [piece for piece in tokenizer.pieces if piece not in ids]
     if missing:
         raise ValueError(_missing(missing, "tokenizer"))
@@ -180,9 +205,8 @@ def _write_byte_level_bpe(
     )
     built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     built.decoder = decoders.ByteLevel()
-    built.post_processor = processors.RobertaProcessing(
-        ("</s>", vocabulary.eos_id), ("<s>", vocabulary.bos_id), trim_offsets=True, add_prefix_space=add_prefix_space
-    )
+    sep, cls = ((_named(symbol, model), special_ids(model)[symbol]) for symbol in ("</s>", "<s>"))
+    built.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=add_prefix_space)
     write_pieces(ids, tokenizer.merges, folder)
     return built
 
@@ -210,7 +234,7 @@ def _normalizer(white_space: WhiteSpace) -> Any:
 
 
 def _write_sentencepiece(
-    tokenizer: SentencePiece, vocabulary: Vocabulary, added: Mapping[int, Mapping[str, Any]], folder: Path
+    model: PortableModel, tokenizer: SentencePiece, added: Mapping[int, Mapping[str, Any]], folder: Path
 ) -> Any:
     """Write the SentencePiece model; return the tokenizer of `tokenizers`.
 
@@ -218,7 +242,7 @@ def _write_sentencepiece(
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-    proto = tokenizer.proto()
+    proto, vocabulary = tokenizer.proto(), model.vocabulary
     scores = {piece.piece: piece.score for piece in proto.pieces[len(SPECIALS) - 1 :]}
     symbols = on_the_other_side(vocabulary.symbols)
     own = {number for number, token in added.items() if token["content"] not in {*scores, *SPECIAL_SYMBOLS}}
@@ -245,7 +269,7 @@ def _write_sentencepiece(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(WORD_START, prepend_scheme="always")]
     )
     built.decoder = decoders.Metaspace(WORD_START, prepend_scheme="always")
-    ids = special_ids(vocabulary)
+    ids = special_ids(model)
     built.post_processor = processors.TemplateProcessing(
         single=["<s>", "$A", "</s>"],
         pair=["<s>", "$A", "</s>", "</s>", "$B", "</s>"],

@@ -18,6 +18,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from roberta_plugin.conversion.model_files import INT8_MODEL, ONNX_MODEL
 from roberta_plugin.conversion.onnx_runner import write_facts
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.pretrained import build
+from roberta_plugin.data.tokenizers.additions import additions_of, base_of, composes, with_additions
 from roberta_plugin.extras import require
 
 _OPSET = 18
@@ -90,7 +92,10 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
         )
     _strip(folder / ONNX_MODEL)
     model_type = model_type_of(model)
-    write_tokenizer(model, folder, model_type=model_type, max_length=length)
+    tokens, add_prefix_space = additions_of(model.tokenizer)
+    further = {"add_prefix_space": add_prefix_space, "composes": composes(model.tokenizer)}
+    ours = with_additions(base_of(model.tokenizer), tokens, **further)  # with the ids of the graph
+    write_tokenizer(replace(model, tokenizer=ours), folder, model_type=model_type, max_length=length)
     notes = [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
     write_facts(model, folder)
     return notes

@@ -5,6 +5,7 @@ Readers make a `PortableModel`, writers store one; each format needs one of each
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,3 +112,15 @@ def task_state(
             **({identity.DECISIONS: dict(decides_by)} if decides_by else {}),
         }
     }
+
+
+def translate(name: str, table: Mapping[str, str]) -> str:
+    """The name of a parameter by a table of modules, such as `huggingface_model.TRUNK`."""
+    module, _, leaf = name.rpartition(".")
+    key = module
+    number = re.search(r"\.layers?\.(\d+)\.", module)
+    if number:
+        key = module[: number.start(1)] + "{}" + module[number.end(1) :]
+    if key not in table:
+        raise ValueError(f"The parameter {name} has no counterpart: the state dict is of another kind of model.")
+    return f"{table[key].format(number[1] if number else '')}.{leaf}"

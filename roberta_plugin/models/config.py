@@ -194,21 +194,45 @@ SIZES = {
     "small": (4, 512, 2048, 8),
     "base": (12, 768, 3072, 12),
     "large": (24, 1024, 4096, 16),
+    # Warner et al. 2024, arXiv 2412.13663, table 4.
+    "modernbert_base": (22, 768, 1152, 12),
+    "modernbert_large": (28, 1024, 2624, 16),
+}
+# The same paper's section 2.1 and its released config.json, for both of its sizes.
+MODERNBERT = {
+    "encoder_normalize_before": True,
+    "no_first_attention_norm": True,
+    "no_norm_bias": True,
+    "no_linear_bias": True,
+    "feed_forward": "geglu",
+    "position_encoding": "rotary",
+    "rotary_base": 160_000.0,
+    "rotary_base_local": 10_000.0,
+    "attention_window": 128,
+    "global_attention_every": 3,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
 }
 
 
 # XLM-R (Conneau et al. 2020, table 12): the sizes of RoBERTa, with a vocabulary of 250,002 symbols as released.
-ARCHITECTURES = {f"fast_roberta_{size}": size for size in SIZES} | {
+ARCHITECTURES = {f"fast_roberta_{size}": size for size in ("tiny", "small", "base", "large")} | {
     "fast_xlmr_base": "base",
     "fast_xlmr_large": "large",
+    "fast_modernbert_base": "modernbert_base",
+    "fast_modernbert_large": "modernbert_large",
 }
 
 
 def set_size(args: Any, size: str) -> None:
-    """Give `args` the dimensions of a named size wherever the user has not set them."""
+    """Give `args` the dimensions of a named size, and its switches, wherever the user has not set them.
+
+    fairseq gives a switch without a value as False, whether a user has set it or not.
+    """
     names = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
-    for name, value in zip(names, SIZES[size], strict=True):
-        if getattr(args, name, None) is None:
+    given: dict[str, Any] = dict(zip(names, SIZES[size], strict=True))
+    for name, value in (given | (MODERNBERT if size.startswith("modernbert") else {})).items():
+        if getattr(args, name, None) is None or (value is True and not getattr(args, name)):
             setattr(args, name, value)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -79,16 +80,27 @@ class TokenizerWithAdditions:
         base: the tokenizer itself.
         tokens: the added tokens.
         add_prefix_space: whether texts get a space in front.
+        special_ids: Hugging Face's ids of <s>, <pad>, </s> and <unk>, which it calls by BERT's names; empty: as here.
+        composes: whether texts get one character for a letter and its accent (Unicode's NFC), but for added tokens.
         symbols: symbol in dict.txt of each id.
     """
 
-    def __init__(self, base: Tokenizer, tokens: Sequence[AddedToken], *, add_prefix_space: bool = False) -> None:
+    def __init__(
+        self,
+        base: Tokenizer,
+        tokens: Sequence[AddedToken],
+        *,
+        add_prefix_space: bool = False,
+        special_ids: Sequence[int] = (),
+        composes: bool = False,
+    ) -> None:
         """Make a tokenizer.
 
         Raises:
             ValueError: if a token that is a piece is none of this tokenizer.
         """
         self.base, self.tokens, self.add_prefix_space = base, tuple(tokens), add_prefix_space
+        self.special_ids, self.composes = tuple(map(int, special_ids)), composes
         known = {piece: index for index, piece in enumerate(pieces_of(base))}
         for token in self.tokens:
             if token.is_piece and token.content not in known:
@@ -143,7 +155,9 @@ class TokenizerWithAdditions:
             space = int(self._needs_space(own))
             located = self.base.locate(" " * space + own)
             if located.ids.tolist() != self.base.encode(part.text):
-                raise ValueError(f"A character of {own[:40]!r} is part of an added token, so it cannot be located.")
+                raise ValueError(
+                    f"A character of {own[:40]!r} is in an added token or a composed letter, so it cannot be located."
+                )
             moved = (np.maximum(each - space, 0) + part.start for each in located[1:])
             found.append(LocatedTokens(located.ids, *moved))
         return LocatedTokens(*(np.concatenate(each) for each in zip(*found, strict=True)))
@@ -182,7 +196,7 @@ class TokenizerWithAdditions:
         return {**found, "num_ids": len(self.symbols), "sha256": digests}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.base, self.tokens, self.add_prefix_space)
+        return _rebuild, (self.base, self.tokens, self.add_prefix_space, self.special_ids, self.composes)
 
     def _parts(self, text: str) -> Iterator[_Part]:
         """Added tokens, and what is between them."""
@@ -196,6 +210,8 @@ class TokenizerWithAdditions:
                 for part, index, span in zip(texts, encoded.ids, encoded.offsets, strict=True)
             ]
         for part in found:
+            if self.composes and part.token < 0:
+                part = part._replace(text=unicodedata.normalize("NFC", part.text))
             yield part._replace(text=f" {part.text}") if part.token < 0 and self._needs_space(part.text) else part
 
     def _needs_space(self, text: str) -> bool:
@@ -245,14 +261,18 @@ class TokenizerWithAdditions:
     @cached_property
     def _content(self) -> str:
         content = {"add_prefix_space": self.add_prefix_space, "added_tokens": [asdict(token) for token in self.tokens]}
+        content |= {"special_ids": self.special_ids} if self.special_ids else {}
+        content |= {"composes": True} if self.composes else {}
         return json.dumps(content, indent=2) + "\n"
 
 
-def with_additions(base: Tokenizer, tokens: Sequence[AddedToken], *, add_prefix_space: bool = False) -> Tokenizer:
+def with_additions(
+    base: Tokenizer, tokens: Sequence[AddedToken], *, add_prefix_space: bool = False, **further: Any
+) -> Tokenizer:
     """The tokenizer with these additions; itself, if there are none."""
-    if not tokens and not add_prefix_space:
+    if not tokens and not add_prefix_space and not any(further.values()):
         return base
-    return TokenizerWithAdditions(base, tokens, add_prefix_space=add_prefix_space)
+    return TokenizerWithAdditions(base, tokens, add_prefix_space=add_prefix_space, **further)
 
 
 def load_additions(base: Tokenizer, folder: Path) -> Tokenizer:
@@ -262,7 +282,8 @@ def load_additions(base: Tokenizer, folder: Path) -> Tokenizer:
         return base
     try:
         tokens = [AddedToken(**token) for token in content["added_tokens"]]
-        return with_additions(base, tokens, add_prefix_space=content["add_prefix_space"])
+        options = {name: content[name] for name in ("add_prefix_space", "special_ids", "composes") if name in content}
+        return with_additions(base, tokens, **options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{folder / FILE} does not belong to the tokenizer beside it ({error}): {_REMEDY}.") from error
 
@@ -279,11 +300,28 @@ def additions_of(tokenizer: Tokenizer) -> tuple[tuple[AddedToken, ...], bool]:
     return tokenizer.tokens, tokenizer.add_prefix_space
 
 
+def special_ids_of(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Hugging Face's ids of <s>, <pad>, </s> and <unk>, where they are others and have BERT's names; else empty."""
+    return tokenizer.special_ids if isinstance(tokenizer, TokenizerWithAdditions) else ()
+
+
+def composes(tokenizer: Tokenizer) -> bool:
+    """Whether it composes texts before it reads them."""
+    return isinstance(tokenizer, TokenizerWithAdditions) and tokenizer.composes
+
+
 def pieces_of(tokenizer: Tokenizer) -> Sequence[str]:
     """The piece of each id, as it is in the text: of byte-level BPE, symbols are only numbers."""
     pieces: Sequence[str] = getattr(tokenizer, "pieces", tokenizer.symbols)
     return pieces
 
 
-def _rebuild(base: Tokenizer, tokens: Sequence[AddedToken], add_prefix_space: bool) -> TokenizerWithAdditions:
-    return TokenizerWithAdditions(base, tokens, add_prefix_space=add_prefix_space)
+def _rebuild(
+    base: Tokenizer,
+    tokens: Sequence[AddedToken],
+    add_prefix_space: bool,
+    special_ids: Sequence[int] = (),
+    composes: bool = False,
+) -> TokenizerWithAdditions:
+    further = {"special_ids": special_ids, "composes": composes}
+    return TokenizerWithAdditions(base, tokens, add_prefix_space=add_prefix_space, **further)  # type: ignore[arg-type]

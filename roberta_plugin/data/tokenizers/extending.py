@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from roberta_plugin.data.tokenizers.additions import additions_of, base_of, with_additions
+from roberta_plugin.data.tokenizers.additions import additions_of, base_of, composes, with_additions
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, CharacterBpe
@@ -54,7 +54,7 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     else:
         assert isinstance(base, CharacterBpe)
         longer = _character_bpe(base, words)
-    return with_additions(longer, tokens, add_prefix_space=add_prefix_space)
+    return with_additions(longer, tokens, add_prefix_space=add_prefix_space, composes=composes(tokenizer))
 
 
 def _byte_level_bpe(tokenizer: ByteLevelBpe, words: Sequence[str]) -> ByteLevelBpe:

@@ -35,6 +35,7 @@ from roberta_plugin.data.tokenizers.additions import (
     additions_of,
     base_of,
     pieces_of,
+    special_ids_of,
     symbol_of,
     with_additions,
 )
@@ -44,12 +45,14 @@ from roberta_plugin.data.tokenizers.huggingface_fields import (
     COPY,
     SHORTEST,
     check_tokenizer,
+    composes_texts,
+    has_names_of_bert,
     kind_of_pieces,
+    read_file,
     well_formed,
 )
 from roberta_plugin.data.tokenizers.sentencepiece import CONTROLS, SentencePiece, messages
 from roberta_plugin.data.tokenizers.sentencepiece import FILES as SENTENCEPIECE_FILES
-from roberta_plugin.json_files import read_json
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +102,25 @@ def changed_places(symbols: Sequence[str]) -> NDArray[np.int64] | None:
             one, other = ids[special], ids[f"{special}{NOT_USED}"]
             order[one], order[other] = other, one
     return order if (order != np.arange(len(symbols))).any() else None
+
+
+def their_ids(tokenizer: Tokenizer, symbols: Sequence[str]) -> NDArray[np.int64] | None:
+    """Hugging Face's id of each of our ids (V,), from the tokenizer and our symbols; None where all are the same."""
+    if places := special_ids_of(tokenizer):
+        return _first(places, len(symbols))
+    return changed_places(symbols)
+
+
+def _first(places: Sequence[int], size: int) -> NDArray[np.int64]:
+    """All ids (V,), where those at `places` have changed places with the first ones.
+
+    Example: [5, 4], 6 -> [5, 4, 2, 3, 1, 0].
+    """
+    order = np.arange(size)
+    for number, wanted in enumerate(places):
+        place = int(np.flatnonzero(order == wanted)[0])
+        order[[number, place]] = order[[place, number]]
+    return order
 
 
 def on_the_other_side(symbols: Sequence[str]) -> list[str]:
@@ -196,10 +218,13 @@ def _read(path: Path, num_symbols: int | None) -> FoundTokenizer:
     if merges is None:
         raise ValueError(f"its model is {kind_of_pieces(content)!r}, and RoBERTa's are BPE and Unigram")
     pieces = content["model"]["vocab"] if content else _object(path)
-    found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols)
+    is_of_bert = has_names_of_bert(folder)
+    found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols, may_be_anywhere=is_of_bert)
     tokens, _ = additions_of(found.tokenizer)
-    space = _has_prefix_space(folder, content)
-    return found._replace(tokenizer=with_additions(base_of(found.tokenizer), tokens, add_prefix_space=space))
+    space, places = _has_prefix_space(folder, content), special_ids_of(found.tokenizer)
+    further = {"special_ids": places, "composes": composes_texts(content)}
+    made = with_additions(base_of(found.tokenizer), tokens, add_prefix_space=space, **further)
+    return found._replace(tokenizer=made)
 
 
 def _byte_level_bpe(
@@ -207,12 +232,16 @@ def _byte_level_bpe(
     merges: Sequence[tuple[str, str]],
     added: Mapping[int, AddedToken],
     num_symbols: int | None,
+    *,
+    may_be_anywhere: bool,
 ) -> FoundTokenizer:
     """Pieces are numbered as in GPT-2's encoder.json: bytes, results of merges, others.
 
     Example: of the released roberta-base this makes GPT-2's own two files, and fairseq's dict.txt without its counts.
     """
-    numbers = [number for number in vocabulary.values() if number != _UNKNOWN_ID]
+    named = {**{token.content: number for number, token in added.items()}, **vocabulary}
+    unknown = named.get("<unk>", _UNKNOWN_ID)
+    numbers = [number for number in vocabulary.values() if number != unknown]
     if len(set(numbers)) < len(numbers) or not set(map(type, numbers)) <= {int}:
         twice = next(number for number in numbers if type(number) is not int or numbers.count(number) > 1)
         raise ValueError(f"the id {twice!r} is not a whole number of one piece alone: {COPY}")
@@ -236,12 +265,17 @@ def _byte_level_bpe(
     pieces = [*known, *listed]
     found = {ids[symbol]: symbol for symbol in SPECIAL_SYMBOLS if symbol in ids}
     found |= {ids[symbol]: symbol if symbol.startswith(MADE_UP) else symbol_of(symbol) for symbol in others}
-    found |= {ids[piece]: str(number) for number, piece in enumerate(pieces) if ids[piece] != _UNKNOWN_ID}
-    return _with_added(ByteLevelBpe(pieces, merges), found, added, num_symbols)
+    found |= {ids[piece]: str(number) for number, piece in enumerate(pieces) if ids[piece] != unknown}
+    return _with_added(ByteLevelBpe(pieces, merges), found, added, num_symbols, may_be_anywhere=may_be_anywhere)
 
 
 def _with_added(
-    tokenizer: Tokenizer, symbol_by_id: Mapping[int, str], added: Mapping[int, AddedToken], num_symbols: int | None
+    tokenizer: Tokenizer,
+    symbol_by_id: Mapping[int, str],
+    added: Mapping[int, AddedToken],
+    num_symbols: int | None,
+    *,
+    may_be_anywhere: bool = False,
 ) -> FoundTokenizer:
     """The tokenizer with the added tokens, and the symbol of each id (V), theirs included."""
     pieces = set(pieces_of(tokenizer))
@@ -257,11 +291,14 @@ def _with_added(
             continue
         tokens.append(replace(token, is_piece=token.content in pieces))
         found.setdefault(number, symbol_of(token.content))
-    symbols = on_the_other_side(with_gaps_filled(found, num_symbols))
+    theirs = with_gaps_filled(found, num_symbols)
+    places = [theirs.index(symbol) for symbol in SPECIALS if symbol in theirs] if may_be_anywhere else []
+    symbols = [theirs[number] for number in _first(places, len(theirs))] if places else on_the_other_side(theirs)
     if tuple(symbols[: len(SPECIALS)]) != SPECIALS:
         ids = ", ".join(str(symbols.index(symbol)) if symbol in symbols else "none" for symbol in SPECIALS)
         raise ValueError(f"{', '.join(SPECIALS)} must have the ids 0, 1, 2, 3, and they have {ids}: {_REMEDY}")
-    return FoundTokenizer(with_additions(tokenizer, tokens), symbols, mask_keeps_space=keeps_space)
+    made = with_additions(tokenizer, tokens, special_ids=places)
+    return FoundTokenizer(made, symbols, mask_keeps_space=keeps_space)
 
 
 def _is_special(content: str) -> bool:
@@ -391,7 +428,7 @@ def _added_token(token: Any, *, special: bool = False) -> AddedToken:
 
 def _object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty if there is no file."""
-    return read_json(path, keys=(), remedy="copy the file again") or {}
+    return read_file(path)
 
 
 def _pair(merge: Any) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from roberta_plugin.json_files import read_json
 
 SHORTEST = 6  # tokens, of a pair: `<s> a </s> </s> b </s>`
 COPY = "copy the file again"
+OF_BERT = {"[CLS]": "<s>", "[SEP]": "</s>", "[PAD]": "<pad>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
 _ANOTHER = "Use it with transformers, or take another tokenizer: `roberta tokenizer train` makes one."
 _ONE_TEXT = ["<s>", "A", "</s>"]
 _TWO_TEXTS = ["<s>", "A", "</s>", "</s>", "B", "</s>"]
@@ -56,7 +57,7 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
             "byte_fallback": only(False, None),
         },
     },
-    "BPE normalizer": {},  # but for those of an export
+    "BPE normalizer": {"NFC": _TYPE},  # and those of an export
     "BPE pre_tokenizer": {
         "ByteLevel": {**_TYPE, "add_prefix_space": USED, "trim_offsets": _OF_POSITIONS, "use_regex": only(True, None)}
     },
@@ -151,6 +152,30 @@ TOKENIZER_CONFIG: Table = {
 }
 
 
+def read_file(path: Path) -> dict[str, Any]:
+    """The object in a file of a tokenizer, empty if there is none; special symbols have RoBERTa's names.
+
+    ModernBERT's have BERT's, in all files of a folder.
+    """
+    content = read_json(path, keys=(), remedy=COPY) or {}
+    return _renamed(content) if has_names_of_bert(path.parent) else content
+
+
+def has_names_of_bert(folder: Path) -> bool:
+    """Whether the special symbols of a folder's tokenizer.json are called [CLS], [SEP] and so on."""
+    added = (read_json(folder / "tokenizer.json", keys=(), remedy=COPY) or {}).get("added_tokens")
+    names = {token.get("content") for token in added or () if isinstance(token, dict)}
+    return OF_BERT.keys() <= names and names.isdisjoint(OF_BERT.values())
+
+
+def _renamed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {OF_BERT.get(name, name): _renamed(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_renamed(one) for one in value]
+    return OF_BERT.get(value, value) if isinstance(value, str) else value
+
+
 @contextmanager
 def well_formed(where: Path) -> Iterator[None]:
     """Errors about the structure of files, in a sentence that names the file or folder."""
@@ -165,10 +190,10 @@ def check_tokenizer(folder: Path) -> list[str]:
     notes: list[str] = []
     contents = {}
     for name, table in {"tokenizer_config.json": TOKENIZER_CONFIG, "special_tokens_map.json": SYMBOLS}.items():
-        contents[name] = read_json(folder / name, keys=(), remedy=COPY) or {}
+        contents[name] = read_file(folder / name)
         notes += check_fields(contents[name], table, folder / name, remedy=_ANOTHER)
     path = folder / "tokenizer.json"
-    content = read_json(path, keys=(), remedy=COPY) or {}
+    content = read_file(path)
     notes += check_fields(content, TOKENIZER, path, remedy=_ANOTHER)
     with well_formed(path):
         notes += _check_steps(content, path)
@@ -196,7 +221,7 @@ def _check_steps(content: Mapping[str, Any], path: Path) -> list[str]:
     if kind is not None:
         content = {**content, "model": {**content["model"], "type": kind}}
     for part in ("model", "normalizer", "pre_tokenizer", "post_processor"):
-        if part == "normalizer" and kind == "BPE" and content.get(part) in _OF_AN_EXPORT:
+        if part == "normalizer" and kind == "BPE" and _without_nfc(content.get(part)) in _OF_AN_EXPORT:
             continue
         is_of_kind = part in ("normalizer", "pre_tokenizer")
         tables = STEPS.get(f"{kind} {part}" if is_of_kind else part) or {}
@@ -233,6 +258,16 @@ def _check_spaces(content: Mapping[str, Any], path: Path, tokenizer_class: Any) 
             "the text, which transformers reads as a space: replace them in your texts."
         ]
     return []
+
+
+def composes_texts(content: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer.json of byte-level BPE begins with Unicode's NFC."""
+    return any(step.get("type") == "NFC" for step in _steps(content.get("normalizer")))
+
+
+def _without_nfc(step: Any) -> Any:
+    steps = step.get("normalizers") if isinstance(step, dict) else None
+    return steps[1] if steps and len(steps) == 2 and steps[0] == {"type": "NFC"} else step
 
 
 def _steps(step: Any) -> list[dict[str, Any]]:

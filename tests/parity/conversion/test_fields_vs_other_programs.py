@@ -126,7 +126,7 @@ def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tm
             (step("model", ignore_merges=True), "ignore_merges is True"),
             (step("model", end_of_word_suffix="</w>"), "end_of_word_suffix is '</w>'"),
             (step("pre_tokenizer", use_regex=False), "use_regex is False"),
-            (step("normalizer", type="Lowercase"), "normalizer has the step Lowercase, and RoBERTa's have none"),
+            (step("normalizer", type="Lowercase"), "normalizer has the step Lowercase, and RoBERTa's have only NFC"),
             (step("pre_tokenizer", type="Whitespace"), "pre_tokenizer has the step Whitespace"),
             (step("post_processor", type="Odd"), "post_processor has the step Odd"),
         ],

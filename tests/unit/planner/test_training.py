@@ -80,6 +80,21 @@ def test_parameters_are_those_of_the_model_that_the_recipe_describes(words, furt
     assert shape.num_parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
+@pytest.mark.parametrize(("size", "number"), [("base", 149_655_232), ("large", 395_881_664)])
+def test_modernbert_has_its_published_sizes_and_what_is_given_beside_prevails(size, number):
+    """149 and 395 million (Warner et al. 2024); transformers counts the same."""
+    words = ("--arch", f"fast_modernbert_{size}", "--global-attention-every", "2", "--feed-forward", "plain")
+    without = ("--arch", "--encoder-ffn-embed-dim")
+    plain, found = (
+        read_training(recipe(*given, without=without), machine=V100, tokens_per_second=1).shape
+        for given in (words, words[:2])
+    )
+    assert replace(found, vocab_size=50_368).num_parameters == number
+    assert (found.positions.base, found.positions.base_local, found.positions.window) == (160_000.0, 10_000.0, 128)
+    assert found.positions.global_every == 3 and found.ffn_matrices == 3
+    assert plain.positions.global_every == 2 and plain.ffn_matrices == 2 and plain.positions.window == 128
+
+
 def test_parameters_of_pairs_are_those_of_the_model():
     model = pair_model()
     shape = model_shape(model, predicts_next_sentence=True, num_segments=2)

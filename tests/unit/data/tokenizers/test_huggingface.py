@@ -104,10 +104,10 @@ DAMAGED = [
     (
         "one",
         rewritten(
-            lambda file: {**file, "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}},
+            lambda file: {**file, "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}]}},
             "tokenizer.json",
         ),
-        r"the normalizer has the step NFC, and RoBERTa's have none",
+        r"the normalizer has the step NFKC, and RoBERTa's have only NFC",
     ),
 ]
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_read_is_one_sentence_that_names_file_and_remedy(trained,
             load_tokenizer(folder)
         assert str(folder) in str(error.value)
     assert main(["tokenizer", "show", str(folder), TEXT]) == 2
-    assert "the step NFC" in capsys.readouterr().err
+    assert "the step NFKC" in capsys.readouterr().err
 
 
 def test_few_gaps_no_mask_and_files_of_2020_keep_their_ids(trained, tmp_path):

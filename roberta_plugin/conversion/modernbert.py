@@ -1,0 +1,207 @@
+"""Hugging Face's ModernBERT (Warner et al. 2024, arXiv 2412.13663): which of our models it is, config.json and names.
+
+Its embeddings, encoder and masked-LM head have counterparts here, as switches of `fast_roberta`. Its classes with other
+heads put a norm between two layers of the head, which ours lack. The rest of the conversion knows RobertaPreLayerNorm's
+names, so ModernBERT's are changed into those, and back.
+
+Shapes: L layers, D model dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from roberta_plugin.conversion.portable import translate
+from roberta_plugin.models.config import FastRobertaConfig, check_has_no_switch
+
+MODEL_TYPE, CLASS = "modernbert", "ModernBert"
+_GATES = {"geglu": "gelu", "swiglu": "silu"}
+_LACKS = ("qk_norm", "norm")  # switches
+DROPOUTS = {
+    "embedding_dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "mlp_dropout": "activation_dropout",
+}
+OF_ROBERTA = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act", "type_vocab_size", "layer_norm_eps"),
+    "position_embedding_type",
+)  # fields of config.json that it has not
+_BIASES = ("attention_bias", "mlp_bias", "classifier_bias")
+_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+_BASES = {_GLOBAL: 160_000.0, _LOCAL: 10_000.0}  # where config.json does not name them
+_OLDER_BASES = {_GLOBAL: "global_rope_theta", _LOCAL: "local_rope_theta"}
+# Its modules -> RobertaPreLayerNorm's; {} is the number of a layer. Queries, keys and values are one matrix.
+# fmt: off
+_NAMES = {
+    "model.embeddings.tok_embeddings":  "roberta.embeddings.word_embeddings",
+    "model.embeddings.norm":            "roberta.embeddings.LayerNorm",
+    "model.layers.{}.attn_norm":        "roberta.encoder.layer.{}.attention.LayerNorm",
+    "model.layers.{}.attn.Wqkv":        "roberta.encoder.layer.{}.attention.self.qkv",
+    "model.layers.{}.attn.Wo":          "roberta.encoder.layer.{}.attention.output.dense",
+    "model.layers.{}.mlp_norm":         "roberta.encoder.layer.{}.intermediate.LayerNorm",
+    "model.layers.{}.mlp.Wi":           "roberta.encoder.layer.{}.intermediate.dense",
+    "model.layers.{}.mlp.Wo":           "roberta.encoder.layer.{}.output.dense",
+    "model.final_norm":                 "roberta.LayerNorm",
+    "head.dense":                       "lm_head.dense",
+    "head.norm":                        "lm_head.layer_norm",
+    "decoder":                          "lm_head.decoder",
+}
+# fmt: on
+_BACK = {theirs: ours for ours, theirs in _NAMES.items()}
+_JOINED, _PROJECTIONS = "attention.self.qkv", ("query", "key", "value")
+
+
+def is_modern(options: Mapping[str, Any]) -> bool:
+    """Whether a model of these options has the layers of ModernBERT, and perhaps more than them."""
+    return (
+        str(options.get("position_encoding")) == "rotary"
+        and str(options.get("feed_forward")) in _GATES
+        and bool(options.get("encoder_normalize_before"))
+        and bool(options.get("no_first_attention_norm"))
+    )
+
+
+def check_switches(options: Mapping[str, Any], path: Path) -> None:
+    """Refuse a model with switches that neither Hugging Face's RoBERTa nor its ModernBERT has."""
+    if is_modern(options):
+        options, other = {name: options[name] for name in _LACKS if name in options}, "Hugging Face's ModernBERT"
+    else:
+        other = "Hugging Face's RoBERTa"
+    check_has_no_switch(options, path=path, other=other)
+
+
+def to_config(options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of config.json that describes the layers, from `architecture` and a checkpoint's saved options."""
+    window, every = (
+        options.get("attention_window"),
+        options.get("global_attention_every", _default("global_attention_every")),
+    )
+    num_layers = options["encoder_layers"]
+    base = options.get("rotary_base", _default("rotary_base"))
+    bases = {_GLOBAL: base, _LOCAL: options.get("rotary_base_local", base)}
+    has_bias = "no_linear_bias" not in options
+    return {
+        **{theirs: float(saved.get(ours) or 0.0) for theirs, ours in DROPOUTS.items()},
+        **dict.fromkeys(_BIASES, has_bias),
+        "hidden_activation": _GATES[options["feed_forward"]],
+        "classifier_activation": options["activation_fn"],
+        "decoder_bias": True,
+        "norm_bias": "no_norm_bias" not in options,
+        "norm_eps": options.get("layer_norm_eps", _default("layer_norm_eps")),
+        "local_attention": window or 128,
+        "layer_types": layer_types(num_layers, every if window else 1),
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": one} for kind, one in bases.items()},
+        "max_position_embeddings": options["max_positions"],
+    }
+
+
+def layer_types(num_layers: int, every: int) -> list[str]:
+    """The attention of each layer (L,): global in each `every`-th from the first, else local."""
+    return [_LOCAL if number % every else _GLOBAL for number in range(num_layers)]
+
+
+def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The switches and further options of `fast_roberta` that a config.json of ModernBERT describes.
+
+    Raises:
+        ValueError: naming the entry that we cannot honour.
+    """
+    gates = {theirs: ours for ours, theirs in _GATES.items()}
+    gate = config.get("hidden_activation", "gelu")
+    if gate not in gates:
+        raise ValueError(f"{path}: hidden_activation must be {' or '.join(gates)}, got {gate!r}.")
+    biases = {bool(config.get(name, False)) for name in _BIASES}
+    if len(biases) > 1:
+        raise ValueError(f"{path}: {', '.join(_BIASES)} must all be true or all be false, as here they are one option.")
+    epsilon = config.get("norm_eps", 1e-5)
+    if not isinstance(epsilon, float) or not 0.0 < epsilon <= 1.0:
+        raise ValueError(f"{path}: norm_eps must be a number above 0, at most 1, got {epsilon!r}.")
+    num_layers = config["num_hidden_layers"]
+    kinds = config.get("layer_types") or layer_types(num_layers, _count(config, "global_attn_every_n_layers", 3, path))
+    fitting = [every for every in range(1, num_layers + 1) if layer_types(num_layers, every) == kinds]
+    if not fitting:
+        raise ValueError(f"{path}: layer_types must have {_GLOBAL} in the first and then each N-th layer, got {kinds}.")
+    bases = _bases(config, path)
+    places: dict[str, Any] = {"position_encoding": "rotary", "rotary_base": bases[_GLOBAL]}
+    if fitting[0] > 1:
+        window = _count(config, "local_attention", 128, path) // 2 * 2
+        if not window:
+            raise ValueError(
+                f"{path}: local_attention must be 2 or more, half of it on either side of a position, got 1."
+            )
+        places |= {"attention_window": window, "global_attention_every": fitting[0], "rotary_base_local": bases[_LOCAL]}
+    return {
+        **{ours: float(config.get(theirs) or 0.0) for theirs, ours in DROPOUTS.items()},
+        "encoder_normalize_before": True,
+        "no_first_attention_norm": True,
+        "no_norm_bias": not config.get("norm_bias", False),
+        "no_linear_bias": biases == {False},
+        "feed_forward": gates[gate],
+        "layer_norm_eps": epsilon,
+        "max_positions": config["max_position_embeddings"],
+        **places,
+    }
+
+
+def _bases(config: Mapping[str, Any], path: Path) -> dict[str, float]:
+    """The base of the angles of each kind of layers, in either form of the file."""
+    found = {kind: config.get(_OLDER_BASES[kind]) or base for kind, base in _BASES.items()}
+    for kind, entry in (config.get("rope_parameters") or {}).items():
+        if kind not in found or not isinstance(entry, dict) or entry.get("rope_type", "default") != "default":
+            raise ValueError(
+                f"{path}: rope_parameters has {kind}: {entry!r:.80}, and only the rope_type default is read."
+            )
+        found[kind] = entry.get("rope_theta") or found[kind]
+    for kind, base in found.items():
+        if not isinstance(base, int | float) or isinstance(base, bool) or base <= 1:
+            raise ValueError(f"{path}: the rope_theta of {kind} must be a number above 1, got {base!r}.")
+    return {kind: float(base) for kind, base in found.items()}
+
+
+def _count(config: Mapping[str, Any], name: str, default: int, path: Path) -> int:
+    value = config.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{path}: {name} must be a whole number above 0, got {value!r}.")
+    return value
+
+
+def _default(name: str) -> Any:
+    return getattr(FastRobertaConfig, name)
+
+
+def as_roberta(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters by the names of RobertaPreLayerNorm; a bare ModernBertModel leaves out the prefix `model.`.
+
+    Raises:
+        ValueError: for a parameter without a counterpart.
+    """
+    is_bare = any(name.startswith("embeddings.tok_embeddings") for name in state)
+    result: dict[str, Tensor] = {}
+    for name, value in state.items():
+        renamed = translate(f"model.{name}" if is_bare else name, _NAMES)
+        if _JOINED in renamed:
+            parts = zip(_PROJECTIONS, value.chunk(3), strict=True)
+            result |= {renamed.replace("qkv", each): part for each, part in parts}
+        else:
+            result[renamed] = value
+    return result
+
+
+def from_roberta(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The other way round, from names with the prefix `roberta.`."""
+    result: dict[str, Tensor] = {}
+    for name, value in state.items():
+        for each in _PROJECTIONS[1:]:
+            if f".attention.self.{each}." in name:
+                break
+        else:
+            joined = name.replace(".attention.self.query.", f".{_JOINED}.")
+            if joined != name:
+                value = torch.cat([state[joined.replace("qkv", each)] for each in _PROJECTIONS])
+            result[translate(joined, _BACK)] = value
+    return result

@@ -1,0 +1,202 @@
+"""Hugging Face's ModernBERT: its models here, ours in its classes, and what neither of the two can be."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.cli import main
+from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
+from roberta_plugin.conversion.pretrained import open_pretrained, read_any
+from roberta_plugin.experiments.finetuning_plan import starting_model
+from roberta_plugin.hub import RobertaHub
+from roberta_plugin.models.checkpoints import model_options
+from tests.hugging_face import import_transformers
+from tests.tiny_conversions import TEXT, batch, write_checkpoint
+from tests.tiny_models import MODERN
+
+TOLERANCE = {"atol": 1e-5, "rtol": 1e-4}
+OTHERS = {
+    "as published": MODERN,
+    "biases": {**MODERN, "no_linear_bias": False, "no_norm_bias": False},
+    "swiglu, untied": {**MODERN, "feed_forward": "swiglu", "untie_weights_roberta": True, "activation_fn": "relu"},
+    "all global": {
+        **{name: value for name, value in MODERN.items() if not name.endswith(("local", "window", "every"))},
+        **{"layer_norm_eps": 1e-6, "encoder_layers": 2},
+    },
+}
+TEXTS = [
+    "so it is good",
+    "",
+    "e\u0301 o\u0308 \u00e9 [unused1] e\u0301",
+    "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all.",
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("switches", OTHERS.values(), ids=OTHERS)
+def test_its_class_computes_what_our_model_does_and_every_bit_comes_back(tmp_path, switches):
+    transformers = import_transformers()
+    ours = write_checkpoint(tmp_path / "ours", **switches)
+    done = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(done.folder).eval()
+    assert type(theirs).__name__ == "ModernBertForMaskedLM"
+    ids, is_token = batch(ours)
+    found = theirs(input_ids=ids, attention_mask=is_token.long()).logits
+    torch.testing.assert_close(found[is_token], open_pretrained(ours).model(ids)[0][is_token], **TOLERANCE)
+    assert transformers.AutoTokenizer.from_pretrained(done.folder)("so it is good")["input_ids"][0] == 0
+
+    back = import_model(ImportSettings(source=done.folder, output_dir=tmp_path / "back"))
+    assert not back.notes
+    before, after = load_state(ours / "model.pt"), load_state(back.folder / "model.pt")
+    assert before["model"].keys() == after["model"].keys()
+    assert all(torch.equal(before["model"][name], after["model"][name]) for name in before["model"])
+    assert model_options(before) == model_options(after)
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """A folder as transformers writes it, with a tokenizer that has ModernBERT's steps and places of its symbols."""
+    transformers = import_transformers()
+    folder = tmp_path_factory.mktemp("theirs")
+    made = Tokenizer(models.BPE())
+    made.normalizer, made.decoder = normalizers.NFC(), decoders.ByteLevel()
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<|padding|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    made.train_from_iterator([TEXT] * 20, trainer)
+    names = ["[UNK]", "[CLS]", "[SEP]", "[PAD]"]
+    made.add_special_tokens([*names, AddedToken("[MASK]", lstrip=True), *(f"[unused{n}]" for n in range(4))])
+    ids = [(name, made.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
+    )
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]",
+        mask_token=AddedToken("[MASK]", lstrip=True), model_max_length=60,
+    )  # fmt: skip
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.ModernBertConfig(
+        vocab_size=made.get_vocab_size() + 3, hidden_size=24, intermediate_size=40, num_hidden_layers=4,
+        num_attention_heads=4, max_position_embeddings=64, local_attention=8, pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.cls_token_id, eos_token_id=tokenizer.sep_token_id, cls_token_id=tokenizer.cls_token_id,
+        sep_token_id=tokenizer.sep_token_id,
+    )  # fmt: skip
+    model = transformers.ModernBertForMaskedLM(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    return folder
+
+
+def logits_by_symbol(folder, text):
+    """Their logits (T, V)."""
+    transformers = import_transformers()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        return model(**tokenizer(text, return_tensors="pt")).logits[0]
+
+
+def test_its_model_answers_here_as_there_and_goes_back(theirs, tmp_path):
+    done = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "ours"))
+    (note,) = done.notes
+    assert "joins symbols and texts otherwise than RoBERTa's, which is not followed" in note
+    hub = RobertaHub.from_pretrained(done.folder)
+    assert hub.model.cfg.attention_window == 8 and hub.model.cfg.global_attention_every == 3
+    there = logits_by_symbol(theirs, TEXTS[0])
+    for text in TEXTS:
+        expected = logits_by_symbol(theirs, text)
+        with torch.no_grad():
+            found = hub.model(hub.encode(text)[None])[0][0]
+        assert found.shape == expected.shape
+        torch.testing.assert_close(found.sort(-1).values, expected.sort(-1).values, **TOLERANCE)
+    (best, *_) = hub.fill_mask("so it is <mask>")
+    back = export_model(ExportSettings(checkpoint=done.folder, to="huggingface", output_dir=tmp_path / "back")).folder
+    again = logits_by_symbol(back, TEXTS[0])
+    torch.testing.assert_close(again, there, **TOLERANCE)
+    before, after = (load_file(folder / "model.safetensors") for folder in (theirs, back))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    transformers = import_transformers()
+    pipe = transformers.pipeline("fill-mask", model=str(theirs))
+    (answer, *_) = pipe("so it is [MASK]", top_k=1)
+    assert best.probability == pytest.approx(answer["score"], rel=1e-3)
+    again = transformers.pipeline("fill-mask", model=str(back))("so it is [MASK]")[0]
+    assert again["score"] == pytest.approx(answer["score"], rel=1e-3)
+
+
+def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp_path):
+    ours = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "ours")).folder
+    start = starting_model(ours / "model.pt")
+    assert start.options["feed-forward"] == "geglu" and not start.has_position_limit
+    assert {"no-linear-bias": "true", "attention-window": "8", "max-positions": "64"}.items() <= start.options.items()
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    pytest.importorskip("onnxscript", reason="needs onnxscript")
+    graph = export_model(ExportSettings(checkpoint=ours, to="onnx", output_dir=tmp_path / "onnx")).folder
+    session = onnxruntime.InferenceSession(graph / "model.onnx")
+    ids = np.array([Tokenizer.from_file(str(graph / "tokenizer.json")).encode(TEXTS[3]).ids])
+    assert ids[0].tolist() == RobertaHub.from_pretrained(ours).encode(TEXTS[3]).tolist()
+    found = session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][0]
+    expected = logits_by_symbol(theirs, TEXTS[3]).numpy()
+    np.testing.assert_allclose(np.sort(found, -1), np.sort(expected, -1), atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sparse_prediction": True}, "sparse_prediction is True, and only False is read here"),
+        ({"decoder_bias": False}, "decoder_bias is False, and only True is read here"),
+        ({"mlp_bias": True}, "attention_bias, mlp_bias, classifier_bias must all be true or all be false"),
+        ({"hidden_activation": "relu"}, "hidden_activation must be gelu or silu, got 'relu'"),
+        ({"layer_types": ["sliding_attention"] * 4}, "layer_types must have full_attention in the first and then each"),
+        ({"local_attention": 1}, "local_attention must be 2 or more"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "and only the rope_type default is read"),
+        ({"embedding_dropout": 2}, "embedding_dropout must be a number from 0 to 1, got 2"),
+        (
+            {"architectures": ["ModernBertForSequenceClassification"]},
+            "which has no counterpart here. Those that are read",
+        ),
+    ],
+    ids=str,
+)
+def test_what_ours_cannot_be_is_refused_by_name(theirs, tmp_path, capsys, changes, message):
+    folder = shutil.copytree(theirs, tmp_path / "theirs")
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**content, **changes}))
+    assert main(["import", str(folder), "--output-dir", str(tmp_path / "ours")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_older_files_name_the_layers_otherwise(theirs, tmp_path):
+    """As the released ones, of 2024."""
+    folder = shutil.copytree(theirs, tmp_path / "theirs")
+    content = json.loads((folder / "config.json").read_text())
+    for name in ("layer_types", "rope_parameters"):
+        del content[name]
+    older = {"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}
+    older |= {"position_embedding_type": "absolute", "classifier_pooling": "mean", "torch_dtype": "float32"}
+    (folder / "config.json").write_text(json.dumps(content | older))
+    found, expected = (model_options(read_any(each).state) for each in (folder, theirs))
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("masked_lm", {"qk_norm": True}, "was trained with --qk-norm, which Hugging Face's ModernBERT cannot compute"),
+        ("classification", {}, "ModernBERT's heads have a norm before their last layer"),
+    ],
+)
+def test_what_theirs_cannot_be_is_refused_by_name(tmp_path, kind, changes, message):
+    ours = write_checkpoint(tmp_path / "ours", kind, **MODERN, **changes)
+    with pytest.raises(ValueError, match=message):
+        export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))
