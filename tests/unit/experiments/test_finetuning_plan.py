@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from roberta_plugin.experiments.finetuning_plan import paper_grid, selection_remarks, train_options
+from roberta_plugin.experiments.finetuning_plan import paper_grid, train_options
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
-from roberta_plugin.finetuning.inspection import remarks
+from roberta_plugin.finetuning.inspection import remarks, selection_remarks
 from roberta_plugin.launch.resources import Resources
 
 RECIPE = PaperRecipe(
@@ -158,7 +159,8 @@ def prepared_with(tmp_path, kind, labels):
 )
 def test_a_metric_that_the_development_set_cannot_tell_is_named(tmp_path, kind, labels, metric, says):
     """`--select macro_f1` without an example of a label, a correlation with numbers that are all the same."""
-    found = selection_remarks(prepared_with(tmp_path, kind, labels), metric)
+    prepared = prepared_with(tmp_path, kind, labels)
+    found = selection_remarks(prepared, kind_of(prepared), metric)
     assert bool(found) == bool(says)
     if says:
         assert says in found[0] and ("accuracy" if kind == "classification" else "mae, rmse") in found[0]
