@@ -37,8 +37,8 @@ def setting(default: Any, help_text: str, **more: Any) -> Any:
 
     `more` may have `flag`, the option's name if it is not the field's (without dashes: a positional argument), what
     `check_values` checks, `default_text`, which the help shows for the default, `read`, a function that converts the
-    option's texts instead of the field's type, `aliases`, other names of the option, and argparse's `metavar`, `nargs`,
-    `const` and `action`. Checked are
+    option's texts instead of the field's type, `aliases`, other names of the option, `gives`, what a command looks for
+    where the value is a model's name, and argparse's `metavar`, `nargs`, `const` and `action`. Checked are
 
         choices             the values, if the type (a Literal, or fairseq's ChoiceEnum) does not say them
         smallest, largest   limits, of each value of a tuple

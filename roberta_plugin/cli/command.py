@@ -7,13 +7,16 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from roberta_plugin.cli.interrupts import terminated_like_interrupted
 from roberta_plugin.settings import add_option, add_options, flag, from_arguments, nearest
 
 if TYPE_CHECKING:
     from roberta_plugin.finetuning.options import Stage, TaskOptions
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,9 +56,32 @@ class Command:
             return self.function(*([args] if self.add else self.settings_of(args)), **further)
 
     def settings_of(self, args: argparse.Namespace) -> list[Any]:
-        """The settings that the arguments describe."""
+        """The settings that the arguments describe, with paths in place of models' names."""
         known = {"options": task_options(args, args.task)} if self.stages else {}
-        return [from_arguments(kind, vars(args), **known) for kind in self.settings]
+        return [with_paths(from_arguments(kind, vars(args), **known)) for kind in self.settings]
+
+
+def with_paths(settings: T) -> T:
+    """The settings with a path of ours for each model or tokenizer that they give by name, or in another format.
+
+    The fields are those with `gives`: "checkpoint", which may also be in a folder, or "tokenizer", whose folder is read
+    as it is.
+    """
+
+    def path_of(value: Path, gives: str) -> Path:
+        if gives == "tokenizer" and value.is_dir():
+            return value
+        from roberta_plugin.conversion import convert
+
+        return convert.imported(value) if gives == "tokenizer" else convert.imported_checkpoint(value)
+
+    found: dict[str, Any] = {}
+    for item in dataclasses.fields(settings):  # type: ignore[arg-type]
+        gives, value = item.metadata.get("gives"), getattr(settings, item.name)
+        if gives and value is not None:
+            is_one = isinstance(value, Path)
+            found[item.name] = path_of(value, gives) if is_one else [path_of(each, gives) for each in value]
+    return dataclasses.replace(settings, **found) if found else settings  # type: ignore[type-var]
 
 
 def command(*settings: type[Any], **more: Any) -> Callable[[Callable[..., int]], Command]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from roberta_plugin.cli.command import command, given_task_options, task_options
+from roberta_plugin.cli.command import command, given_task_options, task_options, with_paths
 from roberta_plugin.experiments.settings import EvaluateSettings, FinetuneSettings
 from roberta_plugin.finetuning.preparation import PrepareSettings
 from roberta_plugin.settings import Checked, from_arguments, setting
 
 if TYPE_CHECKING:
+    from roberta_plugin.experiments.evaluation import Evaluation
     from roberta_plugin.experiments.finetune import FinetuneResult
 
 
@@ -24,12 +26,9 @@ def prepare(settings: PrepareSettings) -> int:
     TASK custom reads your own tables: --train FILE, and the options of custom. The tokenizer must be that of the
     pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt.
     """
-    from roberta_plugin.cli.text import tokenizer_folder
     from roberta_plugin.finetuning import preparation
     from roberta_plugin.finetuning.inspection import remarks
 
-    if settings.tokenizer is not None:
-        settings = dataclasses.replace(settings, tokenizer=tokenizer_folder(settings.tokenizer))
     prepared = preparation.prepare(settings)
     for name, facts in prepared.content["splits"].items():
         print(f"{name}: {facts['examples']:,} examples, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens")
@@ -66,8 +65,6 @@ def finetune(settings: FinetuneSettings) -> int:
 
 def show(result: FinetuneResult) -> int:
     """Print what a fine-tuning has found; 1 if a run has failed."""
-    from roberta_plugin.experiments.evaluation import where_predictions_are
-
     if result.sweep is None:
         print(f"grid file: {result.grid_path}")
         return 0
@@ -75,7 +72,7 @@ def show(result: FinetuneResult) -> int:
         print("Some runs are not done: run the same command again when they are, or to retry the failed ones.")
         return 1 if result.failures else 0
     print(result.table)
-    print(where_predictions_are(result.evaluations), end="")
+    show_predictions(result.evaluations)
     print(f"results: {result.results}")
     if result.failures:
         print(
@@ -83,6 +80,12 @@ def show(result: FinetuneResult) -> int:
             f"({', '.join(result.failures)}). Run the same command again to retry them.",
         )
     return 1 if result.failures else 0
+
+
+def show_predictions(evaluations: Sequence[Evaluation]) -> None:
+    """Print one line per split, which names its prediction files."""
+    for each in evaluations:
+        print(f"predictions, {each.split}: {', '.join(each.predictions)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +144,6 @@ def evaluate(args: argparse.Namespace) -> int:
     --output-dir; several checkpoints are also averaged, as an ensemble. With --results: one table of all evaluations in
     these folders, as results.md and results.json in --output-dir; and with --submission the zip file for a leaderboard.
     """
-    from roberta_plugin.conversion.convert import imported_checkpoint
     from roberta_plugin.experiments import evaluation
     from roberta_plugin.experiments.evaluation_report import write_report
     from roberta_plugin.finetuning.prepared import Prepared
@@ -158,13 +160,10 @@ def evaluate(args: argparse.Namespace) -> int:
     task = Prepared.open(Path(args.data)).task
     if args.task not in (None, task):
         raise ValueError(f"{args.data} is prepared for {task}, not for {args.task}: leave {args.task} out.")
-    checkpoints = [imported_checkpoint(Path(path)) for path in args.checkpoints]
-    options = task_options(args, task)
-    evaluations = evaluation.evaluate(
-        from_arguments(EvaluateSettings, vars(args), checkpoints=checkpoints, options=options)
-    )
+    settings = with_paths(from_arguments(EvaluateSettings, vars(args), options=task_options(args, task)))
+    evaluations = evaluation.evaluate(settings)
     print(write_report(evaluations, Path(args.output_dir)))
-    print(evaluation.where_predictions_are(evaluations), end="")
+    show_predictions(evaluations)
     return 0
 
 

@@ -82,28 +82,20 @@ def extend(settings: ExtendSettings) -> int:
     return 0
 
 
-def tokenizer_folder(path: Path) -> Path:
-    """The folder that --tokenizer names: itself, or that of a model by name or in an archive, imported."""
-    if path.is_dir():
-        return path
-    from roberta_plugin.conversion.convert import imported
-
-    return imported(path)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ShowSettings(Checked):
     """The fields are options of `roberta tokenizer show`."""
 
-    folder: Path = setting(REQUIRED, "folder with the tokenizer's files and dict.txt, or a model's name", flag="folder")
+    folder: Path = setting(
+        REQUIRED, "folder with the tokenizer's files and dict.txt, or a model's name", flag="folder", gives="tokenizer"
+    )
     text: str = setting(REQUIRED, "text to encode", flag="text")
 
 
 @command(ShowSettings)
 def show(settings: ShowSettings) -> int:
     """Shows how a tokenizer splits a text into tokens, with the tokenizer's and the model's ids."""
-    folder = tokenizer_folder(settings.folder)
-    tokenizer, vocabulary = load_tokenizer(folder), Vocabulary.of_tokenizer(folder)
+    tokenizer, vocabulary = load_tokenizer(settings.folder), Vocabulary.of_tokenizer(settings.folder)
     to_model = vocabulary.tokenizer_to_model(tokenizer)
     base = base_of(tokenizer)
     print("tokenizer id   model id   token")
@@ -148,7 +140,9 @@ class Splits(Checked):
         excludes=("train", "valid", "test", "split"),
     )
     tokenizer: Path = setting(
-        REQUIRED, "folder of the tokenizer, from `roberta tokenizer train`, or a model's name (org/name)"
+        REQUIRED,
+        "folder of the tokenizer, from `roberta tokenizer train`, or a model's name (org/name)",
+        gives="tokenizer",
     )
     dictionary: Path | None = setting(
         None,
@@ -171,7 +165,6 @@ def binarize(inputs: Splits, new: DictionarySettings, rules: LineRules, settings
     pipe is read again from its beginning. At the end the disk briefly holds the tokens twice.
     """
     settings = replace(settings, rules=rules)
-    inputs = replace(inputs, tokenizer=tokenizer_folder(inputs.tokenizer))
     corpora = files_by_corpus(inputs)
     training = {"train": [file for splits in corpora.values() for file in splits.get("train", ())]}
     tokenizer = load_tokenizer(inputs.tokenizer)

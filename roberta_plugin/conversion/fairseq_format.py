@@ -53,10 +53,8 @@ from roberta_plugin.files import atomic_write, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.models.adapters import merge
 from roberta_plugin.models.checkpoints import (
+    ALL_HEADS,
     CLASSIFICATION,
-    SENTENCE,
-    SPAN,
-    TOKEN,
     TOKENS,
     VERSION,
     architecture,
@@ -271,15 +269,12 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     Raises:
         ValueError: for heads, another epsilon of layer norms, or added tokens, which fairseq's RoBERTa cannot have.
     """
-    if any(name.startswith((SPAN, TOKEN)) for name in model.parameters):
-        raise ValueError(
-            f"{model.path} finds spans or tags in a text, and fairseq's RoBERTa has no such head: use --to huggingface."
-        )
-    if any(name.startswith(SENTENCE) for name in model.parameters):
-        raise ValueError(
-            f"{model.path} chooses the sentences of summaries, and fairseq's RoBERTa has no such head: use --to "
-            "huggingface --head masked_lm for the encoder, or the checkpoint itself."
-        )
+    for kind in (prefix.partition("_")[0] for prefix in ALL_HEADS if prefix != CLASSIFICATION):
+        if any(name.startswith(f"{kind}_heads.") for name in model.parameters):
+            raise ValueError(
+                f"{model.path} has a {kind} head, and fairseq's RoBERTa has no such head: use --to huggingface (with "
+                "--head masked_lm for the encoder alone), or the checkpoint itself."
+            )
     tokens, add_prefix_space = additions_of(model.tokenizer)
     if tokens or add_prefix_space:
         contents = ", ".join(repr(token.content) for token in tokens[:5]) + (", ..." if len(tokens) > 5 else "")

@@ -16,7 +16,7 @@ from roberta_plugin.data.vocabulary import SPECIALS
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
 from roberta_plugin.finetuning.kinds.base import HuggingFace, Kind
-from roberta_plugin.models.checkpoints import CLASSIFICATION, SENTENCE, saved_options
+from roberta_plugin.models.checkpoints import ALL_HEADS, CLASSIFICATION, saved_options
 
 MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head
 _ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq
@@ -90,13 +90,16 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
         ValueError: if there is no such head, several were fine-tuned, or it is one that no other program knows.
     """
     heads = heads_of(state)
-    summaries = _names_below(state["model"], SENTENCE)
-    if summaries and (name in summaries or (name is None and all(head.kind == MASKED_LM for head in heads))):
-        raise ValueError(
-            f"{path} chooses the sentences of summaries by its head {summaries[0]}, and neither transformers nor "
-            f"fairseq has a class for that: ask the checkpoint itself by `roberta predict`, or give --head {MASKED_LM} "
-            "to take the encoder without this head."
-        )
+    known = {head.module for head in heads}
+    for prefix in ALL_HEADS:
+        for own in _names_below(state["model"], prefix):
+            is_wanted = name == own or (name is None and all(head.kind == MASKED_LM for head in heads))
+            if is_wanted and f"{prefix}{own}" not in known:
+                raise ValueError(
+                    f"{path} answers by its {prefix.partition('_')[0]} head {own}, and neither transformers nor "
+                    "fairseq has a class for that: ask the checkpoint itself by `roberta predict`, or give --head "
+                    f"{MASKED_LM} to take the encoder without this head."
+                )
     if name == MASKED_LM and name in identity.of_checkpoint(state).get(identity.MADE_ANEW, ()):
         raise ValueError(f"{path} came without a masked-LM head: its present one is untrained.")
     if name is not None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from roberta_plugin.conversion.heads import heads_of, labels_of
 from roberta_plugin.data.manifest import sha256_of_file
 from roberta_plugin.data.mixture import data_folders
-from roberta_plugin.data.tokenizers import load_tokenizer
+from roberta_plugin.data.tokenizers import has_tokenizer, load_tokenizer
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import FILES, ByteLevelBpe, read_files
 from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Vocabulary
@@ -205,11 +205,8 @@ def tokenizer_folder(checkpoint: Path, dictionary: Path) -> Path:
     above = [dictionary.parent.parent] if dictionary.parent.name == "input0" else []
     candidates = [dictionary.parent, *above, checkpoint.parent]
     for candidate in candidates:
-        try:
-            load_tokenizer(candidate)
-        except FileNotFoundError:
-            continue
-        return candidate
+        if has_tokenizer(candidate):
+            return candidate
     raise FileNotFoundError(
         f"No tokenizer for {checkpoint}: looked in {', '.join(dict.fromkeys(map(str, candidates)))}. A model needs the "
         "very files that it was trained with; for fairseq's released RoBERTa they are encoder.json and vocab.bpe of "

@@ -22,25 +22,12 @@ from torch import Tensor
 
 from roberta_plugin.criterions import losses
 from roberta_plugin.criterions.base import NUMBER, SUM, SummedCriterion, Validation, log_finetuning_loss
-from roberta_plugin.criterions.losses import Loss, LossOfKind
+from roberta_plugin.criterions.losses import Loss
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.documents import NUM_SENTENCES
 from roberta_plugin.finetuning.kinds.questions import MAX_ANSWER_LENGTH
 from roberta_plugin.settings import setting
 
-LOSSES: Mapping[str, LossOfKind] = {
-    "classification": losses.classification,
-    "multi_label": losses.multi_label,
-    "regression": losses.regression,
-    "pair_ranking": losses.pair_ranking,
-    "phrase_ranking": losses.phrase_ranking,
-    "multiple_choice": losses.multiple_choice,
-    "tagging": losses.tagging,
-    "question_answering": losses.question_answering,
-    "summary": losses.summary,
-    "embedding": losses.embedding,
-}
-"""By the name of the kind."""
 _MOST_SHOWN = 8  # labels in a message
 
 
@@ -122,7 +109,7 @@ class FineTuningCriterion(SummedCriterion):
 
     def loss(self, outputs: Any, sample: Mapping[str, Any]) -> Loss:
         """The loss of a batch of the task from the outputs of its head (`FineTuningTask.outputs`)."""
-        return LOSSES[self.task.kind.name](self, outputs, sample)
+        return losses.of_kind(self.task.kind)(self, outputs, sample)
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True

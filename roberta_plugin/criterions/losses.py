@@ -35,6 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from roberta_plugin.criterions.base import gathered, ranks
+from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.embedding import COSINE, TRIPLET
 from roberta_plugin.finetuning.layouts.words import IGNORED
 
@@ -207,9 +208,6 @@ def span_part(log_probs: Tensor, position: Tensor, has_answer: Tensor) -> Tensor
     return F.nll_loss(log_probs, target, ignore_index=_NOT_HERE, reduction="sum")
 
 
-LossOfKind = Callable[[Criterion, Any, Mapping[str, Any]], Loss]
-
-
 def embedding(criterion: Criterion, outputs: Tensor, sample: Mapping[str, Any]) -> Loss:
     """The loss of the vectors (S, D) of a batch of `EmbeddingDataset`, by the loss that the settings name."""
     num_examples, options = sample["nsentences"], criterion.options
@@ -275,3 +273,20 @@ def ranking_losses(vectors: Tensor, texts: Tensor, *, scale: float) -> tuple[Ten
     right = torch.arange(num_examples, device=scores.device)
     losses = F.cross_entropy(scores.masked_fill(is_equal, -torch.inf), right, reduction="none")
     return losses, is_equal.sum(dim=1) < len(candidates) - 1
+
+
+LossOfKind = Callable[[Criterion, Any, Mapping[str, Any]], Loss]
+LOSSES: dict[str, LossOfKind] = {
+    loss.__name__: loss
+    for loss in (
+        *(classification, multi_label, regression, pair_ranking, phrase_ranking),
+        *(multiple_choice, tagging, question_answering, summary, embedding),
+    )
+}
+"""By the name of the kind."""
+
+
+def of_kind(kind: Kind) -> LossOfKind:
+    """The loss of a kind: its own, or that of the kind that it extends."""
+    names = (vars(each).get("name") for each in type(kind).__mro__)
+    return next(LOSSES[name] for name in names if name in LOSSES)

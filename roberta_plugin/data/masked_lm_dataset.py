@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.data.batches import PREDICTED_MULTIPLE, fill_rows, pack, pad_width
 from roberta_plugin.data.block_dataset import BlockDataset
@@ -103,8 +104,8 @@ class MaskedLMDataset(BlockDataset):
         """Number of epochs that this data folder has served when `epoch` ends: all, unless several take turns."""
         return (epoch - 1) // self.num_shards + 1
 
+    @override
     def order(self, epoch: int) -> EpochOrder:
-        """See `BlockDataset.order`."""
         return self._order(epoch, self.lengths_of if self.sort_by_length and not self.are_equal_in_length else None)
 
     def _order(self, epoch: int, lengths_of: Callable[[Addresses], NDArray[np.int32]] | None) -> EpochOrder:
@@ -118,8 +119,8 @@ class MaskedLMDataset(BlockDataset):
         )
 
     @cached_property
+    @override
     def are_equal_in_length(self) -> bool:  # type: ignore[override]
-        """See `BlockDataset`."""
         return all(source.blocks.are_equal_in_length for source in self.sources)
 
     @property

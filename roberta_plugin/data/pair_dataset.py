@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from roberta_plugin.data.batches import pad_width
 from roberta_plugin.data.block_order import Addresses, EpochOrder
@@ -58,12 +59,12 @@ class PairDataset(MaskedLMDataset):
         return self._seed_of_shard, self.sources.index(source)
 
     @property
+    @override
     def longest(self) -> int:
-        """See `BlockDataset`."""
         return max((source.longest for source in self.sources if len(source)), default=0)
 
+    @override
     def order(self, epoch: int) -> EpochOrder:
-        """See `BlockDataset.order`."""
         return self._order(epoch, self.lengths_of if self.sort_by_length else None)
 
     def lengths_of(self, addresses: Addresses) -> NDArray[np.int32]:

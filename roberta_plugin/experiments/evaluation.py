@@ -30,11 +30,12 @@ from roberta_plugin.finetuning.benchmarks import (
     SMALLER_IS_BETTER,
     benchmark_of,
     checked_options,
-    kind_of,
     option_fields,
     options_for,
 )
+from roberta_plugin.finetuning.benchmarks.base import Benchmark
 from roberta_plugin.finetuning.inspection import remarks
+from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.metrics import base_name
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, RawOutputs, read_outputs, write_outputs
 from roberta_plugin.finetuning.kinds.similarity import NAME as WORDS
@@ -116,27 +117,31 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
             number is neither given nor found.
     """
     prepared = Prepared.open(settings.data)
-    options = checked_options(prepared.task, settings.options)
+    benchmark, options = benchmark_of(prepared.task), checked_options(prepared.task, settings.options)
+    kind = benchmark.kind_for(prepared.settings)
+    selection = settings.selection or benchmark.selection or kind.selection
     splits = _splits(prepared, settings)
     decisions = Decisions({}, [{}] * len(settings.checkpoints))
     if DEVELOPMENT not in splits:
-        wishes = [wish.replace("_", "-") for wish in kind_of(prepared).decides_by.values()]
+        wishes = [wish.replace("_", "-") for wish in kind.decides_by.values()]
         wished = {name: text for name, text in as_text(options).items() if name in wishes}
         decisions = _earlier_decisions(settings, wished, options.given("score").keys())
-    has_words = kind_of(prepared).name in _OF_WORDS and "train" in prepared.splits
+    has_words = kind.name in _OF_WORDS and "train" in prepared.splits
     words = bag_of_words(prepared.folder, prepared.sha256_of_inputs("train")) if has_words else None
     evaluations: list[Evaluation] = []
     for split in splits:
         evaluation = evaluate_split(
             prepared,
+            benchmark,
             settings,
             split=split,
-            options=_with_decisions(prepared, options, decisions.ensemble),
-            of_members=[_with_decisions(prepared, options, own) for own in decisions.members],
+            selection=selection,
+            options=_with_decisions(kind, options, decisions.ensemble),
+            of_members=[_with_decisions(kind, options, own) for own in decisions.members],
         )
         if words is not None and evaluation.ensemble:
-            own = _with_decisions(prepared, options, decisions.words or decisions.ensemble)
-            evaluation = with_bag_of_words(evaluation, prepared, words, options=own)
+            own = _with_decisions(kind, options, decisions.words or decisions.ensemble)
+            evaluation = with_bag_of_words(evaluation, prepared, benchmark, words, selection=selection, options=own)
             evaluation.write(settings.output_dir)
         evaluations.append(evaluation)
         if split == DEVELOPMENT:
@@ -187,15 +192,15 @@ def _earlier_decisions(settings: EvaluateSettings, wishes: Mapping[str, str], gi
     return Decisions({}, [{}] * len(settings.checkpoints))
 
 
-def _with_decisions(prepared: Prepared, options: TaskOptions, chosen: Mapping[str, float]) -> TaskOptions:
+def _with_decisions(kind: Kind, options: TaskOptions, chosen: Mapping[str, float]) -> TaskOptions:
     """The options with all thresholds and temperatures that were `chosen`, in place of the options that would choose
     them; given ones stay. All, for a threshold is one of probabilities at a temperature."""
     scoring = options.given("score")
-    known = {item.name for item in option_fields(prepared.task, stages=("score",))}
+    known = {item.name for item in option_fields(kind.task_name, stages=("score",))}
     for name in (name for name in NUMBERS if name in known and name in chosen):
-        scoring.pop(kind_of(prepared).decides_by.get(name, ""), None)
+        scoring.pop(kind.decides_by.get(name, ""), None)
         scoring.setdefault(name, chosen[name])
-    return options_for(prepared.task, {**options.given("prepare"), **scoring})
+    return options_for(kind.task_name, {**options.given("prepare"), **scoring})
 
 
 @lru_cache(maxsize=1)
@@ -205,15 +210,20 @@ def bag_of_words(folder: Path, digest: str | None) -> BagOfWords:
 
 
 def with_bag_of_words(
-    evaluation: Evaluation, prepared: Prepared, words: BagOfWords, *, options: TaskOptions
+    evaluation: Evaluation,
+    prepared: Prepared,
+    benchmark: Benchmark,
+    words: BagOfWords,
+    *,
+    selection: str,
+    options: TaskOptions,
 ) -> Evaluation:
     """The evaluation beside that of TF-IDF with logistic regression, and a remark if that is no worse."""
     if reason := words.skipped():
         return replace(evaluation, remarks=[*evaluation.remarks, reason])
-    benchmark, part = benchmark_of(prepared.task), prepared.split(evaluation.split)
+    part = prepared.split(evaluation.split)
     theirs = benchmark.score(prepared, part.name, [words.outputs(part)], folder=None, options=options)
     theirs = {name: value for name, value in theirs.items() if name in evaluation.ensemble}
-    selection = evaluation.selection or benchmark.recipe(prepared).metric["value"]
     worse = [
         f"{name} {shown(name, theirs[name])}; the model {shown(name, evaluation.ensemble[name])}"
         for name in _deciding(selection, evaluation.ensemble, theirs)
@@ -225,25 +235,28 @@ def with_bag_of_words(
 
 def evaluate_split(
     prepared: Prepared,
+    benchmark: Benchmark,
     settings: EvaluateSettings,
     *,
     split: str,
+    selection: str,
     options: TaskOptions,
     of_members: Sequence[TaskOptions],
 ) -> Evaluation:
     """Evaluate the checkpoints on one split, and write evaluation_SPLIT.json and the prediction files.
 
-    The options are those of the ensemble, or of the only checkpoint, and of each.
+    `selection` is the metric by which the checkpoints were chosen, or would be. The options are those of the ensemble,
+    or of the only checkpoint, and of each.
 
     The predictions are those of the ensemble: the outputs of all checkpoints are averaged, as the paper does for GLUE's
     test sets (section 5.1).
     """
-    benchmark, folder = benchmark_of(prepared.task), settings.output_dir
+    kind, folder = benchmark.kind_for(prepared.settings), settings.output_dir
     for fault in prepared.changed_files(split):
         raise ValueError(fault)  # else the numbers would be those of other data
     folder.mkdir(parents=True, exist_ok=True)
     outputs = list(_outputs(prepared, settings, split=split))
-    kept = partial(_without_labels, prepared, (settings.selection, getattr(settings.options, "tune_threshold", None)))
+    kept = partial(_without_labels, kind, (settings.selection, getattr(settings.options, "tune_threshold", None)))
     scores, details = benchmark.judge(prepared, split, outputs, folder=folder, options=options)
     ensemble = kept(scores)
     metrics = [ensemble]
@@ -253,8 +266,10 @@ def evaluate_split(
             for one, own in zip(outputs, of_members, strict=True)
         ]
     details |= {name: kept(details[name]) for name in ("intervals", "baseline") if name in details}
-    constant = constant_baseline(prepared, split, outputs[0], metrics=ensemble, details=details, options=options)
-    answers = [kind_of(prepared).only_answer(each, prepared.split(split)) for each in outputs]
+    constant = constant_baseline(
+        prepared, benchmark, split, outputs[0], metrics=ensemble, details=details, options=options
+    )
+    answers = [kind.only_answer(each, prepared.split(split)) for each in outputs]
     evaluation = Evaluation(
         task=prepared.task,
         split=split,
@@ -272,7 +287,9 @@ def evaluate_split(
         selection=settings.selection or "",
         precision=settings.precision,
         remarks=[
-            *no_better_than_constant(prepared, split, answers, ensemble, constant, selection=settings.selection),
+            *no_better_than_constant(
+                split, answers, ensemble, constant, selection=selection, baseline_name=kind.baseline_name
+            ),
             *remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),
         ],
     )
@@ -280,10 +297,10 @@ def evaluate_split(
     return evaluation
 
 
-def _without_labels(prepared: Prepared, chosen: Sequence[str | None], values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_labels(kind: Kind, chosen: Sequence[str | None], values: Mapping[str, Any]) -> dict[str, Any]:
     """Metrics of own data without the F1 of single labels, which reports have in their tables of labels, and without
     the mean of accuracy and F1; but with those that were chosen by."""
-    hidden = {"acc_and_f1", *kind_of(prepared).label_metrics()} - set(chosen) if prepared.task == "custom" else ()
+    hidden = {"acc_and_f1", *kind.label_metrics()} - set(chosen) if kind.task_name == "custom" else ()
     return {name: value for name, value in values.items() if base_name(name) not in hidden}
 
 
@@ -346,11 +363,6 @@ def _outputs(prepared: Prepared, settings: EvaluateSettings, *, split: str) -> I
         yield outputs
 
 
-def where_predictions_are(evaluations: Sequence[Evaluation]) -> str:
-    """One line per split, which names its prediction files."""
-    return "".join(f"predictions, {each.split}: {', '.join(each.predictions)}\n" for each in evaluations)
-
-
 def shown(metric: str, value: float) -> str:
     """A metric for a table: percent with one digit, errors in units of the label with four.
 
@@ -361,6 +373,7 @@ def shown(metric: str, value: float) -> str:
 
 def constant_baseline(
     prepared: Prepared,
+    benchmark: Benchmark,
     split: str,
     outputs: RawOutputs,
     *,
@@ -376,27 +389,28 @@ def constant_baseline(
         return dict(details.get("baseline") or {}) if metrics else {}
     if any(name.startswith(_LEAD) for name in metrics):
         return {name.removeprefix(_LEAD): value for name, value in metrics.items() if name.startswith(_LEAD)}
-    constant = None if "train" not in prepared.splits else kind_of(prepared).constant(outputs, prepared.split("train"))
+    if "train" not in prepared.splits:
+        return {}
+    constant = benchmark.kind_for(prepared.settings).constant(outputs, prepared.split("train"))
     if constant is None:
         return {}
-    return benchmark_of(prepared.task).score(prepared, split, [constant], folder=None, options=options)
+    return benchmark.score(prepared, split, [constant], folder=None, options=options)
 
 
 def no_better_than_constant(
-    prepared: Prepared,
     split: str,
     answers: Sequence[str | None],
     metrics: Mapping[str, float],
     baseline: Mapping[str, float],
     *,
-    selection: str | None = None,
+    selection: str,
+    baseline_name: str,
 ) -> list[str]:
     """Sentences about models that give every input one answer, or are no better than a constant answer.
 
     `answers` holds each model's one answer, or None (`Kind.only_answer`); `metrics` are those of the ensemble, and
-    `selection` is the metric that has selected the models, by default the recipe's.
+    `selection` is the metric that has selected the models.
     """
-    selection = selection or benchmark_of(prepared.task).recipe(prepared).metric["value"]
     sentences = []
     # With a threshold, the most probable label is not always the answer.
     stuck = [] if "threshold" in metrics else [answer for answer in answers if answer]
@@ -406,7 +420,6 @@ def no_better_than_constant(
     worse = [name for name in _deciding(selection, metrics, baseline) if not _is_better(name, metrics, baseline)]
     if worse and len(stuck) < len(answers):
         numbers = ", ".join(f"{name} {shown(name, metrics[name])} and {shown(name, baseline[name])}" for name in worse)
-        baseline_name = kind_of(prepared).baseline_name
         sentences.append(f"{split}: the model is no better than the baseline, {baseline_name} ({numbers}). {_REMEDY}")
     return sentences
 

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import Grid, checked_seeds, is_list, run_folders
-from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of, kind_of, selectable
-from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH, PaperRecipe
-from roberta_plugin.finetuning.inspection import check_measurable, is_constant, labels_without_examples, remarks
-from roberta_plugin.finetuning.kinds.metrics import OF_SCORES
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of
+from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH, Benchmark, PaperRecipe
+from roberta_plugin.finetuning.identity import check_words
+from roberta_plugin.finetuning.inspection import check_measurable, remarks, selection_remarks
+from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.layouts.windows import question_length
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
@@ -30,6 +31,7 @@ from roberta_plugin.launch.options_file import named_options
 from roberta_plugin.launch.resources import Resources
 from roberta_plugin.launch.run_folder import Metric, RunFolder
 from roberta_plugin.record import differences, refuse
+from roberta_plugin.settings import flag
 
 GRID = "finetune.yaml"
 START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started
@@ -48,8 +50,8 @@ _COMMON = {
 }
 
 _MOST_SHOWN = 10  # labels in a message
-_UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman", *OF_SCORES)  # metrics that a development set may not tell
 _BATCH = ("batch-size", "update-freq")
+_FOR_TRAINING = {item.name: flag(item) for item in fields(FinetuneSettings) if "is_for_training" in item.metadata}
 _NAMES = {  # options of fairseq-train -> of this command; empty: it follows from another one
     "data": "--data",
     "--finetune-from-model": "--model",
@@ -58,8 +60,7 @@ _NAMES = {  # options of fairseq-train -> of this command; empty: it follows fro
     "--max-update": "--epochs, of max-update",
     "--total-num-update": "",
     "--warmup-updates": "",
-    "--patience": "--patience",
-    "--label-smoothing": "--label-smoothing",
+    **{option: option for option in _FOR_TRAINING.values()},
 }
 _REFUSED = {
     "max-tokens": "the paper counts a batch in examples; give batch-size, how many of them a GPU takes at once",
@@ -111,7 +112,6 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     import torch
 
     import roberta_plugin
-    from roberta_plugin.conversion.convert import imported
     from roberta_plugin.experiments.sweeps.sweep import check_options
     from roberta_plugin.hub.running import usable_device
 
@@ -121,11 +121,10 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     has_gpus = torch.cuda.is_available()
     gpus_per_run = int(has_gpus) if settings.gpus_per_run is None else settings.gpus_per_run
     num_gpus = max(has_gpus, gpus_per_run) if settings.slurm is None else settings.slurm.gpus_per_node
-    if settings.tokenizer is not None:
-        settings = replace(settings, tokenizer=imported(settings.tokenizer))
-    start = starting_model(settings.model)
-    prepared = prepared_data(settings, start)
-    grid = _grid(settings, prepared, start, num_gpus=num_gpus, report=report)
+    start, benchmark = starting_model(settings.model), benchmark_of(settings.task)
+    prepared = prepared_data(settings, start, benchmark)
+    kind = benchmark.kind_for(prepared.settings)
+    grid = _grid(settings, prepared, start, benchmark, kind, num_gpus=num_gpus, report=report)
     check_options(grid, is_written=False)
     plan = FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=gpus_per_run)
     for folder in plan.runs:  # before the file that describes them is replaced
@@ -133,12 +132,12 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     grid.write()
-    for remark in [*remarks(prepared), *selection_remarks(prepared, grid.metric.value)]:
+    for remark in [*remarks(prepared), *selection_remarks(prepared, kind, grid.metric.value)]:
         report(remark)
     return plan
 
 
-def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
+def prepared_data(settings: FinetuneSettings, start: Start, benchmark: Benchmark) -> Prepared:
     """The prepared folder, made from the official files if it does not exist, with the model's tokenizer and length.
 
     Raises:
@@ -149,7 +148,7 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
         length = min(MAX_LENGTH, start.max_positions) if settings.max_length is None else settings.max_length
         data = replace(settings, max_length=length)
         if not (folder / NAME).is_file():
-            check_positions(start, settings.task, max_length=length, options=settings.task_options)
+            check_positions(start, benchmark, max_length=length, options=settings.task_options)
             tokenizer, dictionary = tokenizer_of(settings, start)
             data = replace(data, tokenizer=tokenizer)
     return prepared_folder(data, folder, dictionary=dictionary)
@@ -172,10 +171,17 @@ def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None
     return prepared
 
 
-def _grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_gpus: int, report: Report) -> Grid:
+def _grid(
+    settings: FinetuneSettings,
+    prepared: Prepared,
+    start: Start,
+    benchmark: Benchmark,
+    kind: Kind,
+    *,
+    num_gpus: int,
+    report: Report,
+) -> Grid:
     """The grid of the paper's recipe, with what the settings change; `num_gpus` 0: on the CPU."""
-    from roberta_plugin.models.checkpoints import initial_options
-
     check_model(start, prepared)
     for split, what in (("train", "to train on"), ("valid", "to choose checkpoints by")):
         if split not in prepared.splits:
@@ -183,12 +189,11 @@ def _grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_g
                 f"{prepared.folder} has no split {split!r} {what}; it has {', '.join(prepared.splits)}: add its file "
                 f"to the raw files, delete {prepared.folder}, and run the same command again."
             )
-    recipe = benchmark_of(settings.task).recipe(
-        prepared, epochs=settings.epochs, batches=batches_of(settings.only.get("batch", ""))
-    )
+    batches = batches_of(settings.only.get("batch", ""))
+    recipe = benchmark.recipe(prepared, epochs=settings.epochs, batches=batches)
     if settings.quick:
         recipe = quickened(recipe, all_of=settings.only)
-    if recipe.starts_from and start.checkpoint == settings.model:
+    if recipe.starts_from and not start.is_fine_tuned:
         report(
             f"The paper starts {settings.task} from its {recipe.starts_from} model: to do the same, give --model the "
             f"output folder of `roberta finetune {recipe.starts_from}`."
@@ -197,20 +202,20 @@ def _grid(settings: FinetuneSettings, prepared: Prepared, start: Start, *, num_g
     if length > start.max_positions:
         known = f"{start.checkpoint} was trained with at most {start.max_positions} tokens"
         report(f"{known}, and {prepared.folder} has up to {length}: its rotary positions go on.")
-    benchmark_of(settings.task).check_scoring(prepared, settings.task_options)
+    kind.check_scoring(settings.task_options, prepared.split("valid"))
     options = train_options(settings)
     if "label-smoothing" in options:
-        kind_of(prepared).check_smoothing()
+        kind.check_smoothing()
     return paper_grid(
         recipe,
         path=settings.output_dir / GRID,
         data=prepared.folder,
-        metric=selected_metric(settings, prepared, options.pop("best-checkpoint-metric", None)),
+        metric=selected_metric(settings, prepared, kind, options.pop("best-checkpoint-metric", None)),
         model=start.options_at(length),
         checkpoint=None if settings.from_scratch else start.checkpoint,
         changes={
             **({} if num_gpus else {"cpu": "true"}),
-            **(initial_options(start.state) if settings.from_scratch else {}),
+            **(start.initial if settings.from_scratch else {}),
             **options,
         },
         only=settings.only,
@@ -227,14 +232,16 @@ def train_options(settings: FinetuneSettings) -> dict[str, str]:
         ValueError: if both give one, and differ.
     """
     options = named_options(settings.train_options, where="--set")
-    for name in ("patience", "label-smoothing"):
-        value = getattr(settings, name.replace("-", "_"))
+    for field, option in _FOR_TRAINING.items():
+        name, value = option.removeprefix("--"), getattr(settings, field)
         if value is not None and options.setdefault(name, str(value)) != str(value):
-            raise ValueError(f"--{name} {value} and --set {name}={options[name]} contradict each other.")
+            raise ValueError(f"{option} {value} and --set {name}={options[name]} contradict each other.")
     return options
 
 
-def selected_metric(settings: FinetuneSettings, prepared: Prepared, by_set: str | None) -> tuple[str, str] | None:
+def selected_metric(
+    settings: FinetuneSettings, prepared: Prepared, kind: Kind, by_set: str | None
+) -> tuple[str, str] | None:
     """The metric that --select names, or --set best-checkpoint-metric, and its goal; None: the recipe's.
 
     Raises:
@@ -245,36 +252,12 @@ def selected_metric(settings: FinetuneSettings, prepared: Prepared, by_set: str 
         return None
     if by_set not in (None, name):
         raise ValueError(f"--select {name} and --set best-checkpoint-metric={by_set} contradict each other.")
-    known, of_labels = selectable(prepared), kind_of(prepared).label_metrics()
+    known, of_labels = kind.selectable(), kind.label_metrics()
     if name not in (*known, *of_labels):
         named = [*known, *([f"the F1 of a label ({', '.join(list(of_labels)[:_MOST_SHOWN])})"] if of_labels else [])]
         raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(named)}.")
     check_measurable(prepared, "valid", name, option=option)
     return name, "min" if name in SMALLER_IS_BETTER else "max"
-
-
-def selection_remarks(prepared: Prepared, metric: str) -> list[str]:
-    """A warning if checkpoints are chosen by a metric that this development set cannot measure.
-
-    Example: "checkpoint and cell are chosen by macro_f1, here the mean over the other labels, for no example of the
-    development set has the label 'rare': ..."
-    """
-    valid = prepared.split("valid")
-    others = ", ".join(name for name in selectable(prepared) if not name.startswith(_UNDEFINED))
-    remedy = f"add examples to it, or choose by another metric (--select: {others})"
-    lacking = labels_without_examples(prepared, valid)
-    if metric in ("macro_f1", "mcc") and lacking:
-        named = f"label{'s' * (len(lacking) > 1)} {', '.join(map(repr, lacking))}"
-        return [
-            f"Checkpoint and setting are chosen by {metric}, which here is that of the other labels: no example of the "
-            f"development set has the {named}. To judge all labels, {remedy}."
-        ]
-    if metric.startswith(("pearson", "spearman")) and is_constant(prepared, valid):
-        return [
-            f"Checkpoint and setting are chosen by {metric}, which is not defined here and counts as 0: all examples "
-            f"of the development set have the same number. To choose at all, {remedy}."
-        ]
-    return []
 
 
 class Start(NamedTuple):
@@ -283,6 +266,10 @@ class Start(NamedTuple):
     checkpoint: Path
     state: dict[str, Any]
     options: dict[str, str]
+    initial: dict[str, str]
+    """How its own pretraining drew its weights, as options."""
+    num_symbols: int
+    is_fine_tuned: bool
 
     @property
     def max_positions(self) -> int:
@@ -300,21 +287,28 @@ class Start(NamedTuple):
 
 
 def starting_model(path: Path) -> Start:
-    """Read the checkpoint that --model names, or the best one of the fine-tuning in a folder."""
-    from roberta_plugin.conversion.convert import imported_checkpoint
+    """Read a checkpoint, or that of the best run of the fine-tuning in a folder."""
+    from roberta_plugin.conversion.model_files import find_checkpoint
     from roberta_plugin.experiments.inference import load_state
+    from roberta_plugin.models import checkpoints
     from roberta_plugin.models.adapters import merge
-    from roberta_plugin.models.checkpoints import model_arguments, model_options
 
-    checkpoint = imported_checkpoint(path)
+    checkpoint = find_checkpoint(path, None) if path.is_dir() else path
     state = load_state(checkpoint)
-    model_arguments(state, checkpoint)  # raises for a model that cannot be built
+    checkpoints.model_arguments(state, checkpoint)  # raises for a model that cannot be built
     try:
-        options = model_options(state)
+        options = checkpoints.model_options(state)
         merge(dict(state["model"]))
     except ValueError as error:
         raise ValueError(f"--model {checkpoint}: {error}") from error
-    return Start(checkpoint, state, options)
+    return Start(
+        checkpoint,
+        state,
+        options,
+        initial=checkpoints.initial_options(state),
+        num_symbols=checkpoints.num_symbols(state),
+        is_fine_tuned=any(name.startswith(checkpoints.ALL_HEADS) for name in state["model"]),
+    )
 
 
 def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path | None]:
@@ -337,14 +331,14 @@ def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path |
         ) from error
 
 
-def check_positions(start: Start, task: str, *, max_length: int, options: TaskOptions) -> None:
+def check_positions(start: Start, benchmark: Benchmark, *, max_length: int, options: TaskOptions) -> None:
     """Refuse, before preparing, a length that exceeds the model's positions or is too short for the task."""
     if max_length > start.max_positions and start.has_position_limit:
         raise ValueError(
             f"--max-length {max_length}: {start.checkpoint} has {start.max_positions} positions. Give at most that, or "
             "leave it out."
         )
-    settings = benchmark_of(task).settings
+    settings = benchmark.settings
     try:
         settings(max_length=max_length, options=options)
     except ValueError as error:
@@ -361,12 +355,9 @@ def check_positions(start: Start, task: str, *, max_length: int, options: TaskOp
 
 def check_model(start: Start, prepared: Prepared) -> None:
     """Refuse data with another vocabulary than the model's, or with longer sequences."""
-    from roberta_plugin.finetuning.identity import check_words
-    from roberta_plugin.models.checkpoints import num_symbols
-
-    if num_symbols(start.state) != len(prepared.vocabulary):
+    if start.num_symbols != len(prepared.vocabulary):
         raise ValueError(
-            f"{start.checkpoint} has a vocabulary of {num_symbols(start.state):,} symbols, and {prepared.folder} one "
+            f"{start.checkpoint} has a vocabulary of {start.num_symbols:,} symbols, and {prepared.folder} one "
             f"of {len(prepared.vocabulary):,}: prepare the data with the tokenizer and the dict.txt of that model."
         )
     check_words(start.state, prepared, checkpoint=start.checkpoint)

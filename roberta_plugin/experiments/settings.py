@@ -103,6 +103,7 @@ class EvaluateSettings(Checked):
         "fine-tuned checkpoint or org/name of a model, or members of an ensemble",
         flag="--checkpoint",
         nargs="+",
+        gives="checkpoint",
     )
     output_dir: Path = setting(REQUIRED, "where to write")
     splits: Sequence[str] | None = setting(
@@ -130,6 +131,7 @@ class FinetuneSettings(RunSettings, DataSettings):
         REQUIRED,
         "pretrained checkpoint (.pt), ours or fairseq's; a name, as org/name of the Hugging Face hub or roberta.base; "
         "or the folder of a finished `roberta finetune`, for its best run (the paper: RTE from MNLI)",
+        gives="checkpoint",
     )
     data: Path | None = setting(None, "prepared folder (default: OUTPUT_DIR/data, made from --raw)")
     from_scratch: bool = setting(
@@ -163,6 +165,7 @@ class FinetuneSettings(RunSettings, DataSettings):
         "stop a run after this many validations in a row, one an epoch, that are not better by the metric that chooses "
         "checkpoints; a resumed run counts on",
         smallest=1,
+        is_for_training=True,
     )
     label_smoothing: float | None = setting(
         None,
@@ -172,6 +175,7 @@ class FinetuneSettings(RunSettings, DataSettings):
         smallest=0.0,
         largest=1.0,
         metavar="SHARE",
+        is_for_training=True,
     )
     gpus_per_run: int | None = setting(
         None,

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of, option_fields, options_for
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
+from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.metrics import OF_SCORES
 from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit, shown_texts
 
 _MOST_VALUES = 8  # a column with more different values is shown as a range
 _MOST_LABELS = 10  # that are named
+_UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman", *OF_SCORES)  # metrics that a development set may not tell
 
 
 def settings_faults(prepared: Prepared) -> list[str]:
@@ -115,6 +117,30 @@ def check_measurable(prepared: Prepared, split: str, metric: str, *, option: str
             f"{option} {metric}: no example of the split {split!r} has the label {needed[0]!r}, so it cannot be "
             "measured. Add some, or choose by another metric."
         )
+
+
+def selection_remarks(prepared: Prepared, kind: Kind, metric: str) -> list[str]:
+    """A warning if checkpoints are chosen by a metric that this development set cannot measure.
+
+    Example: "checkpoint and cell are chosen by macro_f1, here the mean over the other labels, for no example of the
+    development set has the label 'rare': ..."
+    """
+    valid = prepared.split("valid")
+    others = ", ".join(name for name in kind.selectable() if not name.startswith(_UNDEFINED))
+    remedy = f"add examples to it, or choose by another metric (--select: {others})"
+    lacking = labels_without_examples(prepared, valid)
+    if metric in ("macro_f1", "mcc") and lacking:
+        named = f"label{'s' * (len(lacking) > 1)} {', '.join(map(repr, lacking))}"
+        return [
+            f"Checkpoint and setting are chosen by {metric}, which here is that of the other labels: no example of the "
+            f"development set has the {named}. To judge all labels, {remedy}."
+        ]
+    if metric.startswith(("pearson", "spearman")) and is_constant(prepared, valid):
+        return [
+            f"Checkpoint and setting are chosen by {metric}, which is not defined here and counts as 0: all examples "
+            f"of the development set have the same number. To choose at all, {remedy}."
+        ]
+    return []
 
 
 def describe(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from roberta_plugin.finetuning.kinds import OWN
+from roberta_plugin.finetuning.kinds import KINDS, OWN
 from roberta_plugin.finetuning.layouts import LONG_TEXTS, POOLINGS
 from roberta_plugin.settings import Checked, setting
 
@@ -219,6 +219,12 @@ def of_kinds(*kinds: str) -> Mapping[str, tuple[str | None, ...]]:
     return {"kind": (*kinds, None)}
 
 
+def kinds_with(name: str) -> tuple[str, ...]:
+    """The kinds that have an option of `roberta prepare custom`, as --kind names them."""
+    kinds = [kind.replace("_", "-") for kind, entry in KINDS.items() if name in entry.own_options]
+    return tuple(each for kind in kinds for each in ((kind, "pair") if kind == "classification" else (kind,)))
+
+
 _LABELS = of_kinds("classification", "pair")
 _WINDOWS = {"long_texts": ("windows",)}
 _EMBEDDING = of_kinds("embedding")
@@ -299,7 +305,7 @@ class CustomOptions(FileOptions):
     labels: tuple[str, ...] | None = option(
         "the labels in the order of their numbers",
         default_text="those found, sorted",
-        goes_with=of_kinds("classification", "pair", "multi-label", "multiple-choice", "tagging"),
+        goes_with=of_kinds(*kinds_with("labels")),
         metavar="LABEL",
         nargs="+",
     )
@@ -343,7 +349,7 @@ class CustomOptions(FileOptions):
         "what is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
         "features are pooled",
         default_text="head",
-        goes_with=of_kinds("classification", "pair", "multi-label", "regression"),
+        goes_with=of_kinds(*kinds_with("long_texts")),
         choices=LONG_TEXTS,
     )
     window_stride: int | None = option(
@@ -413,7 +419,7 @@ class CustomOptions(FileOptions):
             object.__setattr__(self, "kind", self.kind.replace("_", "-"))
         super().__post_init__()
         kind = self.kind or "classification"
-        if self.class_weights not in (None, ("none",)) and kind not in ("classification", "pair", "multi-label"):
+        if self.class_weights not in (None, ("none",)) and kind not in kinds_with("class_weights"):
             raise ValueError(f"--class-weights goes with labels, and --kind {kind} has none of its own: leave it out.")
         if kind == "pair" and self.text_pair_column is None:
             raise ValueError("--kind pair needs --text-pair-column: the column of the second text.")

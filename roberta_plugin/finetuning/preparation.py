@@ -42,7 +42,7 @@ class DataSettings(Checked):
     task: str = setting(REQUIRED, f"one of {', '.join(TASKS)}", flag="task", metavar="TASK", choices=TASKS)
     raw: Path | None = setting(None, "folder with the official files of the task (custom: the current folder)")
     tokenizer: Path | None = setting(
-        None, "folder with the tokenizer's files and dict.txt, or a model's name (org/name)"
+        None, "folder with the tokenizer's files and dict.txt, or a model's name (org/name)", gives="tokenizer"
     )
     max_length: int | None = setting(
         None,

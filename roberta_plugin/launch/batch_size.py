@@ -127,8 +127,8 @@ class UpdateSize(NamedTuple):
         )
 
 
-def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
-    """The size of an update of pretraining, by the batches that the task makes of its data.
+def task_of(parsed: Namespace) -> tuple[Any, Any]:
+    """The pretraining task of the options, whose batches can be measured, and fairseq's configuration of them.
 
     Raises:
         ValueError: for options that the task refuses.
@@ -138,18 +138,27 @@ def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
     config = to_config(parsed)
     if parsed.task != OUR_TASK:
         raise ValueError(f"--task {parsed.task}: only batches of --task {OUR_TASK} can be measured.")
-    task: Any = tasks.setup_task(config.task)
-    task.load_dataset(config.dataset.train_subset, combine=True, epoch=1)
-    dataset = task.dataset(config.dataset.train_subset)
+    return tasks.setup_task(config.task), config
+
+
+def measured_size(task: Any, config: Any, split: str, *, num_ranks: int) -> UpdateSize:
+    """The size of an update of training on a split, by the batches that the task (`task_of`) makes of its data.
+
+    Raises:
+        ValueError: for data of which it makes none.
+    """
+    task.load_dataset(split, combine=True, epoch=1)
+    dataset = task.dataset(split)
+    batches_per_update = num_ranks * int(config.optimization.update_freq[0])
     batches = dataset.batches(
         1,
         max_tokens=config.dataset.max_tokens,
         max_sentences=config.dataset.batch_size,
         required_batch_size_multiple=config.dataset.required_batch_size_multiple,
-        batches_per_update=num_ranks * int(parsed.update_freq[0]),
+        batches_per_update=batches_per_update,
     )
     if not len(batches):
-        raise ValueError(f"{parsed.data} has no training data: binarize a longer text.")
+        raise ValueError(f"{config.task.data} has no training data: binarize a longer text.")
     order = dataset.order(1)
     sampled = min(len(order), _SAMPLED_BLOCKS)
     num_tokens = num_pairs = 0
@@ -163,10 +172,10 @@ def measured_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
         sequences=sequences,
         tokens=sequences * num_tokens / sampled,
         pairs=sequences * num_pairs / sampled,
-        predicted=parsed.mask_prob * sequences * num_tokens / sampled,
+        predicted=config.task.mask_prob * sequences * num_tokens / sampled,
         tokens_in_epoch=len(order) * num_tokens / sampled,
     )
-    num_updates = math.ceil(len(batches) / (num_ranks * int(parsed.update_freq[0])))  # the last may have fewer batches
+    num_updates = math.ceil(len(batches) / batches_per_update)  # the last may have fewer batches
     return of_batch.times(len(batches) / num_updates)
 
 

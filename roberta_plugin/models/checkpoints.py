@@ -47,8 +47,8 @@ TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
 EMBEDDING_NORM = "encoder.sentence_encoder.layernorm_embedding.weight"
 FINAL_NORM = "encoder.sentence_encoder.layer_norm.weight"  # of encoders that normalize before their sublayers
-CLASSIFICATION, SPAN, TOKEN, SENTENCE = "classification_heads.", "span_heads.", "token_heads.", "sentence_heads."
-ALL_HEADS = (CLASSIFICATION, SPAN, TOKEN, SENTENCE)
+CLASSIFICATION = "classification_heads."
+ALL_HEADS = tuple(f"{kind}_heads." for kind in HEADS)
 ROWS_BEFORE_POSITIONS = 2  # of POSITIONS, in fairseq's layout
 
 # Released in 2019 -> now, in this order, as regular expressions.

@@ -30,6 +30,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import nn
+from typing_extensions import override
 
 from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.optim import master_weights
@@ -146,8 +147,8 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
         self.set_lr(self.optimizer_config["lr"])
 
     @classmethod
+    @override
     def check_options(cls, cfg: Any) -> None:
-        """See `OwnGroup`."""
         super().check_options(cfg)
         parse_betas(cfg.adam_betas)
 

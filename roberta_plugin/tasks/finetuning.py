@@ -26,6 +26,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 from torch import Tensor
+from typing_extensions import override
 
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -410,8 +411,8 @@ class SummarizationTask(FineTuningTask):
         self.num_segments = 2 if cfg.alternating_segments else 0  # of the model
 
     @property
+    @override
     def head_sizes(self) -> dict[str, int]:
-        """See `FineTuningTask.head_sizes`."""
         return {"num_layers": self.cfg.sentence_layers}
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
@@ -468,12 +469,13 @@ class RobertaEmbeddingTask(FineTuningTask):
         need_ours(model, "gives no vectors of texts:")
         return model
 
+    @override
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """See `FineTuningTask`."""
         super().load_dataset(split, epoch, combine, **kwargs)
         if split == "train":
             self.datasets[split].mini_batch_size = self.cfg.mini_batch_size or None
 
+    @override
     def train_step(
         self,
         sample: Any,
@@ -484,7 +486,6 @@ class RobertaEmbeddingTask(FineTuningTask):
         ignore_grad: bool = False,
         **options: Any,
     ) -> tuple[Any, Any, dict[str, Any]]:
-        """See `BlockTask`."""
         self.is_dummy = ignore_grad
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad=ignore_grad, **options)
 

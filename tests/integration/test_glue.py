@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.experiments.evaluation import EvaluateSettings, evaluate
-from roberta_plugin.finetuning.benchmarks import selectable
+from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.tiny_benchmarks import prepared_of, write_tokenizer
 from tests.tiny_corpus import command, finetune_command, logged, run, run_ranks
@@ -78,7 +78,7 @@ def test_the_metric_rises_above_the_majority_and_evaluation_agrees(folders, trai
     metric, baseline = METRICS[task]
     save_dir = trained(task, arch)
     logs = {name.removeprefix("valid_") for name in logged(save_dir, "valid")[-1]}
-    assert logs >= set(selectable(Prepared.open(folders[task])))
+    assert logs >= set(kind_of(Prepared.open(folders[task])).selectable())
     values = [float(record[f"valid_{metric}"]) for record in logged(save_dir, "valid")]
     assert len(values) == EPOCHS[task], "an epoch has another number of updates than the recipe counts with"
     assert max(values) > baseline + 25, values

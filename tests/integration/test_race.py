@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
+from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.options import RaceOptions
 from tests.tiny_corpus import finetune_command, logged, run, run_ranks
 from tests.tiny_race import write_race
@@ -44,7 +44,7 @@ def test_it_learns_to_answer_well_above_chance(trained, race):
     records = logged(trained, "valid")
     assert len(records) == 6
     assert float(records[-1]["valid_accuracy"]) > 80
-    assert {f"valid_{name}" for name in selectable(race)} <= records[-1].keys()
+    assert {f"valid_{name}" for name in kind_of(race).selectable()} <= records[-1].keys()
     middle, high, both = (float(records[-1][f"valid_accuracy{end}"]) for end in ("_middle", "_high", ""))
     assert both == pytest.approx((middle + high) / 2, abs=1e-3), "as many questions of either level"
     assert float(records[-1]["valid_loss"]) < np.log(4) / 2

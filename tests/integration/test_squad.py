@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
+from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.options import SquadOptions
 from tests.tiny_corpus import finetune_command, logged, run, run_ranks
 from tests.tiny_squad import write_prepared, write_raw
@@ -51,7 +51,7 @@ def test_it_learns_and_the_log_has_the_official_metrics(prepared, tmp_path):
     for name, official_name in METRICS.items():
         if official_name in found:
             assert float(record[f"valid_{name}"]) == pytest.approx(found[official_name], abs=1e-3)
-    assert {f"valid_{name}" for name in selectable(prepared)} <= record.keys()
+    assert {f"valid_{name}" for name in kind_of(prepared).selectable()} <= record.keys()
     assert ("valid_tuned_f1" in record) == (prepared.task == "squad2")
     predictions = json.loads((tmp_path / "files" / "valid" / "predictions.json").read_text())
     assert len(predictions) == 60

@@ -8,7 +8,7 @@ import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
+from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.kinds.documents import Documents, Length, lead, mean_rouge
 from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared
@@ -48,7 +48,7 @@ def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepa
     assert found["f1"] > 90, "three of eight sentences are right"
     assert found["lead_rouge1"] < 70 and found["oracle_rouge1"] == pytest.approx(100)
     record = logged(save_dir, "valid")[-1]
-    assert {f"valid_{name}" for name in selectable(prepared)} <= record.keys()
+    assert {f"valid_{name}" for name in kind_of(prepared).selectable()} <= record.keys()
     for name in ("rouge1", "rouge2", "f1", "average_precision"):
         assert float(record[f"valid_{name}"]) == pytest.approx(found[name], abs=1e-3)
     lines = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
@@ -67,7 +67,7 @@ def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepa
     assert main(["export", checkpoint, *words, "--to", "huggingface"]) != 0
     assert "neither transformers nor fairseq has a class for that" in capsys.readouterr().err
     assert main(["export", checkpoint, *words, "--to", "fairseq", "--head", "masked_lm"]) != 0
-    assert "chooses the sentences of summaries, and fairseq's RoBERTa has no such head" in capsys.readouterr().err
+    assert "has a sentence head, and fairseq's RoBERTa has no such head" in capsys.readouterr().err
     assert main(["export", checkpoint, *words, "--to", "huggingface", "--head", "masked_lm"]) == 0
     assert (tmp_path / "exported" / "model.safetensors").is_file()
 

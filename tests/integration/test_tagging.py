@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.benchmarks import benchmark_of, selectable
+from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.options import TaggingOptions
 from roberta_plugin.tasks.finetuning import RobertaTaggingConfig, RobertaTaggingTask
 from tests.tiny_corpus import finetune_command, logged, run, run_ranks
@@ -55,7 +55,7 @@ def test_it_learns_and_the_log_has_the_official_metrics(prepared, trained, tmp_p
     found = official(prepared, trained, tmp_path)
     assert found["f1"] > 90, "a third of the words are in entities"
     record = logged(trained, "valid")[-1]
-    assert {f"valid_{name}" for name in selectable(prepared)} <= record.keys()
+    assert {f"valid_{name}" for name in kind_of(prepared).selectable()} <= record.keys()
     assert {name: float(record[f"valid_{name}"]) for name in METRICS} == pytest.approx(
         {name: found[name] for name in METRICS}, abs=1e-3
     )

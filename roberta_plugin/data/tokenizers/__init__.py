@@ -44,6 +44,11 @@ def is_of_hugging_face(folder: Path) -> bool:
     return huggingface.is_in(folder) and not is_own
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a folder has the files of a tokenizer, which may be damaged."""
+    return bool(_kinds_in(folder)) or huggingface.is_in(folder)
+
+
 def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
     """Load the tokenizer in a folder.
 

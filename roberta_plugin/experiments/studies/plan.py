@@ -21,7 +21,7 @@ from roberta_plugin.experiments.studies.settings import Budget, Study, Variant
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch.arguments import check_options
-from roberta_plugin.launch.batch_size import UpdateSize, measured_size, nominal_size
+from roberta_plugin.launch.batch_size import UpdateSize, measured_size, nominal_size, task_of
 from roberta_plugin.launch.options_file import to_arguments
 from roberta_plugin.launch.run_folder import Metric
 from roberta_plugin.models.flops import training_flops
@@ -258,9 +258,14 @@ def _draft(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
     num_ranks = 1 if parsed.cpu else num_ranks
     try:
         check_options(parsed)
-        size = (measured_size if is_here else nominal_size)(parsed, num_ranks=num_ranks)
         if is_here:
-            _check_validation(parsed)
+            task, config = task_of(parsed)
+            size = measured_size(task, config, parsed.train_subset, num_ranks=num_ranks)
+            for split in parsed.valid_subset.split(","):  # without blocks or pairs, it would end a run at its start
+                if all((folder / f"{split}.idx").is_file() for folder in train_arguments.data_folders(parsed)):
+                    measured_size(task, config, split, num_ranks=1)  # as if to train on
+        else:
+            size = nominal_size(parsed, num_ranks=num_ranks)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return VariantPlan(
@@ -272,13 +277,6 @@ def _draft(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
         is_measured=is_here,
         num_ranks=num_ranks,
     )
-
-
-def _check_validation(parsed: Namespace) -> None:
-    """Refuse splits to validate on of which the task makes no blocks or pairs, which would end a run at its start."""
-    for split in parsed.valid_subset.split(","):
-        if all((folder / f"{split}.idx").is_file() for folder in train_arguments.data_folders(parsed)):
-            measured_size(Namespace(**{**vars(parsed), "train_subset": split}), num_ranks=1)  # as if to train on
 
 
 def _check_run(parsed: Namespace, *, where: str) -> None:

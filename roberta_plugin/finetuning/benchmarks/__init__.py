@@ -130,8 +130,3 @@ def white_space_of(kind: type[Kind], task: str) -> WhiteSpace:
 def kind_of(prepared: Prepared) -> Kind:
     """The kind of a prepared folder; its file is imported by this call."""
     return benchmark_of(prepared.task).kind_for(prepared.settings)
-
-
-def selectable(prepared: Prepared) -> tuple[str, ...]:
-    """The metrics by which checkpoints can be chosen; a validation logs them."""
-    return (*kind_of(prepared).metrics(), "loss")

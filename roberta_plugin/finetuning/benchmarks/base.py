@@ -389,10 +389,6 @@ class Benchmark:
         plain = {base_name(name): value for name, value in scores.items()}
         return {name: plain[name] for name in names}
 
-    def check_scoring(self, prepared: Prepared, options: Any) -> None:
-        """Refuse options of the scoring that do not fit the data; called before anything is trained."""
-        self.kind_for(prepared.settings).check_scoring(options, prepared.split("valid"))
-
     def prediction_files(self, split: str) -> tuple[str, ...]:
         """Names of the prediction files of a split, relative to the `folder` of `score`."""
         return tuple(self.predictions(split, lambda: iter(())))

@@ -1,7 +1,7 @@
 """The kinds of tasks: what a head answers, one class each, from a record to the answer.
 
 A kind is a file here and a line of `KINDS`; with a head of its own also a class of `models/heads.py`, and with a loss
-of its own a function of a criterion.
+of its own a function of `criterions/losses.py`.
 
     masked_lm           a text with <mask>         -> the most probable tokens; a text -> how acceptable it is
     classification      a text or a pair           -> a label, perhaps by a threshold; how sure probabilities are
@@ -54,6 +54,8 @@ class Entry(NamedTuple):
     """Options of `roberta predict` that only this kind has."""
     is_own: bool = False
     """Whether tables of your own can be of this kind (`roberta prepare custom --kind`)."""
+    own_options: tuple[str, ...] = ()
+    """Options of `roberta prepare custom` that some kinds have."""
     module: str = ""
     """Empty: called like the kind."""
 
@@ -61,14 +63,26 @@ class Entry(NamedTuple):
 KINDS: dict[str, Entry] = {
     "fill_mask": Entry("FillMask", "text", module="masked_lm"),
     "score": Entry("TextScore", "text", options=("score", "per_token"), module="masked_lm"),
-    "classification": Entry("Classification", "text [text_pair]", options=("threshold", "temperature"), is_own=True),
-    "multi_label": Entry("MultiLabel", "text [text_pair]", options=("threshold",), is_own=True),
-    "regression": Entry("Regression", "text [text_pair]", is_own=True),
+    "classification": Entry(
+        "Classification",
+        "text [text_pair]",
+        options=("threshold", "temperature"),
+        is_own=True,
+        own_options=("labels", "class_weights", "long_texts"),
+    ),
+    "multi_label": Entry(
+        "MultiLabel",
+        "text [text_pair]",
+        options=("threshold",),
+        is_own=True,
+        own_options=("labels", "class_weights", "long_texts"),
+    ),
+    "regression": Entry("Regression", "text [text_pair]", is_own=True, own_options=("long_texts",)),
     "pair_ranking": Entry("PairRanking", "text [text_pair]", task_kind="regression", module="regression"),
     "phrase_ranking": Entry("PhraseRanking", "text [candidates]", task_kind="pronoun"),
-    "multiple_choice": Entry("MultipleChoice", "context question options", is_own=True),
+    "multiple_choice": Entry("MultipleChoice", "context question options", is_own=True, own_options=("labels",)),
     "question_answering": Entry("QuestionAnswering", "question context", options=("null_threshold",), is_own=True),
-    "tagging": Entry("Tagging", "text or words", options=("valid_sequences",), is_own=True),
+    "tagging": Entry("Tagging", "text or words", options=("valid_sequences",), is_own=True, own_options=("labels",)),
     "summary": Entry("Summary", "text", options=("num_sentences", "length_share", "no_trigram_blocking")),
     "embedding": Entry("Embedding", "text [text_pair]", is_own=True),
 }

@@ -159,6 +159,10 @@ class Kind(ABC):
         """Metrics by which checkpoints can be chosen instead of the loss; a validation logs them."""
         return ("accuracy",)
 
+    def selectable(self) -> tuple[str, ...]:
+        """All by which checkpoints can be chosen."""
+        return (*self.metrics(), "loss")
+
     def label_metrics(self) -> dict[str, int]:
         """The F1 of each label or type of entities -> its number; a validation logs the one that chooses."""
         return {}

@@ -74,7 +74,7 @@ def grid_of(args):
     return json.loads((Path(args.output_dir) / finetuning_plan.GRID).read_text())
 
 
-def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
+def test_the_grid_is_the_papers_and_the_start_is_questioned(words, model_state, capsys):
     args = parse(*words)
     assert args.run(args) == 1, "nothing was trained"
     grid = grid_of(args)
@@ -82,6 +82,9 @@ def test_the_grid_is_the_papers_and_the_start_is_questioned(words, capsys):
     assert grid["seeds"] == ["1", "2", "3", "4", "5"]
     assert grid["train"]["encoder-layers"] == "3"
     assert "The paper starts RTE from its MNLI model" in capsys.readouterr().out
+    model_state["model"]["classification_heads.mnli.out_proj.bias"] = torch.zeros(3)
+    assert args.run(args) == 1
+    assert "The paper starts" not in capsys.readouterr().out, "fine-tuned, whatever its file is called"
 
 
 @pytest.mark.parametrize(("asked", "is_cpu"), [((), True), (("gpus_per_node=1",), False)])

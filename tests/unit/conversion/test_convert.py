@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roberta_plugin import files
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
+from roberta_plugin.cli.command import with_paths
 from roberta_plugin.conversion import convert
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
@@ -26,6 +27,7 @@ from roberta_plugin.conversion.pretrained import open_pretrained, read_any
 from roberta_plugin.data.tokenizers.huggingface import changed_places
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.experiments.finetuning_plan import starting_model
+from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.hub import RobertaHub
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_conversions import write_checkpoint
@@ -500,25 +502,30 @@ def test_a_format_that_cannot_hold_a_threshold_is_named(tmp_path):
     assert "No file of this folder does that." in card
 
 
+def start_of(model):
+    """What `roberta finetune --model` starts from."""
+    return starting_model(with_paths(FinetuneSettings(task="RTE", model=model, output_dir=Path("out"))).model)
+
+
 def test_finetune_starts_from_a_folder_or_archive_of_another_format(ours, theirs, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
-    start = starting_model(theirs)
+    start = start_of(theirs)
     assert start.checkpoint.is_relative_to(tmp_path / "assets" / "roberta_plugin")
     assert all(torch.equal(value, start.state["model"][name]) for name, value in read_any(theirs).parameters.items())
     made = start.checkpoint.stat().st_mtime_ns
     (theirs / "README.md").write_text("another card")
-    assert starting_model(theirs.rename(tmp_path / "moved")).checkpoint == start.checkpoint
+    assert start_of(theirs.rename(tmp_path / "moved")).checkpoint == start.checkpoint
     assert start.checkpoint.stat().st_mtime_ns == made
-    file = starting_model(tmp_path / "moved" / "model.safetensors").checkpoint
+    file = start_of(tmp_path / "moved" / "model.safetensors").checkpoint
     assert file != start.checkpoint and file.name == "model.pt"
     config = json.loads((tmp_path / "moved" / "config.json").read_text())
     (tmp_path / "moved" / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 0.25}))
-    assert starting_model(tmp_path / "moved").options["layer-norm-eps"] == "0.25"
+    assert start_of(tmp_path / "moved").options["layer-norm-eps"] == "0.25"
 
     folder = export_model(ExportSettings(checkpoint=ours, to="fairseq", output_dir=tmp_path / "fairseq")).folder
     with tarfile.open(tmp_path / "old.tar.gz", "w:gz") as archive:
         archive.add(folder, "old")
-    assert starting_model(tmp_path / "old.tar.gz").checkpoint.is_relative_to(tmp_path / "assets")
+    assert start_of(tmp_path / "old.tar.gz").checkpoint.is_relative_to(tmp_path / "assets")
 
 
 def test_evaluate_takes_folders_of_both_formats(ours, theirs, tmp_path, capsys, monkeypatch):

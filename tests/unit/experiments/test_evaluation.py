@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+from roberta_plugin.cli.finetuning import show_predictions
 from roberta_plugin.experiments import evaluation, inference
 from roberta_plugin.experiments.evaluation import (
     EvaluateSettings,
@@ -35,7 +36,7 @@ def asked(monkeypatch):
     """What `evaluate_split` is asked for; nothing is computed."""
     calls = []
 
-    def evaluate_split(questions, settings, *, split, options, of_members):
+    def evaluate_split(questions, benchmark, settings, *, split, selection, options, of_members):
         calls.append((split, options))
         members = [{"checkpoint": str(path), "metrics": {}} for path in settings.checkpoints]
         found = Evaluation(
@@ -121,14 +122,14 @@ def test_any_set_of_runs_is_evaluated_from_stored_outputs_when_the_weights_are_g
         evaluate(wanted(one, two))
 
 
-def test_prediction_files_are_named():
+def test_prediction_files_are_named(capsys):
     nothing = {"task": "MNLI", "members": [], "median": {}, "ensemble": {}}
     found = [
         Evaluation(split="test", predictions=["r/test.jsonl"], **nothing),
         Evaluation(split="ax", predictions=["r/AX.tsv", "r/b"], **nothing),
     ]
-    lines = evaluation.where_predictions_are(found).splitlines()
-    assert lines == ["predictions, test: r/test.jsonl", "predictions, ax: r/AX.tsv, r/b"]
+    show_predictions(found)
+    assert capsys.readouterr().out.splitlines() == ["predictions, test: r/test.jsonl", "predictions, ax: r/AX.tsv, r/b"]
 
 
 RNG = np.random.default_rng(1)
@@ -136,12 +137,17 @@ RNG = np.random.default_rng(1)
 
 def scored(prepared, outputs):
     """The model's metrics, those of the constant answer, and the sentences."""
-    options = checked_options(prepared.task, None)
-    metrics = benchmark_of(prepared.task).score(prepared, "valid", [outputs], folder=None, options=options)
+    options, benchmark = checked_options(prepared.task, None), benchmark_of(prepared.task)
+    metrics = benchmark.score(prepared, "valid", [outputs], folder=None, options=options)
     known = {"metrics": metrics, "details": {}, "options": options}
-    baseline = constant_baseline(prepared, "valid", outputs, **known)
+    baseline = constant_baseline(prepared, benchmark, "valid", outputs, **known)
     answer = kind_of(prepared).only_answer(outputs, prepared.split("valid"))
-    return metrics, baseline, no_better_than_constant(prepared, "valid", [answer], metrics, baseline)
+    selection = benchmark.selection or kind_of(prepared).selection
+    return metrics, baseline, no_better("valid", [answer], metrics, baseline, selection=selection)
+
+
+def no_better(*facts, selection="accuracy"):
+    return no_better_than_constant(*facts, selection=selection, baseline_name="a constant answer")
 
 
 def drawn(*shape):
@@ -159,7 +165,7 @@ def test_labels(tmp_path, is_stuck):
         [True] if is_stuck else []
     )
     decided = {**baseline, "accuracy": 100.0, "threshold": 0.9}  # by a threshold, not by the most probable label
-    assert no_better_than_constant(prepared, "valid", ["the label 0"], decided, baseline) == []
+    assert no_better("valid", ["the label 0"], decided, baseline) == []
     assert metrics["accuracy"] == pytest.approx(100 * (1 - labels.mean())) if is_stuck else metrics["accuracy"] > 90
 
 
@@ -170,10 +176,8 @@ def test_a_model_that_varies_and_is_no_better_is_named_with_both_numbers(tmp_pat
     assert metrics["accuracy"] == 0.0
     assert f"(accuracy 0.0 and {baseline['accuracy']:.1f})" in found
     metrics, baseline = {"accuracy": 91.0, "macro_f1": 71.0}, {"accuracy": 99.0, "macro_f1": 49.7}
-    assert no_better_than_constant(prepared, "valid", [None], metrics, baseline)
-    assert not no_better_than_constant(prepared, "valid", [None], metrics, baseline, selection="macro_f1"), (
-        "--select macro_f1"
-    )
+    assert no_better("valid", [None], metrics, baseline)
+    assert not no_better("valid", [None], metrics, baseline, selection="macro_f1"), "--select macro_f1"
 
 
 def test_numbers(tmp_path):
@@ -208,8 +212,7 @@ def test_answers_and_none(tmp_path):
     assert "valid: the model is no better than the baseline" in found
 
 
-def test_of_several_models_those_that_are_stuck_are_counted(tmp_path):
-    prepared = prepared_of("SST-2", write_task(tmp_path / "raw", "SST-2"), tmp_path / "SST-2")
+def test_of_several_models_those_that_are_stuck_are_counted():
     answers = [None, "the label 1", "the label 1", "the label 0"]
-    (found,) = no_better_than_constant(prepared, "test", answers, {}, {})
+    (found,) = no_better("test", answers, {}, {})
     assert found.startswith("test: 3 of 4 models give the label 1 or the label 0 to every input.")

@@ -6,17 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from roberta_plugin.experiments.finetuning_plan import (
-    Start,
-    check_positions,
-    paper_grid,
-    selection_remarks,
-    train_options,
-)
+from roberta_plugin.experiments.finetuning_plan import Start, check_positions, paper_grid, train_options
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
-from roberta_plugin.finetuning.inspection import remarks
+from roberta_plugin.finetuning.inspection import remarks, selection_remarks
 from roberta_plugin.launch.resources import Resources
 
 RECIPE = PaperRecipe(
@@ -164,7 +159,8 @@ def prepared_with(tmp_path, kind, labels):
 )
 def test_a_metric_that_the_development_set_cannot_tell_is_named(tmp_path, kind, labels, metric, says):
     """`--select macro_f1` without an example of a label, a correlation with numbers that are all the same."""
-    found = selection_remarks(prepared_with(tmp_path, kind, labels), metric)
+    prepared = prepared_with(tmp_path, kind, labels)
+    found = selection_remarks(prepared, kind_of(prepared), metric)
     assert bool(found) == bool(says)
     if says:
         assert says in found[0] and ("accuracy" if kind == "classification" else "mae, rmse") in found[0]
@@ -188,10 +184,11 @@ def test_options_of_their_own_are_options_of_fairseq_train(tmp_path):
 
 def test_only_rotary_positions_read_longer_texts_than_the_pretraining(tmp_path):
     """The model of the fine-tuning then has as many positions as its longest text."""
-    learned = Start(tmp_path / "model.pt", {}, {**MODEL, "max-positions": "128"})
+    facts = {"initial": {}, "num_symbols": 9, "is_fine_tuned": False}
+    learned = Start(tmp_path / "model.pt", {}, {**MODEL, "max-positions": "128"}, **facts)
     rotary = learned._replace(options={**learned.options, "position-encoding": "rotary"})
     with pytest.raises(ValueError, match=r"--max-length 300: .* has 128 positions\. Give at most that"):
-        check_positions(learned, "MNLI", max_length=300, options=None)
-    check_positions(rotary, "MNLI", max_length=300, options=None)
+        check_positions(learned, benchmark_of("MNLI"), max_length=300, options=None)
+    check_positions(rotary, benchmark_of("MNLI"), max_length=300, options=None)
     assert rotary.options_at(300) == {**rotary.options, "max-positions": "300"}
     assert rotary.options_at(64) == rotary.options

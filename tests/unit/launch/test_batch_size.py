@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.launch.arguments import parse, to_config
-from roberta_plugin.launch.batch_size import measured_size, nominal_size, plan_batch, sequences_in_tokens
+from roberta_plugin.launch.batch_size import measured_size, nominal_size, plan_batch, sequences_in_tokens, task_of
 from tests.tiny_corpus import write_data_bin
 
 
@@ -97,7 +97,7 @@ def test_it_is_the_mean_of_the_batches_of_an_epoch(tmp_path, further):
 
     data = write_data_bin(tmp_path / "data")
     parsed = parse([str(data), *OPTIONS, *further])
-    size = measured_size(parsed, num_ranks=2)
+    size = measured_size(*task_of(parsed), parsed.train_subset, num_ranks=2)
 
     config = to_config(parsed)
     task = tasks.setup_task(config.task)

@@ -150,7 +150,7 @@ def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_mode
     folder = tmp_path / "fine-tuning" / "probe"
     prepared = write_prepared(folder / "data")
     models = [Model(variant=name, seed="1", checkpoint=tmp_path / "model.pt") for name in ("a", "another")]
-    monkeypatch.setattr(study_probes, "starting_model", lambda _: SimpleNamespace(options={}))
+    monkeypatch.setattr(study_probes, "starting_model", lambda _: SimpleNamespace(options_at=lambda length: {}))
     monkeypatch.setattr(study_probes, "check_model", lambda *_: None)
     grid = tuning_grid(probe, prepared, models, path=folder / "grid.json", num_ranks=0)
     folders = run_folders(grid, folder / "runs")[:6]

@@ -16,7 +16,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 import roberta_plugin
 from roberta_plugin.experiments.inference import run_model
-from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of, options_for, selectable
+from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of, options_for
 from roberta_plugin.finetuning.benchmarks.base import COMMON
 from roberta_plugin.finetuning.inspection import find_faults, settings_faults
 from roberta_plugin.finetuning.kinds import KINDS
@@ -187,7 +187,7 @@ def test_the_recipe_is_complete(prepared):
     benchmark, kind = benchmark_of(prepared.task), kind_of(prepared)
     recipe = benchmark.recipe(prepared)
     assert {**recipe.train, **COMMON, "task": kind.task, "criterion": kind.task} == recipe.train
-    assert recipe.metric["value"] in selectable(prepared) and recipe.starts_from in ("", *TASKS)
+    assert recipe.metric["value"] in kind_of(prepared).selectable() and recipe.starts_from in ("", *TASKS)
     assert recipe.axes["lr"] and len(recipe.seeds) in (3, 5)
     for schedule in recipe.axes["batch"].values():
         assert 0 <= int(schedule["warmup-updates"]) < int(schedule["max-update"]) == int(schedule["total-num-update"])

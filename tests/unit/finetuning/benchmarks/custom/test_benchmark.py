@@ -11,7 +11,7 @@ import sklearn.metrics as sk
 from roberta_plugin.experiments.evaluation import EvaluateSettings, Evaluation
 from roberta_plugin.experiments.evaluation import evaluate as evaluate_splits
 from roberta_plugin.experiments.evaluation_report import write_report
-from roberta_plugin.finetuning.benchmarks import benchmark_of, custom
+from roberta_plugin.finetuning.benchmarks import benchmark_of, custom, kind_of
 from roberta_plugin.finetuning.kinds import OWN, table_kind
 from roberta_plugin.finetuning.kinds.classification import Classification
 from roberta_plugin.finetuning.kinds.entities import Sentences, TagCounts
@@ -371,8 +371,9 @@ def test_a_positive_label_is_one_of_two(prepare_table, kind, options, message):
     ],
 )
 def test_options_of_the_scoring_that_do_not_fit_are_named_before_a_training(prepare_table, kind, options, message):
+    prepared = prepare_table(kind)
     with pytest.raises(ValueError, match=message):
-        benchmark_of("custom").check_scoring(prepare_table(kind), CustomOptions(**options))
+        kind_of(prepared).check_scoring(CustomOptions(**options), prepared.split("valid"))
 
 
 def test_a_development_set_of_one_label_chooses_neither_threshold_nor_temperature(prepare_table, tmp_path):
@@ -380,7 +381,7 @@ def test_a_development_set_of_one_label_chooses_neither_threshold_nor_temperatur
     prepared = two_labels(prepare_table, valid="dev.csv", valid_share=None)
     for options, name in (({"tune_threshold": "f1"}, "--tune-threshold"), ({"calibrate": True}, "--calibrate")):
         with pytest.raises(ValueError, match=f"{name} needs a development set with examples of several labels"):
-            benchmark_of("custom").check_scoring(prepared, CustomOptions(**options))
+            kind_of(prepared).check_scoring(CustomOptions(**options), prepared.split("valid"))
     outputs = [logits_for(prepared, "valid", noise=1)]
     assert "roc_auc" not in benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=NONE)
     with pytest.raises(ValueError, match="The temperature is found on the development set, not on the split train"):
