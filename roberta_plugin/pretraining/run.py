@@ -19,6 +19,7 @@ import math
 import os
 import re
 import shlex
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -62,6 +63,7 @@ TEXT_RECORD = "text.json"
 SPIN_COUNT = "1000"
 _EVERY, _LINES, _MOST_HELD_OUT = 50, 50, 2**21  # documents, lines of one at most, characters
 _FREE = ("cores", "--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
+_WARNING = re.compile(r" \| WARNING \| roberta_plugin\S* \| (.*)")
 _NAMES = {"data": "DATA"}  # as the user calls it
 _NO_OPTIONS = ("data", "reading")
 _LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
@@ -285,8 +287,8 @@ def check_texts(settings: PretrainSettings) -> None:
         for source in sources:
             if option != "DATA" and os.path.realpath(source.path) in trained:
                 raise ValueError(
-                    f"{source.name} is given as DATA and by {option}: scores on text of the training say nothing. Leave "
-                    "it out of one of them; without --valid, a part of DATA is held out."
+                    f"{source.name} is given as DATA and by {option}: scores on text of the training say nothing. "
+                    "Leave it out of one of them; without --valid, a part of DATA is held out."
                 )
 
 
@@ -297,9 +299,9 @@ def check_record(folder: Path, arguments: Sequence[str], *, cores: int | None = 
         now["data"] = os.path.abspath(now["data"])  # the same from any current folder
     before = _read_record(folder)
     if before is not None:
-        was, inside = (Path(before[name]) for name in ("--save-dir", "data"))
+        was, inside = (Path(os.path.abspath(before[name])) for name in ("--save-dir", "data"))
         if inside.is_relative_to(was.parent):  # a data-bin that has moved with the folder
-            before["data"] = str(folder / inside.relative_to(was.parent))
+            before["data"] = os.path.abspath(folder / inside.relative_to(was.parent))
         refuse(
             f"{folder} holds a training that began with other options",
             differences(before, now, free=lambda name: name in _FREE, named=lambda name: _NAMES.get(name, name)),
@@ -441,7 +443,9 @@ def _documents(sources: Iterable[TextInput], rules: LineRules) -> Iterator[list[
 
 
 def train(plan: Plan, *, log: Path, lock: int) -> None:
-    """Train to the end with a bar, from the last checkpoint if there is one; `lock` is inherited by the training."""
+    """Train to the end with a bar and our warnings, from the last checkpoint if there is one; the training inherits
+    `lock`.
+    """
     environment = tracker_variables(log.parent)
     if not plan.machine.gpus:
         environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(min(MAX_THREADS, num_cores()))
@@ -450,6 +454,8 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
     lines = process.lines_of(plan.command, log=log, lock=lock, environment=environment)
     with closing(lines) as output, bar:
         for line in output:
+            if warning := _WARNING.search(line):
+                bar.write(f"WARNING: {warning[1]}", file=sys.stderr)
             record = parse_line(line)
             if record and "num_updates" in record.values:
                 show_on(bar, record)

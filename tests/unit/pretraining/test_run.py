@@ -150,7 +150,8 @@ def test_a_training_goes_on_from_another_current_folder_and_after_its_folder_was
 
 
 def test_a_training_goes_on_after_its_folder_was_moved_with_its_data_bin(tmp_path):
-    before, now = tmp_path / "before", tmp_path / "now"
+    before, now = tmp_path / "x" / ".." / "before", tmp_path / "now"
+    (tmp_path / "x").mkdir()
     (before / "data-bin").mkdir(parents=True)
     check_record(before, [str(before / "data-bin"), "--save-dir", str(before / "checkpoints")])
     before.rename(now)
@@ -204,6 +205,14 @@ def test_the_processor_of_the_login_machine_says_nothing_about_the_nodes(
 
 def test_the_command_can_be_copied():
     assert shown(["fairseq-train", "a b", "--lr", "1", "--x"]) == "fairseq-train 'a b' \\\n  --lr 1 \\\n  --x"
+
+
+def test_warnings_of_the_training_are_shown(tmp_path, monkeypatch, capsys):
+    said = "2026-11-26 02:15:32 | WARNING | roberta_plugin.tasks.block_task | --lr is never reached\n"
+    plan = SimpleNamespace(command=["x"], machine=SimpleNamespace(gpus=1), recipe=SimpleNamespace(updates=3))
+    monkeypatch.setattr("roberta_plugin.launch.process.lines_of", lambda command, **options: (one for one in [said]))
+    train(plan, log=tmp_path / "train.log", lock=0)
+    assert "WARNING: --lr is never reached\n" in capsys.readouterr().err
 
 
 def test_trackers_call_a_training_by_its_folder(tmp_path, monkeypatch):
