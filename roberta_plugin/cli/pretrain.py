@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cli.command import command
+from roberta_plugin.cli.text import tokenizer_folder
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
 from roberta_plugin.data.text_inputs_files import ENDINGS
+from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.launch.options_file import recipe_path
+from roberta_plugin.launch.recipe import check_changes
 from roberta_plugin.pretraining.ranks import check_start, is_finished, torchrun_rank, train_rank
 from roberta_plugin.pretraining.recipe import load, package_recipes
 from roberta_plugin.pretraining.run import (
@@ -25,6 +28,7 @@ from roberta_plugin.pretraining.run import (
     PretrainSettings,
     check,
     check_record,
+    check_texts,
     command_line,
     locked,
     make_plan,
@@ -63,10 +67,14 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     elif settings.valid or settings.test or settings.tokenizer or settings.vocab_size:
         raise ValueError(f"--valid, --test, --tokenizer and --vocab-size go with text, and {data} is a data-bin.")
     check_words(settings, further)
-    is_made = not settings.is_text or Path(data, "dict.txt").is_file()
+    if settings.is_text:
+        check_texts(settings)
+    if settings.tokenizer:
+        load_tokenizer(tokenizer_folder(settings.tokenizer))
+    is_made = not settings.is_text or all(Path(data, f"{split}.idx").is_file() for split in ("train", "valid"))
     if settings.dry_run or not is_made:  # what is refused is refused before hours of tokenizing
         plan = make_plan(settings, data, further, torchrun=torchrun)
-        check(plan, with_data=is_made)
+        check(plan, with_data=is_made, is_to_start=not settings.dry_run)
     if settings.dry_run:
         if not is_made:
             say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
@@ -93,6 +101,8 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
             if not submit(plan):
                 return 0
         elif rank:
+            assert plan.ranks is not None
+            check_changes(plan.ranks, tuple(plan.arguments), accepted_by="")
             if code := train_rank(rank, plan.ranks, log=log):
                 return code
         else:
@@ -104,15 +114,15 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
 def submit(plan: Plan, *, dry_run: bool = False) -> bool:
     """Submit the training to SLURM, if it is neither there nor finished; whether it is finished."""
     from roberta_plugin.cli.launch import in_words
-    from roberta_plugin.launch.recipe import active_job, check_changes
+    from roberta_plugin.launch.recipe import active_job
     from roberta_plugin.launch.submission import launch
 
     assert plan.ranks is not None
     ranks, folder = plan.ranks, plan.ranks.output_dir
+    check_changes(ranks, tuple(plan.arguments), accepted_by="accept_changes=true after --slurm")
     if dry_run:
         say(in_words(launch(ranks, dry_run=True)))
         return False
-    check_changes(ranks, tuple(plan.arguments))
     if active := active_job(folder):
         say(f"job {active[0]} is {active[1]}: progress by `roberta jobs {folder}`, results by this command at its end")
         return False

@@ -4,7 +4,7 @@ An input is plain text, JSON Lines with the text of one document in a field of e
 one document in a column of each row: CSV, TSV, Parquet or Arrow. All but the last two may be compressed (.gz, .zst,
 .xz, .bz2). `text_inputs_files` detects the format. All text is UTF-8. Lines end as in Python's text mode, which fairseq
 uses: at "\\n", "\\r\\n" or "\\r". An empty line separates documents. A byte order mark at the beginning of a file is
-left out; zero bytes in plain text are an error.
+left out; zero bytes are an error, also as \\u0000 in JSON.
 
 Plain files can be read in parts by byte (`text_inputs_lines`), Parquet and Arrow by row group (`text_inputs_tables`).
 
@@ -206,6 +206,8 @@ def _lines_of_documents(
     for number, raw in documents:
         try:
             text = text_of(raw)
+            if "\0" in text:
+                raise ValueError(f"byte 0x00 at character {text.index(chr(0))} of its text is no text")
         except ValueError as error:
             if not rules.skip_bad_lines:
                 raise bad(number, str(error)) from None

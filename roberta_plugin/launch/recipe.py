@@ -474,11 +474,13 @@ def active_job(output_dir: Path) -> tuple[str, str] | None:
     return (job_id, job.state) if job_id and job and job.is_active else None
 
 
-def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[str, ...]:
+def check_changes(
+    recipe: LaunchSettings, arguments: tuple[str, ...], *, accepted_by: str = "--accept-changes"
+) -> tuple[str, ...]:
     """All accepted changes since the run began, those of this launch last.
 
     A run folder keeps the settings that it began with, except those that concern the machines, such as the number of
-    GPUs or the last update.
+    GPUs or the last update. `accepted_by` is the option of the command that accepts all others; empty: it has none.
 
     Raises:
         ValueError: for a change that was not, with the old and the new value.
@@ -506,8 +508,8 @@ def check_changes(recipe: LaunchSettings, arguments: tuple[str, ...]) -> tuple[s
         refuse(
             f"The run folder {recipe.output_dir} was begun with other settings",
             found,
-            "Keep them (the number of GPUs may change), choose another --output-dir, or accept the change by "
-            "--accept-changes.",
+            "Keep them (the number of GPUs may change), or choose another --output-dir"
+            + (f", or accept the change by {accepted_by}." if accepted_by else "."),
         )
     return (*before.changes, *map(str, found))
 

@@ -131,4 +131,8 @@ def load(name: str) -> Recipe:
     train = named_options(content.pop("train", None) or {}, where=f"{path}: train")
     if not str(train.get("max-update", "")).isdecimal() or int(train["max-update"]) == 0:
         raise ValueError(f"{path}: train: max-update must be the number of updates, got {train.get('max-update')!r}.")
-    return convert(Recipe, {"name": path.stem, **content, "train": train}, where=str(path))
+    try:
+        return convert(Recipe, {"name": path.stem, **content, "train": train}, where=str(path))
+    except ValueError as error:  # of a value, which is no option here
+        said = str(error)
+        raise ValueError(said if str(path) in said else f"{path}: {said.removeprefix('--')}") from None

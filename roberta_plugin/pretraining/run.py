@@ -19,6 +19,7 @@ import math
 import os
 import re
 import shlex
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -62,6 +63,8 @@ TEXT_RECORD = "text.json"
 SPIN_COUNT = "1000"
 _EVERY, _LINES, _MOST_HELD_OUT = 50, 50, 2**21  # documents, lines of one at most, characters
 _FREE = ("cores", "--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
+_WARNING = re.compile(r" \| WARNING \| roberta_plugin\S* \| (.*)")
+_NAMES = {"data": "DATA"}  # as the user calls it
 _NO_OPTIONS = ("data", "reading")
 _LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 _LARGEST_COPY = 2**32  # bytes of text of which a part is held out
@@ -216,9 +219,9 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     ranks = _ranks_of(settings, named, torchrun=torchrun)
     if settings.slurm is not None and ranks:
         why = f"named by --recipe; {ranks.nodes} x {ranks.gpus_per_node} ranks by SLURM"
-        machine = Machine(ranks.cpus_per_gpu, machine.has_bf16)
+        machine = Machine(ranks.cpus_per_gpu, has_bf16=True)  # which the nodes use where they have it
         if named.device == "gpu":
-            machine = replace(machine, has_bf16=True, gpus=ranks.num_gpus, gpu_memory_gb=named.gpu_memory_gb)
+            machine = replace(machine, gpus=ranks.num_gpus, gpu_memory_gb=named.gpu_memory_gb)
     elif named.device == "gpu" and not machine.gpus:
         if not settings.dry_run:
             raise ValueError(
@@ -261,13 +264,32 @@ def _ranks_of(settings: PretrainSettings, recipe: Recipe, *, torchrun: int) -> L
     return LaunchSettings(output_dir=settings.folder, train=(), gpus_per_node=torchrun)
 
 
-def check(plan: Plan, *, with_data: bool = True) -> None:
-    """Refuse options and data with which fairseq-train could not begin."""
-    from roberta_plugin.launch.arguments import check_data, check_options
+def check(plan: Plan, *, with_data: bool = True, is_to_start: bool = True) -> None:
+    """Refuse options and data with which fairseq-train could not begin; if it is to start, also here."""
+    from roberta_plugin.fairseq_workarounds.command_line import check_devices
+    from roberta_plugin.launch.arguments import check_data, check_options, to_config
 
     if with_data:
         check_data(plan.parsed)
     check_options(plan.parsed)
+    if is_to_start and plan.ranks is None:
+        check_devices(to_config(plan.parsed))
+
+
+def check_texts(settings: PretrainSettings) -> None:
+    """Refuse text that is empty, and held-out text that is trained on; of a pipe nothing is known."""
+    reading = settings.reading
+    trained = {os.path.realpath(source.path) for source in reading.sources(settings.data) if not source.is_stream}
+    for option, patterns in (("DATA", settings.data), ("--valid", settings.valid), ("--test", settings.test)):
+        sources = reading.sources(patterns) if patterns else []
+        if sources and not any(file.is_stream for file in sources) and not any(_documents(sources, reading.rules)):
+            raise ValueError(f"{', '.join(patterns)}: there is no text, only blank lines or nothing.")
+        for source in sources:
+            if option != "DATA" and os.path.realpath(source.path) in trained:
+                raise ValueError(
+                    f"{source.name} is given as DATA and by {option}: scores on text of the training say nothing. "
+                    "Leave it out of one of them; without --valid, a part of DATA is held out."
+                )
 
 
 def check_record(folder: Path, arguments: Sequence[str], *, cores: int | None = None) -> None:
@@ -277,9 +299,12 @@ def check_record(folder: Path, arguments: Sequence[str], *, cores: int | None = 
         now["data"] = os.path.abspath(now["data"])  # the same from any current folder
     before = _read_record(folder)
     if before is not None:
+        was, inside = (Path(os.path.abspath(before[name])) for name in ("--save-dir", "data"))
+        if inside.is_relative_to(was.parent):  # a data-bin that has moved with the folder
+            before["data"] = os.path.abspath(folder / inside.relative_to(was.parent))
         refuse(
             f"{folder} holds a training that began with other options",
-            differences(before, now, free=lambda name: name in _FREE),
+            differences(before, now, free=lambda name: name in _FREE, named=lambda name: _NAMES.get(name, name)),
             "Give the same options to resume it, or another --output-dir.",
         )
     else:
@@ -288,7 +313,7 @@ def check_record(folder: Path, arguments: Sequence[str], *, cores: int | None = 
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
     remedy = "delete it, and the training goes on with the options of this command"
-    return read_json(folder / RECORD, keys=("data",), remedy=remedy)
+    return read_json(folder / RECORD, keys=("data", "--save-dir"), remedy=remedy)
 
 
 def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
@@ -418,7 +443,9 @@ def _documents(sources: Iterable[TextInput], rules: LineRules) -> Iterator[list[
 
 
 def train(plan: Plan, *, log: Path, lock: int) -> None:
-    """Train to the end with a bar, from the last checkpoint if there is one; `lock` is inherited by the training."""
+    """Train to the end with a bar and our warnings, from the last checkpoint if there is one; the training inherits
+    `lock`.
+    """
     environment = tracker_variables(log.parent)
     if not plan.machine.gpus:
         environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(min(MAX_THREADS, num_cores()))
@@ -427,6 +454,8 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
     lines = process.lines_of(plan.command, log=log, lock=lock, environment=environment)
     with closing(lines) as output, bar:
         for line in output:
+            if warning := _WARNING.search(line):
+                bar.write(f"WARNING: {warning[1]}", file=sys.stderr)
             record = parse_line(line)
             if record and "num_updates" in record.values:
                 show_on(bar, record)

@@ -28,7 +28,7 @@ def start(words, log):
 def test_rank_0_of_torchrun_plans_and_reports_and_another_number_of_ranks_resumes(tmp_path):
     text, folder, logs = tmp_path / "my.txt", tmp_path / "run", [tmp_path / "first.txt", tmp_path / "second.txt"]
     text.write_text("".join(f"A small cat sleeps on the red sofa.\nLine {number}.\n\n" for number in range(400)))
-    words = ["roberta", "pretrain", str(text), "--recipe", "tour", "--hours", "0.0008", "--output-dir", str(folder)]
+    words = ["roberta", "pretrain", str(text), "--recipe", "tour", "--updates", "100", "--output-dir", str(folder)]
     words += ["--log-interval", "1"]
     process = start([*torchrun("--standalone", "--nproc-per-node", "2"), *words], logs[0])
     try:

@@ -61,6 +61,11 @@ REFUSED = [
     ("pretrain lines.txt --output-dir new --reciep tour", ["--reciep is unknown: the nearest is --recipe"]),
     ("pretrain lines.txt --output-dir new --learning_rate 1", ["--learning_rate is unknown: here it is --lr"]),
     ("pretrain lines.txt --output-dir new --output_dir x", ["--output_dir is unknown: the nearest is --output-dir"]),
+    ("pretrain lines.txt --output-dir new --valid lines.txt blank.txt", ["lines.txt is given as DATA and by --valid"]),
+    ("pretrain lines.txt --output-dir new --valid blank.txt", ["blank.txt: there is no text"]),
+    ("pretrain lines.txt --output-dir new --valid key.yaml --test no.txt", ["No text file no.txt"]),
+    ("pretrain lines.txt --output-dir new --tokenizer nowhere", ["No tokenizer in nowhere"]),
+    ("pretrain lines.txt --output-dir new --distributed-world-size 4", ["--distributed-world-size 4 needs as many"]),
     ("pretrain lines.txt --output-dir lines.txt", ["Not a directory. A file has the name of a folder"]),
     ("pretrain outer", ["outer is no data-bin", "give outer/data-bin"]),
     ("demo --output-dir lines.txt", ["A file has the name of a folder"]),
@@ -108,6 +113,7 @@ def test_what_is_refused_names_the_remedy(run, files, command, named):
     assert [text for text in named if text not in errors] == [], errors
     assert len(errors.splitlines()) == 1 or errors.startswith("usage: "), errors
     assert not list(files.glob("new/*.bin")), "an empty data-bin is none"
+    assert not command.startswith("pretrain") or not (files / "new").exists()
 
 
 def test_one_document_because_of_no_blank_line_is_said(run, files):

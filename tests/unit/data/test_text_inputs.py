@@ -119,6 +119,21 @@ def test_a_line_with_a_zero_byte_is_named_or_left_out_and_counted():
     assert lines_of(block, source=TEXT, first_line=5, rules=skipping) == (["good", "good \u00e9"], 2)
 
 
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_zero_byte_is_no_text_in_a_document_either(tmp_path, form):
+    path = tmp_path / f"text.{form}"
+    if form == "jsonl":
+        path.write_text('{"text": "good"}\n{"text": "a\\u0000b"}\n')
+    else:
+        pyarrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+        parquet.write_table(pyarrow.table({"text": ["good", "a\0b"]}), path)
+    (source,) = find_inputs([path])
+    block = b"".join(read_blocks(source))
+    with pytest.raises(BadLineError, match=rf"text\.{form}, (line|row) 2: byte 0x00 at character 1 .*--skip-bad-lines"):
+        lines_of(block, source=source, first_line=1, rules=LineRules())
+    assert lines_of(block, source=source, first_line=1, rules=LineRules(skip_bad_lines=True)) == (["good", ""], 1)
+
+
 def test_json_lines_are_documents_with_a_blank_line_after_each():
     records = [{"text": " one\n\n two\r\nthree "}, {"text": "four", "id": 1}]
     block = "\n".join(map(json.dumps, records)).encode() + b"\n\n"

@@ -428,6 +428,9 @@ def test_the_batch_of_an_update_may_not_change_where_no_setting_fixes_it(tiny_da
     larger = recipe("--batch-size", "8")
     with pytest.raises(ValueError, match=r"--batch-size x --update-freq x GPUs was 32 and is 64 now.*--accept-changes"):
         check_changes(larger, complete(larger))
+    for given, said in (("accept_changes=true", ", or accept the change by accept_changes=true"), ("", "")):
+        with pytest.raises(ValueError, match=rf"another --output-dir{said}\.$"):
+            check_changes(larger, complete(larger), accepted_by=given)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ def test_the_shortest_comes_first_and_processors_before_gpus():
         ("x.yaml", "train: {max-update: 3}\n", ("x.yaml", "summary")),
         ("x.yaml", "train: {max-update: 3.5}\n", ("x.yaml", "max-update", "3.5")),
         ("x.yaml", "train: {max-update: 0}\n", ("x.yaml", "max-update", "'0'")),
+        ("x.yaml", MINE.format("max-update: 3") + "\ndevice: tpu\n", ("x.yaml: device", "tpu")),
+        ("x.yaml", MINE.format("max-update: 3") + "\nvocab_size: 10\n", ("x.yaml: vocab-size", "300")),
         ("x.yaml", MINE.format("max-update: 3"), ("x", "batch-size")),
         ("x.yaml", MINE.format("max-update: 3, batch-size: many"), ("x", "batch-size", "many")),
         ("x.yaml", MINE.format("max-update: 3, max-tokens: 9, grow-max-tokens: 64"), ("x", "grow-max-tokens", "64")),

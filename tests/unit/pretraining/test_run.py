@@ -132,10 +132,11 @@ def test_the_folder_is_named_after_the_data():
 
 
 def test_other_options_than_those_that_a_training_began_with_are_refused(tmp_path):
-    check_record(tmp_path, ["bin", "--lr", "1e-3", "--bf16"])
-    check_record(tmp_path, ["bin", "--lr", "1e-3", "--bf16", "--user-dir", "elsewhere"])
+    folders = ["--save-dir", str(tmp_path / "checkpoints")]
+    check_record(tmp_path, ["bin", "--lr", "1e-3", "--bf16", *folders])
+    check_record(tmp_path, ["bin", "--lr", "1e-3", "--bf16", *folders, "--user-dir", "elsewhere"])
     with pytest.raises(ValueError, match=r"--lr was 1e-3 and is 2e-3 now.*another --output-dir"):
-        check_record(tmp_path, ["bin", "--lr", "2e-3", "--bf16"])
+        check_record(tmp_path, ["bin", "--lr", "2e-3", "--bf16", *folders])
 
 
 def test_a_training_goes_on_from_another_current_folder_and_after_its_folder_was_moved(tmp_path, monkeypatch):
@@ -144,8 +145,17 @@ def test_a_training_goes_on_from_another_current_folder_and_after_its_folder_was
     check_record(tmp_path, ["bin", "--save-dir", "/before/checkpoints"])
     monkeypatch.chdir(tmp_path / "bin")
     check_record(tmp_path, ["../bin", "--save-dir", "/now/checkpoints"])
-    with pytest.raises(ValueError, match="data was"):
+    with pytest.raises(ValueError, match="DATA was"):
         check_record(tmp_path, ["..", "--save-dir", "/now/checkpoints"])
+
+
+def test_a_training_goes_on_after_its_folder_was_moved_with_its_data_bin(tmp_path):
+    before, now = tmp_path / "x" / ".." / "before", tmp_path / "now"
+    (tmp_path / "x").mkdir()
+    (before / "data-bin").mkdir(parents=True)
+    check_record(before, [str(before / "data-bin"), "--save-dir", str(before / "checkpoints")])
+    before.rename(now)
+    check_record(now, [str(now / "data-bin"), "--save-dir", str(now / "checkpoints")])
 
 
 @pytest.mark.parametrize(("has_bf16", "named"), [(True, "about 0.5 h here"), (False, "about 0.9 h here")])
@@ -182,8 +192,27 @@ def test_a_training_keeps_its_length_on_a_machine_of_other_cores(tiny_data_bin, 
     check_record(tmp_path, plan.arguments, cores=1)
 
 
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_the_processor_of_the_login_machine_says_nothing_about_the_nodes(
+    has_bf16, tiny_data_bin, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("roberta_plugin.models.cpu.has_fast_bf16", lambda: has_bf16)
+    given = PretrainSettings(data=[str(tiny_data_bin)], recipe="half-hour", slurm={}, output_dir=tmp_path)
+    plan = make_plan(given, str(tiny_data_bin), [])
+    assert plan.parsed.matmul_precision == "medium" and "bf16" not in "".join(plan.notes)
+    assert plan.recipe.updates == 11100
+
+
 def test_the_command_can_be_copied():
     assert shown(["fairseq-train", "a b", "--lr", "1", "--x"]) == "fairseq-train 'a b' \\\n  --lr 1 \\\n  --x"
+
+
+def test_warnings_of_the_training_are_shown(tmp_path, monkeypatch, capsys):
+    said = "2026-11-26 02:15:32 | WARNING | roberta_plugin.tasks.block_task | --lr is never reached\n"
+    plan = SimpleNamespace(command=["x"], machine=SimpleNamespace(gpus=1), recipe=SimpleNamespace(updates=3))
+    monkeypatch.setattr("roberta_plugin.launch.process.lines_of", lambda command, **options: (one for one in [said]))
+    train(plan, log=tmp_path / "train.log", lock=0)
+    assert "WARNING: --lr is never reached\n" in capsys.readouterr().err
 
 
 def test_trackers_call_a_training_by_its_folder(tmp_path, monkeypatch):
