@@ -112,7 +112,10 @@ def submit(plan: Plan, *, dry_run: bool = False) -> bool:
     if dry_run:
         say(in_words(launch(ranks, dry_run=True)))
         return False
-    check_changes(ranks, tuple(plan.arguments))
+    try:
+        check_changes(ranks, tuple(plan.arguments))
+    except ValueError as error:
+        raise ValueError(str(error).replace("--accept-changes", "accept_changes=true after --slurm")) from error
     if active := active_job(folder):
         say(f"job {active[0]} is {active[1]}: progress by `roberta jobs {folder}`, results by this command at its end")
         return False
