@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 TRAINING_LOCK = "training.lock"  # in a folder of checkpoints, held by the rank 0 that saves there
 
@@ -33,6 +37,17 @@ def is_locked_by_us(descriptor: int, path: Path) -> bool:
 def wait_for_lock(descriptor: int) -> None:
     """Lock an open file as `try_lock` does, but wait for a process that holds it."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+@contextmanager
+def one_writer(path: Path) -> Iterator[None]:
+    """Hold the lock of a file to be written, once no other process does; without one where there are no locks."""
+    with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
+        try:
+            wait_for_lock(lock.fileno())
+        except OSError as error:
+            logger.info(f"{path.parent} has no file locks ({error.strerror}): {path.name} may be written twice")
+        yield
 
 
 def is_locked(path: Path) -> bool:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cli.command import command
-from roberta_plugin.cli.text import tokenizer_folder
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
 from roberta_plugin.data.text_inputs_files import ENDINGS
@@ -70,7 +69,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     if settings.is_text:
         check_texts(settings)
     if settings.tokenizer:
-        load_tokenizer(tokenizer_folder(settings.tokenizer))
+        load_tokenizer(settings.tokenizer)
     is_made = not settings.is_text or all(Path(data, f"{split}.idx").is_file() for split in ("train", "valid"))
     if settings.dry_run or not is_made:  # what is refused is refused before hours of tokenizing
         plan = make_plan(settings, data, further, torchrun=torchrun)

@@ -30,7 +30,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -52,7 +52,7 @@ from roberta_plugin.data.blocks import (
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_sizes
 from roberta_plugin.data.rounding import round_up
 from roberta_plugin.files import atomic_write
-from roberta_plugin.locks import wait_for_lock
+from roberta_plugin.locks import one_writer
 
 logger = logging.getLogger(__name__)
 
@@ -263,7 +263,7 @@ def open_table(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]]
     for path in paths:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(path):
+            with one_writer(path):
                 if (found := _open(path, made_of)) is not None:  # made by the process that held the lock
                     return found
                 _make(path, write)
@@ -307,14 +307,3 @@ def _make(path: Path, write: Callable[[IO[bytes]], None]) -> None:
     with atomic_write(path) as file:
         write(file)
     logger.info(f"made {path} in {time.monotonic() - started:.1f} s: {path.stat().st_size:,} bytes")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file to be made, if the file system supports locks."""
-    with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
-        try:
-            wait_for_lock(lock.fileno())
-        except OSError as error:
-            logger.info(f"{path.parent} has no file locks ({error.strerror}): every process makes its own table")
-        yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +38,20 @@ def parse_turns(data: str) -> list[list[Corpus]]:
 def data_folders(data: str) -> list[Path]:
     """All folders of all turns in order, each once."""
     return [Path(folder) for folder in dict.fromkeys(c.folder for turn in parse_turns(data) for c in turn)]
+
+
+def whole_paths(data: str, *, seen_from: str = "") -> str:
+    """The data option with the whole paths of its folders, seen from a folder (default: the current one).
+
+    Example, in /corpora: `books@3,../news@1` -> `/corpora/books@3,/news@1`.
+    """
+
+    def whole(path: str) -> str:
+        return os.path.abspath(os.path.join(seen_from, path))
+
+    if os.path.isdir(whole(data)):
+        return whole(data)
+    return re.sub(r"(?<![^,:])[^,:@]+", lambda found: whole(found[0].strip()), data)
 
 
 def parse_corpora(data: str) -> list[Corpus]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from roberta_plugin.data.mixture import whole_paths
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
@@ -129,6 +130,7 @@ class LaunchSettings(Resources):
             batch_tokens=self.batch_tokens,
             changes=changes,
             snapshot=snapshot,
+            folder=os.getcwd(),
         )
 
 
@@ -452,17 +454,12 @@ def check_run_dir(recipe: LaunchSettings) -> None:
         raise PermissionError(f"The run folder {output_dir} is a file: choose another --output-dir.")
 
 
-def check_cluster(recipe: LaunchSettings) -> None:
-    """Check against SLURM: it is installed, the partition exists and is large enough, the run is not running.
-
-    Raises:
-        ValueError: for a partition that is unknown or too small, or a run folder whose job is still active.
-    """
-    slurm_commands.check_partition(recipe.partition, nodes=recipe.nodes)
-    if active := active_job(recipe.output_dir):
+def check_no_job(output_dir: Path) -> None:
+    """Refuse a run folder whose job is still active."""
+    if active := active_job(output_dir):
         job_id, state = active
         raise ValueError(
-            f"Job {job_id} of the run folder {recipe.output_dir} is still {state}: two trainings would write the "
+            f"Job {job_id} of the run folder {output_dir} is still {state}: two trainings would write the "
             f"same checkpoints. Cancel it with `scancel {job_id}`, or choose another --output-dir."
         )
 
@@ -493,7 +490,7 @@ def check_changes(
     old, new = ({name: getattr(run, name) for name in ("batch_sequences", "batch_tokens")} for run in (before, recipe))
     is_batch_set = any(new.values())
     if before.arguments:
-        old |= _options(tuple(without_removed(before.arguments)))
+        old |= _options(tuple(without_removed(before.arguments)), folder=before.folder)
         new |= _options(arguments)
         for options, gpus in ((old, before.num_gpus), (new, recipe.num_gpus)):
             if growth := options.get("grow_max_tokens"):  # on all GPUs
@@ -514,8 +511,7 @@ def check_changes(
     return (*before.changes, *map(str, found))
 
 
-def _options(arguments: tuple[str, ...]) -> dict[str, Any]:
-    """All options of fairseq-train, by their names in its namespace; the folders of the data by absolute paths."""
+def _options(arguments: tuple[str, ...], *, folder: str = "") -> dict[str, Any]:
+    """All options of fairseq-train, by their names in its namespace; its data by whole paths, seen from the folder."""
     options = vars(train_arguments.parse(arguments))
-    data = re.sub(r"[^,:@]+", lambda folder: str(Path(folder.group()).absolute()), options["data"] or "")
-    return {**options, "data": data}
+    return {**options, "data": whole_paths(options["data"] or "", seen_from=folder)}

@@ -147,6 +147,7 @@ class RunRecord:
     batch_sequences: int | None = None
     batch_tokens: int | None = None
     snapshot: str = ""
+    folder: str = ""  # the current one, from which relative paths go
     changes: tuple[str, ...] = ()  # of settings since the run began, each accepted by --accept-changes
 
     def __post_init__(self) -> None:

@@ -38,7 +38,7 @@ from roberta_plugin.files import NO_ROOM
 from roberta_plugin.launch.arguments import PACKAGE, user_dir_of, with_code
 from roberta_plugin.launch.job import PORT_VARIABLE, PREEMPTION, RunJob, TrainingJob
 from roberta_plugin.launch.process import tracker_variables, variables_shown
-from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_cluster, check_recipe, recipe_files
+from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_no_job, check_recipe, recipe_files
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.resources import (
     Resources,
@@ -50,8 +50,9 @@ from roberta_plugin.launch.resources import (
     submitit_parameters,
     written_variables,
 )
-from roberta_plugin.launch.run_folder import ARRAY_LOGS, ITSELF, RunFolder, add_jobs, write_record
+from roberta_plugin.launch.run_folder import ARRAY_LOGS, ITSELF, JOBS, RunFolder, add_jobs, write_record
 from roberta_plugin.launch.slurm_commands import check_partition, submission_environment
+from roberta_plugin.locks import one_writer
 
 MAX_TIMEOUTS = 100  # a run of a sweep may need many time limits
 # From the end of the first rank to that of the last, without which srun would wait forever for a rank whose step daemon
@@ -95,27 +96,31 @@ def launch(recipe: LaunchSettings, *, dry_run: bool = False, config: Path | None
     recipe = recipe.resolved()
     arguments = check_recipe(recipe)
     changes = check_changes(recipe, arguments)
-    snapshot = next_folder(recipe.output_dir)
-    executor = _Executor(recipe.output_dir / "logs", python=_python(recipe))
-    executor.update_parameters(**sbatch_parameters(recipe, snapshot=snapshot))
-    shown = shlex.join(["sbatch", f"{recipe.output_dir}/logs/JOB_submission.sh"])
-    submission = Submission(
-        job_id=None,
-        output_dir=recipe.output_dir,
-        script=executor._make_submission_file_text(executor._submitit_command_str, ""),
-        commands=(shown, rank_command(recipe, arguments)),
-    )
-    if dry_run:
-        return submission
-    check_cluster(recipe)
-    recipe.save_dir.mkdir(parents=True, exist_ok=True)
-    taken = take_snapshot(recipe, arguments=arguments, config=config)
-    assert taken == snapshot
-    job = TrainingJob(recipe=without_secrets(recipe), arguments=with_code(arguments, snapshot / "code"))
-    with _calling_sbatch(recipe, folder=executor.folder):
-        job_id = str(executor.submit(job).job_id)
-    write_record(recipe.output_dir, recipe.record(arguments, changes=changes, snapshot=str(snapshot)))
-    add_jobs(recipe.output_dir, {ITSELF: job_id})
+    if not dry_run:
+        check_partition(recipe.partition, nodes=recipe.nodes)
+        recipe.save_dir.mkdir(parents=True, exist_ok=True)
+    # of two launches at the same time, the second finds the first one's job
+    with contextlib.nullcontext() if dry_run else one_writer(recipe.output_dir / JOBS):
+        snapshot = next_folder(recipe.output_dir)
+        executor = _Executor(recipe.output_dir / "logs", python=_python(recipe))
+        executor.update_parameters(**sbatch_parameters(recipe, snapshot=snapshot))
+        shown = shlex.join(["sbatch", f"{recipe.output_dir}/logs/JOB_submission.sh"])
+        submission = Submission(
+            job_id=None,
+            output_dir=recipe.output_dir,
+            script=executor._make_submission_file_text(executor._submitit_command_str, ""),
+            commands=(shown, rank_command(recipe, arguments)),
+        )
+        if dry_run:
+            return submission
+        check_no_job(recipe.output_dir)
+        taken = take_snapshot(recipe, arguments=arguments, config=config)
+        assert taken == snapshot
+        job = TrainingJob(recipe=without_secrets(recipe), arguments=with_code(arguments, snapshot / "code"))
+        with _calling_sbatch(recipe, folder=executor.folder):
+            job_id = str(executor.submit(job).job_id)
+        write_record(recipe.output_dir, recipe.record(arguments, changes=changes, snapshot=str(snapshot)))
+        add_jobs(recipe.output_dir, {ITSELF: job_id})
     return dataclasses.replace(submission, job_id=job_id)
 
 

@@ -28,7 +28,7 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.mixture import data_folders
+from roberta_plugin.data.mixture import data_folders, whole_paths
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.text_inputs import InputSettings, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import STANDARD_INPUT, TextInput, find_inputs
@@ -107,7 +107,9 @@ class PretrainSettings(Checked):
     test: Sequence[str] = setting(
         (), "with text files: text for the scores at the end", nargs="+", default_text="the validation's"
     )
-    tokenizer: Path | None = setting(None, "with text files: a tokenizer's folder", default_text="one is trained")
+    tokenizer: Path | None = setting(
+        None, "with text files: a tokenizer's folder", default_text="one is trained", gives="tokenizer"
+    )
     vocab_size: int | None = setting(
         None,
         "symbols of the tokenizer that is trained",
@@ -295,8 +297,7 @@ def check_texts(settings: PretrainSettings) -> None:
 def check_record(folder: Path, arguments: Sequence[str], *, cores: int | None = None) -> None:
     """Refuse other options than the training in the folder began with; keep them and the cores, if none has begun."""
     now: dict[str, Any] = options_of(arguments)
-    if Path(now["data"]).is_dir():
-        now["data"] = os.path.abspath(now["data"])  # the same from any current folder
+    now["data"] = whole_paths(now["data"])  # the same from any current folder
     before = _read_record(folder)
     if before is not None:
         was, inside = (Path(os.path.abspath(before[name])) for name in ("--save-dir", "data"))

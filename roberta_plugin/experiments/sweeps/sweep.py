@@ -29,8 +29,9 @@ from roberta_plugin.launch.arguments import PACKAGE, user_dir_of
 from roberta_plugin.launch.options_file import locate
 from roberta_plugin.launch.process import stop_orphan
 from roberta_plugin.launch.resources import check_slurm, redacted_copy
-from roberta_plugin.launch.run_folder import DONE, LOCK, RUNNING, RunFolder, keep_best, keep_weights, queued_runs
+from roberta_plugin.launch.run_folder import DONE, JOBS, LOCK, RUNNING, RunFolder, keep_best, keep_weights, queued_runs
 from roberta_plugin.launch.submission import submit_runs, sweep_snapshot, write_for_owner
+from roberta_plugin.locks import one_writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,16 +134,21 @@ class _Sweep:
 
     def train(self) -> dict[str, str]:
         """Train the runs that are to be done, here or on SLURM; return the jobs that were submitted."""
-        settings, queued = self.settings, queued_runs(self.root)
-        chosen = to_do(self.folders, queued)
-        code = (settings.code or self.root).resolve()
-        if chosen and use_snapshot(chosen, root=code, renew=settings.renew_code):
-            self.say(f"the runs use the code in {chosen[0].code}, which differs from the present one: see --renew-code")
+        settings, jobs = self.settings, dict[str, str]()
+        with one_writer(self.root / JOBS):  # of two sweeps at the same time, the second finds the first one's jobs
+            queued = queued_runs(self.root)
+            chosen = to_do(self.folders, queued)
+            code = (settings.code or self.root).resolve()
+            if chosen and use_snapshot(chosen, root=code, renew=settings.renew_code):
+                self.say(
+                    f"the runs use the code in {chosen[0].code}, which differs from the present one: see --renew-code"
+                )
+            if chosen and settings.slurm is not None:
+                jobs = self.submit(chosen)
         if settings.slurm is None:
             if chosen:
                 self.train_here(chosen)
             return {}
-        jobs = self.submit(chosen) if chosen else {}
         awaited = [folder for folder in self.folders if folder in chosen or folder.run.name in queued]
         if settings.wait and awaited:  # also for what an earlier call has submitted
             if len(awaited) > len(chosen):

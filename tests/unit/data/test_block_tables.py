@@ -106,14 +106,14 @@ def test_a_damaged_table_is_made_anew(tmp_path, damage):
 
 def cannot_write_to(monkeypatch, *folders):
     """As root, permissions do not stop anyone."""
-    plain = block_tables._locked
+    plain = block_tables.one_writer
 
     def locked(path):
         if path.parent in folders:
             raise PermissionError(13, "Permission denied")
         return plain(path)
 
-    monkeypatch.setattr(block_tables, "_locked", locked)
+    monkeypatch.setattr(block_tables, "one_writer", locked)
 
 
 def test_the_users_cache_has_the_tables_of_a_folder_that_is_read_only(tmp_path, monkeypatch):

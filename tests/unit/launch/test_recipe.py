@@ -17,7 +17,7 @@ from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.recipe import (
     LaunchSettings,
     check_changes,
-    check_cluster,
+    check_no_job,
     check_recipe,
     check_run_dir,
     complete,
@@ -338,14 +338,14 @@ def test_a_run_folder_that_cannot_be_written_to_is_refused(recipe, tmp_path):
         check_run_dir(recipe(output_dir=tmp_path.__class__("/proc/run")))  # nobody can write there, root included
 
 
-def test_what_the_cluster_does_not_have_is_refused(recipe, monkeypatch):
+def test_what_the_cluster_does_not_have_is_refused(monkeypatch):
     monkeypatch.setattr(slurm_commands, "partitions", lambda: {"main": 4, "long": 2})
-    check_cluster(recipe(partition="main", nodes=4))
-    check_cluster(recipe(partition="long,main", nodes=4))
+    slurm_commands.check_partition("main", nodes=4)
+    slurm_commands.check_partition("long,main", nodes=4)
     with pytest.raises(ValueError, match="no partition 'gpu': --partition can be long, main"):
-        check_cluster(recipe(partition="gpu"))
+        slurm_commands.check_partition("gpu", nodes=1)
     with pytest.raises(ValueError, match="--nodes is 3, and the partition long has 2 nodes"):
-        check_cluster(recipe(partition="long", nodes=3))
+        slurm_commands.check_partition("long", nodes=3)
 
 
 @pytest.mark.parametrize("state", ["running", "pending", "timeout"])
@@ -356,22 +356,22 @@ def test_a_run_folder_has_one_job_at_a_time(recipe, monkeypatch, state):
     recipe.output_dir.mkdir(parents=True)
     add_jobs(recipe.output_dir, {ITSELF: "7"})
     if state == "timeout":
-        check_cluster(recipe)
+        check_no_job(recipe.output_dir)
     else:
         with pytest.raises(ValueError, match="scancel 7"):
-            check_cluster(recipe)
+            check_no_job(recipe.output_dir)
 
 
 @pytest.mark.parametrize(
     "script", [None, "echo sinfo: error: no DNS >&2; echo sinfo: fatal: no configuration >&2; exit 1"]
 )
-def test_without_slurm_the_way_out_is_named_in_one_line(recipe, monkeypatch, tmp_path, script):
+def test_without_slurm_the_way_out_is_named_in_one_line(monkeypatch, tmp_path, script):
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
     if script:
         (tmp_path / "sinfo").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "sinfo").chmod(0o755)
     with pytest.raises(ValueError, match=r"^No SLURM here \(.*sinfo.*\)\. Submit .*--dry-run; `roberta train` and .*$"):
-        check_cluster(recipe())
+        slurm_commands.check_partition(None, nodes=1)
 
 
 @pytest.mark.parametrize(("name", "reason"), [("20:30", "PYTHONPATH"), ("50%j", "names of its logs"), ("a\\b", "logs")])
@@ -451,6 +451,21 @@ def test_other_data_are_refused_and_the_same_by_another_path_are_not(launched, t
         launched(data=tmp_path / "elsewhere")
     monkeypatch.chdir(tiny_data_bin.parent)
     assert launched(data=tiny_data_bin.name) == ("an older one",)
+    assert launched(data=f"../{tiny_data_bin.parent.name}/{tiny_data_bin.name}") == ("an older one",)
+
+
+def test_relative_paths_of_data_are_those_of_the_folder_where_the_run_began(tiny_data_bin, tmp_path, monkeypatch):
+    monkeypatch.chdir(tiny_data_bin.parent)
+    name = tiny_data_bin.name
+    first = good_recipe(f"{name}@3", tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    write_record(first.output_dir, first.record(complete(first), changes=(), snapshot="s"))
+    (tmp_path / "here" / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    same, other = (good_recipe(data, tmp_path / "run") for data in (f"{tiny_data_bin}@3", f"{name}@3"))
+    assert check_changes(same, complete(same)) == ()
+    with pytest.raises(ValueError, match=f"--data was {tiny_data_bin}@3 and is .*here/{name}@3 now"):
+        check_changes(other, complete(other))
 
 
 def test_the_effective_batch_counts(launched):

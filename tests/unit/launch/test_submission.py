@@ -14,12 +14,13 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 
 import pytest
 
 from roberta_plugin.extras import installed_fairseqs
-from roberta_plugin.launch import submission
+from roberta_plugin.launch import slurm_commands, submission
 from roberta_plugin.launch.arguments import PACKAGE, user_dir_of, with_code
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.rendezvous import port_of
@@ -161,13 +162,27 @@ def submit(tmp_path, monkeypatch):
     sbatch.write_text(f"#!/bin/sh\nenv -0 > {tmp_path}/given\necho Submitted batch job 7\n")
     sbatch.chmod(0o755)
     monkeypatch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(submission, "check_cluster", lambda recipe: None)
+    monkeypatch.setattr(submission, "check_partition", lambda partition, *, nodes: None)
 
     def submit(recipe, **options):
         assert launch(recipe, **options).job_id == "7"
         return dict(pair.split("=", 1) for pair in (tmp_path / "given").read_text().split("\0") if "=" in pair)
 
     return submit
+
+
+def test_of_two_launches_at_the_same_time_the_second_finds_the_job_of_the_first(
+    tiny_data_bin, tmp_path, monkeypatch, submit
+):
+    sbatch, recipe = tmp_path / "bin" / "sbatch", good_recipe(tiny_data_bin, tmp_path / "run")
+    sbatch.write_text(sbatch.read_text().replace("echo", "sleep 0.5; echo"))
+    monkeypatch.setattr(submission, "check_recipe", lambda recipe: tuple(recipe.train))  # a parser is for one thread
+    monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("pending", "None")})
+    with ThreadPoolExecutor(2) as pool:
+        ends = [future.exception() for future in [pool.submit(launch, recipe) for _ in range(2)]]
+    assert sorted(type(end).__name__ for end in ends) == ["NoneType", "ValueError"]
+    assert any("Job 7 of the run folder" in str(end) for end in ends)
+    assert len(list((tmp_path / "run" / ".snapshots").iterdir())) == 1
 
 
 def test_secrets_are_in_no_file_and_reach_the_job_by_sbatch(tiny_data_bin, tmp_path, monkeypatch, submit):

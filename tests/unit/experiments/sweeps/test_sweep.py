@@ -9,7 +9,7 @@ from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.sweep import check_options, prepare, to_do
 from roberta_plugin.launch import submission
 from roberta_plugin.launch.options_file import read_yaml
-from roberta_plugin.locks import try_lock
+from roberta_plugin.locks import is_locked, try_lock
 
 
 def grid_of(tmp_path, train="data: d", axes="lr: [1, 2]"):
@@ -45,6 +45,15 @@ def test_waiting_includes_what_an_earlier_call_has_submitted(tmp_path, monkeypat
     sweep.sweep(settings, say=said.append)
     assert not answers, "it did not wait until the queue was empty"
     assert said == ["4 runs of an earlier submission are in the queue: waiting for them"]
+
+
+def test_a_sweep_that_begins_meanwhile_waits_until_the_jobs_are_noted(tmp_path, monkeypatch):
+    grid, root, seen = grid_of(tmp_path), tmp_path / "out", []
+    monkeypatch.setattr(sweep, "check_options", lambda grid: None)
+    monkeypatch.setattr(sweep, "use_snapshot", lambda folders, **_: seen.append(is_locked(root / ".jobs.json.lock")))
+    monkeypatch.setattr(sweep._Sweep, "submit", lambda self, chosen: seen.append(is_locked(root / ".jobs.json.lock")))
+    sweep.sweep(sweep.SweepSettings(grid=grid.path, output_dir=root, slurm={"time": "1:00:00"}))
+    assert seen == [True, True] and not is_locked(root / ".jobs.json.lock")
 
 
 def test_folders_say_what_they_hold(tmp_path):
