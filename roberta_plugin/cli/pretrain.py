@@ -69,7 +69,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         check(plan, with_data=is_made)
     if settings.dry_run:
         if not is_made:
-            say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
+            say("The text is made into a tokenizer and a data-bin first: what follows guesses its tokens.")
         say("\n".join([*plan.described(), ""]))
         if settings.slurm is None or not is_made:
             say(command_line(folder, plan))
@@ -85,7 +85,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         check(plan)
         check_start(folder, record=RECORD, has_ranks=plan.ranks is not None)
         if plan.ranks is None:
-            check_record(folder, plan.arguments, cores=plan.machine.cores)
+            check_record(folder, plan.arguments, settings=settings, cores=plan.machine.cores)
         command = [f"$ {command_line(folder, plan)}", ""] if settings.slurm is None else []
         say("\n".join([*plan.described(), "", *command]))
         log = folder / "train.log"
