@@ -79,7 +79,7 @@ class _Lines:
 
 
 def terminal_size() -> dict[str, int]:
-    """The size of stderr's terminal as options of tqdm; 80 x 24 if unknown (`script`), where tqdm would draw nothing."""
+    """The size of stderr's terminal as options of tqdm; 80 x 24 if unknown (`script`): tqdm would draw nothing."""
     size = shutil.get_terminal_size()  # of stdout, which may be a pipe
     with suppress(OSError, ValueError):
         size = os.get_terminal_size(sys.stderr.fileno()) if sys.stderr.isatty() else size
