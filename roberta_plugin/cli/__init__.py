@@ -152,7 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except BaseException as error:
         if interrupts.received or isinstance(error, KeyboardInterrupt):
-            print("interrupted", file=sys.stderr)
+            remedy = str(error) if isinstance(error, KeyboardInterrupt) else ""
+            print(f"interrupted: {remedy}" if remedy else "interrupted", file=sys.stderr)
             return 128 + (interrupts.received or [signal.SIGINT])[0]  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
         if isinstance(error, BrokenPipeError):  # the reader of our output has exited, as of `roberta inspect | head`
             _drop_output()

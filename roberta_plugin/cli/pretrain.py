@@ -96,7 +96,10 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
             if code := train_rank(rank, plan.ranks, log=log):
                 return code
         else:
-            train(plan, log=log, lock=lock)
+            try:
+                train(plan, log=log, lock=lock)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt("the same command resumes") from None
         show_results(folder, plan, data)
     return 0
 
