@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,6 @@ from roberta_plugin.pretraining.ranks import check_start, is_finished, torchrun_
 from roberta_plugin.pretraining.recipe import load, package_recipes
 from roberta_plugin.pretraining.run import (
     RECORD,
-    SPIN_COUNT,
     Plan,
     PretrainSettings,
     check,
@@ -48,7 +46,6 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
 
     `further` are options of fairseq-train.
     """
-    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read when torch is imported
     from roberta_plugin.cli import main
 
     rank = torchrun_rank()

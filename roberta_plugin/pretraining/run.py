@@ -59,8 +59,6 @@ from roberta_plugin.settings import REQUIRED, Checked, setting
 
 RECORD = "pretrain.json"
 TEXT_RECORD = "text.json"
-# Threads that spin while they wait make a busy machine ten times slower; a short spin costs an idle machine nothing.
-SPIN_COUNT = "1000"
 _EVERY, _LINES, _MOST_HELD_OUT = 50, 50, 2**21  # documents, lines of one at most, characters
 _FREE = ("cores", "--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
 _ASKED = ("recipe", "hours", "updates")
@@ -438,7 +436,6 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
     environment = tracker_variables(log.parent)
     if not plan.machine.gpus:
         environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(min(MAX_THREADS, num_cores()))
-        environment["GOMP_SPINCOUNT"] = os.environ.get("GOMP_SPINCOUNT", SPIN_COUNT)
     bar = progress_bar("training", total=plan.recipe.updates, unit="update")
     lines = process.lines_of(plan.command, log=log, lock=lock, environment=environment)
     with closing(lines) as output, bar:
