@@ -7,6 +7,9 @@ from typing import Literal
 
 Precision = Literal["fp32", "bf16", "int8"]
 """Precisions of the products of a trained model's answers (`models/precision.py`)."""
+SPIN_COUNT = "1000"
+"""GOMP_SPINCOUNT, read when torch is imported: threads that spin while they wait make a busy machine much slower; a
+short spin costs an idle machine nothing."""
 
 
 def num_cores() -> int:

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TextIO, TypeVar
 
@@ -77,15 +79,17 @@ class _Lines:
 
 
 def terminal_size() -> dict[str, int]:
-    """The terminal's size as options of tqdm; 80 x 24 if unknown (`script`), where tqdm would draw nothing."""
-    size = shutil.get_terminal_size()
-    return {"ncols": size.columns, "nrows": size.lines}
+    """The size of stderr's terminal as options of tqdm; 80 x 24 if unknown (`script`): tqdm would draw nothing."""
+    size = shutil.get_terminal_size()  # of stdout, which may be a pipe
+    with suppress(OSError, ValueError):
+        size = os.get_terminal_size(sys.stderr.fileno()) if sys.stderr.isatty() else size
+    return {"ncols": size.columns or 80, "nrows": size.lines or 24}
 
 
 def progress_bar(label: str, **options: Any) -> Any:
     """A tqdm bar on stderr with tqdm's own `options`; where stderr is not a terminal, it prints a line every 20 s."""
-    if not sys.stderr.isatty():
-        options |= {"mininterval": 20.0, "file": _Lines(sys.stderr)}
+    if not sys.stderr.isatty():  # without a width, tqdm cuts no line
+        return tqdm(desc=label, **{**options, "mininterval": 20.0, "file": _Lines(sys.stderr)})
     return tqdm(desc=f"      {label}", **{"mininterval": 0.5, **options}, **terminal_size())
 
 

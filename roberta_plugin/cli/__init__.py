@@ -36,6 +36,7 @@ from roberta_plugin.cli import interrupts
 from roberta_plugin.cli.command import refuse_further
 from roberta_plugin.extras import require
 from roberta_plugin.files import NO_ROOM
+from roberta_plugin.machine import SPIN_COUNT
 from roberta_plugin.settings import nearest
 
 
@@ -132,6 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # `>&-`: the first file that is opened would be taken for it
         print("roberta: standard output is closed: redirect it to a file, or to /dev/null.", file=sys.stderr)
         return USER_ERROR
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     argv = list(sys.argv[1:] if arguments is None else arguments)
     verb = called_verb(argv)
     if verb is not None and verb not in VERBS:
@@ -152,7 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except BaseException as error:
         if interrupts.received or isinstance(error, KeyboardInterrupt):
-            print("interrupted", file=sys.stderr)
+            remedy = str(error) if isinstance(error, KeyboardInterrupt) else ""
+            print(f"interrupted: {remedy}" if remedy else "interrupted", file=sys.stderr)
             return 128 + (interrupts.received or [signal.SIGINT])[0]  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
         if isinstance(error, BrokenPipeError):  # the reader of our output has exited, as of `roberta inspect | head`
             _drop_output()

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from roberta_plugin.pretraining.ranks import check_start, is_finished, torchrun_
 from roberta_plugin.pretraining.recipe import load, package_recipes
 from roberta_plugin.pretraining.run import (
     RECORD,
-    SPIN_COUNT,
     Plan,
     PretrainSettings,
     check,
@@ -51,7 +49,6 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
 
     `further` are options of fairseq-train.
     """
-    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)  # read when torch is imported
     from roberta_plugin.cli import main
 
     rank = torchrun_rank()
@@ -76,7 +73,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         check(plan, with_data=is_made, is_to_start=not settings.dry_run)
     if settings.dry_run:
         if not is_made:
-            say("The text is made into a tokenizer and a data-bin first: what follows does not know its size.")
+            say("The text is made into a tokenizer and a data-bin first: what follows guesses its tokens.")
         say("\n".join([*plan.described(), ""]))
         if settings.slurm is None or not is_made:
             say(command_line(folder, plan))
@@ -92,7 +89,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         check(plan)
         check_start(folder, record=RECORD, has_ranks=plan.ranks is not None)
         if plan.ranks is None:
-            check_record(folder, plan.arguments, cores=plan.machine.cores)
+            check_record(folder, plan.arguments, settings=settings, cores=plan.machine.cores)
         command = [f"$ {command_line(folder, plan)}", ""] if settings.slurm is None else []
         say("\n".join([*plan.described(), "", *command]))
         log = folder / "train.log"
@@ -105,7 +102,10 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
             if code := train_rank(rank, plan.ranks, log=log):
                 return code
         else:
-            train(plan, log=log, lock=lock)
+            try:
+                train(plan, log=log, lock=lock)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt("the same command resumes") from None
         show_results(folder, plan, data)
     return 0
 

@@ -305,8 +305,11 @@ def write_weights(
             tensor = parameters[key].contiguous()
             content[key] = tensor.clone() if tensor.data_ptr() in written else tensor
             written.add(tensor.data_ptr())
+        (folder / file).touch()
+        mode = (folder / file).stat().st_mode  # of other files; safetensors' are for their owner alone
         try:
             save_file(content, folder / file, metadata={"format": "pt"})
+            (folder / file).chmod(mode)
         except SafetensorError as error:  # names no file
             raise ValueError(
                 f"{folder / file} ({sum(tensor.nbytes for tensor in content.values()):,} bytes) cannot be written "

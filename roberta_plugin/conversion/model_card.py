@@ -261,8 +261,10 @@ def _decision(model: PortableModel, to: str) -> str:
 def _evaluation(model: PortableModel) -> str:
     """The table that `roberta finetune` wrote; if it is of several runs, also the numbers of this one."""
     output_dir = finetuning_folder(model.path)
-    path = None if output_dir is None else output_dir / "results" / "results.md"
-    if path is None or not path.is_file():
+    if output_dir is None:
+        return _of_pretraining(model)
+    path = output_dir / "results" / "results.md"
+    if not path.is_file():
         return ""
     table = re.sub(r"^#", "###", path.read_text(encoding="utf-8").strip(), flags=re.MULTILINE)
     rows = [
@@ -275,3 +277,11 @@ def _evaluation(model: PortableModel) -> str:
         return table
     own = "\n".join(["| split | metric | this run |", "|---|---|---:|", *rows])
     return f"This folder holds one of several runs, with these numbers of its own:\n\n{own}\n\nAll runs:\n\n{table}"
+
+
+def _of_pretraining(model: PortableModel) -> str:
+    """What the report of `roberta pretrain` says of this checkpoint, up to its curve; empty if it is of another."""
+    path = model.path.parent.parent / "report.md"
+    text = path.read_text(encoding="utf-8") if model.path.suffix == ".pt" and path.is_file() else ""
+    body = text.partition("\n\n")[2].partition("\n\n![")[0]
+    return body if f"the last checkpoint, of {model.training.get('updates', 0):,} updates," in body else ""

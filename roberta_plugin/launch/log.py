@@ -65,7 +65,7 @@ def show_on(bar: Any, record: Record) -> None:
     order = [name for name in ("loss", "valid accuracy", "tokens/s") if name in shown]  # a narrow terminal cuts the end
     bar.shown = shown = {name: shown[name] for name in order}
     if not bar.n:  # the updates before a resumed run's checkpoint must not count in its speed
-        bar.initial = bar.n = int(record.values["num_updates"])
+        bar.initial = bar.n = bar.last_print_n = int(record.values["num_updates"])
     bar.set_postfix(shown, refresh=False)
     bar.update(int(record.values["num_updates"]) - bar.n)
 

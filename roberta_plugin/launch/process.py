@@ -23,6 +23,7 @@ from typing import Any
 
 from roberta_plugin.launch.log import last_lines
 from roberta_plugin.locks import holders, is_locked
+from roberta_plugin.machine import SPIN_COUNT
 
 STOP_PATIENCE_S = 30.0  # fairseq-train may be saving a checkpoint
 _POLL_S = 0.05
@@ -91,7 +92,7 @@ class TrainingProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
+                env={"GOMP_SPINCOUNT": SPIN_COUNT, **os.environ, **environment},
                 pass_fds=[lock],
                 start_new_session=True,
                 preexec_fn=_end_with_parent if ends_with_parent else None,

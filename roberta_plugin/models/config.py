@@ -216,7 +216,7 @@ MODERNBERT = {
 
 
 # XLM-R (Conneau et al. 2020, table 12): the sizes of RoBERTa, with a vocabulary of 250,002 symbols as released.
-ARCHITECTURES = {f"fast_roberta_{size}": size for size in ("tiny", "small", "base", "large")} | {
+ARCHITECTURES = {f"fast_roberta_{size}": size for size in ("tiny", "mini", "small", "base", "large")} | {
     "fast_xlmr_base": "base",
     "fast_xlmr_large": "large",
     "fast_modernbert_base": "modernbert_base",

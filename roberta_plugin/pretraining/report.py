@@ -22,9 +22,9 @@ _REPORT = """\
 | perplexity | {model[perplexity]:.1f} | {unigram[perplexity]:.1f} | {bigram} |
 
 The model and the unigram baseline predict the same {num_predictions:,} masked tokens of the split `{split}`. 15 % of \
-the tokens are masked as in the paper, several times with different masks, and the last checkpoint predicts them \
-(`roberta_plugin/pretraining/evaluation.py`). The unigram baseline knows how often each token occurs in the training \
-text, the bigram baseline also the previous token.
+the tokens are masked as in the paper, several times with different masks, and the last checkpoint, of {updates:,} \
+updates, predicts them (`roberta_plugin/pretraining/evaluation.py`). The unigram baseline knows how often each token \
+occurs in the training text, the bigram baseline also the previous token.
 
 ![loss curve](loss.png)
 
@@ -52,6 +52,7 @@ def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[
             **evaluation,
             "name": folder.name,
             "answers": f"{chosen}{answers}\n" if answers else "",
+            "updates": max((int(curve.updates[-1]) for curve in curves.values()), default=0),
             "bigram": f"{bigram['perplexity']:.1f}" if bigram else "",
         },
         summary=summary(evaluation),

@@ -49,6 +49,7 @@ from roberta_plugin.pretraining.choice import (
     fitted,
     most_factor,
     remarks,
+    tokens_of_text,
     vocabulary_size,
 )
 from roberta_plugin.pretraining.ranks import slurm_ranks, with_training
@@ -59,12 +60,10 @@ from roberta_plugin.settings import REQUIRED, Checked, setting
 
 RECORD = "pretrain.json"
 TEXT_RECORD = "text.json"
-# Threads that spin while they wait make a busy machine ten times slower; a short spin costs an idle machine nothing.
-SPIN_COUNT = "1000"
 _EVERY, _LINES, _MOST_HELD_OUT = 50, 50, 2**21  # documents, lines of one at most, characters
 _FREE = ("cores", "--user-dir", "--log-interval", "--save-dir", "--tensorboard-logdir")  # the folder may have moved
 _WARNING = re.compile(r" \| WARNING \| roberta_plugin\S* \| (.*)")
-_NAMES = {"data": "DATA"}  # as the user calls it
+_ASKED = ("recipe", "hours", "updates")
 _NO_OPTIONS = ("data", "reading")
 _LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 _LARGEST_COPY = 2**32  # bytes of text of which a part is held out
@@ -214,6 +213,9 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     tokens = sum(
         MmapTokens(folder / "train").num_tokens for folder in data_folders(data) if (folder / "train.idx").is_file()
     )
+    is_guess = not tokens and settings.is_text
+    if is_guess:
+        tokens = tokens_of_text(text_bytes(settings.reading.sources(settings.data)))
     hours = settings.hours
     named = load(settings.recipe) if settings.recipe else choose(machine, hours=hours, tokens=tokens)
     most = math.inf if settings.recipe else most_factor(named, tokens)
@@ -238,7 +240,7 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     is_shared = ranks is None and "--update-freq" not in given
     recipe = fitted(named, machine, hours=hours, most=most, is_shared=is_shared)
     recipe = recipe if settings.updates is None else recipe.scaled(settings.updates / recipe.updates)
-    why += f"; {tokens:,} tokens of text" if tokens else ""
+    why += f"; {'about ' if is_guess else ''}{tokens:,} tokens of text" if tokens else ""
     arguments = command(recipe, machine, data, folder=settings.folder, further=further)
     if ranks is not None:
         ranks = with_training(ranks, arguments, recipe, given=given)
@@ -294,22 +296,35 @@ def check_texts(settings: PretrainSettings) -> None:
                 )
 
 
-def check_record(folder: Path, arguments: Sequence[str], *, cores: int | None = None) -> None:
-    """Refuse other options than the training in the folder began with; keep them and the cores, if none has begun."""
+def check_record(
+    folder: Path, arguments: Sequence[str], *, settings: PretrainSettings | None = None, cores: int | None = None
+) -> None:
+    """Refuse other options than the training in the folder began with; keep them and the cores, if none has begun.
+
+    Of `settings`, what the options follow from is kept, too, and told instead of them.
+    """
     now: dict[str, Any] = options_of(arguments)
     now["data"] = whole_paths(now["data"])  # the same from any current folder
+    asked = {f"--{name}": getattr(settings, name) for name in _ASKED} if settings else {}
     before = _read_record(folder)
-    if before is not None:
-        was, inside = (Path(os.path.abspath(before[name])) for name in ("--save-dir", "data"))
-        if inside.is_relative_to(was.parent):  # a data-bin that has moved with the folder
-            before["data"] = os.path.abspath(folder / inside.relative_to(was.parent))
+    if before is None:
+        write_json(folder / RECORD, {**now, **asked, "cores": cores})
+        return
+    was, inside = (Path(os.path.abspath(before[name])) for name in ("--save-dir", "data"))
+    if inside.is_relative_to(was.parent):  # a data-bin that has moved with the folder
+        before["data"] = os.path.abspath(folder / inside.relative_to(was.parent))
+    before, now = ({"DATA": options.pop("data"), **options} for options in (before, now))  # as the user calls it
+    if differences(before, now, free=lambda name: name in (*_FREE, *asked)):
         refuse(
             f"{folder} holds a training that began with other options",
-            differences(before, now, free=lambda name: name in _FREE, named=lambda name: _NAMES.get(name, name)),
+            differences(
+                before,
+                {**now, **asked},
+                free=lambda name: name in _FREE,
+                named=lambda name: "" if asked and name not in asked else name,
+            ),
             "Give the same options to resume it, or another --output-dir.",
         )
-    else:
-        write_json(folder / RECORD, {**now, "cores": cores})
 
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
@@ -450,7 +465,6 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
     environment = tracker_variables(log.parent)
     if not plan.machine.gpus:
         environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or str(min(MAX_THREADS, num_cores()))
-        environment["GOMP_SPINCOUNT"] = os.environ.get("GOMP_SPINCOUNT", SPIN_COUNT)
     bar = progress_bar("training", total=plan.recipe.updates, unit="update")
     lines = process.lines_of(plan.command, log=log, lock=lock, environment=environment)
     with closing(lines) as output, bar:

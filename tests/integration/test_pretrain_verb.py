@@ -57,6 +57,28 @@ def test_a_text_becomes_a_tokenizer_a_data_bin_and_a_model(folder, trained):
     assert answered.returncode == 0, answered.stderr[-3000:]
 
 
+def test_the_card_of_an_export_has_the_results_of_its_pretraining(folder, trained, tmp_path):
+    assert trained.returncode == 0
+    assert (
+        main(
+            ["export", str(folder / "run" / "checkpoints"), "--to", "huggingface", "--output-dir", str(tmp_path / "hf")]
+        )
+        == 0
+    )
+    evaluation = (tmp_path / "hf" / "README.md").read_text().split("## Evaluation")[1].split("## Limitations")[0]
+    assert "| perplexity |" in evaluation and "loss.png" not in evaluation
+    weights, config = (tmp_path / "hf" / name for name in ("model.safetensors", "config.json"))
+    assert weights.stat().st_mode == config.stat().st_mode, "whoever reads one file of a model reads the others"
+    report = folder / "run" / "report.md"
+    before = report.read_text()
+    report.write_text(before.replace("of 20 updates", "of 10 updates"))  # this checkpoint is another
+    main(
+        ["export", str(folder / "run" / "checkpoints"), "--to", "huggingface", "--output-dir", str(tmp_path / "other")]
+    )
+    report.write_text(before)
+    assert "| perplexity |" not in (tmp_path / "other" / "README.md").read_text()
+
+
 def test_a_data_bin_without_a_tokenizer_gets_its_scores(folder, trained, capsys):
     assert trained.returncode == 0
     bare = folder / "bare"  # as fairseq-preprocess writes it

@@ -1,5 +1,9 @@
 import io
 import itertools
+import os
+import subprocess
+import sys
+import termios
 
 import pytest
 
@@ -65,10 +69,22 @@ def test_a_step_that_fails_is_not_shown_as_done(clock):
 def test_progress_of_any_unit_is_lines_in_a_log(monkeypatch):
     log = io.StringIO()
     monkeypatch.setattr("sys.stderr", log)
+    monkeypatch.setenv("COLUMNS", "40")
     with progress_bar("training", total=2, unit="update") as bar:
+        bar.set_postfix({"loss": "9.12", "valid accuracy": "12.7 %"}, refresh=False)
         bar.update(2)
     assert "\r" not in log.getvalue()
+    assert "loss=9.12, valid accuracy=12.7 %" in log.getvalue(), "a line of a log is not cut to a terminal's width"
     assert log.getvalue().splitlines()[-1].lstrip().startswith("training: 100%")
+
+
+def test_a_bar_is_as_wide_as_the_terminal_although_stdout_is_a_pipe(tmp_path):
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (50, 137))
+    program = "from roberta_plugin.progress import terminal_size; print(terminal_size())"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
+    os.close(ours), os.close(theirs)
+    assert done.stdout.strip() == "{'ncols': 137, 'nrows': 50}"
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

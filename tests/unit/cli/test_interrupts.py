@@ -108,3 +108,12 @@ def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(verb, words, procedure,
     assert len(stopped) == 1
     assert "interrupted" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_an_interrupted_pretraining_says_how_it_goes_on(tiny_data_bin, tmp_path, monkeypatch, capsys):
+    def train(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("roberta_plugin.cli.pretrain.train", train)
+    assert main(["pretrain", str(tiny_data_bin), "--recipe", "tour", "--cpu", "--output-dir", str(tmp_path)]) == 130
+    assert "interrupted: the same command resumes" in capsys.readouterr().err

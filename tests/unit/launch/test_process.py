@@ -59,6 +59,15 @@ def test_a_failure_shows_the_end_of_the_log_and_where_it_lies(tmp_path, descript
     assert "line 50" not in message
 
 
+def test_threads_of_every_training_spin_shortly_unless_the_user_says_otherwise(tmp_path, descriptor, monkeypatch):
+    given = {"log": tmp_path / "log", "environment": {}, "lock": descriptor}
+    code = "import os; print(os.environ['GOMP_SPINCOUNT'])"
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    assert list(lines_of(python(code), **given)) == ["1000\n"]
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert list(lines_of(python(code), **given)) == ["7\n"]
+
+
 def test_closing_stops_the_command(tmp_path, descriptor):
     code = "import os, time\nprint(os.getpid())\ntime.sleep(300)"
     lines = lines_of(python(code), log=tmp_path / "log", environment={}, lock=descriptor)

@@ -30,6 +30,7 @@ def test_the_report_holds_scores_masks_command_and_curve(tmp_path):
     write_report(tmp_path, evaluation=EVALUATION, command=["fairseq-train", "two words", "--x"], logs=[log])
     text = (tmp_path / "report.md").read_text()
     assert summary(EVALUATION) in text and "12,345 masked tokens" in text and "(loss.png)" in text
+    assert "the last checkpoint, of 40 updates, predicts them" in text
     assert "- A <mask> of strings.: list 50%, set 25% (true: list)" in text
     assert "fairseq-train 'two words' --x" in text
     content = (tmp_path / "loss.png").read_bytes()

@@ -9,7 +9,9 @@ import pytest
 
 from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, InputSettings, LineRules
 from roberta_plugin.data.text_inputs_files import find_inputs
+from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.pretraining.run import (
+    RECORD,
     PretrainSettings,
     check_record,
     command_line,
@@ -174,6 +176,15 @@ def test_the_length_is_said_for_the_processor_and_the_growth_fits_the_hours(
     assert shorter.lr_stages.split()[-1] == f"{shorter.max_update}:0"
 
 
+def test_before_there_is_a_tokenizer_the_plan_is_for_the_size_of_the_text(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("A line of text.\n" * 65_536)
+    given = PretrainSettings(data=[str(text)], hours=20.0, output_dir=tmp_path / "run")
+    said = "\n".join(make_plan(given, str(tmp_path / "run" / "data-bin"), ["--cpu"]).described())
+    assert "about 260,000 tokens of text" in said and "40.0 passes over the text" in said
+    assert "40 passes over the text end before the 20 hours" in said
+
+
 @pytest.mark.parametrize("updates", [20, 400, 6849])
 def test_updates_are_taken_at_their_word_on_any_machine(updates, tiny_data_bin, tmp_path, monkeypatch):
     monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 8)
@@ -201,6 +212,26 @@ def test_the_processor_of_the_login_machine_says_nothing_about_the_nodes(
     plan = make_plan(given, str(tiny_data_bin), [])
     assert plan.parsed.matmul_precision == "medium" and "bf16" not in "".join(plan.notes)
     assert plan.recipe.updates == 11100
+
+
+def test_other_hours_are_told_as_such_and_not_as_the_options_that_follow_from_them(tiny_data_bin, tmp_path):
+    def begin(*further, **given):
+        settings = PretrainSettings(data=[str(tiny_data_bin)], output_dir=tmp_path, **{"recipe": "tour", **given})
+        plan = make_plan(settings, str(tiny_data_bin), ["--cpu", *further])
+        check_record(tmp_path, plan.arguments, settings=settings, cores=plan.machine.cores)
+
+    begin(hours=0.01)
+    with pytest.raises(ValueError, match=r"other options: --hours was 0\.01 and is 0\.02 now\. Give"):
+        begin(hours=0.02)
+    with pytest.raises(
+        ValueError, match=r"other options: --recipe was tour and is demo now; --hours .*not given now\. "
+    ):
+        begin(recipe="demo", hours=None)
+    with pytest.raises(ValueError, match=r"other options: --lr was 1\.5e-3 and is 1 now\. "):
+        begin("--lr", "1", hours=0.01)
+    record = read_json(tmp_path / RECORD, keys=(), remedy="")
+    write_json(tmp_path / RECORD, {name: value for name, value in record.items() if name != "--hours"})
+    begin(hours=0.01)  # a record of an earlier version
 
 
 def test_the_command_can_be_copied():
