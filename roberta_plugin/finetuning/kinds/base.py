@@ -12,6 +12,7 @@ Shapes: N examples or questions, S their sequences, C classes.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ from roberta_plugin.finetuning.layouts.texts import MAX_WINDOWS, Encoder, TextLa
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import WhiteSpace, text_of
 from roberta_plugin.tables import IN_MEMORY, Row
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_THRESHOLD = 0.5
 TEXT_CLASSES = "roberta_sentence_prediction"  # the fairseq task of texts and pairs
@@ -418,6 +421,7 @@ class TextKind(Kind):
     """A kind that reads a text or a pair, and decides by the logits of a classification head."""
 
     fields = ("text", "text_pair")
+    _has_named_unread = False
 
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
@@ -448,10 +452,25 @@ class TextKind(Kind):
             )
         if not found and is_pair:
             raise ValueError(
-                f"{row.where}: there is no column {names[0]!r}, and the model was fine-tuned on pairs of texts; "
-                "text_pair is read too. Add one, or name the column by --text-pair-column."
+                f"{row.where}: there is no column {names[0]!r} (there are {', '.join(row.values)}), and the model was "
+                "fine-tuned on pairs of texts; text_pair is read too. Add one, or name the column by "
+                "--text-pair-column."
             )
+        if not found and is_pair is None:
+            self._name_unread(row)
         return (first, text_of(row, names, option="--text-pair-column")) if found else (first,)
+
+    def _name_unread(self, row: Row) -> None:
+        """Say once which texts of a record are not read, by a model that may have learned from pairs."""
+        no_texts = {*self.names_of(0), "id", "label", self.options.id_column}
+        unread = [name for name, value in row.values.items() if isinstance(value, str) and name not in no_texts]
+        if unread and not self._has_named_unread:
+            self._has_named_unread = True
+            logger.warning(
+                f"{', '.join(map(repr, unread))} of the records {'is' if len(unread) == 1 else 'are'} not read, and the model does "
+                "not say whether it was fine-tuned on pairs of texts: if it was, name the column of the second by "
+                "--text-pair-column"
+            )
 
     def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
         """See `Kind.answer`; texts that are too long are cut or divided as in fine-tuning."""

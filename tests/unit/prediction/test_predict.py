@@ -668,3 +668,22 @@ def test_a_text_is_summed_up_in_its_own_sentences(models):
     assert cut["truncated"] is True
     with pytest.raises(ValueError, match="sentence 2 of the column 'text' is empty"):
         answers(models["summary"], [{"text": ["a", " "]}])
+
+
+def test_a_second_text_of_another_name_is_named(models, tmp_path, caplog):
+    record = {"text": "good", "pair": "bad", "label": "x", "id": "a"}
+    with pytest.raises(ValueError, match=r"\(there are text, pair, label, id\).* --text-pair-column"):
+        answers(models["classification"], [record])
+    model = shutil.copytree(models["classification"], tmp_path / "imported")
+    state = torch.load(model / "model.pt", weights_only=False)
+    del state["task_state"]["data"]["task"]  # as of a model by Hugging Face, which may have learned from pairs
+    torch.save(state, model / "model.pt")
+    answers(model, [record, record])
+    assert [said.message for said in caplog.records if said.levelname == "WARNING"] == [
+        "'pair' of the records is not read, and the model does not say whether it was fine-tuned on pairs of texts: "
+        "if it was, name the column of the second by --text-pair-column"
+    ]
+    caplog.clear()
+    answers(model, [record], text_pair_column="pair")
+    answers(model, ["good", {"text": "good", "id": "a", "label": "x"}])
+    assert not caplog.records
