@@ -95,6 +95,8 @@ class LaunchSettings(Resources):
     max_requeues: int = setting(
         100, "how often the job may start again after preemption, time limit or a failure", smallest=0
     )
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What options of `train` follow from; no option. A difference in it is told instead of theirs."""
 
     @property
     def num_gpus(self) -> int:
@@ -131,6 +133,7 @@ class LaunchSettings(Resources):
             changes=changes,
             snapshot=snapshot,
             folder=os.getcwd(),
+            asked=self.asked,
         )
 
 
@@ -501,6 +504,8 @@ def check_changes(
                 batch = f"{option_name(name)} x --update-freq x GPUs"
                 old[batch], new[batch] = was * before.num_gpus, now * recipe.num_gpus
     found = differences(old, new, free=lambda name: name.startswith(FREE) and name not in COMPARED)
+    if found and before.asked and recipe.asked:
+        found = differences(before.asked, recipe.asked, free=lambda name: not name.startswith("--")) or found
     if not recipe.accept_changes:
         refuse(
             f"The run folder {recipe.output_dir} was begun with other settings",

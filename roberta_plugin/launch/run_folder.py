@@ -148,6 +148,7 @@ class RunRecord:
     batch_tokens: int | None = None
     snapshot: str = ""
     folder: str = ""  # the current one, from which relative paths go
+    asked: Mapping[str, Any] = field(default_factory=dict)  # what the arguments follow from (`LaunchSettings`)
     changes: tuple[str, ...] = ()  # of settings since the run began, each accepted by --accept-changes
 
     def __post_init__(self) -> None:

@@ -46,11 +46,11 @@ def torchrun_rank() -> RankInfo | None:
 
 
 def with_training(
-    ranks: LaunchSettings, arguments: Sequence[str], recipe: Recipe, *, given: Mapping[str, str]
+    ranks: LaunchSettings, arguments: Sequence[str], recipe: Recipe, *, given: Mapping[str, str], asked: Mapping[str, Any]
 ) -> LaunchSettings:
     """The settings with fairseq-train's arguments, without what follows from the ranks; options of the user stay.
 
-    The batch is that of the arguments on as many GPUs as the recipe is for.
+    The batch is that of the arguments on as many GPUs as the recipe is for. `asked` is what the recipe follows from.
     """
     words, batch = list(arguments), {}
     if not given.keys() & {"--update-freq", "--update-sequences"}:
@@ -60,7 +60,7 @@ def with_training(
     for name in follows.intersection(words) - given.keys():
         at = words.index(name)
         del words[at : at + 2]
-    return replace(ranks, train=tuple(words), **batch)
+    return replace(ranks, train=tuple(words), asked=asked, **batch)
 
 
 def check_start(folder: Path, *, record: str, has_ranks: bool) -> None:
@@ -90,8 +90,8 @@ def train_rank(rank: RankInfo, ranks: LaunchSettings | None = None, *, log: Path
 
     store: Any = next(iter(rendezvous("env://")))[0]
     if ranks is not None:
-        batch = {name: getattr(ranks, name) for name in BATCHES}
-        store.set(_PLAN, json.dumps({"output_dir": str(ranks.output_dir), "train": ranks.train, **batch}))
+        plan = {name: getattr(ranks, name) for name in ("train", "asked", *BATCHES)}
+        store.set(_PLAN, json.dumps({"output_dir": str(ranks.output_dir), **plan}))
     while not store.check([_PLAN]):  # rank 0 may make a data-bin first; a wait inside torch could not be interrupted
         time.sleep(_POLL_S)
     values = json.loads(store.get(_PLAN))

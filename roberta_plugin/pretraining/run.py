@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from glob import has_magic
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch import process
 from roberta_plugin.launch.log import parse_line, show_on
 from roberta_plugin.launch.recipe import LaunchSettings, complete
+from roberta_plugin.launch.run_folder import read_record
 from roberta_plugin.locks import try_lock
 from roberta_plugin.machine import num_cores
 from roberta_plugin.pretraining.choice import (
@@ -217,7 +218,9 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     if is_guess:
         tokens = tokens_of_text(text_bytes(settings.reading.sources(settings.data)))
     hours = settings.hours
-    named = load(settings.recipe) if settings.recipe else choose(machine, hours=hours, tokens=tokens)
+    launched = read_record(settings.folder) if settings.slurm is not None or torchrun else None
+    first = Machine(**launched.asked["machine"]) if launched and "machine" in launched.asked else None  # likewise
+    named = load(settings.recipe) if settings.recipe else choose(first or machine, hours=hours, tokens=tokens)
     most = math.inf if settings.recipe else most_factor(named, tokens)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
     ranks = _ranks_of(settings, named, torchrun=torchrun)
@@ -238,12 +241,13 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
         why += f"; --hours {hours:g}"
     most = most if settings.updates is None else math.inf
     is_shared = ranks is None and "--update-freq" not in given
-    recipe = fitted(named, machine, hours=hours, most=most, is_shared=is_shared)
+    recipe = fitted(named, first or machine, hours=hours, most=most, is_shared=is_shared)
     recipe = recipe if settings.updates is None else recipe.scaled(settings.updates / recipe.updates)
     why += f"; {'about ' if is_guess else ''}{tokens:,} tokens of text" if tokens else ""
     arguments = command(recipe, machine, data, folder=settings.folder, further=further)
     if ranks is not None:
-        ranks = with_training(ranks, arguments, recipe, given=given)
+        asked = {**_asked(settings), "machine": asdict(first or machine)}
+        ranks = with_training(ranks, arguments, recipe, given=given, asked=asked)
         arguments = list(complete(ranks))
     besides = [f"--{item.name.replace('_', '-')}" for item in fields(PretrainSettings) if item.name not in _NO_OPTIONS]
     parsed = parse(arguments, besides=besides)
@@ -305,7 +309,7 @@ def check_record(
     """
     now: dict[str, Any] = options_of(arguments)
     now["data"] = whole_paths(now["data"])  # the same from any current folder
-    asked = {f"--{name}": getattr(settings, name) for name in _ASKED} if settings else {}
+    asked = _asked(settings) if settings else {}
     before = _read_record(folder)
     if before is None:
         write_json(folder / RECORD, {**now, **asked, "cores": cores})
@@ -325,6 +329,11 @@ def check_record(
             ),
             "Give the same options to resume it, or another --output-dir.",
         )
+
+
+def _asked(settings: PretrainSettings) -> dict[str, Any]:
+    """What the options follow from, besides the machine."""
+    return {f"--{name}": getattr(settings, name) for name in _ASKED}
 
 
 def _read_record(folder: Path) -> dict[str, Any] | None:

@@ -10,6 +10,8 @@ import pytest
 from roberta_plugin.data.text_inputs import FAIRSEQ_RULES, InputSettings, LineRules
 from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.launch.recipe import check_changes
+from roberta_plugin.launch.run_folder import write_record
 from roberta_plugin.pretraining.run import (
     RECORD,
     PretrainSettings,
@@ -201,6 +203,27 @@ def test_a_training_keeps_its_length_on_a_machine_of_other_cores(tiny_data_bin, 
     monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 1)
     assert make_plan(given, str(tiny_data_bin), ["--cpu"]).arguments == plan.arguments
     check_record(tmp_path, plan.arguments, cores=1)
+
+
+@pytest.mark.parametrize("torchrun", [0, 2])
+def test_a_launched_training_keeps_its_length_on_nodes_of_other_cores(torchrun, tiny_data_bin, tmp_path, monkeypatch):
+    def begin(cores, hours=0.1):
+        monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: cores)
+        slurm = None if torchrun else {"cpus_per_gpu": str(cores)}
+        given = PretrainSettings(
+            data=[str(tiny_data_bin)], recipe="half-hour", hours=hours, slurm=slurm, output_dir=tmp_path
+        )
+        plan = make_plan(given, str(tiny_data_bin), ["--cpu"], torchrun=torchrun)
+        changes = check_changes(plan.ranks, tuple(plan.arguments), accepted_by="")
+        write_record(tmp_path, plan.ranks.record(tuple(plan.arguments), changes=changes, snapshot=""))
+        return plan
+
+    first = begin(2)
+    assert begin(4).arguments == first.arguments
+    with pytest.raises(ValueError, match=r"with other settings: --hours was 0\.1 and is 0\.2 now\. Keep"):
+        begin(2, hours=0.2)
+    (tmp_path / "run.json").unlink()
+    assert begin(4).recipe.updates > first.recipe.updates
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])
