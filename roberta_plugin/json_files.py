@@ -5,18 +5,39 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from roberta_plugin.files import write_text
 
+_NO_TYPES: Mapping[str, Any] = {}
+_OF_JSON: Mapping[Any, tuple[type, str]] = {  # types of Python -> theirs in JSON, and in words
+    **dict.fromkeys((dict, Mapping), (dict, "an object")),
+    **dict.fromkeys((list, tuple, Sequence), (list, "a list")),
+    str: (str, "a text"),
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+    type(None): (type(None), "null"),
+}
 
-def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any] | None:
+
+def read_json(
+    path: Path, *, keys: Iterable[str], remedy: str, hints: Mapping[str, Any] = _NO_TYPES
+) -> dict[str, Any] | None:
     """The object in a JSON file; None if the file does not exist.
 
+    Args:
+        path: the file.
+        keys: that it must have.
+        remedy: what to do with a damaged file.
+        hints: types of the values, as of a dataclass; of lists and objects, what is inside is not looked at.
+
     Raises:
-        ValueError: naming the file, if it is empty, truncated, not a JSON object, or lacks one of `keys`.
+        ValueError: naming the file, if it is empty, truncated, not a JSON object, lacks one of `keys`, or has a value
+            of another type.
     """
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
@@ -30,7 +51,19 @@ def read_json(path: Path, *, keys: Iterable[str], remedy: str) -> dict[str, Any]
     missing = [key for key in keys if key not in content]
     if missing:
         raise ValueError(f"{path} lacks the key {missing[0]!r}: {remedy}.")
+    for key, hint in hints.items():
+        if key in content and (fault := type_fault(content[key], hint)):
+            raise ValueError(f"{path}: {key!r} is {fault}: {remedy}.")
     return content
+
+
+def type_fault(value: Any, hint: Any) -> str | None:
+    """A value of JSON that is not of a type, as a clause; None if it is."""
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    allowed = [_OF_JSON[typing.get_origin(one) or one] for one in members]
+    kinds = tuple(kind for kind, _ in allowed) + ((int,) if float in members else ())
+    is_right = isinstance(value, kinds) and not isinstance(value, bool)
+    return None if is_right else f"{value!r:.60}, which is not {' or '.join(words for _, words in allowed)}"
 
 
 def parse_json(text: str | bytes) -> Any:

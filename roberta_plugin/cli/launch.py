@@ -48,7 +48,7 @@ def load(args: argparse.Namespace) -> LaunchSettings:
 
 
 def _flags(args: argparse.Namespace) -> dict[str, Any]:
-    names = {item.name for item in dataclasses.fields(LaunchSettings)} - {"train"} | REMOVED.keys()
+    names = {item.name for item in dataclasses.fields(LaunchSettings) if item.metadata} - {"train"} | REMOVED.keys()
     return {name: getattr(args, name) for name in names}
 
 

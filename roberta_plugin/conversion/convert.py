@@ -263,7 +263,7 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
 
 def _written(folder: Path) -> list[str]:
     """Names of the files that a conversion wrote into a folder."""
-    record = read_json(folder / RECORD, keys=["files"], remedy="name a new folder")
+    record = read_json(folder / RECORD, keys=["files"], remedy="name a new folder", hints={"files": list})
     return [str(name) for name in record["files"]] if record else []
 
 

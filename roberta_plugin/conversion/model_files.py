@@ -105,7 +105,8 @@ def best_of_finetuning(folder: Path) -> Path | None:
             "fine-tune without --folds."
         )
     report = folder / "runs" / "report.json"
-    content = read_json(report, keys=["ensemble"], remedy=f"run the fine-tuning in {folder} again, which rewrites it")
+    remedy = f"run the fine-tuning in {folder} again, which rewrites it"
+    content = read_json(report, keys=["ensemble"], remedy=remedy, hints={"ensemble": list})
     members = content["ensemble"] if content else []
     if not members:
         return None

@@ -72,11 +72,24 @@ class PreparedSplit:
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """Example i has the sequences offsets[i] to offsets[i + 1] (N + 1,)."""
-        return self.array(OFFSETS)
+        offsets = self.array(OFFSETS)
+        if len(offsets) != len(self) + 1:
+            raise ValueError(
+                f"{self.folder / NAME} is damaged: the split {self.name!r} has {len(offsets) - 1:,} examples, and not "
+                f"{len(self):,}; {REMEDY}."
+            )
+        return offsets
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
         """Numbers of the examples by name, each (N,) or (N, ...)."""
+        expected = {f"{self.name}.{name}.npy" for name in (OFFSETS, *self.facts["columns"], *self.facts["arrays"])}
+        listed = {name for name in self.files if name.startswith(f"{self.name}.") and name.endswith(".npy")}
+        if self.files and listed != expected:
+            raise ValueError(
+                f"{self.folder / NAME} is damaged: the columns and arrays of the split {self.name!r} are not those of "
+                f"'files'; {REMEDY}."
+            )
         return {name: self.array(name) for name in self.facts["columns"]}
 
     def array(self, name: str) -> NDArray[Any]:

@@ -132,7 +132,7 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
         ]
         if further:
             values[bag] = with_entries(values.get(bag), further)
-    check_names(values, known=(item.name for item in dataclasses.fields(kind) if "help" in item.metadata), where=where, hint=hint)
+    check_names(values, known=(item.name for item in dataclasses.fields(kind) if item.metadata), where=where, hint=hint)
     if "gpus_per_node" in values:
         try:
             count, gpu_type = parse_gpus(values["gpus_per_node"])

@@ -30,11 +30,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from roberta_plugin.checkpoint_files import lock_unfinished, remove_unfinished
 from roberta_plugin.files import atomic_write
-from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.json_files import read_json, type_fault, write_json
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.arguments import PACKAGE, with_code
 from roberta_plugin.launch.log import last_exception, lines_of, parse_line
@@ -207,7 +207,7 @@ def read_status(folder: Path) -> Status | None:
 def _read(path: Path, kind: type[Content]) -> Content | None:
     fields = dataclasses.fields(kind)
     required = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
-    values = read_json(path, keys=required, remedy=_REMEDY)
+    values = read_json(path, keys=required, remedy=_REMEDY, hints=get_type_hints(kind))
     return None if values is None else kind(**{one.name: values[one.name] for one in fields if one.name in values})
 
 
@@ -225,6 +225,9 @@ def known_jobs(root: Path) -> dict[str, str]:
     if jobs is None:
         launched = read_json(root / OF_VERSION_0_2, keys=(), remedy=_REMEDY)
         jobs = {} if launched is None else {ITSELF: launched.get("job_id")}
+    for name, job in jobs.items():
+        if fault := type_fault(job, str | None):
+            raise ValueError(f"{root / JOBS}: {name!r} is {fault}: {remedy}.")
     return {name: str(job or "") for name, job in jobs.items()}
 
 

@@ -46,7 +46,12 @@ def torchrun_rank() -> RankInfo | None:
 
 
 def with_training(
-    ranks: LaunchSettings, arguments: Sequence[str], recipe: Recipe, *, given: Mapping[str, str], asked: Mapping[str, Any]
+    ranks: LaunchSettings,
+    arguments: Sequence[str],
+    recipe: Recipe,
+    *,
+    given: Mapping[str, str],
+    asked: Mapping[str, Any],
 ) -> LaunchSettings:
     """The settings with fairseq-train's arguments, without what follows from the ranks; options of the user stay.
 

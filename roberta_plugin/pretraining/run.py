@@ -338,7 +338,8 @@ def _asked(settings: PretrainSettings) -> dict[str, Any]:
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
     remedy = "delete it, and the training goes on with the options of this command"
-    return read_json(folder / RECORD, keys=("data", "--save-dir"), remedy=remedy)
+    hints = {"data": str, "--save-dir": str, "cores": int | None}
+    return read_json(folder / RECORD, keys=("data", "--save-dir"), remedy=remedy, hints=hints)
 
 
 def steps_of_text(settings: PretrainSettings) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 
 import pytest
 
@@ -30,10 +31,18 @@ def test_numbers_that_json_lacks_are_written_as_null(tmp_path):
         (b"[" * 100_000, "is not valid JSON .it is nested too deeply"),
         (b"null", "holds None instead of an object"),
         (b'{"c": 2}', "lacks the key 'b'"),
+        (b'{"b": 5}', r": 'b' is 5, which is not a list or null"),
+        (b'{"b": null, "c": true}', r": 'c' is True, which is not a number"),
+        (b'{"b": [], "c": 1, "d": []}', r": 'd' is \[\], which is not an object"),
     ],
 )
 def test_what_is_damaged_is_named(tmp_path, content, message):
     path = tmp_path / "a.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"a\.json {message}.*: delete it\."):
-        read_json(path, keys=["b"], remedy="delete it")
+    with pytest.raises(ValueError, match=rf"a\.json ?{message}.*: delete it\."):
+        read_json(
+            path,
+            keys=["b"],
+            remedy="delete it",
+            hints={"b": tuple[str, ...] | None, "c": float, "d": Mapping[str, str]},
+        )

@@ -291,7 +291,9 @@ def report_on(planned: PlannedStudy, root: Path, record: Record) -> StudyOutcome
     study, runs = planned.study, pretraining_runs(planned, root)
     failures: dict[str, str] = {}
     for folder in (root / PRETRAINING, *(root / FINE_TUNING / probe.name / "runs" for probe in _tuning(planned))):
-        facts = read_json(folder / "report.json", keys=("failures",), remedy=_AGAIN) or {"failures": {}}
+        facts = read_json(folder / "report.json", keys=("failures",), remedy=_AGAIN, hints={"failures": dict}) or {
+            "failures": {}
+        }
         failures |= {str(folder / name): failure["reason"] for name, failure in facts["failures"].items()}
     values: dict[str, dict[str, dict[str, Any]]] = {}
     for model in pretrained(runs):
@@ -371,7 +373,8 @@ def split_contents(folder: Path, split: str) -> dict[str, str]:
 def read_record(root: Path) -> dict[str, dict[str, str]]:
     """The record of earlier starts; empty before the first one."""
     remedy = "give another --output-dir, or delete this folder"
-    return (read_json(root / NAME, keys=("parts",), remedy=remedy) or {"parts": {}})["parts"]  # type: ignore[no-any-return]
+    record = read_json(root / NAME, keys=("parts",), remedy=remedy, hints={"parts": dict}) or {"parts": {}}
+    return record["parts"]  # type: ignore[no-any-return]
 
 
 def check_record(root: Path, now: Record) -> Record:

@@ -102,8 +102,8 @@ def kind_class(name: str) -> type[Kind]:
 
 def table_kind(settings: Mapping[str, Any]) -> TableKind:
     """The kind of tables of your own that settings name."""
-    name = str(settings["kind"])
+    name = str(settings.get("kind"))
     if name not in OWN:
-        raise ValueError(f"There is no kind {name!r} of own data; there are {', '.join(OWN)}.")
+        raise ValueError(f"There is no kind {name!r} of own data, as prepared.json has it; there are {', '.join(OWN)}.")
     made: Any = kind_class(name)(settings)
     return made  # type: ignore[no-any-return]

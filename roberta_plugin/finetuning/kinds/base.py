@@ -156,7 +156,13 @@ class Kind(ABC):
     def window_pooling(self) -> str | None:
         """How the head reads an example of several windows: the `pooling` of `models/heads.pool_windows`; None: it
         answers about each sequence."""
-        return self.settings.get("window_pooling")
+        pooling: str | None = self.settings.get("window_pooling")
+        if pooling not in (None, *POOLINGS):
+            raise ValueError(
+                f"The setting window_pooling of prepared.json is {pooling!r}, which is none of {', '.join(POOLINGS)}: "
+                "prepare again."
+            )
+        return pooling
 
     def metrics(self) -> tuple[str, ...]:
         """Metrics by which checkpoints can be chosen instead of the loss; a validation logs them."""
@@ -467,9 +473,9 @@ class TextKind(Kind):
         if unread and not self._has_named_unread:
             self._has_named_unread = True
             logger.warning(
-                f"{', '.join(map(repr, unread))} of the records {'is' if len(unread) == 1 else 'are'} not read, and the model does "
-                "not say whether it was fine-tuned on pairs of texts: if it was, name the column of the second by "
-                "--text-pair-column"
+                f"{', '.join(map(repr, unread))} of the records {'is' if len(unread) == 1 else 'are'} not read, and "
+                "the model does not say whether it was fine-tuned on pairs of texts: if it was, name the column of the "
+                "second by --text-pair-column"
             )
 
     def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:

@@ -1,5 +1,7 @@
 """The prepared folder: what is written is read, and nothing is half there."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -123,3 +125,21 @@ def test_folders_that_are_none_are_refused_with_the_remedy(tmp_path):
 def test_labels_that_are_no_list_are_a_fault_of_the_file(labels, is_sound):
     content = {"format": 2, "task": "x", "splits": {}, "files": {}, "settings": {"labels": labels}}
     assert content_fault(content) == (None if is_sound else "the setting 'labels' is not a list")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content["splits"]["train"].update(columns=[]), "columns and arrays of the split 'train'"),
+        (lambda content: content["splits"]["train"].update(examples=7), "the split 'train' has 40 examples, and not 7"),
+    ],
+)
+def test_a_file_that_was_changed_by_hand_is_named(tmp_path, change, message):
+    write_prepared(tmp_path / "set")
+    path = tmp_path / "set" / "prepared.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"prepared\.json is damaged: .*{message}"):
+        split = Prepared.open(tmp_path / "set").split("train")
+        _ = split.columns, split.offsets

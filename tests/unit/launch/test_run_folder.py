@@ -27,6 +27,7 @@ from roberta_plugin.launch.run_folder import (
     find_submitted,
     keep_best,
     keep_weights,
+    known_jobs,
     metric_in_log,
     not_best,
     read_record,
@@ -482,3 +483,17 @@ def test_a_broken_file_of_a_launched_run_is_named(tmp_path, name, read):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=rf"{name} .*: delete it when the run's job has ended"):
             read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("run.json", '{"arguments": 5}', r"run\.json: 'arguments' is 5, which is not a list: delete it"),
+        ("run.json", '{"arguments": [], "asked": 1}', r"run\.json: 'asked' is 1, which is not an object"),
+        ("jobs.json", '{"x": {}}', r"jobs\.json: 'x' is {}, which is not a text or null: cancel its jobs"),
+    ],
+)
+def test_records_with_values_of_another_type_are_named(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        (read_record if name == "run.json" else known_jobs)(tmp_path)
