@@ -16,6 +16,7 @@ from roberta_plugin.settings import add_option, add_options, flag, from_argument
 if TYPE_CHECKING:
     from roberta_plugin.finetuning.options import Stage, TaskOptions
 
+RESUMES = "the same command resumes"  # `Command.if_interrupted`
 T = TypeVar("T")
 
 
@@ -35,6 +36,8 @@ class Command:
     """Whether further options are those of another program: the function gets them as `further`."""
     stages: Sequence[Stage] = ()
     """Of the options that each TASK has besides; the settings get them as `options`."""
+    if_interrupted: str = ""
+    """How it goes on after Ctrl-C or SIGTERM."""
     add: Callable[[argparse.ArgumentParser], None] | None = None
     """Adds to the parser what is no field of the settings; the function then gets the arguments instead of settings."""
 
@@ -53,7 +56,10 @@ class Command:
         """Make the settings and call the function, which SIGTERM stops as Ctrl-C does."""
         further = {"further": args.further} if self.takes_further and not self.add else {}
         with terminated_like_interrupted():
-            return self.function(*([args] if self.add else self.settings_of(args)), **further)
+            try:
+                return self.function(*([args] if self.add else self.settings_of(args)), **further)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(self.if_interrupted) from None
 
     def settings_of(self, args: argparse.Namespace) -> list[Any]:
         """The settings that the arguments describe, with paths in place of models' names."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from roberta_plugin.cli.command import command, given_task_options, task_options, with_paths
+from roberta_plugin.cli.command import RESUMES, command, given_task_options, task_options, with_paths
 from roberta_plugin.experiments.settings import EvaluateSettings, FinetuneSettings
 from roberta_plugin.finetuning.preparation import PrepareSettings
 from roberta_plugin.settings import Checked, from_arguments, setting
@@ -40,6 +40,7 @@ def prepare(settings: PrepareSettings) -> int:
     FinetuneSettings,
     stages=("prepare", "score"),
     usage="roberta finetune TASK --model MODEL --output-dir FOLDER [options]",
+    if_interrupted=RESUMES,
 )
 def finetune(settings: FinetuneSettings) -> int:
     """Prepares the task's official files if needed, trains every cell of the paper's grid with every seed from a

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.cli.command import command
+from roberta_plugin.cli.command import RESUMES, command
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.text_inputs import InputSettings, LineRules
 from roberta_plugin.data.text_inputs_files import ENDINGS
@@ -35,7 +35,14 @@ from roberta_plugin.pretraining.run import (
 from roberta_plugin.settings import Checked, setting
 
 
-@command(PretrainSettings, LineRules, InputSettings, skip=("keep_spaces", "split_sentences"), takes_further=True)
+@command(
+    PretrainSettings,
+    LineRules,
+    InputSettings,
+    skip=("keep_spaces", "split_sentences"),
+    takes_further=True,
+    if_interrupted=RESUMES,
+)
 def pretrain(settings: PretrainSettings, rules: LineRules, reading: InputSettings, *, further: Sequence[str]) -> int:
     """Pretrains a RoBERTa by a recipe that suits the machine, the text and the hours: shows what it chose and the
     command of fairseq-train, trains, and reports what the model learned beside baselines. Any further option of
@@ -102,10 +109,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
             if code := train_rank(rank, plan.ranks, log=log):
                 return code
         else:
-            try:
-                train(plan, log=log, lock=lock)
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt("the same command resumes") from None
+            train(plan, log=log, lock=lock)
         show_results(folder, plan, data)
     return 0
 
@@ -240,7 +244,7 @@ class DemoSettings(Checked):
     seed: int = setting(1, "seed of weights, masks and order")
 
 
-@command(DemoSettings)
+@command(DemoSettings, if_interrupted=RESUMES)
 def demo(settings: DemoSettings) -> int:
     """Takes text from the docstrings of the installed Python and pretrains a small RoBERTa on it, as `roberta pretrain`
     does with your own. Nothing is downloaded. After an interruption, the same command resumes.

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roberta_plugin.cli.command import command
+from roberta_plugin.cli.command import RESUMES, command
 from roberta_plugin.experiments.settings import StudySettings, SweepSettings
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FAILURES = 1
 
 
-@command(SweepSettings)
+@command(SweepSettings, if_interrupted=RESUMES)
 def sweep(settings: SweepSettings) -> int:
     """Trains every hyperparameter setting of a grid file with every seed, and writes report.md and report.json;
     slurm/README.md has the format, slurm/ has examples. Run the same command again: it resumes where it stopped, leaves
@@ -47,7 +47,7 @@ def show_commands(grid: Grid, root: Path) -> int:
     return 0
 
 
-@command(StudySettings)
+@command(StudySettings, if_interrupted=RESUMES)
 def study(settings: StudySettings) -> int:
     """Pretrains every variant of a study file with every seed at an equal budget, measures held-out perplexity,
     fine-tunes, and writes report.md, results.json and curves.png; examples/README.studies.md has the format,

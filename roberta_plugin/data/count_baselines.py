@@ -78,10 +78,26 @@ class CountBaselines:
 
 LOSSES = {"unigram_loss": "unigram baseline", "bigram_loss": "bigram baseline"}
 """Names in logs and results -> names in plots and tables."""
-REMEDY = (
-    "A small fast_roberta learns more by --encoder-normalize-before --init-std width --init-attention neighbors "
-    "--zero-init-residual, which `roberta pretrain` chooses by itself; more updates with smaller batches help, too"
-)
+_LEARNS_MORE = {  # options of a small fast_roberta
+    "encoder_normalize_before": True,
+    "init_std": "width",
+    "init_attention": "neighbors",
+    "zero_init_residual": True,
+}
+
+
+def remedy(model: Any = None) -> str:
+    """What helps a model that is not below the unigram baseline, by its options: only what it does not have."""
+    missing = {name: value for name, value in _LEARNS_MORE.items() if getattr(model, name, None) != value}
+    if not missing:
+        return "More updates help (`roberta pretrain --hours`), and smaller batches"
+    options = (
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in missing.items()
+    )
+    return (
+        f"A small fast_roberta learns more by {' '.join(options)}, which `roberta pretrain` chooses by itself; more "
+        "updates with smaller batches help, too"
+    )
 
 
 def comparison(loss: float, losses: Mapping[str, float], *, what: str) -> str:

@@ -19,7 +19,7 @@ from fairseq.tasks import register_task
 
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_tables import open_blocks
-from roberta_plugin.data.count_baselines import REMEDY, CountBaselines, baselines_of, comparison
+from roberta_plugin.data.count_baselines import CountBaselines, baselines_of, comparison, remedy
 from roberta_plugin.data.dynamic_masking import Masker
 from roberta_plugin.data.manifest import check_folder, read_manifest
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
@@ -84,6 +84,7 @@ class RobertaMaskedLMTask(BlockTask):
         self._train_split = ""
         self._read_split = ""  # the split that was asked for last
         self._last_losses: dict[str, float] = {}  # of validations
+        self._remedy = remedy()
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
@@ -141,6 +142,7 @@ class RobertaMaskedLMTask(BlockTask):
                 "--arch fast_roberta_base (or another size of fast_roberta), or train on pairs with "
                 "--no-segment-embeddings and without --next-sentence-prediction."
             )
+        self._remedy = remedy(cfg)
         self.packs = self.cfg.pack_sequences or packs_by_default(self.cfg, model)
         return model
 
@@ -284,7 +286,7 @@ class RobertaMaskedLMTask(BlockTask):
             if loss < found.unigram:
                 logger.info(sentence)
             else:
-                logger.warning(f"{sentence}. {REMEDY}")
+                logger.warning(f"{sentence}. {self._remedy}")
 
     def open(self, prefix: str) -> SplitFile | PairSource:
         """Open one .bin file, cut it into blocks or pairs, and log their number."""

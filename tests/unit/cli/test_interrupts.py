@@ -106,7 +106,7 @@ def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(verb, words, procedure,
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert main([verb, *words]) == 143
     assert len(stopped) == 1
-    assert "interrupted" in capsys.readouterr().err
+    assert "interrupted: the same command resumes\n" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 

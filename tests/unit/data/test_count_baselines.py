@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data import count_baselines
-from roberta_plugin.data.count_baselines import REMEDY, comparison
+from roberta_plugin.data.count_baselines import comparison, remedy
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.models.config import FastRobertaConfig
@@ -206,6 +206,14 @@ def test_a_loss_is_placed_among_the_baselines():
 
 
 def test_the_remedy_of_a_model_above_the_unigram_baseline_has_options_of_the_model():
-    options = {word[2:].rstrip(",").replace("-", "_") for word in REMEDY.split() if word.startswith("--")}
+    words = remedy().split()
+    options = {word[2:].rstrip(",").replace("-", "_") for word in words if word.startswith("--")}
     assert len(options) == 4 and options <= vars(FastRobertaConfig()).keys()
-    assert "`roberta pretrain`" in REMEDY
+    assert "`roberta pretrain`" in remedy()
+
+
+def test_the_remedy_of_a_model_above_the_unigram_baseline_names_no_option_that_it_has():
+    model = FastRobertaConfig(encoder_normalize_before=True, init_std="width")
+    assert "more by --init-attention neighbors --zero-init-residual, which" in remedy(model)
+    model.init_attention, model.zero_init_residual = "neighbors", True
+    assert remedy(model) == "More updates help (`roberta pretrain --hours`), and smaller batches"
