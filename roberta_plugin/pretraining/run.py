@@ -248,9 +248,18 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     if ranks is not None:
         asked = {**_asked(settings), "machine": asdict(first or machine)}
         ranks = with_training(ranks, arguments, recipe, given=given, asked=asked)
-        arguments = list(complete(ranks))
     besides = [f"--{item.name.replace('_', '-')}" for item in fields(PretrainSettings) if item.name not in _NO_OPTIONS]
-    parsed = parse(arguments, besides=besides)
+    try:
+        arguments = arguments if ranks is None else list(complete(ranks))
+        parsed = parse(arguments, besides=besides)
+    except ValueError as error:
+        of_recipe = [f"--{name}" for name in named.train if f"--{name} is unknown" in str(error)]
+        if own := [name for name in of_recipe if name not in given]:
+            raise ValueError(
+                f"Recipe {named.name} has {', '.join(own)}, which the --arch or --task of this command lacks: give a "
+                f"fast_roberta, or a recipe of your own (`roberta recipes {named.name}` shows the file)."
+            ) from error
+        raise
     if ranks is not None:
         parsed.distributed_world_size = ranks.num_gpus
     of_command = as_given(recipe, parsed)

@@ -39,7 +39,7 @@ def test_a_kind_is_trained_by_a_task_that_names_its_head_as_the_kind_does():
 
 def test_kinds_of_tables_are_values_of_kind():
     assert {name.replace("_", "-") for name in OWN} | {"pair"} == set(OWN_KINDS)
-    with pytest.raises(ValueError, match="no kind 'pronoun' of own data, as prepared.json has it; there are classif"):
+    with pytest.raises(ValueError, match=r"no kind 'pronoun' of own data, as prepared\.json has it; there are classif"):
         table_kind({"kind": "pronoun"})
     with pytest.raises(ValueError, match=r"window_pooling of prepared\.json is 'x', which is none of mean, max"):
         _ = table_kind({"kind": "classification", "window_pooling": "x"}).window_pooling
