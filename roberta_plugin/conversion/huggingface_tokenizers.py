@@ -30,6 +30,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.data.tokenizers.additions import (
     AddedToken,
@@ -143,9 +146,14 @@ def write_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, str]], fold
 def special_ids(model: PortableModel) -> dict[str, int]:
     """Ids on Hugging Face's side of the five special symbols."""
     vocabulary = model.vocabulary
-    order = their_ids(model.tokenizer, vocabulary.symbols)
+    order = _order(model)
     ids = {symbol: number for number, symbol in enumerate(SPECIALS)} | {MASK: vocabulary.mask_id}
     return ids if order is None else {symbol: int(order[number]) for symbol, number in ids.items()}
+
+
+def _order(model: PortableModel) -> NDArray[np.int64] | None:
+    """The written id of each of our ids (V,); None where all are the same."""
+    return None if model.keeps_ids else their_ids(model.tokenizer, model.vocabulary.symbols)
 
 
 def _added(symbol: str, model: PortableModel) -> dict[str, Any]:
@@ -164,7 +172,7 @@ def _ids_of_added(model: PortableModel) -> dict[int, AddedToken]:
     tokens, _ = additions_of(model.tokenizer)
     pieces, to_model = pieces_of(model.tokenizer), model.vocabulary.tokenizer_to_model(model.tokenizer).tolist()
     numbers = dict(zip(pieces, to_model, strict=True))
-    order = their_ids(model.tokenizer, model.vocabulary.symbols)
+    order = _order(model)
     found = {token.content: numbers[token.content] for token in tokens}
     lost = [content for content, number in found.items() if number == model.vocabulary.unk_id]
     if lost:
@@ -189,7 +197,7 @@ def _write_byte_level_bpe(
 
     vocabulary = model.vocabulary
     back = vocabulary.model_to_tokenizer(tokenizer)
-    order = their_ids(model.tokenizer, vocabulary.symbols)
+    order = _order(model)
     ids: dict[str, int] = {}
     for number, symbol in enumerate(vocabulary.symbols):
         place = number if order is None else int(order[number])
@@ -244,7 +252,7 @@ def _write_sentencepiece(
 
     proto, vocabulary = tokenizer.proto(), model.vocabulary
     scores = {piece.piece: piece.score for piece in proto.pieces[len(SPECIALS) - 1 :]}
-    symbols = on_the_other_side(vocabulary.symbols)
+    symbols = list(vocabulary.symbols) if model.keeps_ids else on_the_other_side(vocabulary.symbols)
     own = {number for number, token in added.items() if token["content"] not in {*scores, *SPECIAL_SYMBOLS}}
     while own and len(symbols) - 1 in {*own, vocabulary.mask_id}:
         own.discard(len(symbols) - 1)

@@ -95,7 +95,7 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
     tokens, add_prefix_space = additions_of(model.tokenizer)
     further = {"add_prefix_space": add_prefix_space, "composes": composes(model.tokenizer)}
     ours = with_additions(base_of(model.tokenizer), tokens, **further)  # with the ids of the graph
-    write_tokenizer(replace(model, tokenizer=ours), folder, model_type=model_type, max_length=length)
+    write_tokenizer(replace(model, tokenizer=ours, keeps_ids=True), folder, model_type=model_type, max_length=length)
     notes = [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
     write_facts(model, folder)
     return notes

@@ -37,6 +37,7 @@ class PortableModel:
         source: the form of `path`, for messages.
         training: the checkpoint's record of its training: updates, hours, tokens, lr, ...
         notes: for the user, in sentences.
+        keeps_ids: whether tokenizer.json has our ids where Hugging Face's differ (CamemBERT), as beside a graph.
     """
 
     state: dict[str, Any]
@@ -48,6 +49,7 @@ class PortableModel:
     source: SourceKind
     training: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    keeps_ids: bool = False
 
     @property
     def mask_keeps_space(self) -> bool:
