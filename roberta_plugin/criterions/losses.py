@@ -288,5 +288,5 @@ LOSSES: dict[str, LossOfKind] = {
 
 def of_kind(kind: Kind) -> LossOfKind:
     """The loss of a kind: its own, or that of the kind that it extends."""
-    names = (vars(each).get("name") for each in type(kind).__mro__)
+    names = (kind.name, *(vars(each).get("name") for each in type(kind).__mro__))
     return next(LOSSES[name] for name in names if name in LOSSES)

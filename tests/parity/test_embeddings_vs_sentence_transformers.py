@@ -20,15 +20,9 @@ from sentence_transformers.sentence_transformer.losses.triplet import TripletDis
 NUM_EXAMPLES, DIM = 7, 6
 
 
-class Vectors(SimpleNamespace):
-    """The kind, as far as its loss looks at it."""
-
-    name = "embedding"
-
-
 def our_loss(name, vectors, columns=None, **options):
     settings = {"embedding_loss": name}
-    task = SimpleNamespace(target_dictionary=None, kind=Vectors(settings=settings))
+    task = SimpleNamespace(target_dictionary=None, kind=SimpleNamespace(name="embedding", settings=settings))
     criterion = RobertaEmbeddingCriterion(task, **options)
     texts = torch.arange(vectors.shape[0] * vectors.shape[1]).view(vectors.shape[:2])
     sample = {"nsentences": len(vectors), "columns": {"texts": texts, **(columns or {})}}

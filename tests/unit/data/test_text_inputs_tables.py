@@ -21,7 +21,7 @@ TEXTS = [
     "",
     " \n\nthree \r\n four\rfive",
     "caf\u00e9 \u4e2d\u6587 \U0001f600",
-    "a\u2028b\0c",
+    "a\u2028bc",
     "\n",
     'say "x", y\t|',
     "z",
@@ -74,11 +74,10 @@ def lines(source, *, edges=(0, None), rules, block_bytes=2**20):
 )
 def test_every_table_gives_the_lines_of_the_equal_json_lines(tmp_path, name, kind):
     kind = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()) if kind == "dictionary" else kind
-    texts = [text for text in TEXTS if name != "a.csv" or "\0" not in text]
     for keep_spaces in (False, True):
         rules = settings(keep_spaces=keep_spaces)
-        (table,) = rules.sources([write(tmp_path / name, texts, kind=kind)])
-        (records,) = rules.sources([write(tmp_path / "a.jsonl", texts)])
+        (table,) = rules.sources([write(tmp_path / name, TEXTS, kind=kind)])
+        (records,) = rules.sources([write(tmp_path / "a.jsonl", TEXTS)])
         expected = lines(records, rules=rules.rules)
         assert lines(table, rules=rules.rules) == expected
         assert lines(table, rules=rules.rules, block_bytes=1) == expected
