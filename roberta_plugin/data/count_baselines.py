@@ -79,8 +79,9 @@ class CountBaselines:
 LOSSES = {"unigram_loss": "unigram baseline", "bigram_loss": "bigram baseline"}
 """Names in logs and results -> names in plots and tables."""
 REMEDY = (
-    "A small fast_roberta learns more by --encoder-normalize-before --init-std width --init-attention neighbors "
-    "--zero-init-residual, which `roberta pretrain` chooses by itself; more updates with smaller batches help, too"
+    "A small fast_roberta learns more by --encoder-normalize-before --init-std width and, with learned positions, "
+    "--init-attention neighbors --zero-init-residual, which `roberta pretrain` chooses by itself; more updates with "
+    "smaller batches help, too"
 )
 
 

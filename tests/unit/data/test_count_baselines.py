@@ -209,3 +209,4 @@ def test_the_remedy_of_a_model_above_the_unigram_baseline_has_options_of_the_mod
     options = {word[2:].rstrip(",").replace("-", "_") for word in REMEDY.split() if word.startswith("--")}
     assert len(options) == 4 and options <= vars(FastRobertaConfig()).keys()
     assert "`roberta pretrain`" in REMEDY
+    assert "with learned positions, --init-attention neighbors" in REMEDY  # refused with rotary ones
