@@ -16,7 +16,7 @@ from typing import Any
 
 from huggingface_hub import cached_assets_path, constants
 
-from roberta_plugin import __version__
+from roberta_plugin import __version__, register
 from roberta_plugin.conversion import modernbert, named_models
 from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
@@ -27,7 +27,7 @@ from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
 from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
 from roberta_plugin.conversion.portable import PortableModel
-from roberta_plugin.conversion.pretrained import read_any
+from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.conversion.settings import RECORD, ExportSettings, Format, ImportSettings
 from roberta_plugin.conversion.usage import numbers_in_words
 from roberta_plugin.files import hidden_folder, replace_folder
@@ -151,6 +151,8 @@ def import_model(settings: ImportSettings) -> Converted:
     if adapter is not None:
         model = with_adapter(model, adapter)
     model = _labelled(model, settings.labels)
+    register()
+    build(model)  # raises where a parameter is missing or has another shape
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:
         write_ours(model, folder)

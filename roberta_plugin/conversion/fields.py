@@ -93,7 +93,8 @@ MODERNBERT: Table = {
     ),
     "decoder_bias": only(True, None),
     "sparse_prediction": only(False, None),
-    **dict.fromkeys(("rope_scaling", "head_dim"), only(None)),
+    # It would set local_attention.
+    **dict.fromkeys(("rope_scaling", "head_dim", "sliding_window"), only(None)),
     **dict.fromkeys(("classifier_pooling", "classifier_dropout"), _OF_OTHER_HEADS),
     **dict.fromkeys(("pad_token_id", "cls_token_id"), without_effect("the tokenizer's files say it")),
     **dict.fromkeys(("position_embedding_type", "layer_norm_eps"), without_effect("ModernBERT does not read it")),

@@ -152,7 +152,8 @@ def _bases(config: Mapping[str, Any], path: Path) -> dict[str, float]:
     """The base of the angles of each kind of layers, in either form of the file."""
     found = {kind: config.get(_OLDER_BASES[kind]) or base for kind, base in _BASES.items()}
     for kind, entry in (config.get("rope_parameters") or {}).items():
-        if kind not in found or not isinstance(entry, dict) or entry.get("rope_type", "default") != "default":
+        is_known = kind in found and isinstance(entry, dict)
+        if not is_known or entry.get("rope_type", entry.get("type", "default")) != "default":  # type: an older name
             raise ValueError(
                 f"{path}: rope_parameters has {kind}: {entry!r:.80}, and only the rope_type default is read."
             )

@@ -268,8 +268,8 @@ def check_config(cfg: FastRobertaConfig) -> None:
         )
     if str(cfg.position_encoding) == "rotary" and str(cfg.init_attention) == "neighbors":
         raise ValueError(
-            "--init-attention neighbors sets embeddings of positions, and --position-encoding rotary has none: leave "
-            "one of them out."
+            "--init-attention neighbors, as recipes have it, sets embeddings of positions, and --position-encoding "
+            "rotary has none: give --init-attention random."
         )
     init_std(cfg)
     num_groups(cfg.share_layers, cfg.encoder_layers)

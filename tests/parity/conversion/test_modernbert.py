@@ -159,7 +159,9 @@ def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp
         ({"hidden_activation": "relu"}, "hidden_activation must be gelu or silu, got 'relu'"),
         ({"layer_types": ["sliding_attention"] * 4}, "layer_types must have full_attention in the first and then each"),
         ({"local_attention": 1}, "local_attention must be 2 or more"),
+        ({"sliding_window": 1}, "sliding_window is 1, and no value is read here"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "and only the rope_type default is read"),
+        ({"rope_parameters": {"full_attention": {"type": "linear"}}}, "and only the rope_type default is read"),
         ({"embedding_dropout": 2}, "embedding_dropout must be a number from 0 to 1, got 2"),
         (
             {"architectures": ["ModernBertForSequenceClassification"]},

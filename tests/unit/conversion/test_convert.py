@@ -209,6 +209,15 @@ def test_weights_of_odd_shapes_are_refused(theirs):
             open_pretrained(theirs)
 
 
+def test_weights_that_lack_a_parameter_are_not_imported(theirs, tmp_path):
+    name = "roberta.encoder.layer.1.output.dense.bias"
+    weights = {key: value.clone() for key, value in read_weights(theirs).items() if key != name}
+    write_weights(theirs, weights)
+    with pytest.raises(ValueError, match=r"the parameters do not fit the model\..*layers\.1\.fc2\.bias"):
+        import_model(ImportSettings(source=theirs, output_dir=tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
 def test_tokenizers_with_ids_below_zero_are_refused(theirs):
     content = json.loads((theirs / "tokenizer.json").read_text())
     content["model"]["vocab"]["a"] = -5

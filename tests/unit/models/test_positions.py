@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
         ({"global_attention_every": 2}, "--global-attention-every goes with --attention-window"),
         ({"attention_window": 4, "global_attention_every": 0}, "--global-attention-every must be 1 or more, got 0"),
         ({**ROTARY, "encoder_embed_dim": 20}, r"heads of 5 have no whole number of them: change --encoder-attention"),
-        ({**ROTARY, "init_attention": "neighbors"}, "--init-attention neighbors sets embeddings of positions, and"),
+        ({**ROTARY, "init_attention": "neighbors"}, "embeddings of positions, .*: give --init-attention random"),
     ],
     ids=str,
 )
