@@ -82,7 +82,7 @@ def test_every_table_gives_the_lines_of_the_equal_json_lines(tmp_path, name, kin
         assert lines(table, rules=rules.rules) == expected
         assert lines(table, rules=rules.rules, block_bytes=1) == expected
         if table.is_columnar:
-            assert sum(group.num_rows for group in groups_of(table)) == len(texts)
+            assert sum(group.num_rows for group in groups_of(table)) == len(TEXTS)
             assert lines(table, rules=rules.rules, edges=range(len(groups_of(table)) + 1)) == expected
 
 
