@@ -63,7 +63,7 @@ def test_rank_0_of_torchrun_plans_and_reports_and_another_number_of_ranks_resume
 
 @pytest.mark.slurm
 @needs_slurm
-def test_a_job_is_submitted_found_and_shown(tiny_data_bin, tmp_path, capsys, monkeypatch):
+def test_a_job_is_submitted_found_and_shown(tiny_data_bin, tmp_path, tmp_path_factory, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["pretrain", str(tiny_data_bin), "--output-dir", "run", "--recipe", "tour", "--hours", "1e-6"]
     words += ["--slurm", "nodes=2", "gpus_per_node=1", "cpus_per_gpu=1", "time=60", "partition=main"]
@@ -73,8 +73,8 @@ def test_a_job_is_submitted_found_and_shown(tiny_data_bin, tmp_path, capsys, mon
         found = capsys.readouterr()
         return found.out + found.err
 
-    (tmp_path / "slurm").mkdir()
-    with slurm_cluster(tmp_path / "slurm", num_nodes=2) as cluster, talking_to(cluster):
+    cluster_folder = tmp_path_factory.mktemp("slurm")  # a short name, as paths of sockets must be
+    with slurm_cluster(cluster_folder, num_nodes=2) as cluster, talking_to(cluster):
         shown = said("--dry-run")
         assert "#SBATCH --nodes=2" in shown and "2 x 1 ranks by SLURM" in shown and "--batch-size 8" in shown
         assert not Path("run").exists()
