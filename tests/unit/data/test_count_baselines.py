@@ -217,5 +217,4 @@ def test_the_remedy_of_a_model_above_the_unigram_baseline_names_no_option_that_i
     assert "more by --init-attention neighbors --zero-init-residual, which" in remedy(model)
     model.init_attention, model.zero_init_residual = "neighbors", True
     assert remedy(model) == "More updates help (`roberta pretrain --hours`), and smaller batches"
-    rotary = FastRobertaConfig(encoder_normalize_before=True, position_encoding="rotary")
-    assert "more by --init-std width, which" in remedy(rotary)
+    assert "(neighbors with learned positions)" in remedy() and "neighbors" not in remedy(model)
