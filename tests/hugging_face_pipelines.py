@@ -84,14 +84,14 @@ def random_hub(folder: Any, *, size: str, heads: dict[str, int], **changes: int)
     from roberta_plugin.data.tokenizers import load_tokenizer
     from roberta_plugin.data.vocabulary import Vocabulary
     from roberta_plugin.models.checkpoints import ModelOnlyTask
-    from roberta_plugin.models.config import set_size
+    from roberta_plugin.models.config import ARCHITECTURES, set_options
     from roberta_plugin.models.roberta import FastRobertaModel
     from tests.tiny_models import Namespace
 
     torch.manual_seed(0)
     vocabulary = Vocabulary.load(folder / "dict.txt")
     args = Namespace(max_positions=512, **changes)
-    set_size(args, size)
+    set_options(args, ARCHITECTURES[f"fast_roberta_{size}"])
     model = FastRobertaModel.build_model(args, ModelOnlyTask(fairseq_dictionary(vocabulary), 512))
     for head, num_classes in heads.items():
         model.register_classification_head(head, num_classes=num_classes)

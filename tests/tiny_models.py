@@ -8,24 +8,15 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture
 
 from roberta_plugin import register
+from roberta_plugin.models.config import MODERNBERT
 from roberta_plugin.models.roberta import FastRobertaModel
 
 register()  # fairseq finds our models and tasks whatever another test has imported first
 
 MAX_POSITIONS = 40
 # The layers of ModernBERT (Warner et al. 2024), and all other options by which an encoder departs from RoBERTa.
-MODERN = {
-    "encoder_normalize_before": True,
-    "no_first_attention_norm": True,
-    "no_norm_bias": True,
-    "no_linear_bias": True,
-    "feed_forward": "geglu",
-    "position_encoding": "rotary",
-    "rotary_base": 1000.0,
-    "rotary_base_local": 50.0,
-    "attention_window": 4,
-    "global_attention_every": 2,
-}
+MODERN = {name: value for name, value in MODERNBERT.items() if "dropout" not in name}
+MODERN |= {"rotary_base": 1000.0, "rotary_base_local": 50.0, "attention_window": 4, "global_attention_every": 2}
 SWITCHED = {
     "encoder_normalize_before": True,
     "no_first_attention_norm": True,

@@ -194,11 +194,8 @@ SIZES = {
     "small": (4, 512, 2048, 8),
     "base": (12, 768, 3072, 12),
     "large": (24, 1024, 4096, 16),
-    # Warner et al. 2024, arXiv 2412.13663, table 4.
-    "modernbert_base": (22, 768, 1152, 12),
-    "modernbert_large": (28, 1024, 2624, 16),
 }
-# The same paper's section 2.1 and its released config.json, for both of its sizes.
+# Warner et al. 2024, arXiv 2412.13663, section 2.1, and the released config.json, for both sizes.
 MODERNBERT = {
     "encoder_normalize_before": True,
     "no_first_attention_norm": True,
@@ -215,23 +212,29 @@ MODERNBERT = {
 }
 
 
-# XLM-R (Conneau et al. 2020, table 12): the sizes of RoBERTa, with a vocabulary of 250,002 symbols as released.
-ARCHITECTURES = {f"fast_roberta_{size}": size for size in ("tiny", "mini", "small", "base", "large")} | {
-    "fast_xlmr_base": "base",
-    "fast_xlmr_large": "large",
-    "fast_modernbert_base": "modernbert_base",
-    "fast_modernbert_large": "modernbert_large",
+def sizes(layers: int, dim: int, ffn_dim: int, heads: int) -> dict[str, Any]:
+    """Dimensions as options."""
+    names = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
+    return dict(zip(names, (layers, dim, ffn_dim, heads), strict=True))
+
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    **{f"fast_roberta_{name}": sizes(*size) for name, size in SIZES.items()},
+    # XLM-R (Conneau et al. 2020, table 12): the sizes of RoBERTa, with a vocabulary of 250,002 symbols as released.
+    **{f"fast_xlmr_{name}": sizes(*SIZES[name]) for name in ("base", "large")},
+    # Table 4 of its paper.
+    "fast_modernbert_base": {**sizes(22, 768, 1152, 12), **MODERNBERT},
+    "fast_modernbert_large": {**sizes(28, 1024, 2624, 16), **MODERNBERT},
 }
+"""--arch -> the options that it stands for, but for those that the user gives."""
 
 
-def set_size(args: Any, size: str) -> None:
-    """Give `args` the dimensions of a named size, and its switches, wherever the user has not set them.
+def set_options(args: Any, options: dict[str, Any]) -> None:
+    """Give `args` the options of an architecture wherever the user has not set them.
 
     fairseq gives a switch without a value as False, whether a user has set it or not.
     """
-    names = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
-    given: dict[str, Any] = dict(zip(names, SIZES[size], strict=True))
-    for name, value in (given | (MODERNBERT if size.startswith("modernbert") else {})).items():
+    for name, value in options.items():
         if getattr(args, name, None) is None or (value is True and not getattr(args, name)):
             setattr(args, name, value)
 

@@ -31,7 +31,14 @@ from roberta_plugin.models.checkpoints import (
     reconcile_heads,
     reconcile_pairs,
 )
-from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, FastRobertaConfig, init_std, read_config, set_size
+from roberta_plugin.models.config import (
+    ACTIVATIONS,
+    ARCHITECTURES,
+    FastRobertaConfig,
+    init_std,
+    read_config,
+    set_options,
+)
 from roberta_plugin.models.cpu import keep_fewer_shapes
 from roberta_plugin.models.encoder import (
     Layer,
@@ -524,5 +531,5 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         reconcile_heads(self, state_dict)
 
 
-for _name, _size in ARCHITECTURES.items():
-    register_model_architecture("fast_roberta", _name)(partial(set_size, size=_size))
+for _name, _options in ARCHITECTURES.items():
+    register_model_architecture("fast_roberta", _name)(partial(set_options, options=_options))

@@ -26,7 +26,7 @@ from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.models.config import set_size
+from roberta_plugin.models.config import ARCHITECTURES, set_options
 from roberta_plugin.tables import read_table
 from tests.benchmarks import bench_finetune
 from tests.benchmarks.report import Report, machine
@@ -69,7 +69,7 @@ def write_start(folder: Path) -> Path:
     for path in (SHARED_DATA / "gpt2_bpe").iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     options = Namespace(**SIZES, max_positions=LENGTH)
-    set_size(options, "base")
+    set_options(options, ARCHITECTURES["fast_roberta_base"])
     torch.save(state_of(folder, **vars(options)), folder / "model.pt")
     return folder
 
