@@ -56,8 +56,8 @@ from roberta_plugin.pretraining.choice import (
 from roberta_plugin.pretraining.ranks import slurm_ranks, with_training
 from roberta_plugin.pretraining.recipe import Recipe, load
 from roberta_plugin.progress import progress_bar
-from roberta_plugin.record import differences, options_of, refuse
-from roberta_plugin.settings import REQUIRED, Checked, setting
+from roberta_plugin.record import differences, moved, options_of, refuse
+from roberta_plugin.settings import REQUIRED, Checked, flag, setting
 
 RECORD = "pretrain.json"
 TEXT_RECORD = "text.json"
@@ -211,17 +211,11 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     machine = Machine.here(cpu="--cpu" in given, gpus=torchrun or (int(number) if number.isdecimal() else None))
     if cores := (_read_record(settings.folder) or {}).get("cores"):
         machine = replace(machine, cores=int(cores))  # a training that goes on elsewhere keeps its length
-    tokens = sum(
-        MmapTokens(folder / "train").num_tokens for folder in data_folders(data) if (folder / "train.idx").is_file()
-    )
-    is_guess = not tokens and settings.is_text
-    if is_guess:
-        tokens = tokens_of_text(text_bytes(settings.reading.sources(settings.data)))
-    hours = settings.hours
+    (tokens, is_guess), hours = _tokens(settings, data), settings.hours
     launched = read_record(settings.folder) if settings.slurm is not None or torchrun else None
     first = Machine(**launched.asked["machine"]) if launched and "machine" in launched.asked else None  # likewise
     named = load(settings.recipe) if settings.recipe else choose(first or machine, hours=hours, tokens=tokens)
-    most = math.inf if settings.recipe else most_factor(named, tokens)
+    most = math.inf if settings.recipe or settings.updates else most_factor(named, tokens)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
     ranks = _ranks_of(settings, named, torchrun=torchrun)
     if settings.slurm is not None and ranks:
@@ -239,7 +233,6 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
         why += f", the command is for {named.hardware}"
     if hours:
         why += f"; --hours {hours:g}"
-    most = most if settings.updates is None else math.inf
     is_shared = ranks is None and "--update-freq" not in given
     recipe = fitted(named, first or machine, hours=hours, most=most, is_shared=is_shared)
     recipe = recipe if settings.updates is None else recipe.scaled(settings.updates / recipe.updates)
@@ -248,18 +241,10 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     if ranks is not None:
         asked = {**_asked(settings), "machine": asdict(first or machine)}
         ranks = with_training(ranks, arguments, recipe, given=given, asked=asked)
-    besides = [f"--{item.name.replace('_', '-')}" for item in fields(PretrainSettings) if item.name not in _NO_OPTIONS]
-    try:
+    own = [flag(each) for each in fields(PretrainSettings) if each.name not in _NO_OPTIONS]
+    with _naming_the_recipe(named, given):
         arguments = arguments if ranks is None else list(complete(ranks))
-        parsed = parse(arguments, besides=besides)
-    except ValueError as error:
-        of_recipe = [f"--{name}" for name in named.train if f"--{name} is unknown" in str(error)]
-        if own := [name for name in of_recipe if name not in given]:
-            raise ValueError(
-                f"Recipe {named.name} has {', '.join(own)}, which the --arch or --task of this command lacks: give a "
-                f"fast_roberta, or a recipe of your own (`roberta recipes {named.name}` shows the file)."
-            ) from error
-        raise
+        parsed = parse(arguments, besides=own)
     if ranks is not None:
         parsed.distributed_world_size = ranks.num_gpus
     of_command = as_given(recipe, parsed)
@@ -270,6 +255,29 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
             "--hours scales them as well."
         )
     return Plan(of_command, machine, tokens, arguments, parsed, why, named, notes, ranks)
+
+
+def _tokens(settings: PretrainSettings, data: str) -> tuple[int, bool]:
+    """How many tokens there are to train on, and whether that is a guess, before a text is tokenized; 0: not known."""
+    found = (MmapTokens(each / "train").num_tokens for each in data_folders(data) if (each / "train.idx").is_file())
+    if (tokens := sum(found)) or not settings.is_text:
+        return tokens, False
+    return tokens_of_text(text_bytes(settings.reading.sources(settings.data))), True
+
+
+@contextmanager
+def _naming_the_recipe(recipe: Recipe, given: Mapping[str, str]) -> Iterator[None]:
+    """Say that an unknown option is the recipe's, and not one that the user has given."""
+    try:
+        yield
+    except ValueError as error:
+        unknown = [f"--{name}" for name in recipe.train if f"--{name} is unknown" in str(error)]
+        if own := [name for name in unknown if name not in given]:
+            raise ValueError(
+                f"Recipe {recipe.name} has {', '.join(own)}, which the --arch or --task of this command lacks: give a "
+                f"fast_roberta, or a recipe of your own (`roberta recipes {recipe.name}` shows the file)."
+            ) from error
+        raise
 
 
 def _ranks_of(settings: PretrainSettings, recipe: Recipe, *, torchrun: int) -> LaunchSettings | None:
@@ -323,9 +331,8 @@ def check_record(
     if before is None:
         write_json(folder / RECORD, {**now, **asked, "cores": cores})
         return
-    was, inside = (Path(os.path.abspath(before[name])) for name in ("--save-dir", "data"))
-    if inside.is_relative_to(was.parent):  # a data-bin that has moved with the folder
-        before["data"] = os.path.abspath(folder / inside.relative_to(was.parent))
+    checkpoints = Path(os.path.abspath(now["--save-dir"]))  # beside which a data-bin may have moved with the folder
+    before["data"] = moved(before["data"], before=os.path.abspath(before["--save-dir"]), now=checkpoints)
     before, now = ({"DATA": options.pop("data"), **options} for options in (before, now))  # as the user calls it
     if differences(before, now, free=lambda name: name in (*_FREE, *asked)):
         refuse(
@@ -358,7 +365,7 @@ def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
     """
     folder, reading = settings.folder, settings.reading
     sources, train, valid = reading.sources(settings.data), list(settings.data), list(settings.valid)
-    check_text(settings, sources)
+    check_same_text(settings, sources)
     options = _options_of(reading)
     if len(sources) > 1 and valid:
         options["binarize"] += ["--blank-line-after-files"]
@@ -397,7 +404,7 @@ def _reading(reading: InputSettings) -> dict[str, str]:
     }
 
 
-def check_text(settings: PretrainSettings, sources: Sequence[TextInput]) -> None:
+def check_same_text(settings: PretrainSettings, sources: Sequence[TextInput]) -> None:
     """Refuse other text than the tokenizer and the copies in the folder were made from; keep it, if none is there."""
 
     def described(files: Iterable[TextInput]) -> str:
