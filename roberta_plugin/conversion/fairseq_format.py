@@ -269,11 +269,11 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     Raises:
         ValueError: for heads, another epsilon of layer norms, or added tokens, which fairseq's RoBERTa cannot have.
     """
-    for kind in (prefix.partition("_")[0] for prefix in ALL_HEADS if prefix != CLASSIFICATION):
-        if any(name.startswith(f"{kind}_heads.") for name in model.parameters):
+    for prefix in ALL_HEADS:
+        if prefix != CLASSIFICATION and any(name.startswith(prefix) for name in model.parameters):
             raise ValueError(
-                f"{model.path} has a {kind} head, and fairseq's RoBERTa has no such head: use --to huggingface (with "
-                "--head masked_lm for the encoder alone), or the checkpoint itself."
+                f"{model.path} has a {prefix.partition('_')[0]} head, and fairseq's RoBERTa has no such head: use --to "
+                "huggingface (with --head masked_lm for the encoder alone), or the checkpoint itself."
             )
     tokens, add_prefix_space = additions_of(model.tokenizer)
     if tokens or add_prefix_space:

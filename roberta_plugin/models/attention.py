@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -300,13 +299,11 @@ class SelfAttention(nn.Module):
             k, v = self._project(x, self.k_proj, self.v_proj)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = normalized(q, self.q_norm), normalized(k, self.k_norm)
-        near: dict[str, Any] = {}
-        if places is not None:
-            q, k = places.rotated(q, k)
-            near = {"reach": places.reach, "places": places.of_queries}
+        places = Places() if places is None else places
+        q, k = places.rotated(q, k)
         dropout_prob = self.dropout_prob if self.training else 0.0
         attend = choose_backend(
-            self.backend_for(q, k, near.get("reach")),
+            self.backend_for(q, k, places.reach),
             device=q.device,
             dtype=q.dtype,
             dropout_prob=dropout_prob,
@@ -314,7 +311,16 @@ class SelfAttention(nn.Module):
             is_packed=sequences is not None,
             head_dim=q.size(-1),
         )
-        attended = attend(q, k, v, dropout_prob=dropout_prob, is_padding=is_padding, sequences=sequences, **near)
+        attended = attend(
+            q,
+            k,
+            v,
+            dropout_prob=dropout_prob,
+            is_padding=is_padding,
+            sequences=sequences,
+            reach=places.reach,
+            places=places.of_queries,
+        )
         output: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))  # (B, H, Q, K) -> (B, Q, D)
         return output
 
