@@ -79,7 +79,8 @@ def test_a_thousand_ranks_find_each_other(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     copy_code(tmp_path, user_dirs=())
-    write_environment(tmp_path, [])
+    # Of a thousand processes on two cores, the last ends long after the first, when srun would end it.
+    write_environment(tmp_path, ["SLURM_WAIT=120"])
     with slurm_cluster(folder, num_nodes=NODES) as cluster, talking_to(cluster):
         executor = submitit.SlurmExecutor(recipe.output_dir / "logs")
         executor.update_parameters(**sbatch_parameters(recipe, snapshot=tmp_path))
