@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from roberta_plugin.data.tokenizers.additions import additions_of, base_of, composes, with_additions
+from roberta_plugin.data.tokenizers.additions import additions_of, base_of, composes, special_ids_of, with_additions
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.tokenizers.character_bpe import UNKNOWN, CharacterBpe
@@ -54,7 +54,8 @@ def extended(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     else:
         assert isinstance(base, CharacterBpe)
         longer = _character_bpe(base, words)
-    return with_additions(longer, tokens, add_prefix_space=add_prefix_space, composes=composes(tokenizer))
+    further = {"special_ids": special_ids_of(tokenizer), "composes": composes(tokenizer)}
+    return with_additions(longer, tokens, add_prefix_space=add_prefix_space, **further)
 
 
 def _byte_level_bpe(tokenizer: ByteLevelBpe, words: Sequence[str]) -> ByteLevelBpe:

@@ -134,6 +134,19 @@ def test_its_model_answers_here_as_there_and_goes_back(theirs, tmp_path):
     assert again["score"] == pytest.approx(answer["score"], rel=1e-3)
 
 
+def test_with_new_words_its_symbols_keep_their_names_and_ids(theirs, tmp_path):
+    import_model(ImportSettings(source=theirs, output_dir=tmp_path / "ours"))
+    words = ["--add", "foxhound", "--output-dir", str(tmp_path / "longer")]
+    assert main(["tokenizer", "extend", "--checkpoint", str(tmp_path / "ours"), *words]) == 0
+    export_model(ExportSettings(checkpoint=tmp_path / "longer", to="huggingface", output_dir=tmp_path / "back"))
+    before, after = (import_transformers().AutoTokenizer.from_pretrained(each) for each in (theirs, tmp_path / "back"))
+    assert [after.convert_tokens_to_ids(each) for each in before.all_special_tokens] == before.all_special_ids
+    hub = RobertaHub.from_pretrained(tmp_path / "longer")
+    ours = hub.model(hub.encode("the foxhound")[None])[0][0].sort().values
+    found = logits_by_symbol(tmp_path / "back", "the foxhound")[:, : ours.size(1)].sort().values
+    torch.testing.assert_close(found, ours, **TOLERANCE)
+
+
 def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp_path):
     ours = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "ours")).folder
     start = starting_model(ours / "model.pt")
