@@ -50,6 +50,7 @@ _COMMON = {
 }
 
 _MOST_SHOWN = 10  # labels in a message
+_REMEDY = "delete it if --model and the data are the same"
 _BATCH = ("batch-size", "update-freq")
 _FOR_TRAINING = {item.name: flag(item) for item in fields(FinetuneSettings) if "is_for_training" in item.metadata}
 _NAMES = {  # options of fairseq-train -> of this command; empty: it follows from another one
@@ -127,8 +128,15 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     grid = _grid(settings, prepared, start, benchmark, kind, num_gpus=num_gpus, report=report)
     check_options(grid, is_written=False)
     plan = FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=gpus_per_run)
+    is_same = not settings.from_scratch and plan.root.is_dir() and has_same_weights(start, settings.output_dir)
     for folder in plan.runs:  # before the file that describes them is replaced
-        folder.check(lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)))
+        folder.check(
+            lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)),
+            free=lambda name: is_same and name == "--finetune-from-model",
+        )
+    for folder in plan.runs if is_same else ():  # with the path of now
+        if folder.path.is_dir():
+            folder.record()
     check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
     grid.write()
@@ -380,8 +388,7 @@ def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_ru
         "sha256": sha256_of_weights(start.state) if start else None,
         **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
     }
-    remedy = "delete it if --model and the data are the same"
-    before = (read_json(folder / START, keys=["sha256"], remedy=remedy) or {}) if has_runs else {}
+    before = (read_json(folder / START, keys=["sha256"], remedy=_REMEDY) or {}) if has_runs else {}
     found = differences(
         before,
         now,
@@ -396,6 +403,13 @@ def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_ru
     )
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / START, {"model": str(start.checkpoint) if start else None, **now})
+
+
+def has_same_weights(start: Start, folder: Path) -> bool:
+    """Whether the runs in a folder started from these weights, which may lie elsewhere now: another version of this
+    package imports a model into another folder."""
+    before = read_json(folder / START, keys=["sha256"], remedy=_REMEDY)
+    return before is not None and before["sha256"] == sha256_of_weights(start.state)
 
 
 def sha256_of_weights(state: Mapping[str, Any]) -> str:

@@ -270,10 +270,12 @@ class RunFolder:
         self.group = root.name  # of trackers
         self.code: Path | None = None  # of a snapshot (`submission.py`); None: the code that runs now
 
-    def check(self, named: Callable[[str], str] = option_name) -> None:
+    def check(
+        self, named: Callable[[str], str] = option_name, free: Callable[[str], bool] = lambda name: False
+    ) -> None:
         """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it.
 
-        `named` is how the user gives an option of fairseq-train (`record.differences`).
+        `named` is how the user gives an option of fairseq-train, and `free` which may differ (`record.differences`).
         """
         known = read_record(self.path)
         if known is None:
@@ -287,14 +289,18 @@ class RunFolder:
         ]
         refuse(
             f"{self.path} holds a run with other options",
-            differences(options_of(before), options_of(now), named=named),
+            differences(options_of(before), options_of(now), named=named, free=free),
             "(Its run.json says so.) Give another --output-dir, or delete that one if the run is not needed any more.",
         )
+
+    def record(self) -> None:
+        """Write run.json."""
+        write_record(self.path, RunRecord(**vars(self.run), sweep=str(self.root)))
 
     def prepare(self) -> None:
         """Make the folder and write run.json; read the metric again if the grid file has another one now."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_record(self.path, RunRecord(**vars(self.run), sweep=str(self.root)))
+        self.record()
         result = self.result()
         if result is not None and result.get("metric") != asdict(self.metric):
             (self.path / RESULT).unlink()

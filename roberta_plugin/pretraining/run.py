@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import operator
 import os
 import re
 import shlex
@@ -38,7 +39,7 @@ from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch import process
 from roberta_plugin.launch.log import parse_line, show_on
 from roberta_plugin.launch.recipe import LaunchSettings, complete
-from roberta_plugin.launch.run_folder import read_record
+from roberta_plugin.launch.run_folder import RUN, read_record
 from roberta_plugin.locks import try_lock
 from roberta_plugin.machine import num_cores
 from roberta_plugin.pretraining.choice import (
@@ -212,8 +213,7 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     if cores := (_read_record(settings.folder) or {}).get("cores"):
         machine = replace(machine, cores=int(cores))  # a training that goes on elsewhere keeps its length
     (tokens, is_guess), hours = _tokens(settings, data), settings.hours
-    launched = read_record(settings.folder) if settings.slurm is not None or torchrun else None
-    first = Machine(**launched.asked["machine"]) if launched and "machine" in launched.asked else None  # likewise
+    first = _first_machine(settings.folder) if settings.slurm is not None or torchrun else None  # likewise
     named = load(settings.recipe) if settings.recipe else choose(first or machine, hours=hours, tokens=tokens)
     most = math.inf if settings.recipe or settings.updates else most_factor(named, tokens)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
@@ -280,6 +280,20 @@ def _naming_the_recipe(recipe: Recipe, given: Mapping[str, str]) -> Iterator[Non
         raise
 
 
+def _first_machine(folder: Path) -> Machine | None:
+    """The machine that the launched training in a folder was planned for; None if there is none, or it does not say."""
+    if (record := read_record(folder)) is None or "machine" not in record.asked:
+        return None
+    found = record.asked["machine"]
+    try:
+        return Machine(**{**found, "cores": operator.index(found["cores"])})
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{folder / RUN}: 'machine' is {found!r:.60}, which describes no machine: delete it from 'asked', and the "
+            "training is planned for the present one."
+        ) from error
+
+
 def _ranks_of(settings: PretrainSettings, recipe: Recipe, *, torchrun: int) -> LaunchSettings | None:
     """Where the training runs, if these are ranks of SLURM or of torchrun."""
     if settings.slurm is not None:
@@ -331,6 +345,9 @@ def check_record(
     if before is None:
         write_json(folder / RECORD, {**now, **asked, "cores": cores})
         return
+    asked = {name: value for name, value in asked.items() if name in before}  # which older records lack
+    if not os.path.isabs(before["data"]):  # an older record of a mixture
+        before["data"] = whole_paths(before["data"])
     checkpoints = Path(os.path.abspath(now["--save-dir"]))  # beside which a data-bin may have moved with the folder
     before["data"] = moved(before["data"], before=os.path.abspath(before["--save-dir"]), now=checkpoints)
     before, now = ({"DATA": options.pop("data"), **options} for options in (before, now))  # as the user calls it

@@ -64,7 +64,10 @@ REFUSED = [
     ("pretrain lines.txt --output-dir new --valid lines.txt blank.txt", ["lines.txt is given as DATA and by --valid"]),
     ("pretrain lines.txt --output-dir new --valid blank.txt", ["blank.txt: there is no text"]),
     ("pretrain lines.txt --output-dir new --valid key.yaml --test no.txt", ["No text file no.txt"]),
-    ("pretrain lines.txt --output-dir new --tokenizer nowhere", ["No tokenizer in nowhere"]),
+    (
+        "pretrain lines.txt --output-dir new --tokenizer nowhere",
+        ["No tokenizer in nowhere, which does not exist: looked for"],
+    ),
     ("pretrain lines.txt --output-dir new --distributed-world-size 4", ["--distributed-world-size 4 needs as many"]),
     ("pretrain lines.txt --output-dir lines.txt", ["Not a directory. A file has the name of a folder"]),
     ("pretrain outer", ["outer is no data-bin", "give outer/data-bin"]),

@@ -76,6 +76,6 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
     theirs = ((huggingface.TOKENIZER,), (huggingface.VOCABULARY, huggingface.MERGES))
     wanted = "; or ".join(" and ".join(files) for files in (*(files for files, _ in KINDS), *theirs))
     raise FileNotFoundError(
-        f"No tokenizer in {folder}: looked for {wanted}. Name the folder that holds these files, or make them with "
-        "`roberta tokenizer train`."
+        f"No tokenizer in {folder}{'' if folder.exists() else ', which does not exist'}: looked for {wanted}. Name the "
+        "folder that holds these files, or make them with `roberta tokenizer train`."
     )

@@ -469,7 +469,8 @@ class TextKind(Kind):
     def _name_unread(self, row: Row) -> None:
         """Say once which texts of a record are not read, by a model that may have learned from pairs."""
         no_texts = {*self.names_of(0), "id", "label", self.options.id_column}
-        unread = [name for name, value in row.values.items() if isinstance(value, str) and name not in no_texts]
+        texts = [name for name, value in row.values.items() if isinstance(value, str) and any(map(str.isalpha, value))]
+        unread = [name for name in texts if name not in no_texts]
         if unread and not self._has_named_unread:
             self._has_named_unread = True
             logger.warning(

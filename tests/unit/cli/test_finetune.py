@@ -496,11 +496,18 @@ def test_a_refused_change_leaves_the_grid_file_as_it_was(trained, tmp_path, caps
     assert len(done) == 1
 
 
-def test_runs_of_a_model_that_has_changed_since_are_not_taken_for_those_of_the_new_one(trained, model_state, capsys):
+def test_runs_of_a_model_that_has_changed_since_are_not_taken_for_those_of_the_new_one(
+    trained, model_state, capsys, tmp_path
+):
     words, done, _ = trained
     words += ["--only", "lr=1e-5", "--seeds", "1"]
     assert main(words) == 0
     model_state["last_optimizer_state"] = None  # the same weights
+    assert main(words) == 0
+    model = words.index("--model") + 1
+    elsewhere = shutil.copytree(Path(words[model]).parent, tmp_path / "elsewhere") / Path(words[model]).name
+    assert main([*words[:model], str(elsewhere), *words[model + 1 :]]) == 0
+    assert str(elsewhere) in next((tmp_path / "out").rglob("run.json")).read_text()
     assert main(words) == 0
     model_state["model"]["encoder.lm_head.bias"] = model_state["model"]["encoder.lm_head.bias"] + 1
     assert main([*words, "2"]) == 2

@@ -685,5 +685,5 @@ def test_a_second_text_of_another_name_is_named(models, tmp_path, caplog):
     ]
     caplog.clear()
     answers(model, [record], text_pair_column="pair")
-    answers(model, ["good", {"text": "good", "id": "a", "label": "x"}])
+    answers(model, ["good", {"text": "good", "id": "a", "label": "x", "stars": "3.5", "note": " "}])  # as of CSV
     assert not caplog.records

@@ -143,6 +143,17 @@ def test_other_options_than_those_that_a_training_began_with_are_refused(tmp_pat
         check_record(tmp_path, ["bin", "--lr", "2e-3", "--bf16", *folders])
 
 
+def test_what_differs_from_an_older_record_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    older = {"data": "a@2,b@1", "--lr": "1e-3", "--save-dir": str(tmp_path / "checkpoints")}  # as version 0.2 wrote it
+    write_json(tmp_path / RECORD, older)
+    now = PretrainSettings(data=["a@2,b@1"], recipe="demo", hours=1)
+    arguments = ["a@2,b@1", "--save-dir", older["--save-dir"], "--lr"]
+    check_record(tmp_path, [*arguments, "1e-3"], settings=now, cores=2)
+    with pytest.raises(ValueError, match=r"options: --lr was 1e-3 and is 2e-3 now\. Give"):
+        check_record(tmp_path, [*arguments, "2e-3"], settings=now, cores=2)
+
+
 def test_a_training_goes_on_from_another_current_folder_and_after_its_folder_was_moved(tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -222,6 +233,11 @@ def test_a_launched_training_keeps_its_length_on_nodes_of_other_cores(torchrun, 
     assert begin(4).arguments == first.arguments
     with pytest.raises(ValueError, match=r"with other settings: --hours was 0\.1 and is 0\.2 now\. Keep"):
         begin(2, hours=0.2)
+    record = read_json(tmp_path / "run.json", keys=["asked"], remedy="none")
+    for damaged in (None, {}, {**record["asked"]["machine"], "cores": "x"}, {**record["asked"]["machine"], "disks": 2}):
+        write_json(tmp_path / "run.json", {**record, "asked": {**record["asked"], "machine": damaged}})
+        with pytest.raises(ValueError, match=r"run\.json: 'machine' is .* describes no machine: delete it"):
+            begin(2)
     (tmp_path / "run.json").unlink()
     assert begin(4).recipe.updates > first.recipe.updates
 
