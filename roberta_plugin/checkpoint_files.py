@@ -73,9 +73,6 @@ def read_tensors(path: Path, *, advice: str, is_mapped: bool = False) -> Any:
         path: the file.
         advice: what to do about another file, as a sentence.
         is_mapped: whether the tensors are read from the file when they are used.
-
-    Raises:
-        ValueError: if it holds other objects, is damaged or of another format.
     """
     import torch
 

@@ -49,9 +49,6 @@ def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy
     Args:
         where: the file, for messages.
         remedy: what helps where a value is refused, in a sentence.
-
-    Raises:
-        ValueError: for a value that would make another model.
     """
     notes, unknown = [], []
     for name, value in content.items():

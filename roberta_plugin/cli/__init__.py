@@ -88,23 +88,6 @@ GUESSED = {
     **dict.fromkeys(("preprocess", "tokenize"), "`roberta binarize` converts text into a data-bin"),
 }
 """Words that other programs have for verbs -> what there is here."""
-_PAIRS = "minimal pairs are scored by examples/score_minimal_pairs.py"
-REMOVED = {
-    "demo": {
-        "--minutes": "--updates is the length of the pretraining",
-        "--vocab-size": "its tokenizer has 4,000 tokens",
-        "--max-megabytes": "its text is the docstrings of the standard library, 1.4 MB",
-    },
-    "evaluate": dict.fromkeys(("--all-checkpoints", "--limit", "--method", "--tokenizer"), _PAIRS),
-    "inspect": {
-        "--histogram": "`roberta prepare` and `roberta inspect` say which texts are too long",
-        "--samples": "`roberta tokenizer show` splits a text",
-        "--tokenizer": "the tokenizer in the folder is checked",
-        "--tokens-per-sample": "fairseq-train logs the number of blocks at its start, and what it has split",
-    },
-    "study": {"--tflops": "--dry-run shows FLOPs, and the report the hours"},
-}
-"""Options of earlier versions, by verb -> where to find what they did. Those of recipes are in `launch/recipe.py`."""
 REMEDIES = {
     **dict.fromkeys(NO_ROOM, "Free some space there, and run the same command again."),
     errno.EROFS: "Its file system is read-only: name a folder elsewhere.",
@@ -138,9 +121,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verb = called_verb(argv)
     if verb is not None and verb not in VERBS:
         build_parser().error(f"{verb} is no verb{unknown_verb(verb)}.")
-    if removed := removed_option(verb, argv):
-        print(f"roberta {verb}: {removed}", file=sys.stderr)
-        return USER_ERROR
     parser = build_parser(verb)
     args, further = parser.parse_known_args(argv)
     if further and not args.takes_further:
@@ -215,13 +195,6 @@ def unknown_verb(verb: str) -> str:
     if verb in GUESSED:
         return f": {GUESSED[verb]}"
     return f"{nearest(verb, VERBS)}; `roberta --help` lists all"
-
-
-def removed_option(verb: str | None, argv: Sequence[str]) -> str | None:
-    """What to tell the user of the first option that the verb had in an earlier version, if there is one."""
-    of_verb = REMOVED.get(verb or "", {})
-    words = (word.partition("=")[0] for word in itertools.takewhile(lambda word: word != "--", argv))
-    return next((f"{word} was removed: {of_verb[word]}." for word in words if word in of_verb), None)
 
 
 class _PrintCompletion(argparse.Action):

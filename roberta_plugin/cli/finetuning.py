@@ -115,21 +115,10 @@ def add_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "task",
         nargs="?",
-        type=without_minimal_pairs,
         choices=TASKS,
         metavar="TASK",
         help="with --help: whose options to show",
     )
-
-
-def without_minimal_pairs(task: str) -> str:
-    """The task; blimp and zorro, which were tasks of this verb, are told their script."""
-    if task in ("blimp", "zorro"):
-        raise argparse.ArgumentTypeError(
-            f"minimal pairs are scored by a script of the repository: python examples/score_minimal_pairs.py {task} "
-            "FOLDER MODEL ..."
-        )
-    return task
 
 
 @command(

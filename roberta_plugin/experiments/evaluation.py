@@ -166,9 +166,6 @@ class Decisions(NamedTuple):
 def _earlier_decisions(settings: EvaluateSettings, wishes: Mapping[str, str], given: Set[str]) -> Decisions:
     """The numbers of an earlier evaluation of the same checkpoints and data in the output folder, or of a single
     checkpoint's own fine-tuning; nothing if there is neither that found them as the options, `wishes`, say.
-
-    Raises:
-        ValueError: if models have numbers of their own, and their ensemble has none, nor are they `given`.
     """
     from roberta_plugin.conversion.model_files import own_results
 
@@ -314,11 +311,7 @@ def as_text(options: TaskOptions) -> dict[str, str]:
 
 
 def store_outputs(settings: EvaluateSettings) -> None:
-    """Store the raw outputs of the checkpoints for all splits, without scoring them.
-
-    Raises:
-        FileNotFoundError: if a checkpoint does not exist and its outputs are not stored.
-    """
+    """Store the raw outputs of the checkpoints for all splits, without scoring them."""
     assert settings.stored is not None
     prepared = Prepared.open(settings.data)
     for split in _splits(prepared, settings):

@@ -128,12 +128,7 @@ def count_levels(losses: Mapping[str, float], *, split: str) -> dict[str, float]
 
 
 def launched_job(folder: Path) -> str:
-    """The last job of a launched run.
-
-    Raises:
-        FileNotFoundError: for another folder.
-        ValueError: for that of a sweep.
-    """
+    """The last job of a launched run."""
     jobs = known_jobs(folder)
     if jobs.keys() - {ITSELF}:
         raise ValueError(

@@ -161,11 +161,7 @@ class Machine(Checked):
 
 
 def read_machine(text: str) -> Machine:
-    """The machine in this file.
-
-    Raises:
-        ValueError: if there is none, or for an unknown key, a missing one, or a bad value.
-    """
+    """The machine in this file."""
     path = Path(text)
     if not path.is_file():
         raise ValueError(
@@ -280,12 +276,7 @@ def read_training(
     log: Path | None = None,
     utilization: float | None = None,
 ) -> Training:
-    """The recipe's training; exactly one of `tokens_per_second`, `log` and `utilization` gives the speed of one GPU.
-
-    Raises:
-        ValueError: if not exactly one of the three is given, if the recipe has no batch size or no number of updates,
-            or if `fairseq-train` would refuse its options.
-    """
+    """The recipe's training; exactly one of `tokens_per_second`, `log` and `utilization` gives the speed of one GPU."""
     parsed = train_arguments.parse(complete(recipe))
     if not hasattr(parsed, "tokens_per_sample"):
         raise ValueError(
@@ -392,11 +383,7 @@ def vocabulary_size(folders: Sequence[Path]) -> int:
 
 
 def speed_in_log(path: Path) -> float:
-    """Tokens per second of one GPU, from the output of fairseq-train with --log-format json.
-
-    Raises:
-        ValueError: if it contains no speed.
-    """
+    """Tokens per second of one GPU, from the output of fairseq-train with --log-format json."""
     if not path.is_file():
         raise FileNotFoundError(f"--log {path} does not exist: give the output of a fairseq-train run.")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -152,9 +152,6 @@ def fitted(
         hours: None: as many updates as the recipe has.
         most: times its updates that it may have.
         is_shared: whether its batch is shared out among the GPUs; False where the user gives --update-freq.
-
-    Raises:
-        ValueError: if the batch cannot be shared out among the GPUs.
     """
     made = replace(recipe, hours=hours_on(machine, recipe))
     if recipe.device == "gpu" and recipe.gpus != machine.gpus and is_shared:
@@ -170,11 +167,7 @@ def fitted(
 
 
 def as_given(recipe: Recipe, parsed: argparse.Namespace) -> Recipe:
-    """The recipe with the updates and batches of the command, in which the user's own options have won.
-
-    Raises:
-        ValueError: if the training has no end.
-    """
+    """The recipe with the updates and batches of the command, in which the user's own options have won."""
     train = dict(recipe.train)
     for name in _OF_BATCHES:
         value = getattr(parsed, name.replace("-", "_"), None)

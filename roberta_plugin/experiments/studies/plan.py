@@ -195,12 +195,7 @@ def _check_budget(plans: list[VariantPlan], study: Study) -> None:
 
 
 def check_data(planned: PlannedStudy) -> None:
-    """Refuse data that is missing, or has different vocabularies.
-
-    Raises:
-        FileNotFoundError: if a folder has no training split.
-        ValueError: naming variants whose perplexities could not be compared.
-    """
+    """Refuse data that is missing, or has different vocabularies."""
     path = planned.study.path
     folders = {folder: plan.parsed.train_subset for plan in planned.plans for folder in plan.folders}
     missing = [folder for folder, split in folders.items() if not (folder / f"{split}.idx").is_file()]

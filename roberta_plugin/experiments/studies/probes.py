@@ -72,11 +72,7 @@ class Model:
 
 
 def check_probes(planned: PlannedStudy) -> None:
-    """Refuse a probe without its files, with another vocabulary, or with sequences that a model cannot hold.
-
-    Raises:
-        ValueError: if vocabularies or lengths do not fit each other.
-    """
+    """Refuse a probe without its files, with another vocabulary, or with sequences that a model cannot hold."""
     study, plans = planned.study, planned.plans
     for probe in study.probes:
         where = f"{study.path}: probes, {probe.name}"
@@ -165,9 +161,6 @@ def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, 
     Returns:
         "value": None if the model has diverged; "accuracy": percent of the predicted tokens that are right;
         "num_predicted".
-
-    Raises:
-        ValueError: if it cannot be loaded safely, or nothing could be masked.
     """
     try:
         state = load_state(checkpoint)
@@ -186,11 +179,7 @@ def recipe_of(probe: TuningProbe, prepared: Prepared) -> PaperRecipe:
 
 
 def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, path: Path, num_ranks: int) -> Grid:
-    """The grid for the file at `path`: axes are the models, then those of the paper's grid.
-
-    Raises:
-        ValueError: if the probe's grid or options do not fit the task, or a model does not fit the data.
-    """
+    """The grid for the file at `path`: axes are the models, then those of the paper's grid."""
     choices = {}
     for model in models:
         start = starting_model(model.checkpoint)

@@ -253,11 +253,7 @@ def _metric_of(content: Any, path: Path) -> Metric:
 
 
 def resources_of(content: Any, given: Mapping[str, Any], path: Path) -> Resources | None:
-    """The resources of a run: the section slurm of a file, with the settings `given` elsewhere above it.
-
-    Raises:
-        ValueError: for an unknown name, a value of another type, or several nodes.
-    """
+    """The resources of a run: the section slurm of a file, with the settings `given` elsewhere above it."""
     if content is None and not given:
         return None
     if not isinstance(content, Mapping | None):

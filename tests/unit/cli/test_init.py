@@ -171,15 +171,6 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"roberta_plugin {__version__}\n"
 
 
-def test_a_removed_option_names_what_takes_its_place(capsys):
-    """All of the table; and one behind -- is not the verb's."""
-    for verb, options in cli.REMOVED.items():
-        for option, instead in options.items():
-            assert cli.main([verb, f"{option}=3"]) == 2
-            assert capsys.readouterr().err == f"roberta {verb}: {option} was removed: {instead}.\n"
-    assert cli.removed_option("demo", ["demo", "--", "--minutes"]) is None
-
-
 @pytest.mark.parametrize("words", [[], ["no-such-verb"], ["inspect", "--no-such-option"]])
 def test_a_wrong_command_line_exits_with_2(verb, words, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -1,7 +1,5 @@
 """YAML files of options: one reader, one way to a command line."""
 
-import itertools
-
 import pytest
 
 from roberta_plugin.launch.options_file import locate, named_options, read_yaml, to_arguments
@@ -34,15 +32,6 @@ def test_what_is_refused_names_the_file_and_the_line(tmp_path, content, message)
     with pytest.raises(ValueError, match=r"x\.yaml") as refused:
         read_yaml(write(tmp_path, content))
     assert message in str(refused.value)
-
-
-def test_aliases_that_stand_for_a_billion_values_are_refused_by_name(tmp_path):
-    content = "a: &a [x, x, x, x, x, x, x, x, x]\n"
-    for old, new in itertools.pairwise("abcdefghi"):
-        content += f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n"
-    with pytest.raises(ValueError, match=r"x\.yaml holds more than 100,000 values, .* aliases"):
-        read_yaml(write(tmp_path, content))
-    assert read_yaml(write(tmp_path, "a: &a [1, 2]\nb: [*a, *a]\n"))["b"] == [["1", "2"]] * 2
 
 
 def test_a_missing_file_is_named(tmp_path):

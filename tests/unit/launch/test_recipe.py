@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roberta_plugin.cli import main
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch import slurm_commands
@@ -210,27 +209,6 @@ def test_a_data_folder_on_the_command_line_replaces_the_files(tmp_path, options)
     path.write_text(f"output_dir: r\ntrain:\n  {options}\n")
     assert load_recipe(path, flags={}, train=["b,c", "--lr", "1"]).train == ("b,c", "--bf16", "--lr", "1")
     assert load_recipe(path, flags={}, train=["--lr", "1"]).train == ("a", "--bf16", "--lr", "1")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("node_local: /tmp", "--node-local was removed: use a container, or unpack the packages on"),
-        ("packed_env: env.tar", "--packed-env was removed: use a container, or unpack the packages on"),
-        ("min_nodes: 96", "--min-nodes was removed: give one number"),
-        ("nodes: 96-128", "--nodes 96-128, a range, was removed: give one number"),
-    ],
-)
-def test_a_setting_of_an_earlier_version_is_refused_with_what_to_do_instead(tmp_path, capsys, line, message):
-    path = tmp_path / "launch.yaml"
-    path.write_text(f"output_dir: r\n{line}\n")
-    assert main(["launch", "--config", str(path)]) == 2
-    name, value = line.split(": ")
-    words = [f"--{name.replace('_', '-')}", value]
-    assert main(["launch", "--output-dir", "r", *words, "--", "data-bin"]) == 2
-    of_file, of_options = capsys.readouterr().err.splitlines()
-    assert of_file.startswith(f"roberta launch: {path}, line 2: {message}")
-    assert of_options.startswith(f"roberta launch: the command line: {message}")
 
 
 @pytest.fixture
