@@ -36,8 +36,7 @@ _GIVEN = "given"  # value of a flag
 class Difference:
     """What was one thing and is another now."""
 
-    name: str
-    """As the user gives it."""
+    name: str  # as the user gives it
     before: Any
     now: Any
 

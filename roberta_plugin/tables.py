@@ -42,13 +42,10 @@ T = TypeVar("T")
 class Row(NamedTuple):
     """A row of a table, or an object within one; its methods check its values, and their errors begin with `where`."""
 
-    path: Path
-    """`IN_MEMORY` if it was in no file."""
-    line: int
-    """Where it begins, counted from 1; in Parquet the number of the row."""
+    path: Path  # `IN_MEMORY` if it was in no file
+    line: int  # where it begins, counted from 1; in Parquet the number of the row
     values: Mapping[str, Any]
-    inside: str = ""
-    """What leads to an object within a row, such as ", questions 2"."""
+    inside: str = ""  # what leads to an object within a row, such as ", questions 2"
 
     @property
     def where(self) -> str:

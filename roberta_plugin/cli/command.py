@@ -24,20 +24,15 @@ T = TypeVar("T")
 class Command:
     """A verb, or an action of one: its options are the fields of its settings, its description is the docstring."""
 
-    function: Callable[..., int]
-    """Takes the settings, prints, and returns the exit code."""
+    function: Callable[..., int]  # takes the settings, prints, and returns the exit code
     settings: tuple[type[Any], ...]
     usage: str | None = None
-    skip: Collection[str] = ()
-    """Fields that are no options here."""
-    optional: Collection[str] = ()
-    """Fields that need not be given here, though they have no default."""
+    skip: Collection[str] = ()  # fields that are no options here
+    optional: Collection[str] = ()  # fields that need not be given here, though they have no default
     takes_further: bool = False
     """Whether further options are those of another program: the function gets them as `further`."""
-    stages: Sequence[Stage] = ()
-    """Of the options that each TASK has besides; the settings get them as `options`."""
-    if_interrupted: str = ""
-    """How it goes on after Ctrl-C or SIGTERM."""
+    stages: Sequence[Stage] = ()  # of the options that each TASK has besides; the settings get them as `options`
+    if_interrupted: str = ""  # how it goes on after Ctrl-C or SIGTERM
     add: Callable[[argparse.ArgumentParser], None] | None = None
     """Adds to the parser what is no field of the settings; the function then gets the arguments instead of settings."""
 

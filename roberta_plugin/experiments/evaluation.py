@@ -62,30 +62,21 @@ class Evaluation:
 
     task: str
     split: str
-    data: str = ""
-    """The prepared folder."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Options of the scoring, named as on the command line."""
+    data: str = ""  # the prepared folder
+    options: Mapping[str, str] = field(default_factory=dict)  # options of the scoring, named as on the command line
     predictions: Sequence[str] = field(default_factory=list)
     """The prediction files: those of the ensemble, if there are several checkpoints."""
-    members: Sequence[Mapping[str, Any]]
-    """The "checkpoint" and the "metrics" of each model."""
-    median: Mapping[str, float]
-    """Median of the members' metrics."""
-    ensemble: Mapping[str, float]
-    """Metrics of the averaged outputs."""
-    details: Mapping[str, Any] = field(default_factory=dict)
-    """Further results of the benchmark (`Benchmark.judge`)."""
+    members: Sequence[Mapping[str, Any]]  # the "checkpoint" and the "metrics" of each model
+    median: Mapping[str, float]  # median of the members' metrics
+    ensemble: Mapping[str, float]  # metrics of the averaged outputs
+    details: Mapping[str, Any] = field(default_factory=dict)  # further results of the benchmark (`Benchmark.judge`)
     remarks: Sequence[str] = field(default_factory=list)
     """Texts that were cut, labels without examples, and models that have learned nothing."""
-    baseline: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of a constant answer (`baseline`)."""
+    baseline: Mapping[str, float] = field(default_factory=dict)  # metrics of a constant answer (`baseline`)
     tf_idf: Mapping[str, float] = field(default_factory=dict)
     """Metrics of TF-IDF with logistic regression (`finetuning/kinds/similarity.py`), where texts get labels."""
-    selection: str = ""
-    """The metric that has selected the models; empty: that of the recipe."""
-    precision: str = "fp32"
-    """Of the models' products (`models/precision.py`)."""
+    selection: str = ""  # the metric that has selected the models; empty: that of the recipe
+    precision: str = "fp32"  # of the models' products (`models/precision.py`)
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
@@ -154,8 +145,7 @@ class Decisions(NamedTuple):
 
     ensemble: Mapping[str, float]
     members: Sequence[Mapping[str, float]]
-    words: Mapping[str, float] = MappingProxyType({})
-    """Of TF-IDF with logistic regression."""
+    words: Mapping[str, float] = MappingProxyType({})  # of TF-IDF with logistic regression
 
     @classmethod
     def read_from(cls, evaluation: Evaluation) -> Decisions:

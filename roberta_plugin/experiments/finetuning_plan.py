@@ -36,8 +36,7 @@ from roberta_plugin.settings import flag
 GRID = "finetune.yaml"
 START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started
 Report = Callable[[str], None]
-Labels: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Of an axis: label -> options."""
+Labels: TypeAlias = Mapping[str, Mapping[str, Any]]  # of an axis: label -> options
 
 # Options of every run. It keeps the best checkpoint, and the last one to resume from.
 _COMMON = {
@@ -80,12 +79,9 @@ class FinetunePlan:
     """A fine-tuning: its settings, the data and the grid, which fit the model and each other."""
 
     settings: FinetuneSettings
-    prepared: Prepared
-    """The data."""
-    grid: Grid
-    """All runs, with options that fairseq-train accepts."""
-    gpus_per_run: int
-    """GPUs that each run on this machine has for itself; 0: all runs share what there is."""
+    prepared: Prepared  # the data
+    grid: Grid  # all runs, with options that fairseq-train accepts
+    gpus_per_run: int  # GPUs that each run on this machine has for itself; 0: all runs share what there is
 
     @property
     def root(self) -> Path:
@@ -254,8 +250,7 @@ class Start(NamedTuple):
     checkpoint: Path
     state: dict[str, Any]
     options: dict[str, str]
-    initial: dict[str, str]
-    """How its own pretraining drew its weights, as options."""
+    initial: dict[str, str]  # how its own pretraining drew its weights, as options
     num_symbols: int
     is_fine_tuned: bool
 

@@ -101,13 +101,10 @@ class UpdateSize(NamedTuple):
     """Means over the updates of an epoch."""
 
     sequences: float
-    tokens: float
-    """Without padding."""
-    pairs: float
-    """Sum of the squared lengths of the sequences: pairs of positions that attend to each other."""
+    tokens: float  # without padding
+    pairs: float  # sum of the squared lengths of the sequences: pairs of positions that attend to each other
     predicted: float
-    tokens_in_epoch: float
-    """Tokens in an epoch; 0 if unknown."""
+    tokens_in_epoch: float  # tokens in an epoch; 0 if unknown
 
     def times(self, factor: float) -> UpdateSize:
         """The size with `factor` times as many batches in an update."""

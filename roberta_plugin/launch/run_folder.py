@@ -76,8 +76,7 @@ class Metric:
     log: str = ""
     value: str
     goal: Literal["min", "max"]
-    at: Literal["best", "last"] = "best"
-    """The validation that counts."""
+    at: Literal["best", "last"] = "best"  # the validation that counts
     file: str = ""
 
     def __post_init__(self) -> None:

@@ -127,8 +127,7 @@ class PretrainSettings(Checked):
         goes_with={"recipe": ()},
     )
     dry_run: bool = setting(False, "show the recipe and the command of fairseq-train, and train nothing")
-    reading: InputSettings = InputSettings()
-    """How the text is read."""
+    reading: InputSettings = InputSettings()  # how the text is read
 
     @property
     def is_text(self) -> bool:
@@ -156,18 +155,15 @@ class PretrainSettings(Checked):
 class Plan:
     """What a command does."""
 
-    recipe: Recipe
-    """As the command has it, in which the user's options have won."""
+    recipe: Recipe  # as the command has it, in which the user's options have won
     machine: Machine
     tokens: int
     arguments: list[str]
     parsed: argparse.Namespace
     why: str
-    named: Recipe
-    """As its file has it."""
+    named: Recipe  # as its file has it
     notes: list[str]
-    ranks: LaunchSettings | None = None
-    """The training as a launch, on SLURM or by torchrun."""
+    ranks: LaunchSettings | None = None  # the training as a launch, on SLURM or by torchrun
 
     @property
     def on_gpu(self) -> bool:

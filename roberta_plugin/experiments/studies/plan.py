@@ -52,10 +52,8 @@ class VariantPlan:
     parsed: Namespace
     shape: Shape
     size: UpdateSize
-    is_measured: bool
-    """Whether `size` is of the data; else blocks are taken to be full."""
-    num_ranks: int
-    """Processes of a pretraining."""
+    is_measured: bool  # whether `size` is of the data; else blocks are taken to be full
+    num_ranks: int  # processes of a pretraining
 
     @property
     def num_updates(self) -> int:

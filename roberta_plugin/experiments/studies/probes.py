@@ -58,8 +58,7 @@ class Model:
 
     variant: str
     seed: str
-    checkpoint: Path
-    """It may have been deleted since it was measured."""
+    checkpoint: Path  # it may have been deleted since it was measured
 
     @property
     def label(self) -> str:
@@ -121,11 +120,9 @@ class HeldOut(NamedTuple):
     """Blocks of a split and their masks."""
 
     split: Path
-    dictionary: Any
-    """fairseq's, with <mask>."""
+    dictionary: Any  # fairseq's, with <mask>
     dataset: MaskedLMDataset
-    batches: list[list[tuple[int, int]]]
-    """Pass (from 1) and number of each block."""
+    batches: list[list[tuple[int, int]]]  # pass (from 1) and number of each block
 
 
 def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:

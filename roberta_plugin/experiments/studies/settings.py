@@ -68,12 +68,9 @@ class Variant:
     """One way to pretrain."""
 
     name: str
-    options: Mapping[str, Any]
-    """fairseq-train's options by name, those of all variants among them."""
-    own_options: tuple[str, ...] = ()
-    """Names of the options that the variant sets itself."""
-    paper: str = ""
-    """The row of the paper's tables that it mirrors, as `table1/static`."""
+    options: Mapping[str, Any]  # fairseq-train's options by name, those of all variants among them
+    own_options: tuple[str, ...] = ()  # names of the options that the variant sets itself
+    paper: str = ""  # the row of the paper's tables that it mirrors, as `table1/static`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +92,7 @@ class RateRule(Checked):
     """The rule by which the learning rate follows from the tokens of an update."""
 
     rule: str = setting(REQUIRED, "one of RULES", choices=tuple(RULES))
-    batch_of: str
-    """The variant whose batch the learning rate is for."""
+    batch_of: str  # the variant whose batch the learning rate is for
 
     def scaled(self, learning_rate: float, batch: float, other_batch: float) -> float:
         """The learning rate for another batch; both batches in sequences or both in tokens.
@@ -114,8 +110,7 @@ class PerplexityProbe(Checked):
     """Held-out masked-LM perplexity: the same blocks with the same masks for every variant."""
 
     name: str
-    data: Path | None = None
-    """Folder of binarized text; None: that of the first variant."""
+    data: Path | None = None  # folder of binarized text; None: that of the first variant
     split: str = "valid"
     tokens_per_sample: int | None = setting(
         None, "tokens of a block, <s> included; None: the shortest of the variants'", smallest=3
@@ -140,21 +135,16 @@ class TuningProbe(Checked):
 
     name: str
     task: str = setting(REQUIRED, "one of TASKS", choices=TASKS)
-    raw: Path
-    """Folder with the official files."""
-    tokenizer: Path
-    """Folder with the tokenizer's files and the dict.txt of the pretraining data."""
-    max_length: int
-    """Most tokens of a sequence."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Options of the task, as `question-length`."""
+    raw: Path  # folder with the official files
+    tokenizer: Path  # folder with the tokenizer's files and the dict.txt of the pretraining data
+    max_length: int  # most tokens of a sequence
+    options: Mapping[str, str] = field(default_factory=dict)  # options of the task, as `question-length`
     seeds: tuple[str, ...] = ("1", "2", "3", "4", "5")
     """Seeds of fine-tuning; their median is the value of a pretrained model."""
     epochs: int | None = setting(None, "passes over the data; None: the paper's number", smallest=1)
     grid: Mapping[str, str] = field(default_factory=dict)
     """Axis of the paper's grid -> the values tried instead, as `1e-4,3e-4`."""
-    train: Mapping[str, str] = field(default_factory=dict)
-    """Further options of fairseq-train."""
+    train: Mapping[str, str] = field(default_factory=dict)  # further options of fairseq-train
     kind = FINE_TUNING
     better = "larger"
     unit = "points"
@@ -197,13 +187,11 @@ class Study:
     title: str
     variants: tuple[Variant, ...]
     seeds: tuple[str, ...]
-    reference: str
-    """The variant that the sentences of the report compare the others with."""
+    reference: str  # the variant that the sentences of the report compare the others with
     budget: Budget
     rate: RateRule | None
     probes: tuple[Probe, ...]
-    slurm: Any = None
-    """The section slurm as it is; it is checked when the command is told to use SLURM."""
+    slurm: Any = None  # the section slurm as it is; it is checked when the command is told to use SLURM
 
     def resources(self, given: Mapping[str, Any]) -> Resources:
         """The section slurm with other settings that win over it; see `resources_of`."""

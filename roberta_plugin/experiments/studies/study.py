@@ -51,8 +51,7 @@ _PROCESSES = "processes"
 _DIGITS = 16  # of a hash
 _NOT_RECORDED = ("name", "seeds")  # of a probe: more seeds extend it
 _AGAIN = "delete it and run the same command again"
-Record = Mapping[str, Mapping[str, str]]
-"""Part of a study -> what its results are made from, by name."""
+Record = Mapping[str, Mapping[str, str]]  # part of a study -> what its results are made from, by name
 Say = Callable[[str], None]
 
 
@@ -60,12 +59,9 @@ Say = Callable[[str], None]
 class StudyOutcome:
     """The results of a study so far."""
 
-    results: Mapping[str, Any]
-    """The content of results.json."""
-    report: str
-    """The content of report.md."""
-    failures: Mapping[str, str]
-    """Why runs have failed, by their folders."""
+    results: Mapping[str, Any]  # the content of results.json
+    report: str  # the content of report.md
+    failures: Mapping[str, str]  # why runs have failed, by their folders
 
 
 def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:

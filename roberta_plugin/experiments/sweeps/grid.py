@@ -45,8 +45,7 @@ _OURS = {
 }
 _SEED = re.compile(r"0|[1-9][0-9]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
-Axes: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""Axis -> label -> options."""
+Axes: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]  # axis -> label -> options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +66,12 @@ class Grid:
         ValueError: when it is made, if the options cannot be those of runs.
     """
 
-    path: Path
-    """The file, which messages name."""
-    options: Mapping[str, Any]
-    """fairseq-train's, of every run."""
+    path: Path  # the file, which messages name
+    options: Mapping[str, Any]  # fairseq-train's, of every run
     axes: Axes
     seeds: tuple[str, ...]
     metric: Metric
-    slurm: Resources | None = None
-    """What each run asks SLURM for."""
+    slurm: Resources | None = None  # what each run asks SLURM for
 
     def __post_init__(self) -> None:
         """Make the runs now, to find what they cannot be made of."""
