@@ -167,8 +167,7 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
 
     roberta_plugin.register()
     from roberta_plugin.hub import RobertaHub
-    from roberta_plugin.pretraining.evaluation import evaluate, fill, load_trained
-    from roberta_plugin.pretraining.report import answer_line, summary, write_report
+    from roberta_plugin.pretraining.evaluation import answer_line, evaluate, fill, load_trained, summary, write_report
     from roberta_plugin.tasks.masked_lm_options import break_mode
 
     model = Path(plan.parsed.save_dir)

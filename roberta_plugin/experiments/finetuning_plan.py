@@ -119,17 +119,24 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     grid = _grid(settings, prepared, start, benchmark, kind, num_gpus=num_gpus, report=report)
     check_options(grid, is_written=False)
     plan = FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=gpus_per_run)
-    is_same = not settings.from_scratch and plan.root.is_dir() and has_same_weights(start, settings.output_dir)
+    made_from = {
+        "sha256": None if settings.from_scratch else sha256_of_weights(start.state),
+        **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
+    }
+    path = settings.output_dir / START
+    before = (read_json(path, keys=["sha256"], remedy=_REMEDY) or {}) if plan.root.is_dir() else {}
+    is_same = made_from["sha256"] is not None and before.get("sha256") == made_from["sha256"]
     for folder in plan.runs:  # before the file that describes them is replaced
         folder.check(
             lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)),
             free=lambda name: is_same and name == "--finetune-from-model",
         )
+    check_start(before, made_from, prepared, settings.output_dir)
     for folder in plan.runs if is_same else ():  # with the path of now
         if folder.path.is_dir():
             folder.record()
-    check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"model": None if settings.from_scratch else str(start.checkpoint), **made_from})
     grid.write()
     for remark in [*remarks(prepared), *selection_remarks(prepared, kind, grid.metric.value)]:
         report(remark)
@@ -259,10 +266,10 @@ class Start(NamedTuple):
         """Tokens of a sequence at most."""
         return int(self.options["max-positions"])
 
-    @property
-    def has_position_limit(self) -> bool:
-        """Whether it reads no longer ones; with rotary positions, it does."""
-        return self.options.get("position-encoding") != "rotary"
+    def check_length(self, length: int, end: str, *, option: str = "") -> None:
+        """Refuse longer sequences than it has positions; rotary ones go on. `end` is that of the sentence."""
+        if length > self.max_positions and self.options.get("position-encoding") != "rotary":
+            raise ValueError(f"{option}{self.checkpoint} has {self.max_positions} positions{end}")
 
     def options_at(self, max_length: int) -> dict[str, str]:
         """Its options, for sequences of a length that `check_model` allows."""
@@ -312,11 +319,7 @@ def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path |
 
 def check_positions(start: Start, benchmark: Benchmark, *, max_length: int, options: TaskOptions) -> None:
     """Refuse, before preparing, a length that exceeds the model's positions or is too short for the task."""
-    if max_length > start.max_positions and start.has_position_limit:
-        raise ValueError(
-            f"--max-length {max_length}: {start.checkpoint} has {start.max_positions} positions. Give at most that, or "
-            "leave it out."
-        )
+    start.check_length(max_length, ". Give at most that, or leave it out.", option=f"--max-length {max_length}: ")
     settings = benchmark.settings
     try:
         settings(max_length=max_length, options=options)
@@ -340,47 +343,30 @@ def check_model(start: Start, prepared: Prepared) -> None:
             f"of {len(prepared.vocabulary):,}: prepare the data with the tokenizer and the dict.txt of that model."
         )
     check_words(start.state, prepared, checkpoint=start.checkpoint)
-    if start.max_positions < prepared.settings["max_length"] and start.has_position_limit:
-        raise ValueError(
-            f"{start.checkpoint} has {start.max_positions} positions, and {prepared.folder} sequences of up to "
-            f"{prepared.settings['max_length']} tokens: delete that folder (rm -r {prepared.folder}) and give "
-            f"--max-length {start.max_positions}, or give the --data of another one."
-        )
+    start.check_length(
+        prepared.settings["max_length"],
+        f", and {prepared.folder} sequences of up to {prepared.settings['max_length']} tokens: delete that folder (rm "
+        f"-r {prepared.folder}) and give --max-length {start.max_positions}, or give the --data of another one.",
+    )
 
 
-def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_runs: bool) -> None:
-    """Refuse a folder with runs that started from other weights or examples; else record those of this start.
+def check_start(before: Mapping[str, Any], now: Mapping[str, Any], prepared: Prepared, folder: Path) -> None:
+    """Refuse a folder with runs that started from other weights or examples; those of a test set may change.
 
     The runs record the paths of the model and of the data. A pretraining that continues writes other weights to the
-    same path, and a folder that is prepared again may have other examples; those of a test set may change. `start` is
-    None if its weights are not used.
+    same path, and a folder that is prepared again may have other examples.
     """
-    now = {
-        "sha256": sha256_of_weights(start.state) if start else None,
-        **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
-    }
-    before = (read_json(folder / START, keys=["sha256"], remedy=_REMEDY) or {}) if has_runs else {}
-    found = differences(
-        before,
-        now,
-        free=lambda name: None in (before.get(name), now.get(name)),
-        named=lambda name: "--model" if name == "sha256" else f"{name.removeprefix('sha256_of_')} of {prepared.folder}",
-    )
     refuse(
         f"{folder} holds runs that started from other weights or examples",
-        found,
+        differences(
+            before,
+            now,
+            free=lambda name: None in (before.get(name), now.get(name)),
+            named=lambda name: "--model" if name == "sha256" else f"{name[len('sha256_of_') :]} of {prepared.folder}",
+        ),
         f"Give another --output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed "
         "any more.",
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / START, {"model": str(start.checkpoint) if start else None, **now})
-
-
-def has_same_weights(start: Start, folder: Path) -> bool:
-    """Whether the runs in a folder started from these weights, which may lie elsewhere now: another version of this
-    package imports a model into another folder."""
-    before = read_json(folder / START, keys=["sha256"], remedy=_REMEDY)
-    return before is not None and before["sha256"] == sha256_of_weights(start.state)
 
 
 def sha256_of_weights(state: Mapping[str, Any]) -> str:

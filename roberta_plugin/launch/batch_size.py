@@ -106,16 +106,6 @@ class UpdateSize(NamedTuple):
     predicted: float
     tokens_in_epoch: float  # tokens in an epoch; 0 if unknown
 
-    def times(self, factor: float) -> UpdateSize:
-        """The size with `factor` times as many batches in an update."""
-        return UpdateSize(
-            sequences=self.sequences * factor,
-            tokens=self.tokens * factor,
-            pairs=self.pairs * factor,
-            predicted=self.predicted * factor,
-            tokens_in_epoch=self.tokens_in_epoch,
-        )
-
 
 def task_of(parsed: Namespace) -> tuple[Any, Any]:
     """The pretraining task of the options, whose batches can be measured, and fairseq's configuration of them."""
@@ -149,16 +139,15 @@ def measured_size(task: Any, config: Any, split: str, *, num_ranks: int) -> Upda
         lengths = dataset.lengths_of(addresses).astype(np.int64)
         num_tokens += int(lengths.sum())
         num_pairs += int((lengths**2).sum())
-    sequences = len(order) / len(batches)
-    of_batch = UpdateSize(
+    num_updates = math.ceil(len(batches) / batches_per_update)  # the last may have fewer batches
+    sequences = len(order) / num_updates
+    return UpdateSize(
         sequences=sequences,
         tokens=sequences * num_tokens / sampled,
         pairs=sequences * num_pairs / sampled,
         predicted=config.task.mask_prob * sequences * num_tokens / sampled,
         tokens_in_epoch=len(order) * num_tokens / sampled,
     )
-    num_updates = math.ceil(len(batches) / batches_per_update)  # the last may have fewer batches
-    return of_batch.times(len(batches) / num_updates)
 
 
 def nominal_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:

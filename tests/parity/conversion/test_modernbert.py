@@ -150,7 +150,7 @@ def test_with_new_words_its_symbols_keep_their_names_and_ids(theirs, tmp_path):
 def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp_path):
     ours = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "ours")).folder
     start = starting_model(ours / "model.pt")
-    assert start.options["feed-forward"] == "geglu" and not start.has_position_limit
+    assert start.options["feed-forward"] == "geglu" and start.options["position-encoding"] == "rotary"
     assert {"no-linear-bias": "true", "attention-window": "8", "max-positions": "64"}.items() <= start.options.items()
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     pytest.importorskip("onnxscript", reason="needs onnxscript")

@@ -28,18 +28,6 @@ def test_table_and_json_agree(tmp_path, capsys):
     assert f"| {facts['rows'][1]['days']:.3g} |" in rows[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("none/plan.json", "No such file or directory"), ("file/a", "Not a directory"), ("", "Is a dir")],
-)
-def test_a_file_that_cannot_be_written_is_named_with_its_option(tmp_path, name, reason):
-    (tmp_path / "file").touch()
-    config = str(REPOSITORY / "slurm" / "pretrain_large.yaml")
-    path = tmp_path / name
-    with pytest.raises(OSError, match=rf"^--json {path} cannot be written \({reason}.*\): name a file in a folder"):
-        run("--config", config, "--machine", MACHINE, "--tokens-per-second", "15000", "--json", str(path))
-
-
 def test_an_unknown_machine_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"--machine tpu is no file: name a YAML file.*slurm/machine.yaml"):
         run("--config", str(tmp_path / "x.yaml"), "--machine", "tpu")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import cloudpickle
 import pytest
 
-from roberta_plugin.experiments.sweeps import running
+from roberta_plugin.experiments.sweeps import sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.sweep import prepare
 from roberta_plugin.launch.job import RunJob
@@ -136,9 +136,9 @@ def test_a_controller_that_is_silent_for_a_while_and_a_job_that_never_trained(tm
             raise ChildProcessError("SLURM cannot be asked")
         return answer
 
-    monkeypatch.setattr(running, "queued_runs", queued_runs)
-    monkeypatch.setattr(running, "ASK_EVERY_S", 0)
-    running.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
+    monkeypatch.setattr(sweep, "queued_runs", queued_runs)
+    monkeypatch.setattr(sweep, "ASK_EVERY_S", 0)
+    sweep.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
     assert not answers, "it did not wait until the queue was empty"
     silence = "SLURM cannot be asked; the jobs continue, and SLURM is asked again every 0 s for 60 minutes"
     assert [line.split(" ", 1)[1] for line in said] == [silence, "SLURM answers again"] * 2
@@ -148,9 +148,9 @@ def test_a_controller_that_is_silent_for_a_while_and_a_job_that_never_trained(tm
         f"job 7_2 has ended, and the run is not done; its own log: {root}/submitit/7_2_0_log.err"
     )
     answers = [None, set()]
-    monkeypatch.setattr(running, "PATIENCE_S", -1)
+    monkeypatch.setattr(sweep, "PATIENCE_S", -1)
     with pytest.raises(ChildProcessError, match="SLURM cannot be asked"):
-        running.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
+        sweep.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
 
 
 def test_a_long_silence_has_a_line_every_ten_minutes(tmp_path, monkeypatch):
@@ -161,10 +161,10 @@ def test_a_long_silence_has_a_line_every_ten_minutes(tmp_path, monkeypatch):
             raise ChildProcessError("SLURM cannot be asked")
         return set()
 
-    monkeypatch.setattr(running, "queued_runs", queued_runs)
-    monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(running.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(sweep, "queued_runs", queued_runs)
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sweep.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     said = []
-    assert not running._may_be_queued(tmp_path, said.append)
+    assert not sweep._may_be_queued(tmp_path, said.append)
     assert [line.rpartition(" for ")[2] for line in said[:-1]] == ["60 minutes", "50 minutes", "40 minutes"]
     assert "answers again" in said[-1]

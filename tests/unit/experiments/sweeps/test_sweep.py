@@ -1,15 +1,28 @@
-"""Which runs of a grid are to be done, and what is refused before anything is."""
+"""Which runs of a grid are to be done, what is refused before; runs on this machine, and their progress."""
 
 import json
+import sys
+import threading
 
 import pytest
 
-from roberta_plugin.experiments.sweeps import running, sweep
+from roberta_plugin.experiments.sweeps import sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.experiments.sweeps.sweep import check_options, prepare, to_do
+from roberta_plugin.experiments.sweeps.sweep import (
+    SweepProgress,
+    check_options,
+    environments,
+    prepare,
+    run_locally,
+    share_done,
+    to_do,
+    visible_gpus,
+)
 from roberta_plugin.launch import submission
 from roberta_plugin.launch.options_file import read_yaml
+from roberta_plugin.launch.run_folder import Run
 from roberta_plugin.locks import is_locked, try_lock
+from tests.unit.launch.test_run_folder import ACCURACY, RunFolder
 
 
 def grid_of(tmp_path, train="data: d", axes="lr: [1, 2]"):
@@ -35,11 +48,10 @@ def test_waiting_includes_what_an_earlier_call_has_submitted(tmp_path, monkeypat
     grid = grid_of(tmp_path)
     names = {run.name for run in grid.runs}
     answers = [names, names, names, set()]
-    for module in (sweep, running):
-        monkeypatch.setattr(module, "queued_runs", lambda root: answers.pop(0))
+    monkeypatch.setattr(sweep, "queued_runs", lambda root: answers.pop(0))
     monkeypatch.setattr(sweep, "check_options", lambda grid: None)
     monkeypatch.setattr(submission, "submit_runs", None)
-    monkeypatch.setattr(running, "ASK_EVERY_S", 0)
+    monkeypatch.setattr(sweep, "ASK_EVERY_S", 0)
     said = []
     settings = sweep.SweepSettings(grid=grid.path, output_dir=tmp_path / "out", slurm={"time": "1:00:00"}, wait=True)
     sweep.sweep(settings, say=said.append)
@@ -83,3 +95,173 @@ def test_a_cell_that_fairseq_would_refuse_is_named(tmp_path, tiny_data_bin):
         check_options(grid_of(tmp_path, train=train, axes="batch-size: [8, x]"))
     with pytest.raises(FileNotFoundError, match="no-such-folder"):
         check_options(grid_of(tmp_path, train=train, axes="data: [no-such-folder]"))
+
+
+class FakeRun:
+    """A run that takes `polls` looks until it ends in the next of `states`."""
+
+    alive: list["FakeRun"] = []
+    most_alive = 0
+
+    def __init__(self, name, *, polls=2, states=("done",), elsewhere=False):
+        self.name, self.polls, self.states, self.elsewhere = name, polls, list(states), elsewhere
+        self.environments = []
+
+    def start(self, environment):
+        if self.elsewhere:
+            return None
+        self.environments.append(environment)
+        FakeRun.alive.append(self)
+        FakeRun.most_alive = max(FakeRun.most_alive, len(FakeRun.alive))
+        self.left = self.polls
+        self.folder = self
+        self.stopped = False
+        return self
+
+    def poll(self):
+        self.left -= 1
+        if self.left > 0:
+            return None
+        FakeRun.alive.remove(self)
+        return self.states.pop(0)
+
+    def stop(self):
+        self.stopped = True
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(FakeRun, "alive", [])
+    monkeypatch.setattr(FakeRun, "most_alive", 0)
+    monkeypatch.setattr(sweep, "POLL_S", 0.001)
+
+
+def run_all(runs, **options):
+    events = []
+    run_locally(runs, report=lambda run, event: events.append((run.name, event)), **options)
+    return events
+
+
+@pytest.mark.parametrize("num_parallel", [1, 2, 3])
+def test_never_more_than_asked_for_and_all_of_them(num_parallel):
+    runs = [FakeRun(str(number), polls=1 + number % 3) for number in range(8)]
+    events = run_all(runs, num_parallel=num_parallel)
+    assert FakeRun.most_alive == num_parallel
+    assert sorted(name for name, event in events if event == "done") == [run.name for run in runs]
+
+
+def test_a_failed_run_is_retried_so_often(monkeypatch):
+    bad = FakeRun("bad", states=("failed", "failed", "failed"))
+    late = FakeRun("late", states=("failed", "done"))
+    events = run_all([bad, late], num_parallel=2, retries=2)
+    assert [event for name, event in events if name == "bad"] == ["started", "failed"] * 3
+    assert [event for name, event in events if name == "late"] == ["started", "failed", "started", "done"]
+
+
+def test_without_retries_a_failure_stands():
+    assert run_all([FakeRun("bad", states=("failed",))], num_parallel=1) == [("bad", "started"), ("bad", "failed")]
+
+
+def test_a_run_of_somebody_else_is_passed_over():
+    events = run_all([FakeRun("theirs", elsewhere=True), FakeRun("ours")], num_parallel=1)
+    assert events == [("theirs", "elsewhere"), ("ours", "started"), ("ours", "done")]
+
+
+def test_what_ends_us_ends_the_runs():
+    first, second = FakeRun("first", polls=10**9), FakeRun("second", polls=10**9)
+
+    def report(run, event):
+        if run is second:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_locally([first, second], num_parallel=2, report=report)
+    assert first.stopped
+    assert second.stopped
+
+
+def test_runs_are_stopped_at_the_same_time_each_of_which_may_be_saving():
+    meeting = threading.Barrier(3, timeout=20)
+    runs = [FakeRun(str(number), polls=10**9) for number in range(3)]
+    for run in runs:
+        run.stop = meeting.wait
+
+    def report(run, event):
+        if run is runs[-1]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_locally(runs, num_parallel=3, report=report)
+    assert not meeting.broken
+
+
+def test_parallel_runs_share_the_cores(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(sweep, "num_cores", lambda: 9)
+    assert environments(4, gpus_per_run=0) == [{"OMP_NUM_THREADS": "2"}] * 4
+    assert environments(20, gpus_per_run=0)[0] == {"OMP_NUM_THREADS": "1"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert environments(2, gpus_per_run=0) == [{"OMP_NUM_THREADS": "5"}] * 2
+
+
+def test_each_run_has_gpus_of_its_own(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 5,6,7")
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in environments(2, gpus_per_run=2)] == ["3,5", "6,7"]
+    with pytest.raises(ValueError, match=r"--parallel 3 with --gpus-per-run 2 needs 6 GPUs, and 4 are visible"):
+        environments(3, gpus_per_run=2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_gpus() == []
+
+
+def with_log(root, seed, *, updates=None, value=None):
+    run = Run(cell="a", seed=seed, settings={}, arguments=("data", "--max-update", "40"))
+    folder = RunFolder(root, run, ACCURACY)
+    folder.prepare()
+    if updates is not None:
+        record = f'x | INFO | train_inner | {{"num_updates": "{updates}", "loss": "1"}}\n'
+        (folder.path / "log.txt").write_text("words\n" * 10_000 + record)
+    if value is not None:
+        folder._write("result.json", {"value": value})
+    return folder
+
+
+def test_a_run_is_as_far_as_its_log_says(tmp_path):
+    runs = [
+        with_log(tmp_path, "1"),
+        with_log(tmp_path, "2", updates=10),
+        with_log(tmp_path, "3", updates=10, value=1.0),
+    ]
+    assert [share_done(run) for run in runs] == [0.0, 0.25, 1.0]
+
+
+def test_without_a_terminal_there_is_a_line_for_each_run_that_ends(tmp_path, capsys):
+    runs = [with_log(tmp_path, "1", value=87.25), with_log(tmp_path, "2")]
+    with SweepProgress(runs) as progress:
+        for event in ("started", "done"):
+            progress.report(runs[0], event)
+            progress.look()
+        progress.report(runs[1], "failed")
+    out, err = capsys.readouterr()
+    assert err == ""
+    first, second = out.splitlines()
+    assert first.endswith("1 of 2: a/seed-1 done: 87.25")
+    assert second.endswith(f"2 of 2: a/seed-2 failed, see {runs[1].path / 'log.txt'}")
+
+
+def test_on_a_terminal_a_bar_shows_the_share_and_the_time_left_and_one_the_run_that_trains(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sweep, "_LOOK_EVERY_S", 0.0)
+    runs = [with_log(tmp_path, "1", updates=20), with_log(tmp_path, "2")]
+    with SweepProgress(runs) as progress:
+        progress.report(runs[0], "started")
+        with open(runs[0].path / "lock", "w") as lock:
+            assert try_lock(lock.fileno())
+            progress.look()
+        assert progress._bar.n == 0.5
+    shown = capsys.readouterr().err
+    assert "0.5 of 2 runs" in shown
+    assert "left" in shown
+    assert "a/seed-1:  50%" in shown and "20/40 updates" in shown and "loss=1.00" in shown
+    assert "a/seed-2" not in shown
