@@ -41,11 +41,9 @@ Table = Mapping[str, Field]
 
 
 def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy: str) -> list[str]:
-    """Notes for the user on the fields of an object that are not followed, in sentences.
+    """Notes for the user on the fields of an object in the file `where` that are not followed, in sentences.
 
-    Args:
-        where: the file, for messages.
-        remedy: what helps where a value is refused, in a sentence.
+    A value that would make another model is refused, with the sentence `remedy`.
     """
     notes, unknown = [], []
     for name, value in content.items():

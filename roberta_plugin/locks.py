@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,6 +50,23 @@ def one_writer(path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def only_process(folder: Path, refusal: str, *, patience_s: float = 0.0) -> Iterator[int]:
+    """Hold FOLDER/.lock for this process and those that it starts; yields the descriptor.
+
+    Raises:
+        ValueError: `refusal`, if another process holds it for longer than `patience_s`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        deadline = time.monotonic() + patience_s
+        while not try_lock(file.fileno()):
+            if time.monotonic() > deadline:
+                raise ValueError(refusal)
+            time.sleep(0.2)
+        yield file.fileno()
+
+
 def is_locked(path: Path) -> bool:
     """Whether a process holds the lock; False if there is no such file."""
     try:
@@ -73,19 +90,3 @@ def holders(path: Path) -> list[int]:
             if any(os.path.exists(entry) and os.path.samefile(entry, path) for entry in folder.iterdir()):
                 found.append(int(folder.parent.name))
     return found
-
-
-def ended_training(save_dir: Path) -> str:
-    """The training that last locked a folder of checkpoints, if it has ended; empty if alive or unknown.
-
-    Unknown on another machine: not every file system shares locks between machines.
-
-    Example: "process 4711 on node1".
-    """
-    path = save_dir / TRAINING_LOCK
-    try:
-        holder = path.read_text(encoding="utf-8", errors="replace").strip()
-        is_known = holder.endswith(f" on {socket.gethostname()}") and not is_locked(path)
-    except OSError:  # no such file, or a file system without locks
-        return ""
-    return holder if is_known else ""

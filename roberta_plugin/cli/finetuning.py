@@ -78,7 +78,7 @@ def show(result: FinetuneResult) -> int:
     if result.failures:
         print(
             f"Missing in this table: {len(result.failures)} of {result.sweep['num_runs']} runs have failed "
-            f"({', '.join(result.failures)}). Run the same command again to retry them.",
+            f"({', '.join(result.failures)}). Run the same command again to retry them."
         )
     return 1 if result.failures else 0
 
@@ -112,13 +112,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
     """Add TASK, for --help alone: the prepared folder has the task."""
     from roberta_plugin.finetuning.benchmarks import TASKS
 
-    parser.add_argument(
-        "task",
-        nargs="?",
-        choices=TASKS,
-        metavar="TASK",
-        help="with --help: whose options to show",
-    )
+    parser.add_argument("task", nargs="?", choices=TASKS, metavar="TASK", help="with --help: whose options to show")
 
 
 @command(

@@ -280,8 +280,7 @@ def _evaluation(model: PortableModel) -> str:
 
 
 def _of_pretraining(model: PortableModel) -> str:
-    """What the report of `roberta pretrain` says of this checkpoint, up to its curve; empty if it is of another."""
-    path = model.path.parent.parent / "report.md"
-    text = path.read_text(encoding="utf-8") if model.path.suffix == ".pt" and path.is_file() else ""
-    body = text.partition("\n\n")[2].partition("\n\n![")[0]
-    return body if f"the last checkpoint, of {model.training.get('updates', 0):,} updates," in body else ""
+    """What `roberta pretrain` has measured of this checkpoint; empty if that was another one."""
+    path = model.path.parent.parent / "report.json"
+    found = (read_json(path, keys=(), remedy="delete it") if model.path.suffix == ".pt" else None) or {}
+    return str(found.get("results", "")) if found.get("updates") == model.training.get("updates") else ""

@@ -395,18 +395,13 @@ def paper_grid(
     metric: tuple[str, str] | None = None,
     num_ranks: int = 1,
 ) -> Grid:
-    """The grid of a benchmark's recipe.
+    """The grid of a benchmark's recipe, whose file is to be at `path`.
 
     Args:
-        recipe: the benchmark's.
-        path: where its file is to be.
-        data: prepared folder.
         model: options of the architecture.
         checkpoint: what training starts from; None: random weights.
         changes: options of fairseq-train that replace or extend the recipe's.
         only: axis -> the label that is kept of it, or a value that the recipe does not have; or several: `1e-4,3e-4`.
-        seeds: replace the recipe's.
-        slurm: resources of each run.
         metric: name of the one that selects, and its goal, "min" or "max"; None: the recipe's.
         num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
     """

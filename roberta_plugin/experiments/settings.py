@@ -214,14 +214,10 @@ class FinetuneSettings(RunSettings, DataSettings):
                 "resumes."
             )
         if self.folds is not None:
-            self._check_folds()
-
-    def _check_folds(self) -> None:
-        options = self.options
-        if not isinstance(options, CustomOptions):
-            raise ValueError(f"--folds goes with custom: {self.task} has an official development set.")
-        if options.valid or options.fold:
-            raise ValueError("--folds cuts the development sets from --train: leave --valid and --fold out.")
+            if not isinstance(self.options, CustomOptions):
+                raise ValueError(f"--folds goes with custom: {self.task} has an official development set.")
+            if self.options.valid or self.options.fold:
+                raise ValueError("--folds cuts the development sets from --train: leave --valid and --fold out.")
 
     @property
     def job_name(self) -> str:

@@ -35,12 +35,8 @@ class BatchPlan(NamedTuple):
 def plan_batch(effective: int, *, num_gpus: int, most_per_gpu: int, may_differ: bool = False) -> BatchPlan:
     """Divide `effective` sequences exactly, with as few accumulated steps as `most_per_gpu` sequences allow.
 
-    Args:
-        effective: sequences of an update on all GPUs.
-        num_gpus: GPUs that share them.
-        most_per_gpu: sequences in a batch of one GPU at most.
-        may_differ: whether the sizes of batches may differ by one (--update-sequences of the pretraining task), where
-            `num_gpus` does not divide `effective`; the plan then has the larger size.
+    With `may_differ`, the sizes of batches differ by one (--update-sequences of the pretraining task) where `num_gpus`
+    does not divide `effective`; the plan then has the larger size.
 
     Example:
         plan_batch(8192, num_gpus=16, most_per_gpu=100)  ->  BatchPlan(per_gpu=64, update_freq=8)

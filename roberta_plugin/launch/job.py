@@ -45,15 +45,7 @@ from roberta_plugin.launch.process import tracker_variables
 from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_recipe
 from roberta_plugin.launch.rendezvous import RankInfo, attempt, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.resources import written_variables
-from roberta_plugin.launch.run_folder import (
-    DONE,
-    FAILED,
-    ITSELF,
-    Attempt,
-    RunFolder,
-    add_jobs,
-    write_record,
-)
+from roberta_plugin.launch.run_folder import DONE, FAILED, ITSELF, Attempt, RunFolder, add_jobs, write_record
 from roberta_plugin.stop_signals import StopSignals
 
 logger = logging.getLogger(__name__)

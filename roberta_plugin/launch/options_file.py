@@ -23,7 +23,7 @@ import yaml
 
 from roberta_plugin.settings import is_null, nearest
 
-RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"  # `pretraining/recipe.py` has their format
+RECIPES = Path(__file__).parent / "recipes"  # `pretraining/recipe.py` has their format
 # An option, and those of a recipe that mean nothing beside it, or contradict it.
 _REPLACED = {
     "lr-scheduler": ("lr-stages", "lr-decay-shape", "warmup-updates", "total-num-update"),

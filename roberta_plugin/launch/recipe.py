@@ -388,9 +388,7 @@ def check_recipe(recipe: LaunchSettings) -> tuple[str, ...]:
     texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
     arguments = complete(recipe)
-    parsed = train_arguments.parse(arguments)
-    train_arguments.check_options(parsed)
-    train_arguments.check_data(parsed)
+    train_arguments.checked(arguments)
     check_run_dir(recipe)
     return arguments
 

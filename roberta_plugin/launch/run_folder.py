@@ -38,13 +38,7 @@ from roberta_plugin.json_files import read_json, type_fault, write_json
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.arguments import PACKAGE, with_code
 from roberta_plugin.launch.log import last_exception, lines_of, parse_line
-from roberta_plugin.launch.process import (
-    TrainingProcess,
-    identity,
-    tracker_variables,
-    train_program,
-    wait_for_release,
-)
+from roberta_plugin.launch.process import TrainingProcess, identity, tracker_variables, train_program, wait_for_release
 from roberta_plugin.launch.restart import STATUS_FILE
 from roberta_plugin.locks import is_locked, try_lock
 from roberta_plugin.record import differences, moved, option_name, options_of, refuse

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from roberta_plugin import reports
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.pretrained import fairseq_dictionary
 from roberta_plugin.data.blocks import BreakMode, make_blocks
@@ -28,7 +29,6 @@ from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.files import write_text
 from roberta_plugin.hub import MASK, Filling, RobertaHub
 from roberta_plugin.hub.scoring import MaskedScore, score_masked
 from roberta_plugin.launch.log import parse_line
@@ -48,9 +48,7 @@ MOST_LINES = 5_000  # of a split, among which sentences are looked for
 _SENTENCE = re.compile(r"[^\W\d_]+(?: [^\W\d_]+(?:['-][^\W\d_]+)?,?)+[.!?]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _WORD = re.compile(rf"(?<= )[^\W\d_]{{{MIN_LETTERS},}}(?=[ ,.!?])")
-_REPORT = """\
-# {name}: results
-
+_RESULTS = """\
 {summary}
 
 | on held-out text | model | unigram baseline | bigram baseline |
@@ -61,7 +59,12 @@ _REPORT = """\
 The model and the unigram baseline predict the same {num_predictions:,} masked tokens of the split `{split}`. 15 % of \
 the tokens are masked as in the paper, several times with different masks, and the last checkpoint, of {updates:,} \
 updates, predicts them (`roberta_plugin/pretraining/evaluation.py`). The unigram baseline knows how often each token \
-occurs in the training text, the bigram baseline also the previous token.
+occurs in the training text, the bigram baseline also the previous token.\
+"""
+_REPORT = """\
+# {name}: results
+
+{results}
 
 ![loss curve](loss.png)
 
@@ -209,25 +212,23 @@ def _hash(text: str) -> bytes:
 
 
 def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[str], logs: Sequence[Path]) -> None:
-    """Write report.md and loss.png into `folder`."""
+    """Write report.md, report.json and loss.png into `folder`."""
     lines = [line for log in logs for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     curves = curves_of([record for line in lines if (record := parse_line(line))])
     draw(folder / "loss.png", curves, loss="loss in bits per masked token")
     answers = "\n".join(f"- {answer_line(answer)}" for answer in evaluation["answers"])
     chosen = "\n## Held-out sentences\n\nSentences and masked words were chosen by hash, not by result.\n\n"
     bigram = evaluation.get("bigram")
+    facts = {**evaluation, "updates": max((int(curve.updates[-1]) for curve in curves.values()), default=0)}
+    shown = {**facts, "bigram": f"{bigram['perplexity']:.1f}" if bigram else ""}
+    facts["results"] = _RESULTS.format(**shown, summary=summary(evaluation))
     text = _REPORT.format(
-        **{
-            **evaluation,
-            "name": folder.name,
-            "answers": f"{chosen}{answers}\n" if answers else "",
-            "updates": max((int(curve.updates[-1]) for curve in curves.values()), default=0),
-            "bigram": f"{bigram['perplexity']:.1f}" if bigram else "",
-        },
-        summary=summary(evaluation),
+        name=folder.name,
+        results=facts["results"],
+        answers=f"{chosen}{answers}\n" if answers else "",
         command=shlex.join(command),
     )
-    write_text(folder / "report.md", text)
+    reports.write_report(folder / "report", text, facts)
 
 
 def summary(evaluation: dict[str, Any]) -> str:

@@ -188,12 +188,11 @@ def _check_budget(plans: list[VariantPlan], study: Study) -> None:
 def check_data(planned: PlannedStudy) -> None:
     """Refuse data that is missing, or has different vocabularies."""
     path = planned.study.path
-    folders = {folder: plan.parsed.train_subset for plan in planned.plans for folder in plan.folders}
-    missing = [folder for folder, split in folders.items() if not (folder / f"{split}.idx").is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{path}: {', '.join(map(str, missing))} does not exist: make it with `roberta binarize --output-dir ...`."
-        )
+    for plan in planned.plans:
+        try:
+            train_arguments.check_data(plan.parsed)
+        except (ValueError, FileNotFoundError) as error:
+            raise type(error)(f"{path}: the variant {plan.variant.name}: {error}") from error
     vocabularies = {plan.dictionary: plan.variant.name for plan in planned.plans}
     if len(vocabularies) > 1:
         raise ValueError(

@@ -153,12 +153,7 @@ def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:
 
 
 def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, Any]:
-    """The perplexity of a pretrained checkpoint.
-
-    Returns:
-        "value": None if the model has diverged; "accuracy": percent of the predicted tokens that are right;
-        "num_predicted".
-    """
+    """Perplexity ("value"; None of a model that has diverged) and accuracy in percent of a pretrained checkpoint."""
     try:
         state = load_state(checkpoint)
     except DivergedError:

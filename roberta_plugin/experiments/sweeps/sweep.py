@@ -60,7 +60,6 @@ from roberta_plugin.progress import terminal_size
 
 ASK_EVERY_S = 10.0  # SLURM
 PATIENCE_S = 3600.0  # a controller may be restarted while its jobs run
-SAY_EVERY_S = 600.0
 _LOOK_EVERY_S = 1.0
 _MOST_BARS = 8  # of runs, which must fit on the screen
 _TAIL_BYTES = 2**15  # of a log, in which its last records are looked for
@@ -115,7 +114,11 @@ def train_grid(grid: Grid, settings: SweepSettings, *, say: Callable[[str], None
     jobs: dict[str, str] = {}
     try:
         if not settings.report_only:
-            work.stop_orphans()
+            for folder in work.folders:  # which a killed sweep has left on this machine; they are resumed
+                if stop_orphan(folder.path / LOCK):
+                    say(
+                        f"{folder.run.name} was still running without the sweep that started it: stopped, to be resumed"
+                    )
             jobs = work.train()
     finally:
         if settings.keep != "all":
@@ -157,14 +160,6 @@ class _Sweep:
     def name(self) -> str:
         """What squeue and trackers call the sweep."""
         return self.settings.job_name or self.root.name
-
-    def stop_orphans(self) -> None:
-        """Stop the trainings that a killed sweep has left running on this machine; they are resumed."""
-        for folder in self.folders:
-            if stop_orphan(folder.path / LOCK):
-                self.say(
-                    f"{folder.run.name} was still running without the sweep that started it: stopped, to be resumed"
-                )
 
     def train(self) -> dict[str, str]:
         """Train the runs that are to be done, here or on SLURM; return the jobs that were submitted."""
@@ -246,12 +241,10 @@ def check_options(grid: Grid, *, is_written: bool = True) -> None:
     """
     for run in {run.cell: run for run in grid.runs}.values():
         try:
-            parsed = train_arguments.parse(run.arguments_in(Path(run.name), grid.metric))
-            train_arguments.check_options(parsed)
+            parsed = train_arguments.checked(run.arguments_in(Path(run.name), grid.metric))
         except ValueError as error:
             where = f"{locate(grid.path, str(error))}, " if is_written else ""
             raise ValueError(f"{where}setting {run.cell}: {error}") from error
-        train_arguments.check_data(parsed)
         validated = [] if parsed.disable_validation else parsed.valid_subset.split(",")
         if grid.metric.log and grid.metric.log not in (*validated, "train", "train_inner"):
             raise ValueError(
@@ -359,12 +352,7 @@ def visible_gpus() -> list[str]:
 
 
 def wait_for_queue(
-    folders: Sequence[RunFolder],
-    *,
-    root: Path,
-    keep: str,
-    say: Callable[[str], None],
-    look: Callable[[], None],
+    folders: Sequence[RunFolder], *, root: Path, keep: str, say: Callable[[str], None], look: Callable[[], None]
 ) -> None:
     """Wait until the queue holds no run any more; those that left it without training have failed.
 
@@ -388,24 +376,20 @@ def wait_for_queue(
 
 def _may_be_queued(root: Path, say: Callable[[str], None]) -> bool:
     """Whether runs are in SLURM's queue; retries for an hour if squeue fails, as the jobs themselves do."""
-    begun = time.monotonic()
-    say_at = begun
+    begun, is_silent = time.monotonic(), False
     while True:
         try:
             answer = bool(queued_runs(root))
         except ChildProcessError as error:
-            now = time.monotonic()
-            if now > begun + PATIENCE_S:
+            if time.monotonic() > begun + PATIENCE_S:
                 raise
-            if now >= say_at:
-                say_at = now + SAY_EVERY_S
-                say(
-                    f"{time.strftime('%H:%M:%S')} {error}; the jobs continue, and SLURM is asked again every "
-                    f"{ASK_EVERY_S:.0f} s for {(begun + PATIENCE_S - now) / 60:.0f} minutes"
-                )
+            if not is_silent:
+                every = f"asked again every {ASK_EVERY_S:.0f} s for {PATIENCE_S / 60:.0f} minutes"
+                say(f"{time.strftime('%H:%M:%S')} {error}; the jobs continue, and SLURM is {every}")
+            is_silent = True
             time.sleep(ASK_EVERY_S)
             continue
-        if say_at > begun:
+        if is_silent:
             say(f"{time.strftime('%H:%M:%S')} SLURM answers again")
         return answer
 
@@ -420,12 +404,7 @@ class SweepProgress:
         self._size = terminal_size()
         self._bar_of: dict[str, Any] = {}  # by the run's name
         self._bar = tqdm(
-            total=len(folders),
-            desc="all",
-            bar_format=_BAR,
-            smoothing=0,
-            disable=not sys.stderr.isatty(),
-            **self._size,
+            total=len(folders), desc="all", bar_format=_BAR, smoothing=0, disable=not sys.stderr.isatty(), **self._size
         )
 
     def __enter__(self) -> SweepProgress:

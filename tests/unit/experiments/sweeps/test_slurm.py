@@ -151,20 +151,3 @@ def test_a_controller_that_is_silent_for_a_while_and_a_job_that_never_trained(tm
     monkeypatch.setattr(sweep, "PATIENCE_S", -1)
     with pytest.raises(ChildProcessError, match="SLURM cannot be asked"):
         sweep.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
-
-
-def test_a_long_silence_has_a_line_every_ten_minutes(tmp_path, monkeypatch):
-    now = [0.0]
-
-    def queued_runs(root):
-        if now[0] < 1500:
-            raise ChildProcessError("SLURM cannot be asked")
-        return set()
-
-    monkeypatch.setattr(sweep, "queued_runs", queued_runs)
-    monkeypatch.setattr(sweep.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(sweep.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    said = []
-    assert not sweep._may_be_queued(tmp_path, said.append)
-    assert [line.rpartition(" for ")[2] for line in said[:-1]] == ["60 minutes", "50 minutes", "40 minutes"]
-    assert "answers again" in said[-1]
