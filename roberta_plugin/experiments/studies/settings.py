@@ -23,7 +23,7 @@ from roberta_plugin.experiments.sweeps.grid import (
 )
 from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
-from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml
+from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml, to_arguments
 from roberta_plugin.launch.resources import Resources
 from roberta_plugin.settings import REQUIRED, Checked, check_names, convert, is_null, setting
 
@@ -251,27 +251,22 @@ def _variants_of(content: Mapping[str, Any], path: Path) -> tuple[Variant, ...]:
 
 
 def _probe_of(name: str, content: Any, path: Path) -> Probe:
-    where = f"probes, {name}"
-    values = _values(content, path, where) | {"name": name}
-    kind = values.pop("kind", None)
-    if kind not in (PERPLEXITY, FINE_TUNING):
-        place = locate(path, f"--{name}")
-        raise ValueError(
-            f"{place}: {where}: there is no kind of probe {kind!r}: write kind: {PERPLEXITY} or kind: {FINE_TUNING}."
-        )
-    if kind == FINE_TUNING:
-        for bag in ("options", "train", "grid"):
-            values[bag] = named_options(values.get(bag, {}), where=f"{path}: {where}, {bag}")
-        for axis, given in values["grid"].items():
-            texts = given if isinstance(given, list) else [given]
-            if not all(isinstance(one, str) for one in texts):
-                place = locate(path, f"--{axis}")
-                raise ValueError(f"{place}: {where}: grid: {axis} must be a value or a list of values, got {given!r}.")
-            values["grid"][axis] = ",".join(texts)
-        if "seeds" in values:
-            values["seeds"] = checked_seeds(values["seeds"], where=f"{path}: {where}, seeds")
-    with in_section(path, where):
-        chosen: type[Probe] = TuningProbe if kind == FINE_TUNING else PerplexityProbe
+    section, kinds = f"probes, {name}", {PERPLEXITY: PerplexityProbe, FINE_TUNING: TuningProbe}
+    values = _values(content, path, section) | {"name": name}
+    with in_section(path, section):
+        kind = values.pop("kind", None)
+        if kind not in kinds:
+            raise ValueError(
+                f"there is no kind of probe {kind!r} (--{name}): write kind: {PERPLEXITY} or kind: {FINE_TUNING}."
+            )
+        if kind == FINE_TUNING:
+            for bag in ("options", "train", "grid"):
+                values[bag] = named_options(values.get(bag, {}), where=bag)
+            for axis, given in values["grid"].items():
+                values["grid"][axis] = ",".join(to_arguments({axis: given}, where="grid")[1:])
+            if "seeds" in values:
+                values["seeds"] = checked_seeds(values["seeds"], where="seeds")
+        chosen: type[Probe] = kinds[kind]
         return convert(chosen, values, where=str(path))
 
 
