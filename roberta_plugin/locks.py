@@ -58,7 +58,7 @@ def only_process(folder: Path, refusal: str, *, patience_s: float = 0.0) -> Iter
         ValueError: `refusal`, if another process holds it for longer than `patience_s`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
+    with open(folder / ".lock", "ab") as file:  # its time stays
         deadline = time.monotonic() + patience_s
         while not try_lock(file.fileno()):
             if time.monotonic() > deadline:

@@ -12,8 +12,7 @@ broken file) is printed as one line on stderr, with exit code 2; `--debug` shows
     plan            what a training takes, and where a step spends its time
     launch  jobs    a training on a cluster, and its progress
     sweep           many trainings: grids, and variants of pretraining beside the paper's tables
-    command         settings, function and help of a verb; options of verbs with a TASK
-    interrupts      Ctrl-C and SIGTERM in commands that clean up
+    command         settings, function and help of a verb; options of verbs with a TASK; Ctrl-C and SIGTERM
     __main__        `python -m roberta_plugin.cli`
 """
 
@@ -32,8 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from roberta_plugin import __version__
-from roberta_plugin.cli import interrupts
-from roberta_plugin.cli.command import refuse_further
+from roberta_plugin.cli.command import received, refuse_further
 from roberta_plugin.extras import require
 from roberta_plugin.files import NO_ROOM
 from roberta_plugin.machine import SPIN_COUNT
@@ -127,16 +125,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         refuse_further(args.parser, further)
     args.further = further
     run: Callable[[argparse.Namespace], int] = args.run
-    interrupts.received.clear()
+    received.clear()
     try:
         code = run(args)
         sys.stdout.flush()
         return code
     except BaseException as error:
-        if interrupts.received or isinstance(error, KeyboardInterrupt):
+        if received or isinstance(error, KeyboardInterrupt):
             remedy = str(error) if isinstance(error, KeyboardInterrupt) else ""
             print(f"interrupted: {remedy}" if remedy else "interrupted", file=sys.stderr)
-            return 128 + (interrupts.received or [signal.SIGINT])[0]  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
+            return 128 + (received or [signal.SIGINT])[0]  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
         if isinstance(error, BrokenPipeError):  # the reader of our output has exited, as of `roberta inspect | head`
             _drop_output()
             return 1

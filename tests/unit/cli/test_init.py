@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from roberta_plugin import __version__, cli
-from roberta_plugin.cli.command import command
-from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.cli.command import command, terminated_like_interrupted
 from roberta_plugin.settings import setting
 from tests.conftest import REPOSITORY
 

@@ -112,9 +112,9 @@ def test_a_node_without_its_gpus_fails_the_run_and_is_named(tmp_path, monkeypatc
     noted = []
     run = SimpleNamespace(name="a/seed-1", arguments=("data",))
     folder = FakeFolder(state="done", run=run, path=tmp_path, fail=noted.append)
-    with pytest.raises(PreflightError, match=r"Pre-flight: node .*: torch sees no GPU"):
+    with pytest.raises(PreflightError, match=r"Pre-flight: node .*: torch sees 0 GPUs, and the run needs 2"):
         RunJob(num_gpus=2)(folder)
-    assert "torch sees no GPU" in noted[0]
+    assert "torch sees 0 GPUs" in noted[0]
     run.arguments = ("data", "--cpu")
     assert RunJob(num_gpus=2)(folder) == "done"
 
