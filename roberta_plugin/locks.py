@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -90,3 +91,19 @@ def holders(path: Path) -> list[int]:
             if any(os.path.exists(entry) and os.path.samefile(entry, path) for entry in folder.iterdir()):
                 found.append(int(folder.parent.name))
     return found
+
+
+def ended_training(save_dir: Path) -> str:
+    """The training that last locked a folder of checkpoints, if it has ended; empty if alive or unknown.
+
+    Unknown on another machine: not every file system shares locks between machines.
+
+    Example: "process 4711 on node1".
+    """
+    path = save_dir / TRAINING_LOCK
+    try:
+        holder = path.read_text(encoding="utf-8", errors="replace").strip()
+        is_known = holder.endswith(f" on {socket.gethostname()}") and not is_locked(path)
+    except OSError:  # no such file, or a file system without locks
+        return ""
+    return holder if is_known else ""

@@ -31,6 +31,7 @@ from roberta_plugin.launch.run_folder import (
     run_states,
 )
 from roberta_plugin.launch.slurm_commands import Job
+from roberta_plugin.locks import ended_training
 from roberta_plugin.settings import Checked, setting
 
 COLUMNS = ("job", "state", "update", "loss", "tokens/s", "mfu", "time left", "last written", "restarts", "run folder")
@@ -168,7 +169,7 @@ def run_entry(folder: Path, job_id: str, known: dict[str, Job] | None) -> tuple[
     status = read_status(folder)
     if status is not None and status.job_id != job_id:
         status = None  # the run was launched again since rank 0 wrote it
-    job = known_job(job_id, known, status)
+    job = known_job(folder, job_id, known, status)
     progress = () if status is None else progress_cells(status, job)
     is_finished = status is not None and status.phase == "finished"
     note = "" if is_finished else attempt_note(folder, job_id, status, job)
@@ -191,12 +192,15 @@ def sweep_entry(root: Path, jobs: dict[str, str], known: dict[str, Job] | None) 
     return cells(latest, state, root, f"{counts[DONE]} of {len(states)} runs"), "; ".join(notes)
 
 
-def known_job(job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
-    """The job as SLURM knows it; without SLURM (`roberta train`), as rank 0 wrote it."""
+def known_job(folder: Path, job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
+    """The job as SLURM knows it; without SLURM (`roberta train`), as rank 0 wrote it, if rank 0 lives."""
     if not job_id and status is not None:
         if status.phase == "failed":
             return Job("failed", "its last start ended with an error: see what torchrun has printed")
-        return Job("running" if status.phase in ("starting", "training") else "completed", "")
+        if status.phase not in ("starting", "training"):
+            return Job("completed", "")
+        ended = ended_training(folder / "checkpoints")
+        return Job("failed", f"{ended} has ended while {status.phase}") if ended else Job("running", "")
     if known is None:
         return Job(slurm_commands.LOST, NO_ANSWER)
     return known.get(job_id, Job(slurm_commands.LOST, ""))

@@ -1,6 +1,7 @@
 """`roberta jobs`: a row for each launched run."""
 
 import json
+import socket
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from roberta_plugin.fairseq_workarounds.heartbeats import Slowest
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.restart import Decision, End, Limits, write_attempt
 from roberta_plugin.launch.run_folder import ITSELF, Status, add_jobs, read_status, write_status
+from roberta_plugin.locks import TRAINING_LOCK, try_lock
 
 
 @pytest.fixture
@@ -270,3 +272,22 @@ def test_a_run_without_slurm_shows_what_its_first_rank_wrote(run_jobs, tmp_path,
     _, row = run_jobs(tmp_path, states={})
     assert row.startswith(f"-    {shown}  ")
     assert "2,500 of 10,000" in row
+
+
+def test_a_run_of_torchrun_whose_rank_0_is_gone_has_failed(run_jobs, tmp_path):
+    """By the lock of its checkpoints, which says nothing of another machine."""
+    holders = {"gone": socket.gethostname(), "alive": socket.gethostname(), "elsewhere": "node9"}
+    for name, host in holders.items():
+        add_run(tmp_path / name, None, status_of="", phase="starting")
+        (tmp_path / name / "checkpoints").mkdir()
+        (tmp_path / name / "checkpoints" / TRAINING_LOCK).write_text(f"process 4711 on {host}\n")
+    add_run(tmp_path / "no-lock", None, status_of="", phase="starting")
+    add_run(tmp_path / "error", None, status_of="", phase="failed")
+    with open(tmp_path / "alive" / "checkpoints" / TRAINING_LOCK, "rb+") as lock:
+        assert try_lock(lock.fileno())
+        lines = run_jobs(tmp_path, states={})
+    shown = {line.rpartition("/")[2]: line for line in lines}
+    assert all("running (starting)" in shown[name] for name in ("alive", "elsewhere", "no-lock"))
+    assert "failed" in shown["gone"] and "failed" in shown["error"]
+    assert f"    process 4711 on {socket.gethostname()} has ended while starting" in lines
+    assert "    its last start ended with an error: see what torchrun has printed" in lines
