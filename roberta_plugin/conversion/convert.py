@@ -34,6 +34,7 @@ from roberta_plugin.files import hidden_folder, replace_folder
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import wait_for_lock
+from roberta_plugin.models.checkpoints import NEXT_SENTENCE, SEGMENTS, merge_segments
 from roberta_plugin.models.config import check_has_no_switch
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,8 @@ def export_model(settings: ExportSettings) -> Converted:
     check_output(settings.output_dir, sources=(source, settings.data))
     model = _labelled(read_any(source, data=settings.data, head=settings.head), settings.labels)
     options = model.state["cfg"]["model"]
+    if settings.to != "onnx":  # which the model itself is made for
+        model = _without_pairs(model)
     if settings.to in ("huggingface", "sentence-transformers"):
         modernbert.check_switches(options, model.path)
     elif settings.to != "onnx":  # a graph, of any layers
@@ -92,6 +95,16 @@ def export_model(settings: ExportSettings) -> Converted:
         write_card(model, folder, settings)
     pushed = "" if settings.push is None else named_models.push(settings.output_dir, settings)
     return Converted(folder=settings.output_dir, model=model, notes=tuple(notes), pushed=pushed)
+
+
+def _without_pairs(model: PortableModel) -> PortableModel:
+    """The model without the parts for pairs of texts, which no other program has: all its tokens are of one segment."""
+    parameters = {name: value for name, value in model.parameters.items() if not name.startswith(NEXT_SENTENCE)}
+    notes = model.notes
+    if SEGMENTS in parameters:
+        how = merge_segments(parameters, is_tied=not model.state["cfg"]["model"].get("untie_weights_roberta"))
+        notes = (*notes, f"The model has segment embeddings, and the exported one has none: {how}.")
+    return replace(model, state={**model.state, "model": parameters}, notes=notes)
 
 
 def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:

@@ -10,10 +10,12 @@ Everything that does not fit is refused here, before anything is trained.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import Grid, checked_seeds, is_list, run_folders
@@ -268,7 +270,8 @@ def selected_metric(
     return name, "min" if name in SMALLER_IS_BETTER else "max"
 
 
-class Start(NamedTuple):
+@dataclass(frozen=True)
+class Start:
     """The model that fine-tuning starts from: its file, the file's content, and the options that build such a model."""
 
     checkpoint: Path
@@ -285,9 +288,21 @@ class Start(NamedTuple):
         return int(self.options["max-positions"])
 
     @property
-    def has_position_limit(self) -> bool:
-        """Whether it reads no longer ones; with rotary positions, it does."""
-        return self.options.get("position-encoding") != "rotary"
+    def longest(self) -> float:
+        """Tokens that it can be fine-tuned with: with rotary positions, any number."""
+        return math.inf if self.options.get("position-encoding") == "rotary" else self.max_positions
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of all parameters with their names: the optimizer's state may have been dropped from the file."""
+        import torch
+
+        digest = hashlib.sha256()
+        for name, value in sorted(self.state["model"].items()):
+            if torch.is_tensor(value):
+                digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+                digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def options_at(self, max_length: int) -> dict[str, str]:
         """Its options, for sequences of a length that `check_model` allows."""
@@ -341,7 +356,7 @@ def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path |
 
 def check_positions(start: Start, benchmark: Benchmark, *, max_length: int, options: TaskOptions) -> None:
     """Refuse, before preparing, a length that exceeds the model's positions or is too short for the task."""
-    if max_length > start.max_positions and start.has_position_limit:
+    if max_length > start.longest:
         raise ValueError(
             f"--max-length {max_length}: {start.checkpoint} has {start.max_positions} positions. Give at most that, or "
             "leave it out."
@@ -369,7 +384,7 @@ def check_model(start: Start, prepared: Prepared) -> None:
             f"of {len(prepared.vocabulary):,}: prepare the data with the tokenizer and the dict.txt of that model."
         )
     check_words(start.state, prepared, checkpoint=start.checkpoint)
-    if start.max_positions < prepared.settings["max_length"] and start.has_position_limit:
+    if prepared.settings["max_length"] > start.longest:
         raise ValueError(
             f"{start.checkpoint} has {start.max_positions} positions, and {prepared.folder} sequences of up to "
             f"{prepared.settings['max_length']} tokens: delete that folder (rm -r {prepared.folder}) and give "
@@ -385,7 +400,7 @@ def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_ru
     None if its weights are not used.
     """
     now = {
-        "sha256": sha256_of_weights(start.state) if start else None,
+        "sha256": start.sha256 if start else None,
         **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
     }
     before = (read_json(folder / START, keys=["sha256"], remedy=_REMEDY) or {}) if has_runs else {}
@@ -409,19 +424,7 @@ def has_same_weights(start: Start, folder: Path) -> bool:
     """Whether the runs in a folder started from these weights, which may lie elsewhere now: another version of this
     package imports a model into another folder."""
     before = read_json(folder / START, keys=["sha256"], remedy=_REMEDY)
-    return before is not None and before["sha256"] == sha256_of_weights(start.state)
-
-
-def sha256_of_weights(state: Mapping[str, Any]) -> str:
-    """A hash of all parameters with their names: the optimizer's state may have been dropped from the file."""
-    import torch
-
-    digest = hashlib.sha256()
-    for name, value in sorted(state["model"].items()):
-        if torch.is_tensor(value):
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-            digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    return before is not None and before["sha256"] == start.sha256
 
 
 def paper_grid(

@@ -7,6 +7,7 @@ positions, K answers for each.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -71,9 +72,9 @@ class HubCore(nn.Module):
         return int(self.model.max_positions())  # type: ignore[operator]
 
     @property
-    def has_position_limit(self) -> bool:
-        """Whether it reads no longer ones; with rotary positions, it does."""
-        return bool(getattr(self.model, "has_position_limit", True))
+    def longest(self) -> float:
+        """The most tokens that it answers about: with rotary positions any number, beyond its training, too."""
+        return self.max_positions if getattr(self.model, "has_position_limit", True) else math.inf
 
     @property
     def labels(self) -> list[str]:
@@ -124,17 +125,17 @@ class HubCore(nn.Module):
 
     def check_length(self, length: int) -> None:
         """Refuse a sequence of more tokens than the model has positions; warn where they are rotary."""
-        if length > self.max_positions and not self.has_position_limit:
+        if length > self.longest:
+            raise ValueError(
+                f"The text has {length} tokens, and this model reads at most {self.max_positions}: shorten it."
+            )
+        if length > self.max_positions:
             level = logging.DEBUG if self._has_warned_of_length else logging.WARNING  # once
             self._has_warned_of_length = True
             logger.log(
                 level,
                 f"A text has {length} tokens, and the model was trained with at most {self.max_positions}: its rotary "
                 "positions go on, and answers may be worse.",
-            )
-        elif length > self.max_positions:
-            raise ValueError(
-                f"The text has {length} tokens, and this model reads at most {self.max_positions}: shorten it."
             )
 
     def check_masked_lm(self) -> None:

@@ -329,7 +329,7 @@ class Kind(ABC):
         made.max_length = options.max_length or min(
             made.settings.get("max_length", hub.max_positions), hub.max_positions
         )
-        if made.max_length > hub.max_positions and hub.has_position_limit:
+        if made.max_length > hub.longest:
             raise ValueError(
                 f"--max-length {made.max_length}: the model has {hub.max_positions} positions. Give at most that."
             )

@@ -1,6 +1,7 @@
 """From the paper's recipe to a grid file: what may be changed, what may not, and that the sweep reads it."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -186,7 +187,7 @@ def test_only_rotary_positions_read_longer_texts_than_the_pretraining(tmp_path):
     """The model of the fine-tuning then has as many positions as its longest text."""
     facts = {"initial": {}, "num_symbols": 9, "is_fine_tuned": False}
     learned = Start(tmp_path / "model.pt", {}, {**MODEL, "max-positions": "128"}, **facts)
-    rotary = learned._replace(options={**learned.options, "position-encoding": "rotary"})
+    rotary = replace(learned, options={**learned.options, "position-encoding": "rotary"})
     with pytest.raises(ValueError, match=r"--max-length 300: .* has 128 positions\. Give at most that"):
         check_positions(learned, benchmark_of("MNLI"), max_length=300, options=None)
     check_positions(rotary, benchmark_of("MNLI"), max_length=300, options=None)
