@@ -2,13 +2,12 @@
 
 settings                 of `roberta export`, `roberta import` and `roberta tokenizer extend`
 convert                  the first two as procedures
-pretrained               a file or folder of any format -> a model ready for use (`open_pretrained`)
+pretrained               a file or folder of any format -> a portable model, and the model itself
 portable                 a model on its way between formats
 named_models             org/name of the Hugging Face hub, roberta.base and its like <-> files
 model_files              a path -> its format, checkpoint, dict.txt and tokenizer
-heads                    kinds of heads, and their counterparts
+heads                    kinds of heads, and their counterparts; a regression's, rescaled to the labels
 vocabulary_change        a model, another tokenizer or new words     ->  a model for them
-number_scale             a regression's head -> rescaled to the labels
 
 fairseq_format           checkpoints of any year, archives           <-> portable
 huggingface              a folder of Hugging Face                    <-> portable, by these parts:

@@ -21,7 +21,7 @@ from roberta_plugin.conversion import modernbert, named_models
 from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
-from roberta_plugin.conversion.model_card import write_card
+from roberta_plugin.conversion.model_card import CARD, card
 from roberta_plugin.conversion.model_files import find_checkpoint, format_of
 from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
@@ -30,7 +30,7 @@ from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.conversion.settings import RECORD, ExportSettings, Format, ImportSettings
 from roberta_plugin.conversion.usage import numbers_in_words
-from roberta_plugin.files import hidden_folder, replace_folder
+from roberta_plugin.files import hidden_folder, replace_folder, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import wait_for_lock
@@ -92,7 +92,7 @@ def export_model(settings: ExportSettings) -> Converted:
             write_adapter(model, folder)
         else:
             notes += write_onnx(model, folder, int8_sample=settings.int8_sample)
-        write_card(model, folder, settings)
+        write_text(folder / CARD, card(model, settings))
     pushed = "" if settings.push is None else named_models.push(settings.output_dir, settings)
     return Converted(folder=settings.output_dir, model=model, notes=tuple(notes), pushed=pushed)
 
@@ -240,7 +240,8 @@ def check_output(folder: Path, *, sources: Sequence[Path | None] = ()) -> None:
     if not folder.is_dir():
         return
     found = {path.name for path in folder.iterdir()}
-    foreign = sorted(found - set(_written(folder)) - {RECORD})
+    record = read_json(folder / RECORD, keys=["files"], remedy="name a new folder", hints={"files": list})
+    foreign = sorted(found - set(map(str, (record or {"files": ()})["files"])) - {RECORD})
     if foreign or (found and RECORD not in found):
         raise ValueError(
             f"--output-dir {folder} holds something else than an earlier export or import, such as "
@@ -270,19 +271,8 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
         names = sorted(path.name for path in temporary.iterdir())
         for path in temporary.rglob("*"):
             if path.is_file():
-                _sync(path)
+                with open(path, "rb") as file:  # writers of other packages do not
+                    os.fsync(file.fileno())
         write_json(temporary / RECORD, {**record, "files": names})
         check_output(folder)
         replace_folder(target, by=temporary)
-
-
-def _written(folder: Path) -> list[str]:
-    """Names of the files that a conversion wrote into a folder."""
-    record = read_json(folder / RECORD, keys=["files"], remedy="name a new folder", hints={"files": list})
-    return [str(name) for name in record["files"]] if record else []
-
-
-def _sync(path: Path) -> None:
-    """Make the content of a file durable, which writers of other packages do not."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())

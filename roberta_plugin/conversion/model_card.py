@@ -19,7 +19,6 @@ from roberta_plugin.conversion.named_models import hub_name
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.settings import RECORD, ExportSettings
 from roberta_plugin.conversion.usage import RULES, numbers_in_words, transformers_code
-from roberta_plugin.files import write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER
 from roberta_plugin.finetuning.kinds.outputs import NUMBERS
@@ -53,11 +52,6 @@ _SPLITS = {"valid": "validation"}
 _METRICS = {"mcc": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
 _DECIDES = ("thresh", *NUMBERS)  # ends of the names of numbers that are no results
 _RECIPE = ("lr", "batch_size", "max_update", "warmup_updates", "weight_decay", "adam_betas", "tokens_per_sample")
-
-
-def write_card(model: PortableModel, folder: Path, settings: ExportSettings) -> None:
-    """Write README.md into an exported folder."""
-    write_text(folder / CARD, card(model, settings))
 
 
 def card(model: PortableModel, settings: ExportSettings) -> str:

@@ -71,6 +71,8 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
         ValueError: if packages are missing, or the tokenizer cannot be written.
     """
     require("onnx", "onnxruntime", "onnxscript", extra="onnx", purpose="--to onnx")
+    import onnx
+
     kind = model.head.kind
     graph = _Graph(build(model), head=None if kind == MASKED_LM else model.head.name).eval()
     length = int(model.state["cfg"]["model"]["max_positions"])
@@ -90,7 +92,11 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
             dynamo=True,
             external_data=sum(value.nbytes for value in model.parameters.values()) > 1 << 30,
         )
-    _strip(folder / ONNX_MODEL)
+    proto = onnx.load(folder / ONNX_MODEL, load_external_data=False)
+    del proto.graph.value_info[:]  # shapes, which the quantizer contradicts
+    for node in proto.graph.node:
+        del node.metadata_props[:]  # this machine's stack traces
+    onnx.save(proto, folder / ONNX_MODEL)
     model_type = model_type_of(model)
     tokens, add_prefix_space = additions_of(model.tokenizer)
     further = {"add_prefix_space": add_prefix_space, "composes": composes(model.tokenizer)}
@@ -99,17 +105,6 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
     notes = [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
     write_facts(model, folder)
     return notes
-
-
-def _strip(path: Path) -> None:
-    """Remove what only the exporter needs: this machine's stack traces, and shapes, which the quantizer contradicts."""
-    import onnx
-
-    proto = onnx.load(path, load_external_data=False)
-    del proto.graph.value_info[:]
-    for node in proto.graph.node:
-        del node.metadata_props[:]
-    onnx.save(proto, path)
 
 
 def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
@@ -124,7 +119,12 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
     what = f"8-bit weights: {sizes[1]:.1f} MB instead of {sizes[0]:.1f} MB; on {len(batches)} lines of {sample}"
     if model.head.kind == MASKED_LM:
         losses = [
-            float(np.mean([_loss(one[0], labels) for one, (_, labels) in zip(found, batches, strict=True)]))
+            np.mean(
+                [
+                    float(F.cross_entropy(torch.tensor(one[0])[labels >= 0], torch.tensor(labels[labels >= 0])))
+                    for one, (_, labels) in zip(found, batches, strict=True)
+                ]
+            )
             for found in (full, small)
         ]
         return f"{what} the masked-LM loss is {losses[1]:.4f} instead of {losses[0]:.4f}."
@@ -162,13 +162,6 @@ def _sample_batches(model: PortableModel, sample: Path) -> Iterator[tuple[NDArra
             labels[0, 1:-1:_MASKED] = ids[0, 1:-1:_MASKED]
             ids[0, 1:-1:_MASKED] = model.vocabulary.mask_id
         yield ids, labels
-
-
-def _loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
-    """Mean cross-entropy of the labels (1, T), in nats; logits (1, T, V)."""
-    is_predicted = labels >= 0
-    chosen, wanted = torch.tensor(logits[is_predicted]), torch.tensor(labels[is_predicted])
-    return float(F.cross_entropy(chosen, wanted))
 
 
 def _run(path: Path, batches: list[NDArray[np.int64]]) -> list[list[NDArray[np.float32]]]:

@@ -128,7 +128,6 @@ class OnnxModel(nn.Module):
         import onnxruntime  # type: ignore[import-untyped]
 
         super().__init__()
-        self.path = path
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         try:
@@ -136,23 +135,18 @@ class OnnxModel(nn.Module):
             name, kind = str(facts["head"]["name"]), str(facts["head"]["kind"])
             self.dim, self._max_positions = int(facts["sizes"]["dim"]), int(facts["sizes"]["max_positions"])
             num_outputs = int(facts["head"]["num_outputs"])
-            self._check_graph(kind, num_outputs)
+            inputs = [entry.name for entry in self._session.get_inputs()]
+            shapes = [entry.shape for entry in self._session.get_outputs()]
+            if inputs != _INPUTS or [len(shape) for shape in shapes] != _RANKS[kind]:
+                raise ValueError(f"the graph is not that of a head of the kind {kind}")
+            if kind in ("classification", "token") and shapes[0][-1] != num_outputs:
+                raise ValueError(f"the graph has {shapes[0][-1]} outputs instead of {num_outputs}")
         except Exception as error:  # ONNX Runtime has classes of its own for damaged files
             why = " ".join(str(error).split())[:160]
             raise ValueError(f"{path} or {ONNX_FACTS} beside it is damaged ({why}): {_AGAIN}.") from error
         self.path, self._is_masked_lm = path, kind == MASKED_LM
         self.head_kinds = {} if self._is_masked_lm else {name: kind}
         self.heads = {name: SimpleNamespace(out_proj=SimpleNamespace(out_features=num_outputs))}
-
-    def _check_graph(self, kind: str, num_outputs: int) -> None:
-        """Refuse a graph with other inputs or outputs than those of the head that roberta.json names."""
-        inputs = [entry.name for entry in self._session.get_inputs()]
-        shapes = [entry.shape for entry in self._session.get_outputs()]
-        has_classes = kind in ("classification", "token")
-        if inputs != _INPUTS or [len(shape) for shape in shapes] != _RANKS[kind]:
-            raise ValueError(f"the graph is not that of a head of the kind {kind}")
-        if has_classes and shapes[0][-1] != num_outputs:
-            raise ValueError(f"the graph has {shapes[0][-1]} outputs instead of {num_outputs}")
 
     def max_positions(self) -> int:
         """The most tokens in a sequence."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -91,8 +90,7 @@ def _lines(path: Path) -> list[str]:
 
 def with_vocabulary(model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabulary) -> tuple[PortableModel, Change]:
     """The model for another tokenizer and its vocabulary, and how many of its symbols came from where."""
-
-    sources = row_sources(model, tokenizer, vocabulary)
+    sources, kept = row_sources(model, tokenizer, vocabulary)
     text = [row for row, never in enumerate(model.vocabulary.never_masked()) if not never]
     tied: dict[int, Tensor] = {}  # the LM head's matrix stays that of the embeddings
     parameters = dict(model.parameters)
@@ -101,7 +99,7 @@ def with_vocabulary(model: PortableModel, tokenizer: Tokenizer, vocabulary: Voca
             old = parameters[name]  # (V, D) or (V,)
             if old.data_ptr() not in tied:
                 mean = old[text].float().mean(dim=0)
-                rows = [old[source.rows].float().mean(dim=0) if source.rows else mean for source in sources]
+                rows = [old[source].float().mean(dim=0) if source else mean for source in sources]
                 tied[old.data_ptr()] = torch.stack(rows).to(old.dtype)  # (V, D) -> (W, D)
             parameters[name] = tied[old.data_ptr()]
     task_state = dict(model.state.get("task_state") or {})
@@ -114,45 +112,39 @@ def with_vocabulary(model: PortableModel, tokenizer: Tokenizer, vocabulary: Voca
     change = Change(
         folder=model.path,
         num_symbols=len(vocabulary),
-        num_kept=sum(source.is_kept for source in sources),
-        num_from_pieces=sum(bool(source.rows) and not source.is_kept for source in sources),
-        num_unknown=sum(not source.rows for source in sources),
+        num_kept=len(kept),
+        num_from_pieces=len(sources) - len(kept) - sources.count([]),
+        num_unknown=sources.count([]),
     )
     return replace(model, state=state, tokenizer=tokenizer, vocabulary=vocabulary), change
 
 
-class RowSource(NamedTuple):
-    """The old rows whose mean a new row is: none for an unknown symbol, its own for a kept one."""
-
-    rows: list[int]
-    is_kept: bool = False
-
-
-def row_sources(model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabulary) -> list[RowSource]:
-    """Where each row (W) of the new vocabulary comes from."""
+def row_sources(
+    model: PortableModel, tokenizer: Tokenizer, vocabulary: Vocabulary
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The old rows whose mean each row (W) of the new vocabulary is, none for an unknown symbol; those that stay."""
     old, words = model.tokenizer, model.vocabulary
-    to_model, text_after, same_kind = (
-        words.tokenizer_to_model(old).tolist(),
-        text_of(tokenizer),
-        old.name == tokenizer.name,
-    )
+    to_model, text_after = words.tokenizer_to_model(old).tolist(), text_of(tokenizer)
+    same_kind = old.name == tokenizer.name
     new_pieces, back = pieces_of(tokenizer), vocabulary.model_to_tokenizer(tokenizer)
     # Of byte-level BPE, symbols are only numbers, and a piece may be a part of a character, which is no text.
     names = pieces_of(old) if same_kind else map(text_of(old), range(len(old.symbols)))
     known = {name: number for name, number in zip(names, to_model, strict=True) if number != words.unk_id}
-    sources = []
+    sources: list[list[int]] = []
+    kept: list[list[int]] = []
     for symbol, index in zip(vocabulary.symbols, back.tolist(), strict=True):
         if index < 0:  # a special symbol, or a madeupword
             row = words.index(symbol)
-            is_kept = row != words.unk_id or symbol in (*SPECIALS, MASK)
-            sources.append(RowSource([row] if is_kept else [], is_kept))
+            sources.append([row] if row != words.unk_id or symbol in (*SPECIALS, MASK) else [])
+            kept += sources[-1:] if sources[-1] else []
             continue
         name = new_pieces[index] if same_kind else text_after(index)
         if name in known:
-            sources.append(RowSource([known[name]], is_kept=True))
+            sources.append([known[name]])
+            kept.append(sources[-1])
         elif _REPLACEMENT in text_after(index):  # bytes
-            sources.append(RowSource([known[piece] for piece in name if piece in known]))
+            sources.append([known[piece] for piece in name if piece in known])
         else:
             ids = old.encode(text_after(index))
-            sources.append(RowSource([to_model[each] for each in ids if to_model[each] != words.unk_id]))
-    return sources
+            sources.append([to_model[each] for each in ids if to_model[each] != words.unk_id])
+    return sources, kept

@@ -13,13 +13,13 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
-from roberta_plugin.conversion.pretrained import open_pretrained, read_any
+from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import SEGMENTS, model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import TEXT, batch, write_checkpoint
+from tests.tiny_conversions import TEXT, batch, opened, write_checkpoint
 from tests.tiny_models import MODERN
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-4}
@@ -50,7 +50,7 @@ def test_its_class_computes_what_our_model_does_and_every_bit_comes_back(tmp_pat
     assert type(theirs).__name__ == "ModernBertForMaskedLM"
     ids, is_token = batch(ours)
     found = theirs(input_ids=ids, attention_mask=is_token.long()).logits
-    torch.testing.assert_close(found[is_token], open_pretrained(ours).model(ids)[0][is_token], **TOLERANCE)
+    torch.testing.assert_close(found[is_token], opened(ours)(ids)[0][is_token], **TOLERANCE)
     assert transformers.AutoTokenizer.from_pretrained(done.folder)("so it is good")["input_ids"][0] == 0
 
     back = import_model(ImportSettings(source=done.folder, output_dir=tmp_path / "back"))
@@ -74,7 +74,7 @@ def test_a_model_trained_on_pairs_is_exported_with_the_probabilities_that_it_giv
     theirs = import_transformers().AutoModelForMaskedLM.from_pretrained(done.folder).eval()
     ids, is_token = batch(ours)
     found = theirs(input_ids=ids, attention_mask=is_token.long()).logits.log_softmax(-1)
-    expected = open_pretrained(ours).model(ids)[0].log_softmax(-1)
+    expected = opened(ours)(ids)[0].log_softmax(-1)
     torch.testing.assert_close(found[is_token], expected[is_token], **TOLERANCE)
 
 
