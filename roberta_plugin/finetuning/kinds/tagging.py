@@ -102,10 +102,6 @@ class Tagging(TableKind):
         return {f"f1_{name}": number for number, name in enumerate(types_of(self.labels) or ())}
 
     @override
-    def head_sizes(self) -> dict[str, int]:
-        return {"num_classes": len(self.labels)}
-
-    @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
         tag = np.bincount(Sentences(train).tags).argmax()
         return RawOutputs(token_logits=[certain(logits.shape, tag) for logits in outputs.token_logits or ()])

@@ -173,12 +173,6 @@ def inputs_of(
     return found
 
 
-def text_inputs(texts: Sequence[tuple[str, ...]], encoder: Encoder, *, max_length: int) -> list[tuple[Ids, int]]:
-    """The model's input (T,) of each text or pair, cut at its end, and its tokens before it was cut."""
-    found = inputs_of(texts, encoder, TextLayout(max_length=max_length))
-    return [(inputs.sequences[0], inputs.num_tokens) for inputs in found]
-
-
 def sentence_inputs(
     texts: Sequence[tuple[str, ...]], encoder: Encoder, split: SplitWriter, layout: TextLayout
 ) -> Iterator[list[Ids]]:
