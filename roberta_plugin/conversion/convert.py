@@ -21,7 +21,7 @@ from roberta_plugin.conversion import modernbert, named_models
 from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
-from roberta_plugin.conversion.model_card import CARD, card
+from roberta_plugin.conversion.model_card import CARD, card, numbers_in_words
 from roberta_plugin.conversion.model_files import find_checkpoint, format_of
 from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
@@ -29,7 +29,6 @@ from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.conversion.settings import RECORD, ExportSettings, Format, ImportSettings
-from roberta_plugin.conversion.usage import numbers_in_words
 from roberta_plugin.files import hidden_folder, replace_folder, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
 from roberta_plugin.conversion.fields import check_config, vectors_of
-from roberta_plugin.conversion.heads import MASKED_LM, Head
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
     THEIR_POSITIONS,
@@ -49,7 +48,7 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
 )
 from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.modernbert import is_modern
-from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
+from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, check_vocabulary, task_state
 from roberta_plugin.data.tokenizers.huggingface import read_tokenizer, their_ids
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity

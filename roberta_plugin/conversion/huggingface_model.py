@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin.conversion import modernbert
-from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
-from roberta_plugin.conversion.portable import PortableModel, translate
+from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, translate
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
@@ -264,7 +263,7 @@ _ENTRIES: dict[str, Callable[[dict[str, Any]], bool]] = {
         and isinstance(entry["settings"], dict)
         and all(map(_is_setting, entry["settings"], entry["settings"].values()))
     ),
-    TEXTS: lambda entry: TextLayout(**entry).check() is None,
+    TEXTS: lambda entry: bool(TextLayout(**entry).checked()),
     VECTORS: lambda entry: (
         entry.keys() == set(_VECTORS)
         and entry["pooling"] in get_args(Pooling)

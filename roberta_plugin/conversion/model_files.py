@@ -13,9 +13,9 @@ import tempfile
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from roberta_plugin.conversion.heads import heads_of, labels_of
+from roberta_plugin.conversion.portable import SourceKind, heads_of, labels_of
 from roberta_plugin.data.manifest import sha256_of_file
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.tokenizers import has_tokenizer, load_tokenizer
@@ -27,7 +27,6 @@ from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, is_num
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
 
-SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
 CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
 CONFIG, WEIGHTS, OLD_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"  # of Hugging Face
 ONNX_MODEL, INT8_MODEL, ONNX_FACTS = "model.onnx", "model.int8.onnx", "roberta.json"

@@ -16,10 +16,9 @@ from torch import Tensor
 from roberta_plugin.checkpoint_files import check_numbers
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
 from roberta_plugin.conversion.fields import check_adapter
-from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
 from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
 from roberta_plugin.conversion.huggingface_model import TRUNK, to_hugging_face, with_base_prefix
-from roberta_plugin.conversion.portable import PortableModel, task_state, translate
+from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, task_state, translate
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.adapters import merge
 

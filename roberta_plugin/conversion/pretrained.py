@@ -10,11 +10,10 @@ from fairseq.data import Dictionary
 from torch import nn
 
 from roberta_plugin.conversion.fairseq_format import read_checkpoint, unpacked
-from roberta_plugin.conversion.heads import choose_head
 from roberta_plugin.conversion.huggingface import read_huggingface
 from roberta_plugin.conversion.model_files import format_of
 from roberta_plugin.conversion.named_models import NAMES, local_path
-from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.portable import PortableModel, choose_head
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.checkpoints import build_model
 

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from roberta_plugin.conversion.heads import MASKED_LM
-from roberta_plugin.conversion.onnx_runner import OnnxModel
+from roberta_plugin.conversion.onnx_model import OnnxModel
+from roberta_plugin.conversion.portable import MASKED_LM
 from roberta_plugin.data.batches import cut_by_length
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary

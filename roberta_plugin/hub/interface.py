@@ -29,7 +29,7 @@ from roberta_plugin import register
 from roberta_plugin.conversion.fairseq_format import read_files, training_facts
 from roberta_plugin.conversion.model_files import check_bpe, format_of, training_data
 from roberta_plugin.conversion.named_models import local_path
-from roberta_plugin.conversion.onnx_runner import read_onnx
+from roberta_plugin.conversion.onnx_model import read_onnx
 from roberta_plugin.conversion.pretrained import build, fairseq_dictionary, read_any
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary

@@ -8,9 +8,8 @@ import torch
 
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.pretrained import read_any
-from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary
+from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary, extended
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.extending import extended
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.checkpoints import TOKENS
 from tests.tiny_checkpoints import state_of
