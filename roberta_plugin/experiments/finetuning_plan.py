@@ -22,11 +22,18 @@ from roberta_plugin.experiments.sweeps.grid import Grid, checked_seeds, is_list,
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH, Benchmark, PaperRecipe
 from roberta_plugin.finetuning.identity import check_words
-from roberta_plugin.finetuning.inspection import check_measurable, remarks, selection_remarks
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.layouts.windows import question_length
 from roberta_plugin.finetuning.options import TaskOptions
-from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
+from roberta_plugin.finetuning.preparation import (
+    DataSettings,
+    PrepareSettings,
+    check_measurable,
+    check_same,
+    prepare,
+    remarks,
+    selection_remarks,
+)
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.options_file import named_options

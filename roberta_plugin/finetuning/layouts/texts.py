@@ -129,8 +129,8 @@ class TextLayout:
         """Whether a text can have several inputs."""
         return self.long_texts == "windows"
 
-    def check(self) -> None:
-        """Refuse values that come from a file and cannot be."""
+    def checked(self) -> TextLayout:
+        """Itself, if its values, which come from a file, can be."""
         for name in ("max_length", "window_stride", "max_windows"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 0 < value < 1 << 20):
@@ -139,6 +139,7 @@ class TextLayout:
             raise ValueError(f"long_texts is {self.long_texts!r}, not one of {', '.join(LONG_TEXTS)}")
         if self.window_pooling not in (POOLINGS if self.has_windows else (None,)):
             raise ValueError(f"window_pooling is {self.window_pooling!r}")
+        return self
 
 
 class Inputs(NamedTuple):
