@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roberta_plugin.data import text_inputs_files
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS, dataset_files, find_inputs
-from roberta_plugin.data.text_inputs_lines import LONGEST_LINE
-from roberta_plugin.data.text_inputs_lines import BadLineError as BadLineError
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS, LONGEST_LINE, dataset_files, find_inputs
+from roberta_plugin.data.text_inputs_files import BadLineError as BadLineError
 from roberta_plugin.data.text_inputs_remote import fetch, is_url
 from roberta_plugin.data.text_inputs_tables import TextLines, each, lines_of_table, read_rows, rows_of_lines
 from roberta_plugin.data.text_inputs_tables import short as short
@@ -244,15 +243,14 @@ def check_id(value: Any, where: str) -> str:
     return str(value) if type(value) is int else check_text(value, "id", where)
 
 
-def with_unique_ids(rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any]) -> Iterator[T]:
+def with_unique_ids(
+    rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any], remedy: str = "correct or remove one of the two"
+) -> Iterator[T]:
     """What was made of rows, each given with its place."""
     seen: dict[str, str] = {}
     for place, row in rows:
         key = str(id_of(row))
         if key in seen:
-            raise ValueError(
-                f"{place}: the id {key!r} occurs in {seen[key]} already. Ids must be unique: correct or remove one of "
-                "the two."
-            )
+            raise ValueError(f"{place}: the id {key!r} occurs in {seen[key]} already. Ids must be unique: {remedy}.")
         seen[key] = place
         yield row

@@ -27,7 +27,7 @@ def prepare(settings: PrepareSettings) -> int:
     pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt.
     """
     from roberta_plugin.finetuning import preparation
-    from roberta_plugin.finetuning.inspection import remarks
+    from roberta_plugin.finetuning.preparation import remarks
 
     prepared = preparation.prepare(settings)
     for name, facts in prepared.content["splits"].items():

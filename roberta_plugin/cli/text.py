@@ -10,8 +10,7 @@ from pathlib import Path
 
 from roberta_plugin.cli.command import Actions, call_in_child, command
 from roberta_plugin.conversion.settings import ExtendSettings
-from roberta_plugin.data.binarize.dictionary import DictionarySettings, build_vocabulary
-from roberta_plugin.data.binarize.pipeline import BinarizeSettings, warnings_about
+from roberta_plugin.data.binarize.pipeline import BinarizeSettings, DictionarySettings, build_vocabulary, warnings_about
 from roberta_plugin.data.binarize.pipeline import binarize as write_split
 from roberta_plugin.data.corpora import DEFAULT_ALPHA, SPLITS, find_corpora
 from roberta_plugin.data.text_inputs import LineRules

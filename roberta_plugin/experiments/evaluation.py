@@ -34,13 +34,13 @@ from roberta_plugin.finetuning.benchmarks import (
     options_for,
 )
 from roberta_plugin.finetuning.benchmarks.base import Benchmark
-from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.metrics import base_name
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, RawOutputs, read_outputs, write_outputs
 from roberta_plugin.finetuning.kinds.similarity import NAME as WORDS
 from roberta_plugin.finetuning.kinds.similarity import BagOfWords
 from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.finetuning.preparation import remarks
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import parse_json, write_json
 

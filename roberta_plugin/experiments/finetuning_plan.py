@@ -10,21 +10,30 @@ Everything that does not fit is refused here, before anything is trained.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import Grid, checked_seeds, is_list, run_folders
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH, Benchmark, PaperRecipe
 from roberta_plugin.finetuning.identity import check_words
-from roberta_plugin.finetuning.inspection import check_measurable, remarks, selection_remarks
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.layouts.windows import question_length
 from roberta_plugin.finetuning.options import TaskOptions
-from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
+from roberta_plugin.finetuning.preparation import (
+    DataSettings,
+    PrepareSettings,
+    check_measurable,
+    check_same,
+    prepare,
+    remarks,
+    selection_remarks,
+)
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.options_file import named_options
@@ -120,7 +129,7 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     check_options(grid, is_written=False)
     plan = FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=gpus_per_run)
     made_from = {
-        "sha256": None if settings.from_scratch else sha256_of_weights(start.state),
+        "sha256": None if settings.from_scratch else start.sha256,
         **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
     }
     path = settings.output_dir / START
@@ -251,7 +260,8 @@ def selected_metric(
     return name, "min" if name in SMALLER_IS_BETTER else "max"
 
 
-class Start(NamedTuple):
+@dataclass(frozen=True)
+class Start:
     """The model that fine-tuning starts from: its file, the file's content, and the options that build such a model."""
 
     checkpoint: Path
@@ -266,10 +276,22 @@ class Start(NamedTuple):
         """Tokens of a sequence at most."""
         return int(self.options["max-positions"])
 
-    def check_length(self, length: int, end: str, *, option: str = "") -> None:
-        """Refuse longer sequences than it has positions; rotary ones go on. `end` is that of the sentence."""
-        if length > self.max_positions and self.options.get("position-encoding") != "rotary":
-            raise ValueError(f"{option}{self.checkpoint} has {self.max_positions} positions{end}")
+    @property
+    def longest(self) -> float:
+        """Tokens that it can be fine-tuned with: with rotary positions, any number."""
+        return math.inf if self.options.get("position-encoding") == "rotary" else self.max_positions
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of all parameters with their names: the optimizer's state may have been dropped from the file."""
+        import torch
+
+        digest = hashlib.sha256()
+        for name, value in sorted(self.state["model"].items()):
+            if torch.is_tensor(value):
+                digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+                digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def options_at(self, max_length: int) -> dict[str, str]:
         """Its options, for sequences of a length that `check_model` allows."""
@@ -319,7 +341,11 @@ def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path |
 
 def check_positions(start: Start, benchmark: Benchmark, *, max_length: int, options: TaskOptions) -> None:
     """Refuse, before preparing, a length that exceeds the model's positions or is too short for the task."""
-    start.check_length(max_length, ". Give at most that, or leave it out.", option=f"--max-length {max_length}: ")
+    if max_length > start.longest:
+        raise ValueError(
+            f"--max-length {max_length}: {start.checkpoint} has {start.max_positions} positions. Give at most that, or "
+            "leave it out."
+        )
     settings = benchmark.settings
     try:
         settings(max_length=max_length, options=options)
@@ -343,11 +369,12 @@ def check_model(start: Start, prepared: Prepared) -> None:
             f"of {len(prepared.vocabulary):,}: prepare the data with the tokenizer and the dict.txt of that model."
         )
     check_words(start.state, prepared, checkpoint=start.checkpoint)
-    start.check_length(
-        prepared.settings["max_length"],
-        f", and {prepared.folder} sequences of up to {prepared.settings['max_length']} tokens: delete that folder (rm "
-        f"-r {prepared.folder}) and give --max-length {start.max_positions}, or give the --data of another one.",
-    )
+    if prepared.settings["max_length"] > start.longest:
+        raise ValueError(
+            f"{start.checkpoint} has {start.max_positions} positions, and {prepared.folder} sequences of up to "
+            f"{prepared.settings['max_length']} tokens: delete that folder (rm -r {prepared.folder}) and give "
+            f"--max-length {start.max_positions}, or give the --data of another one."
+        )
 
 
 def check_start(before: Mapping[str, Any], now: Mapping[str, Any], prepared: Prepared, folder: Path) -> None:
@@ -367,18 +394,6 @@ def check_start(before: Mapping[str, Any], now: Mapping[str, Any], prepared: Pre
         f"Give another --output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed "
         "any more.",
     )
-
-
-def sha256_of_weights(state: Mapping[str, Any]) -> str:
-    """A hash of all parameters with their names: the optimizer's state may have been dropped from the file."""
-    import torch
-
-    digest = hashlib.sha256()
-    for name, value in sorted(state["model"].items()):
-        if torch.is_tensor(value):
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-            digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def paper_grid(

@@ -15,8 +15,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 import roberta_plugin
 from roberta_plugin.checkpoint_files import load_state as load_state
-from roberta_plugin.conversion.heads import heads_of, labels_of
-from roberta_plugin.conversion.number_scale import on_scale_of_training
+from roberta_plugin.conversion.portable import heads_of, labels_of, on_scale_of_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.kinds.outputs import Collected, RawOutputs

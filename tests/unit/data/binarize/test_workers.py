@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from roberta_plugin.data.binarize.part_files import Span, Task, finished_parts, is_done, read_part
-from roberta_plugin.data.binarize.parts import Job, Sharing, plan_tasks
+from roberta_plugin.data.binarize.parts import Job, Sharing, Span, Task, finished_parts, is_done, plan_tasks, read_part
 from roberta_plugin.data.binarize.workers import start_workers
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
 from roberta_plugin.data.text_inputs_files import find_inputs
@@ -90,7 +89,7 @@ def test_idle_workers_take_parts_of_an_archive_and_the_parts_are_the_same(job, t
         parts[workers] = [[array.tolist() for array in read_part(path, np.dtype(np.uint16))] for path in found]
         assert len(list(folder.glob("*.pid"))) == workers
     assert parts[1] == parts[3]
-    assert sum(len(sizes) for sizes, _ in parts[1]) == 100_000
+    assert sum(len(sizes) for sizes, _, _ in parts[1]) == 100_000
 
 
 class Named(ByteLevelBpe):

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.examples_dataset import TaggingDataset
-from roberta_plugin.finetuning.inspection import remarks
-from roberta_plugin.finetuning.kinds.conll import read_file
-from roberta_plugin.finetuning.kinds.entities import Sentences
+from roberta_plugin.finetuning.kinds.entities import Sentences, read_file
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import IGNORED
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.preparation import DataSettings, check_same
+from roberta_plugin.finetuning.preparation import DataSettings, check_same, remarks
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_tagging import write_columns, write_prepared, write_raw
 

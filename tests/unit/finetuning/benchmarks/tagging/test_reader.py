@@ -8,7 +8,7 @@ import re
 import pytest
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.kinds.conll import read_file
+from roberta_plugin.finetuning.kinds.entities import read_file
 from roberta_plugin.finetuning.options import TaggingOptions
 
 CONLL = """-DOCSTART- -X- -X- O

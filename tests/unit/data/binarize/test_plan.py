@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from roberta_plugin.data.binarize.folder import folder_lock, split_lock
+from roberta_plugin.data.binarize.plan import folder_lock, split_lock
 
 
 def add_one(folder, times):
