@@ -87,7 +87,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     parameters, head = dict(model.parameters), {}
     back = {theirs: ours for ours, theirs in TRUNK.items()}
     found = {name.removeprefix(_PREFIX): value for name, value in read_safetensors(path).items()}
-    for name, value in with_base_prefix(found).items():
+    for name, value in with_base_prefix(found, model.state["cfg"]["model"], path).items():
         layer, is_adapter, part = name.partition(".lora_")
         if not is_adapter:
             head[name] = value
