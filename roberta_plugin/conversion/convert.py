@@ -67,11 +67,10 @@ def export_model(settings: ExportSettings) -> Converted:
     options = model.state["cfg"]["model"]
     if settings.to != "onnx":  # which the model itself is made for
         model = _without_pairs(model)
-    if settings.to in ("huggingface", "sentence-transformers"):
-        check_switches(options, model.path)
+    if settings.to == "fairseq":
+        check_has_no_switch(options, path=model.path, other="fairseq's RoBERTa")
     elif settings.to != "onnx":  # a graph, of any layers
-        other = "fairseq's RoBERTa" if settings.to == "fairseq" else "Hugging Face's RoBERTa"
-        check_has_no_switch(options, path=model.path, other=other)
+        check_switches(options, model.path)
     notes = [
         *model.notes,
         *_notes_on_long_texts(model, settings.to),

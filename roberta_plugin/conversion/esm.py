@@ -98,9 +98,12 @@ def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[
     expected, result = _frequencies(options), {}
     for name, value in state.items():
         own = f"esm.{name}" if is_bare else name
-        if own.endswith(_FREQUENCIES):  # which transformers reads, whatever rope_theta says
+        if own.endswith(_FREQUENCIES):
             if value.shape != expected.shape or not torch.allclose(value.float(), expected, rtol=2e-3, atol=1e-7):
-                raise ValueError(f"{name} has other frequencies than rope_theta ({options['rotary_base']:g}) gives.")
+                raise ValueError(
+                    f"{name} has other frequencies than rope_theta ({options['rotary_base']:g}) gives, and these are "
+                    "what transformers reads: set rope_theta to the base that they were made with."
+                )
         elif not _WITHOUT_EFFECT.fullmatch(own):
             result[_renamed(own, _NAMES)] = value
     return result

@@ -109,7 +109,7 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         ValueError: if Hugging Face's classes cannot compute this model.
     """
     options, saved = architecture(model.state), saved_options(model.state)[1]
-    _check_expressible(model, options)
+    check_expressible(model, options)
     model_type = PRE_NORM if FINAL_NORM in model.state["model"] else model_type
     family = family_of(options)
     model_type = model_type if family is None else family.MODEL_TYPE
@@ -183,7 +183,8 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
     return trained["task"], settings, dict(found.get(identity.DECISIONS, {}))
 
 
-def _check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None:
+def check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None:
+    """Refuse a model of these options whose layers and head Hugging Face's classes cannot compute."""
     kind, problems, family = model.head.kind, [], family_of(options)
     if "no_layernorm_embedding" in options and family is None:
         problems.append("it has no layer norm after its embeddings")
@@ -413,6 +414,8 @@ def with_base_prefix(state: Mapping[str, Tensor], options: Mapping[str, Any], pa
         options: of `fast_roberta`, for this model.
         path: of the parameters, for messages.
     """
+    for older, name in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
+        state = {key.replace(older, name): value for key, value in state.items()}  # which it still writes of ESM
     if family := family_of(options):
         try:
             return family.as_roberta(state, options)
