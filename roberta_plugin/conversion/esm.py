@@ -1,8 +1,8 @@
 """Hugging Face's ESM (Rives et al. 2021; ESM-2: Lin et al. 2023): which of our models it is, config.json and names.
 
 Made for proteins, it comes from fairseq's RoBERTa: norms before the sublayers, rotary positions, plain feed-forward
-layers with gelu, and RoBERTa's heads. Its texts are ours if `token_dropout` is off. All its classes have a head for
-contacts in proteins besides, from the weights of attention: zeros in our exports, left out on import.
+layers with gelu, and RoBERTa's heads. Without `token_dropout`, masks are tokens like others, as in RoBERTa. All its
+classes have a head for contacts in proteins besides: zeros in our exports, left out on import.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from roberta_plugin.foreign_fields import USED, Table, only, without_effect
 from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
 
 MODEL_TYPE, CLASS, NAME = "esm", "Esm", "ESM (rotary, norms before)"
-LACKS = tuple(name for name in SWITCHES if name not in ("position_encoding", "rotary_base"))
-HEADS = (MASKED_LM, "classification", "multi_label", "regression", "tagging")
+LACKS: tuple[str, ...] = tuple(name for name in SWITCHES if name not in ("position_encoding", "rotary_base"))
+HEADS: tuple[str, ...] = (MASKED_LM, "classification", "multi_label", "regression", "tagging")
 WHY_HEADS = "Hugging Face's ESM has heads for masks, labels, numbers and tags alone"
-ACTIVATION = None
+ACTIVATION: str | None = None
 DROPOUTS: Mapping[str, str] = {}
-OF_ROBERTA = ("hidden_act", "type_vocab_size")
-SPECIAL_IDS = {"mask_token_id": "<mask>"}
+OF_ROBERTA: tuple[str, ...] = ("hidden_act", "type_vocab_size")
+SPECIAL_IDS: Mapping[str, str] = {"mask_token_id": "<mask>"}
 FIELDS: Table = {
     **CONFIG,
     **dict.fromkeys(("position_embedding_type", "rope_theta", "emb_layer_norm_before"), USED),
@@ -122,7 +122,8 @@ def _frequencies(options: Mapping[str, Any]) -> Tensor:
     """The angles from a position to the next (F,), of half a head's dimensions, in fp32 as transformers computes it."""
     dim = options["encoder_embed_dim"] // options["encoder_attention_heads"]
     base = options.get("rotary_base", FastRobertaConfig.rotary_base)
-    return 1.0 / (base ** (torch.arange(0, dim, 2, dtype=torch.float) / dim))
+    exponents: Tensor = torch.arange(0, dim, 2, dtype=torch.float) / dim
+    return torch.reciprocal(torch.pow(base, exponents))
 
 
 def _renamed(name: str, table: Mapping[str, str]) -> str:

@@ -4,8 +4,8 @@ Both describe the same architecture. Theirs has more options: those that RoBERTa
 
 What ModernBERT and ESM have otherwise is in `families`. RobertaFor..., XLMRobertaFor... and CamembertFor... share their
 names of parameters. Ours and theirs have the same rows of positions (two unused ones, then position 0), the same layers
-and heads. They differ in three things. Their embeddings have a token type, one vector that is added to
-every position; ours have not, so it is added to the positions. CamemBERT numbers <s> and </s> differently from fairseq
+and heads. They differ in three things. Their embeddings have a token type, one vector that is added to every position;
+ours have not, so it is added to the positions. CamemBERT numbers <s> and </s> differently from fairseq
 (`huggingface_tokenizers`). Tied parameters are in our state dicts twice, in their files once. Tensors are shared where
 nothing in them changes.
 
@@ -415,7 +415,7 @@ def with_base_prefix(state: Mapping[str, Tensor], options: Mapping[str, Any], pa
         path: of the parameters, for messages.
     """
     for older, name in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
-        state = {key.replace(older, name): value for key, value in state.items()}  # which it still writes of ESM
+        state = {key.replace(older, name): value for key, value in state.items()}  # still written of ESM
     if family := family_of(options):
         try:
             return family.as_roberta(state, options)

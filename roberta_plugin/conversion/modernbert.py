@@ -22,17 +22,17 @@ from roberta_plugin.models.config import FastRobertaConfig
 
 MODEL_TYPE, CLASS, NAME = "modernbert", "ModernBert", "ModernBERT"
 _GATES = {"geglu": "gelu", "swiglu": "silu"}
-LACKS = ("qk_norm", "norm")
-HEADS = (MASKED_LM,)
+LACKS: tuple[str, ...] = ("qk_norm", "norm")
+HEADS: tuple[str, ...] = (MASKED_LM,)
 WHY_HEADS = "ModernBERT's heads have a norm before their last layer"
-ACTIVATION = "classifier_activation"  # of the masked-LM head
-SPECIAL_IDS = {"cls_token_id": "<s>", "sep_token_id": "</s>"}
-DROPOUTS = {
+ACTIVATION: str | None = "classifier_activation"  # of the masked-LM head
+SPECIAL_IDS: Mapping[str, str] = {"cls_token_id": "<s>", "sep_token_id": "</s>"}
+DROPOUTS: Mapping[str, str] = {
     "embedding_dropout": "dropout",
     "attention_dropout": "attention_dropout",
     "mlp_dropout": "activation_dropout",
 }
-OF_ROBERTA = (
+OF_ROBERTA: tuple[str, ...] = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act", "type_vocab_size", "layer_norm_eps"),
     "position_embedding_type",
 )
