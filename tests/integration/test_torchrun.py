@@ -16,7 +16,7 @@ import torch
 from roberta_plugin.launch import run_folder
 from tests.conftest import REPOSITORY
 from tests.slurm_cluster import free_ports, wait_for
-from tests.tiny_corpus import environment, train_command
+from tests.tiny_corpus import environment, launched_words
 
 pytestmark = pytest.mark.integration
 UPDATES = 200
@@ -24,11 +24,8 @@ UPDATES = 200
 
 def command(data_bin, output_dir, *options, updates):
     """`roberta train` of the tiny model, with 16 sequences an update."""
-    words = train_command(data_bin, output_dir)[1:]
-    for option in ("--save-dir", "--log-file", "--user-dir"):
-        at = words.index(option)
-        del words[at : at + 2]
-    words += ["--max-update", str(updates), "--total-num-update", str(updates), "--no-epoch-checkpoints", *options]
+    ends = ("--max-update", str(updates), "--total-num-update", str(updates), "--no-epoch-checkpoints")
+    words = launched_words(data_bin, *ends, *options)
     return ["roberta", "train", "--output-dir", str(output_dir), "--batch-sequences", "16", "--", *words]
 
 
