@@ -41,7 +41,7 @@ def train_command(data: Path, save_dir: Path, *more: str) -> list[str]:
 def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepared, tmp_path, capsys):
     save_dir = tmp_path / "checkpoints"
     choice = ("--best-checkpoint-metric", "rouge", "--maximize-best-checkpoint-metric")
-    how = ("--batch-size", "10", "--lr", "4e-3", "--max-epoch", "8", *choice)
+    how = ("--batch-size", "10", "--lr", "4e-3", "--max-epoch", "6", *choice)
     done = run(train_command(prepared.folder, save_dir, *how))
     assert done.returncode == 0, done.stderr[-3000:]
     model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
