@@ -4,8 +4,6 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +14,7 @@ from roberta_plugin import files as atomic_files
 from roberta_plugin.files import atomic_write, hidden_folder, replace_folder
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.record import differences, listed, moved, options_of, refuse
+from tests.conftest import files_up_to
 
 
 def test_bytes_and_text_appear_at_the_end_only(tmp_path):
@@ -115,15 +114,11 @@ def test_a_folder_that_cannot_be_replaced_stays(tmp_path):
 
 
 def test_torch_s_error_of_a_full_disk_names_the_file(tmp_path):
-    code = (
-        "import resource, sys, torch; from roberta_plugin.files import atomic_write\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
-        "try:\n    with atomic_write(sys.argv[1]) as file:\n        torch.save(torch.zeros(100_000), file)\n"
-        "except OSError as error:\n    print(error.filename)"
-    )
-    path = tmp_path / "model.pt"
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == str(path), done.stderr
+    torch = pytest.importorskip("torch")
+    too_large = pytest.raises(OSError, match="File too large")
+    with files_up_to(20_000), too_large as error, atomic_write(tmp_path / "model.pt") as file:
+        torch.save(torch.zeros(100_000), file)
+    assert error.value.filename == str(tmp_path / "model.pt")
     assert not list(tmp_path.iterdir())
 
 

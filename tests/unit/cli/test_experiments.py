@@ -228,10 +228,7 @@ def test_another_checkout_of_the_plugin_is_refused_in_one_line(grid, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (["--wait"], "--wait goes with --slurm"),
-        (["--slurm", "--retries", "1"], "are for runs on this machine"),
-    ],
+    [(["--wait"], "--wait goes with --slurm"), (["--slurm", "--retries", "1"], "are for runs on this machine")],
 )
 def test_what_is_refused_and_how(grid, tmp_path, words, message):
     with pytest.raises(ValueError, match=message):

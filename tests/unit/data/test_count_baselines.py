@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data import corpus_statistics, count_baselines
-from roberta_plugin.data.corpus_statistics import (
-    count_split,
-    find_faults,
-)
+from roberta_plugin.data.corpus_statistics import count_split, find_faults
 from roberta_plugin.data.count_baselines import comparison, remedy
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.vocabulary import Row, Vocabulary

@@ -16,10 +16,7 @@ from roberta_plugin.launch.resources import Resources
 
 RECIPE = PaperRecipe(
     train={"task": "race", "weight-decay": "0.1"},
-    axes={
-        "lr": ["1e-5", "2e-5"],
-        "batch": {"16": {"batch-size": "16", "max-update": "9"}, "32": {"batch-size": "32"}},
-    },
+    axes={"lr": ["1e-5", "2e-5"], "batch": {"16": {"batch-size": "16", "max-update": "9"}, "32": {"batch-size": "32"}}},
     seeds=("1", "2", "3"),
     metric={"log": "valid", "value": "accuracy", "goal": "max", "at": "best"},
 )

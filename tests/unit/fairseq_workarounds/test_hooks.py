@@ -229,10 +229,7 @@ def test_a_stray_validation_split_is_found_in_every_folder_that_the_task_reads(t
     stray = write_data_bin(tmp_path / "stray", num_documents=2)
     (stray / "valid.idx").rename(stray / "valid1.idx")
     dataset = SimpleNamespace(
-        ignore_unused_valid_subsets=False,
-        combine_valid_subsets=False,
-        disable_validation=False,
-        valid_subset="valid",
+        ignore_unused_valid_subsets=False, combine_valid_subsets=False, disable_validation=False, valid_subset="valid"
     )
     colon = [write_data_bin(tmp_path / name, num_documents=2) for name in ("20:30", "20:31")]
     (colon[1] / "valid.idx").rename(colon[1] / "valid1.idx")

@@ -232,11 +232,7 @@ lr: 1e-4
     assert read_yaml(path) == {
         "env": {**hidden, "TOKENIZERS_PARALLELISM": "false"},
         "setup": ["export WANDB_API_KEY=...", "MY_AUTH=...", "plain ..."],
-        "sbatch": {
-            "comment": "AWS_SESSION_TOKEN=...",
-            "name": "A=b\nexport A_SECRET=...",
-            "WANDB_API_KEY": "...",
-        },
+        "sbatch": {"comment": "AWS_SESSION_TOKEN=...", "name": "A=b\nexport A_SECRET=...", "WANDB_API_KEY": "..."},
         "max_tokens": "4096",
         "lr": "1e-4",
     }

@@ -196,11 +196,7 @@ def test_equal_flops_are_not_equal_tokens(tmp_path, data):
 
 
 def test_shared_layers_are_an_axis_of_equal_flops_and_fewer_parameters(tmp_path, data):
-    options = {
-        "none": {},
-        "groups": {"share-layers": "groups:2"},
-        "ffn": {"share-layers": "all", "share-parts": "ffn"},
-    }
+    options = {"none": {}, "groups": {"share-layers": "groups:2"}, "ffn": {"share-layers": "all", "share-parts": "ffn"}}
     common = {"variants": None, "base": {"encoder-layers": "4"}, "budget": {"equal": "flops", "amount": "1e10"}}
     plans = plans_of(tmp_path, data, axes={"sharing": options}, **common)
     assert len({plan.num_updates for plan in plans.values()}) == 1, "a shared layer costs as often as it runs"

@@ -90,9 +90,7 @@ def sample_variance(values):
     return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
-@pytest.mark.parametrize(
-    "samples", [APART, UNEQUAL, {**ALIKE, "wide": [-50.0, 80.0]}], ids=["apart", "scipy's", "wide"]
-)
+@pytest.mark.parametrize("samples", [UNEQUAL, {**ALIKE, "wide": [-50.0, 80.0]}], ids=["scipy's", "wide"])
 def test_pairs_are_those_of_games_and_howell(samples):
     pairs = compare(samples).pairs
     assert [(pair.first, pair.second) for pair in pairs] == list(itertools.combinations(samples, 2))
@@ -115,7 +113,6 @@ def test_one_wild_variant_does_not_blind_the_others():
     """The first published study of masks: pooled over raw perplexities, static - dynamic had p = 1."""
     raw = {"one-mask": [241862.74, 188478.79], "static": [1476.07, 1439.05], "dynamic": [1234.83, 1222.06]}
     bits = {name: list(np.log2(values)) for name, values in raw.items()}
-    assert stats.tukey_hsd(*raw.values()).pvalue[1, 2] > 0.999
     assert compare(bits).pairs[2].p == pytest.approx(0.0398, abs=1e-3)
     assert (
         "dynamic is better than static by 0.247 bits per token"

@@ -12,13 +12,7 @@ import pytest
 
 from roberta_plugin.experiments.sweeps import running
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.experiments.sweeps.running import (
-    SweepProgress,
-    environments,
-    run_locally,
-    share_done,
-    visible_gpus,
-)
+from roberta_plugin.experiments.sweeps.running import SweepProgress, environments, run_locally, share_done, visible_gpus
 from roberta_plugin.experiments.sweeps.sweep import prepare
 from roberta_plugin.launch.job import RunJob
 from roberta_plugin.launch.preflight import PreflightError

@@ -40,10 +40,7 @@ def official(task, raw):
 
 def test_cola_has_a_header_in_test_only(tmp_path):
     rows = read(tmp_path, "CoLA", "train", "gj04\t1\t\tIt works.\ngj04\t0\t*\tWorks it.\n")
-    assert [(row.id, row.texts, row.target) for row in rows] == [
-        ("0", ("It works.",), "1"),
-        ("1", ("Works it.",), "0"),
-    ]
+    assert [(row.id, row.texts, row.target) for row in rows] == [("0", ("It works.",), "1"), ("1", ("Works it.",), "0")]
     rows = read(tmp_path, "CoLA", "test", "index\tsentence\n7\tIt works.\n")
     assert [(row.id, row.texts, row.target) for row in rows] == [("7", ("It works.",), None)]
 
