@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roberta_plugin.data import text_inputs_files
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS, dataset_files, find_inputs
-from roberta_plugin.data.text_inputs_lines import LONGEST_LINE
-from roberta_plugin.data.text_inputs_lines import BadLineError as BadLineError
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS, LONGEST_LINE, dataset_files, find_inputs
+from roberta_plugin.data.text_inputs_files import BadLineError as BadLineError
 from roberta_plugin.data.text_inputs_remote import fetch, is_url
 from roberta_plugin.data.text_inputs_tables import TextLines, each, lines_of_table, read_rows, rows_of_lines
 from roberta_plugin.data.text_inputs_tables import short as short
@@ -42,13 +41,10 @@ T = TypeVar("T")
 class Row(NamedTuple):
     """A row of a table, or an object within one; its methods check its values, and their errors begin with `where`."""
 
-    path: Path
-    """`IN_MEMORY` if it was in no file."""
-    line: int
-    """Where it begins, counted from 1; in Parquet the number of the row."""
+    path: Path  # `IN_MEMORY` if it was in no file
+    line: int  # where it begins, counted from 1; in Parquet the number of the row
     values: Mapping[str, Any]
-    inside: str = ""
-    """What leads to an object within a row, such as ", questions 2"."""
+    inside: str = ""  # what leads to an object within a row, such as ", questions 2"
 
     @property
     def where(self) -> str:
@@ -105,11 +101,7 @@ class Row(NamedTuple):
 
 
 def find_table(folder: Path, name: str, *, option: str) -> Path:
-    """The table that the user names by an option, relative to a folder; one by URL is fetched into the user's cache.
-
-    Raises:
-        FileNotFoundError: if there is none.
-    """
+    """The table that the user names by an option, relative to a folder; one by URL is fetched into the user's cache."""
     if is_url(name):
         return fetch(name)
     path = folder / name.removeprefix("file://")
@@ -172,10 +164,6 @@ def scan_table(
 
     Without a path, it is standard input; without a format, JSON Lines if the first line begins with {, else text.
     `on_read` gets the number of bytes that were read from the disk.
-
-    Raises:
-        ValueError: naming the file and the remedy, if nothing can be read: the header is faulty, the compression is
-            damaged, a line has no end, or pyarrow is missing.
     """
     if path is not None and not path.exists():
         raise FileNotFoundError(f"The table {path} does not exist: check the path.")
@@ -216,11 +204,7 @@ def _blocks_of_standard_input() -> Iterator[bytes]:
 
 
 def check_keys(value: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]:
-    """The value, if it is a JSON object with all these keys.
-
-    Raises:
-        ValueError: beginning with `where`, and naming what is missing.
-    """
+    """The value, if it is a JSON object with all these keys."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{where}: expected a JSON object with {', '.join(keys)}, found {short(value)}.")
     missing = [key for key in keys if key not in value]
@@ -231,22 +215,14 @@ def check_keys(value: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]
 
 
 def check_list(value: Any, name: str, where: str) -> list[Any]:
-    """The value, if it is a list.
-
-    Raises:
-        ValueError: beginning with `where`, and naming the column.
-    """
+    """The value, if it is a list."""
     if not isinstance(value, list):
         raise ValueError(f"{where}: {name} must be a list, found {short(value)}. Correct it.")
     return value
 
 
 def check_text(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> str:
-    """The value, if it is a text that can be written as UTF-8.
-
-    Raises:
-        ValueError: beginning with `where`, and naming the column.
-    """
+    """The value, if it is a text that can be written as UTF-8."""
     if not isinstance(value, str):
         raise ValueError(f"{where}: {name} must be a text, found {short(value)}. Correct it, or leave the entry out.")
     if not value.strip() and not may_be_empty:
@@ -267,19 +243,14 @@ def check_id(value: Any, where: str) -> str:
     return str(value) if type(value) is int else check_text(value, "id", where)
 
 
-def with_unique_ids(rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any]) -> Iterator[T]:
-    """What was made of rows, each given with its place.
-
-    Raises:
-        ValueError: naming both places, if two have the same id.
-    """
+def with_unique_ids(
+    rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any], remedy: str = "correct or remove one of the two"
+) -> Iterator[T]:
+    """What was made of rows, each given with its place."""
     seen: dict[str, str] = {}
     for place, row in rows:
         key = str(id_of(row))
         if key in seen:
-            raise ValueError(
-                f"{place}: the id {key!r} occurs in {seen[key]} already. Ids must be unique: correct or remove one of "
-                "the two."
-            )
+            raise ValueError(f"{place}: the id {key!r} occurs in {seen[key]} already. Ids must be unique: {remedy}.")
         seen[key] = place
         yield row

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from roberta_plugin import register
+from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from tests.tiny_benchmarks import write_tokenizer
@@ -49,6 +51,12 @@ def write_checkpoint(folder: Path, kind: str = "masked_lm", *, sentencepiece: bo
         state["task_state"] = {identity.KEY: {"task": "made up", "settings": {"kind": kind, **settings}}}
     torch.save(state, folder / "model.pt")
     return folder
+
+
+def opened(path: Path) -> torch.nn.Module:
+    """The model in a file or folder of any known format."""
+    register()
+    return build(read_any(path))
 
 
 def _span_head(dim: int) -> dict[str, torch.Tensor]:

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
 from roberta_plugin.conversion.fields import check_config, vectors_of
-from roberta_plugin.conversion.heads import MASKED_LM, Head
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
     THEIR_POSITIONS,
@@ -37,10 +36,7 @@ from roberta_plugin.conversion.huggingface_model import (
     from_config,
     from_hugging_face,
     head_of,
-    remembered_decisions,
-    remembered_layout,
-    remembered_training,
-    remembered_vectors,
+    remembered,
     to_config,
     to_hugging_face,
     with_base_prefix,
@@ -52,7 +48,7 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
 )
 from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.modernbert import is_modern
-from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
+from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, check_vocabulary, task_state
 from roberta_plugin.data.tokenizers.huggingface import read_tokenizer, their_ids
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
@@ -162,10 +158,9 @@ def read_huggingface(path: Path) -> PortableModel:
     name, data_task, settings = head.facts.task, head.hugging_face.task, head.hugging_face.settings
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
         data_task = "squad1"
-    trained, remembered = remembered_training(config, where)
+    trained, recorded, decides_by = remembered(config, where)
     length = min(options["max_positions"], found.max_length or options["max_positions"])
-    settings = {"max_length": length, **settings, **remembered, **remembered_layout(config, where)}
-    settings |= remembered_vectors(config, where)
+    settings = {"max_length": length, **settings, **recorded}
     settings |= {**vectors, **({"max_length": min(length, vectors.get("max_length", length))} if vectors else {})}
     if "kind" in settings:
         settings["labels"] = list(labels)
@@ -186,7 +181,7 @@ def read_huggingface(path: Path) -> PortableModel:
             mask_keeps_space=found.mask_keeps_space,
             tokenizer=found.tokenizer,
             vocabulary=vocabulary,
-            decides_by=remembered_decisions(config, where),
+            decides_by=decides_by,
         ),
         **({ORIGINAL: merged} if merged else {}),
     }
@@ -281,7 +276,14 @@ def read_weights(folder: Path, *, file: Path | None = None) -> dict[str, Tensor]
     """All parameters of a folder, or of one safetensors file of it."""
     parameters: dict[str, Tensor] = {}
     for path in [file] if file else _weight_files(folder):
-        parameters |= read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+        if path.suffix == ".safetensors":
+            parameters |= read_safetensors(path)
+            continue
+        state = read_tensors(path, advice=_ADVICE)
+        if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+            raise ValueError(f"{path} is not a state dict: {_ADVICE}")
+        check_numbers(path, state)
+        parameters |= state
     return parameters
 
 
@@ -358,11 +360,3 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is damaged or no safetensors file ({error}). {_ADVICE}") from error
     check_numbers(path, tensors)
     return tensors
-
-
-def _read_pickle(path: Path) -> dict[str, Tensor]:
-    state = read_tensors(path, advice=_ADVICE)
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"{path} is not a state dict: {_ADVICE}")
-    check_numbers(path, state)
-    return state

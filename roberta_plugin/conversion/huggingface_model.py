@@ -15,7 +15,7 @@ Shapes: V vocabulary, P rows of positions, T token types, D model dimension.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from roberta_plugin.conversion import modernbert
-from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
-from roberta_plugin.conversion.portable import PortableModel, translate
+from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, translate
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
@@ -159,52 +158,28 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     return config
 
 
-def remembered_layout(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The settings of a `TextLayout` that an export of ours recorded; {} if there is no such entry.
+def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, Any], dict[str, float]]:
+    """What an export of ours recorded: the task of fine-tuning, its settings, and the numbers that decide.
+
+    "" and {} where there are no such entries.
 
     Raises:
-        ValueError: if no export of ours could have written the entry.
+        ValueError: if no export of ours could have written an entry.
     """
-    if (entry := config.get(TEXTS)) is None:
-        return {}
-    try:
-        layout = TextLayout(**entry)
-        layout.check()
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {TEXTS} was not written by an export ({error}): delete the entry.") from error
-    return asdict(layout)
-
-
-def remembered_decisions(config: Mapping[str, Any], path: Path) -> dict[str, float]:
-    """The thresholds and the temperature that an export of ours recorded; {} if there is no such entry.
-
-    Raises:
-        ValueError: if no export of ours could have written the entry.
-    """
-    if (entry := config.get(identity.DECISIONS)) is None:
-        return {}
-    if not isinstance(entry, dict) or not all(map(is_number, entry, entry.values())):
-        raise ValueError(f"{path}: {identity.DECISIONS} was not written by an export: delete the entry.")
-    return dict(entry)
-
-
-def remembered_vectors(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Pooling, normalization and length of vectors that an export of ours recorded; {} if there is no such entry.
-
-    Raises:
-        ValueError: if no export of ours could have written the entry.
-    """
-    if (entry := config.get(VECTORS)) is None:
-        return {}
-    is_ours = isinstance(entry, dict) and entry.keys() == set(_VECTORS)
-    if not (
-        is_ours
-        and entry["pooling"] in get_args(Pooling)
-        and isinstance(entry["normalize"], bool)
-        and _is_setting("max_length", entry["max_length"])
-    ):
-        raise ValueError(f"{path}: {VECTORS} was not written by an export: delete the entry.")
-    return dict(entry)
+    found = {name: config[name] for name in _ENTRIES if config.get(name) is not None}
+    for name, entry in found.items():
+        try:
+            is_ours, why = isinstance(entry, dict) and _ENTRIES[name](entry), ""
+        except KeyError:
+            is_ours, why = False, ""
+        except (TypeError, ValueError) as error:
+            is_ours, why = False, f" ({error})"
+        if not is_ours:
+            raise ValueError(f"{path}: {name} was not written by an export{why}: delete the entry.")
+    trained = found.get(REMEMBERED, {"task": "", "settings": {}})
+    layout = asdict(TextLayout(**found[TEXTS])) if TEXTS in found else {}
+    settings = {**trained["settings"], **layout, **found.get(VECTORS, {})}
+    return trained["task"], settings, dict(found.get(identity.DECISIONS, {}))
 
 
 def _check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None:
@@ -274,30 +249,29 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
-def remembered_training(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, Any]]:
-    """The task of fine-tuning and its settings that an export of ours recorded; "" and {} if there is no such entry.
-
-    Raises:
-        ValueError: if no export of ours could have written the entry.
-    """
-    entry = config.get(REMEMBERED)
-    if entry is None:
-        return "", {}
-    task, settings = (entry.get("task"), entry.get("settings")) if isinstance(entry, dict) else (None, None)
-    if (
-        task not in ("", *TASKS)
-        or not isinstance(settings, dict)
-        or not all(map(_is_setting, settings, settings.values()))
-    ):
-        raise ValueError(f"{path}: {REMEMBERED} was not written by an export: delete the entry.")
-    return str(task), settings
-
-
 def _is_setting(name: str, value: Any) -> bool:
     """Whether it is a setting of fine-tuning that an export records."""
     if name in _WORDS:
         return value in _WORDS[name]
     return name in _LENGTHS and isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20
+
+
+# Our own entries of config.json, and whether an export can have written one.
+_ENTRIES: dict[str, Callable[[dict[str, Any]], bool]] = {
+    REMEMBERED: lambda entry: (
+        entry["task"] in ("", *TASKS)
+        and isinstance(entry["settings"], dict)
+        and all(map(_is_setting, entry["settings"], entry["settings"].values()))
+    ),
+    TEXTS: lambda entry: bool(TextLayout(**entry).checked()),
+    VECTORS: lambda entry: (
+        entry.keys() == set(_VECTORS)
+        and entry["pooling"] in get_args(Pooling)
+        and isinstance(entry["normalize"], bool)
+        and _is_setting("max_length", entry["max_length"])
+    ),
+    identity.DECISIONS: lambda entry: all(map(is_number, entry, entry.values())),
+}
 
 
 def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[str, ...]]:

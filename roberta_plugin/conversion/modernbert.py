@@ -77,12 +77,10 @@ def check_switches(options: Mapping[str, Any], path: Path) -> None:
 
 def to_config(options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
     """The part of config.json that describes the layers, from `architecture` and a checkpoint's saved options."""
-    window, every = (
-        options.get("attention_window"),
-        options.get("global_attention_every", _default("global_attention_every")),
-    )
+    window = options.get("attention_window")
+    every = options.get("global_attention_every", FastRobertaConfig.global_attention_every)
     num_layers = options["encoder_layers"]
-    base = options.get("rotary_base", _default("rotary_base"))
+    base = options.get("rotary_base", FastRobertaConfig.rotary_base)
     bases = {_GLOBAL: base, _LOCAL: options.get("rotary_base_local", base)}
     has_bias = "no_linear_bias" not in options
     return {
@@ -92,7 +90,7 @@ def to_config(options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str,
         "classifier_activation": options["activation_fn"],
         "decoder_bias": True,
         "norm_bias": "no_norm_bias" not in options,
-        "norm_eps": options.get("layer_norm_eps", _default("layer_norm_eps")),
+        "norm_eps": options.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps),
         "local_attention": window or 128,
         "layer_types": layer_types(num_layers, every if window else 1),
         "rope_parameters": {kind: {"rope_type": "default", "rope_theta": one} for kind, one in bases.items()},
@@ -169,10 +167,6 @@ def _count(config: Mapping[str, Any], name: str, default: int, path: Path) -> in
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{path}: {name} must be a whole number above 0, got {value!r}.")
     return value
-
-
-def _default(name: str) -> Any:
-    return getattr(FastRobertaConfig, name)
 
 
 def as_roberta(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

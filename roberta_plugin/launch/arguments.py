@@ -23,11 +23,7 @@ PACKAGE = Path(roberta_plugin.__file__).parent  # the folder of this plugin, for
 
 
 def parse(arguments: Sequence[str], *, besides: Sequence[str] = ()) -> argparse.Namespace:
-    """fairseq's namespace of options; `besides` are further names that a misspelt one may mean.
-
-    Raises:
-        ValueError: where fairseq-train would print its usage and exit, with fairseq's reason.
-    """
+    """fairseq's namespace of options; `besides` are further names that a misspelt one may mean."""
     roberta_plugin.register()
     from fairseq import options
 
@@ -109,11 +105,7 @@ def data_folders(parsed: argparse.Namespace) -> list[Path]:
 
 
 def check_data(parsed: argparse.Namespace) -> None:
-    """Refuse data folders that are not there or hold no binarized text; in those of pretraining, also bad splits.
-
-    Raises:
-        ValueError: without any folder, or for an empty split.
-    """
+    """Refuse data folders that are not there or hold no binarized text; in those of pretraining, also bad splits."""
     from roberta_plugin.tasks.masked_lm_options import check_splits
 
     folders = data_folders(parsed)
@@ -167,6 +159,14 @@ def check_options(parsed: argparse.Namespace, *, is_to_start: bool = True) -> No
                 max_tokens=None if getattr(parsed, limit, None) is None else int(getattr(parsed, limit)),  # may be text
                 limit=f"--{limit.replace('_', '-')}",
             )
+
+
+def checked(arguments: Sequence[str]) -> argparse.Namespace:
+    """fairseq's namespace of options, with which and with whose data a training can start."""
+    parsed = parse(arguments)
+    check_options(parsed)
+    check_data(parsed)
+    return parsed
 
 
 def _unreadable(arguments: Sequence[str], error: SyntaxError | NameError) -> str:

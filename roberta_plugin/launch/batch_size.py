@@ -35,15 +35,8 @@ class BatchPlan(NamedTuple):
 def plan_batch(effective: int, *, num_gpus: int, most_per_gpu: int, may_differ: bool = False) -> BatchPlan:
     """Divide `effective` sequences exactly, with as few accumulated steps as `most_per_gpu` sequences allow.
 
-    Args:
-        effective: sequences of an update on all GPUs.
-        num_gpus: GPUs that share them.
-        most_per_gpu: sequences in a batch of one GPU at most.
-        may_differ: whether the sizes of batches may differ by one (--update-sequences of the pretraining task), where
-            `num_gpus` does not divide `effective`; the plan then has the larger size.
-
-    Raises:
-        ValueError: if `effective` cannot be shared out; names the nearest possible numbers.
+    With `may_differ`, the sizes of batches differ by one (--update-sequences of the pretraining task) where `num_gpus`
+    does not divide `effective`; the plan then has the larger size.
 
     Example:
         plan_batch(8192, num_gpus=16, most_per_gpu=100)  ->  BatchPlan(per_gpu=64, update_freq=8)
@@ -90,11 +83,7 @@ def _plan_different_sizes(effective: int, *, num_gpus: int, most_per_gpu: int) -
 
 
 def sequences_in_tokens(effective_tokens: int, *, tokens_per_sample: int) -> int:
-    """Convert an effective batch from tokens to sequences.
-
-    Raises:
-        ValueError: if `effective_tokens` is not a whole number of sequences.
-    """
+    """Convert an effective batch from tokens to sequences."""
     if effective_tokens < 1 or effective_tokens % tokens_per_sample:
         below = max(1, effective_tokens // tokens_per_sample) * tokens_per_sample
         raise ValueError(
@@ -108,31 +97,14 @@ class UpdateSize(NamedTuple):
     """Means over the updates of an epoch."""
 
     sequences: float
-    tokens: float
-    """Without padding."""
-    pairs: float
-    """Sum of the squared lengths of the sequences: pairs of positions that attend to each other."""
+    tokens: float  # without padding
+    pairs: float  # sum of the squared lengths of the sequences: pairs of positions that attend to each other
     predicted: float
-    tokens_in_epoch: float
-    """Tokens in an epoch; 0 if unknown."""
-
-    def times(self, factor: float) -> UpdateSize:
-        """The size with `factor` times as many batches in an update."""
-        return UpdateSize(
-            sequences=self.sequences * factor,
-            tokens=self.tokens * factor,
-            pairs=self.pairs * factor,
-            predicted=self.predicted * factor,
-            tokens_in_epoch=self.tokens_in_epoch,
-        )
+    tokens_in_epoch: float  # tokens in an epoch; 0 if unknown
 
 
 def task_of(parsed: Namespace) -> tuple[Any, Any]:
-    """The pretraining task of the options, whose batches can be measured, and fairseq's configuration of them.
-
-    Raises:
-        ValueError: for options that the task refuses.
-    """
+    """The pretraining task of the options, whose batches can be measured, and fairseq's configuration of them."""
     from fairseq import tasks
 
     config = to_config(parsed)
@@ -142,11 +114,7 @@ def task_of(parsed: Namespace) -> tuple[Any, Any]:
 
 
 def measured_size(task: Any, config: Any, split: str, *, num_ranks: int) -> UpdateSize:
-    """The size of an update of training on a split, by the batches that the task (`task_of`) makes of its data.
-
-    Raises:
-        ValueError: for data of which it makes none.
-    """
+    """The size of an update of training on a split, by the batches that the task (`task_of`) makes of its data."""
     task.load_dataset(split, combine=True, epoch=1)
     dataset = task.dataset(split)
     batches_per_update = num_ranks * int(config.optimization.update_freq[0])
@@ -167,24 +135,19 @@ def measured_size(task: Any, config: Any, split: str, *, num_ranks: int) -> Upda
         lengths = dataset.lengths_of(addresses).astype(np.int64)
         num_tokens += int(lengths.sum())
         num_pairs += int((lengths**2).sum())
-    sequences = len(order) / len(batches)
-    of_batch = UpdateSize(
+    num_updates = math.ceil(len(batches) / batches_per_update)  # the last may have fewer batches
+    sequences = len(order) / num_updates
+    return UpdateSize(
         sequences=sequences,
         tokens=sequences * num_tokens / sampled,
         pairs=sequences * num_pairs / sampled,
         predicted=config.task.mask_prob * sequences * num_tokens / sampled,
         tokens_in_epoch=len(order) * num_tokens / sampled,
     )
-    num_updates = math.ceil(len(batches) / batches_per_update)  # the last may have fewer batches
-    return of_batch.times(len(batches) / num_updates)
 
 
 def nominal_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
-    """The size of an update of full blocks, for data on another machine.
-
-    Raises:
-        ValueError: without --batch-size and --max-tokens.
-    """
+    """The size of an update of full blocks, for data on another machine."""
     length = parsed.tokens_per_sample
     limits = [parsed.batch_size, parsed.max_tokens and parsed.max_tokens // length]
     if not any(limits):

@@ -45,15 +45,7 @@ from roberta_plugin.launch.process import tracker_variables
 from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_recipe
 from roberta_plugin.launch.rendezvous import RankInfo, attempt, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.resources import written_variables
-from roberta_plugin.launch.run_folder import (
-    DONE,
-    FAILED,
-    ITSELF,
-    Attempt,
-    RunFolder,
-    add_jobs,
-    write_record,
-)
+from roberta_plugin.launch.run_folder import DONE, FAILED, ITSELF, Attempt, RunFolder, add_jobs, write_record
 from roberta_plugin.stop_signals import StopSignals
 
 logger = logging.getLogger(__name__)
@@ -172,12 +164,11 @@ class RunJob:
         Raises:
             RuntimeError: if the run has failed, so that the task of the array fails too.
         """
-        if self._num_gpus and "--cpu" not in folder.run.arguments:
-            try:
-                preflight.check_this_node(self._num_gpus)
-            except preflight.PreflightError as error:
-                folder.fail(str(error))
-                raise
+        if self._num_gpus > (found := torch.cuda.device_count()) and "--cpu" not in folder.run.arguments:
+            missing = f"node {socket.gethostname()}: torch sees {found} GPUs, and the run needs {self._num_gpus}"
+            error = preflight.PreflightError(f"{missing}. {preflight.REPORT_IT}.")
+            folder.fail(str(error))
+            raise error  # fairseq-train would train on the processor
         self._attempt = folder.start()
         state = self._attempt.wait() if self._attempt else "elsewhere"
         if state == FAILED:
@@ -197,11 +188,7 @@ class RunJob:
 
 
 def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> RankInfo:
-    """This process's rank, which meets the others at the store of torchrun's agent; without torchrun, rank 0 of 1.
-
-    Raises:
-        ValueError: if only some of torchrun's variables are set.
-    """
+    """This process's rank, which meets the others at the store of torchrun's agent; without torchrun, rank 0 of 1."""
     missing = [name for name in _TORCHRUNS if name not in environment]
     if len(missing) == len(_TORCHRUNS):
         return RankInfo(rank=0, world_size=1, local_rank=0)
@@ -215,12 +202,7 @@ def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> RankInfo:
 
 
 def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
-    """Train on this rank to the end (exit code 0) or until a signal stops all ranks (128 + its number).
-
-    Raises:
-        ValueError: if the recipe does not fit this number of ranks, or changes the settings of the run.
-        FileNotFoundError: for a missing data folder.
-    """
+    """Train on this rank to the end (exit code 0) or until a signal stops all ranks (128 + its number)."""
     recipe = recipe.resolved(nodes=1, gpus_per_node=rank.world_size)
     with StopSignals((signal.SIGINT, signal.SIGTERM)) as stop:
         arguments = check_recipe(recipe)

@@ -23,7 +23,7 @@ import yaml
 
 from roberta_plugin.settings import is_null, nearest
 
-RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"  # `pretraining/recipe.py` has their format
+RECIPES = Path(__file__).parent / "recipes"  # `pretraining/recipe.py` has their format
 # An option, and those of a recipe that mean nothing beside it, or contradict it.
 _REPLACED = {
     "lr-scheduler": ("lr-stages", "lr-decay-shape", "warmup-updates", "total-num-update"),
@@ -38,7 +38,6 @@ _REPLACED = {
     "bf16": ("fp16",),
 }
 _TRUES, _FALSES = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-_MOST_VALUES = 100_000
 _OTHER_TRUTHS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
@@ -56,34 +55,12 @@ class _Loader(yaml.BaseLoader):
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
 
-def _check_size(value: Any, path: Path) -> None:
-    """Refuse values that are small only as long as their aliases (*name) stay aliases."""
-    sizes: dict[int, int] = {}  # of lists and mappings, with all that they hold
-
-    def size(item: Any) -> int:
-        if not isinstance(item, list | dict):
-            return 1
-        if id(item) not in sizes:
-            sizes[id(item)] = 1 + sum(map(size, item.values() if isinstance(item, dict) else item))
-        return sizes[id(item)]
-
-    if size(value) > _MOST_VALUES:
-        raise ValueError(
-            f"{path} holds more than {_MOST_VALUES:,} values, counted with what its aliases (*name) stand for: write "
-            "the values out."
-        )
-
-
 class _DocumentError(Exception):
     """The fault, and its line (from 0)."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; its values are text, lists and mappings.
-
-    Raises:
-        ValueError: naming file and line, for a file that is not UTF-8, YAML or a mapping, or that has a key twice.
-    """
+    """The mapping in a YAML file; its values are text, lists and mappings."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}: give the path of a YAML file, as those in slurm/.")
     content = path.read_bytes()
@@ -104,18 +81,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}{where}: this is not valid YAML: {error.problem or error}.") from error
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
-    _check_size(values, path)
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold keys and their values, one per line, as in slurm/; it holds {values!r}.")
     return values
 
 
 def named_options(content: Any, *, where: str) -> dict[str, Any]:
-    """Options by their names on the command line, without the dashes in front.
-
-    Raises:
-        ValueError: if it is not a mapping, or names an option twice (`adam_eps` and `adam-eps`).
-    """
+    """Options by their names on the command line, without the dashes in front."""
     if not isinstance(content, Mapping):
         raise ValueError(f"{where} must be options and their values, as `lr: 1e-4`, got {content!r}.")
     options: dict[str, Any] = {}
@@ -133,11 +105,7 @@ def replaced_by(names: Iterable[str]) -> set[str]:
 
 
 def recipe_path(name: str, *, folder: Path = Path()) -> Path:
-    """The file of a recipe: by its name in the package, or a YAML file, relative to `folder`.
-
-    Raises:
-        ValueError: if the package has none of that name, with the nearest ones.
-    """
+    """The file of a recipe: by its name in the package, or a YAML file, relative to `folder`."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return folder / name
     if not (RECIPES / f"{name}.yaml").is_file():

@@ -44,14 +44,7 @@ from roberta_plugin.launch.run_folder import ITSELF, RunRecord, known_jobs, read
 from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.settings import BAGS, REQUIRED, is_null, setting
 
-_ON_DISKS = "use a container, or unpack the packages on each node's disk by lines of setup, as in slurm/README.md"
 BATCHES = ("batch_sequences", "batch_tokens")
-REMOVED = {
-    "node_local": _ON_DISKS,
-    "packed_env": _ON_DISKS,
-    "min_nodes": "give one number; the same command with another --nodes resumes on as many",
-}
-"""A setting of earlier versions -> what to do instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +151,6 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
         if not values.get("output_dir"):
             file = config or "a config file"
             raise ValueError(f"No run folder is given: write --output-dir FOLDER, or output_dir: in {file}.")
-        _check_removed(values, where)
         hint = "; options of fairseq-train belong under train"
         return read_resources({**values, "train": arguments}, where=where, kind=LaunchSettings, hint=hint)
 
@@ -195,11 +187,7 @@ def _with_base(config: Path) -> list[Path]:
 
 
 def recipe_files(config: Path) -> list[Path]:
-    """The file, its base, and the recipes whose options theirs change: that which the nearest names, and on from there.
-
-    Raises:
-        ValueError: for a recipe that is not there, or that starts from itself; names file and line.
-    """
+    """The file, its base, and the recipes whose options theirs change, each named by the one before."""
     files = _with_base(config)
     found = list(files)
     while named := [(path, name) for path in files if not is_null(name := _options_in(path).get("recipe", ""))]:
@@ -249,15 +237,6 @@ def batch_of(train: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:
     return {}
 
 
-def _check_removed(values: Mapping[str, Any], where: str) -> None:
-    """Refuse settings of earlier versions, `nodes: 96-128` among them, with what to do instead."""
-    for name, instead in REMOVED.items():
-        if name in values and values[name] is not None and not is_null(values[name]):
-            raise ValueError(f"{where}: --{name.replace('_', '-')} was removed: {instead}.")
-    if re.fullmatch(r"\s*\d+-\d+\s*", str(values.get("nodes"))):
-        raise ValueError(f"{where}: --nodes {values['nodes']}, a range, was removed: {REMOVED['min_nodes']}.")
-
-
 def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
     """The keys of a recipe and of its base; the recipe's win, option by option under `train`.
 
@@ -300,11 +279,7 @@ def _with_arguments(options: Any, train: Sequence[str], where: str) -> tuple[str
 
 
 def complete(recipe: LaunchSettings) -> tuple[str, ...]:
-    """The recipe's fairseq-train arguments with the save folder and the batch for its number of GPUs.
-
-    Raises:
-        ValueError: if the recipe sets an option that follows from it, or its batch cannot be shared out.
-    """
+    """The recipe's fairseq-train arguments with the save folder and the batch for its number of GPUs."""
     arguments = _with_user_dir(_words(recipe))
     for option, remedy in {
         "--save-dir": "checkpoints go to RUN-DIR/checkpoints",
@@ -349,9 +324,6 @@ def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
     """The batch of one GPU (given: the most that fits) and the update frequency; the last value of an option wins.
 
     Where the number of GPUs does not divide the batch, --update-sequences keeps it (`data/block_batches.py`).
-
-    Raises:
-        ValueError: if the batch cannot be shared out among the recipe's number of GPUs.
     """
     arguments = _words(recipe)
     if recipe.batch_sequences is not None:
@@ -411,20 +383,12 @@ COMPARED = {"no_mask", "no_shuffle"}  # though they begin like one of FREE
 
 
 def check_recipe(recipe: LaunchSettings) -> tuple[str, ...]:
-    """Check all that needs no SLURM: numbers, options, data, the run folder; return fairseq-train's arguments.
-
-    Raises:
-        ValueError: for options that contradict each other or that fairseq-train does not know.
-        FileNotFoundError: for a data folder that is missing.
-        PermissionError: for a run folder that cannot be written to.
-    """
+    """Check all that needs no SLURM: numbers, options, data, the run folder; return fairseq-train's arguments."""
     check_resources(recipe)
     texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
     arguments = complete(recipe)
-    parsed = train_arguments.parse(arguments)
-    train_arguments.check_options(parsed)
-    train_arguments.check_data(parsed)
+    train_arguments.checked(arguments)
     check_run_dir(recipe)
     return arguments
 
@@ -481,9 +445,6 @@ def check_changes(
 
     A run folder keeps the settings that it began with, except those that concern the machines, such as the number of
     GPUs or the last update. `accepted_by` is the option of the command that accepts all others; empty: it has none.
-
-    Raises:
-        ValueError: for a change that was not, with the old and the new value.
     """
     before = read_record(recipe.output_dir)
     if before is None:

@@ -42,7 +42,6 @@ from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_no
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.resources import (
     Resources,
-    check_slurm,
     check_text,
     dropped_variables,
     keep_secrets,
@@ -138,13 +137,9 @@ def submit_runs(
 
     All nodes see the file system of `root`. `after` is what a job does with the folder of its run when that is done.
     Returns the job id of each run, by its name.
-
-    Raises:
-        ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.
     """
     resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
     check_text({"--output-dir": root, "the job's name": name})
-    check_slurm(resources)
     check_partition(resources.partition, nodes=resources.nodes)
     write_environment(code.parent, resources.env)
     executor = _Executor(root / ARRAY_LOGS, max_num_timeout=MAX_TIMEOUTS, python=_host_program(resources))
@@ -167,9 +162,6 @@ def _calling_sbatch(resources: Resources, *, folder: Path) -> Iterator[None]:
 
     The job inherits this process's environment by `resources.inherit`. The files that submitit writes to `folder` hold
     what `setup` and `sbatch` say; others can read them at no time.
-
-    Raises:
-        ValueError: with sbatch's reason, if it refuses.
     """
     given = {name for name in ("account", "partition", "qos") if getattr(resources, name)} | set(
         resources.sbatch_options
@@ -321,11 +313,7 @@ def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config:
 
 
 def copy_code(folder: Path, *, user_dirs: Collection[Path]) -> None:
-    """Copy this package, and user directories, into `folder`/code, which appears when it is whole.
-
-    Raises:
-        ValueError: if something cannot be copied, as a link that leads nowhere.
-    """
+    """Copy this package, and user directories, into `folder`/code, which appears when it is whole."""
     unfinished = folder / f".code.{secrets.token_hex(4)}.tmp"
     for source in (PACKAGE, *user_dirs):
         try:
@@ -352,9 +340,6 @@ def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> t
 
     With `renew` it is the present code from now on. Returns the folder to put in front of PYTHONPATH, and whether the
     present code differs from it.
-
-    Raises:
-        ValueError: if two user directories have the same name.
     """
     names = [PACKAGE.name, *(path.name for path in user_dirs)]
     if len(set(names)) < len(names):

@@ -78,9 +78,6 @@ def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failu
     fairseq all-reduces the gradients once per update, during the backward pass of the last of its `update_freq`
     batches, each bucket as soon as it is full (Li et al. 2020, "PyTorch Distributed", section 3.2.3). So the step takes
     the longer of the two, and the last bucket is always exposed.
-
-    Raises:
-        ValueError: if the batch cannot be divided among the GPUs, or with `failures` no checkpoint is saved.
     """
     batch = split_batch(training, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
     of_sequence = training.shape.tokens_per_sample / training.tokens_per_second
@@ -138,11 +135,7 @@ def _periods(training: Training, *, step: float) -> list[float]:
 
 
 def expected_goodput(training: Training, row: Row, *, machine: Machine, failures: Failures) -> float:
-    """The fraction of updates that are kept, by `goodput`.
-
-    Raises:
-        ValueError: if the recipe saves neither by the clock nor by updates.
-    """
+    """The fraction of updates that are kept, by `goodput`."""
     saves = sum(1 / period for period in _periods(training, step=row.step))
     if not saves:
         raise ValueError(
@@ -150,12 +143,7 @@ def expected_goodput(training: Training, row: Row, *, machine: Machine, failures
             "checkpoint_minutes: 15."
         )
     between = failures.between(row.num_gpus)
-    kept = goodput(
-        1 / saves,
-        stall=row.saving / saves,
-        restart=failures.restart_s,
-        between_failures=between,
-    )
+    kept = goodput(1 / saves, stall=row.saving / saves, restart=failures.restart_s, between_failures=between)
     if kept < 1e-6:
         raise ValueError(
             f"With a failure every {between:.3g} s on {row.num_gpus:,} GPUs nothing would be kept: save more often, or "

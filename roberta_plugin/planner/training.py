@@ -126,20 +126,28 @@ def flops_per_token(shape: Shape) -> float:
     optimizer cost a few FLOPs per element and are not counted.
     """
     tokens = _BLOCKS * shape.tokens_per_sample
-    flops = training_flops(
+    predicted = round(shape.predicted_share * tokens)
+    flops = flops_of(
+        shape, tokens=tokens, pairs=tokens * shape.tokens_per_sample, predicted=predicted, sequences=_BLOCKS
+    )
+    return flops / tokens
+
+
+def flops_of(shape: Shape, *, tokens: int, pairs: int, predicted: int, sequences: int) -> float:
+    """FLOPs of forward and backward over so many sequences; `pairs` of positions attend to each other."""
+    return training_flops(
         num_layers=shape.num_layers,
         dim=shape.dim,
         ffn_dim=shape.ffn_dim,
         ffn_matrices=shape.ffn_matrices,
         vocab_size=shape.vocab_size,
         num_tokens=tokens,
-        num_pairs=tokens * shape.tokens_per_sample,
-        num_predicted=round(shape.predicted_share * tokens),
-        num_next_sentences=_BLOCKS if shape.predicts_next_sentence else 0,
+        num_pairs=pairs,
+        num_predicted=predicted,
+        num_next_sentences=sequences if shape.predicts_next_sentence else 0,
         num_local_layers=shape.num_local_layers,
         window=shape.positions.window or 0,
     )
-    return flops / tokens
 
 
 ACHIEVED = 0.8  # share of the nominal bandwidth that NCCL reaches with large messages; an assumption
@@ -161,11 +169,7 @@ class Machine(Checked):
 
 
 def read_machine(text: str) -> Machine:
-    """The machine in this file.
-
-    Raises:
-        ValueError: if there is none, or for an unknown key, a missing one, or a bad value.
-    """
+    """The machine in this file."""
     path = Path(text)
     if not path.is_file():
         raise ValueError(
@@ -280,12 +284,7 @@ def read_training(
     log: Path | None = None,
     utilization: float | None = None,
 ) -> Training:
-    """The recipe's training; exactly one of `tokens_per_second`, `log` and `utilization` gives the speed of one GPU.
-
-    Raises:
-        ValueError: if not exactly one of the three is given, if the recipe has no batch size or no number of updates,
-            or if `fairseq-train` would refuse its options.
-    """
+    """The recipe's training; exactly one of `tokens_per_second`, `log` and `utilization` gives the speed of one GPU."""
     parsed = train_arguments.parse(complete(recipe))
     if not hasattr(parsed, "tokens_per_sample"):
         raise ValueError(
@@ -392,11 +391,7 @@ def vocabulary_size(folders: Sequence[Path]) -> int:
 
 
 def speed_in_log(path: Path) -> float:
-    """Tokens per second of one GPU, from the output of fairseq-train with --log-format json.
-
-    Raises:
-        ValueError: if it contains no speed.
-    """
+    """Tokens per second of one GPU, from the output of fairseq-train with --log-format json."""
     if not path.is_file():
         raise FileNotFoundError(f"--log {path} does not exist: give the output of a fairseq-train run.")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

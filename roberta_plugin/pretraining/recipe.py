@@ -1,4 +1,4 @@
-"""Recipes of pretraining, as data: the YAML files of `recipes/`, or a user's own in the same form.
+"""Recipes of pretraining, as data: the YAML files of `launch/recipes/`, or a user's own in the same form.
 
     summary       one line, for `roberta recipes`
     device        cpu or gpu
@@ -120,12 +120,7 @@ def package_recipes() -> tuple[Recipe, ...]:
 
 
 def load(name: str) -> Recipe:
-    """The recipe of a name of the package, or of a YAML file.
-
-    Raises:
-        ValueError: if there is none of that name, with the nearest ones; or for a file that is not a recipe.
-        FileNotFoundError: if there is no such file.
-    """
+    """The recipe of a name of the package, or of a YAML file."""
     path = recipe_path(name)
     content = read_yaml(path)
     train = named_options(content.pop("train", None) or {}, where=f"{path}: train")

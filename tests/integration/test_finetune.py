@@ -150,23 +150,3 @@ def test_evaluate_gives_the_same_numbers_and_collects_them(finetuned, tmp_path):
     assert "INFO:" not in done.stderr
     assert "| race | valid | accuracy |" in done.stdout
     assert (tmp_path / "all" / "results.md").read_text() in done.stdout + "\n"
-
-
-def test_a_checkpoint_of_another_kind_is_refused(finetuned, work, tmp_path):
-    words = ["--data", str(finetuned / "data"), "--output-dir", str(tmp_path)]
-    words += ["--checkpoint", str(work / "pretrained" / "checkpoint_last.pt")]
-    done = run([*command("roberta"), "evaluate", *words])
-    assert done.returncode == 2
-    assert "was trained on --task roberta_masked_lm" in done.stderr
-
-
-def test_another_vocabulary_is_refused_before_training(finetuned, work, tmp_path):
-    state = torch.load(work / "pretrained" / "checkpoint_last.pt", weights_only=False)
-    name = "encoder.sentence_encoder.embed_tokens.weight"
-    state["model"][name] = torch.cat([state["model"][name], state["model"][name]])
-    torch.save(state, tmp_path / "other.pt")
-    done = finetune(work, "other", "--data", str(finetuned / "data"), "--model", str(tmp_path / "other.pt"))
-    assert done.returncode == 2
-    assert "has a vocabulary of" in done.stderr
-    assert "prepare the data with the tokenizer" in done.stderr
-    assert not (work / "other").exists()

@@ -307,35 +307,3 @@ def test_nodes_without_a_working_gpu_are_named(cluster, tiny_data_bin, tmp_path)
     for rank, node in enumerate(("node1", "node2")):
         assert f"node {node}: rank {rank}: torch sees no GPU" in log
     assert "Restarts=0 " in cluster.call("scontrol", "show", "job", "--oneliner", job_id)
-
-
-def test_what_the_cluster_does_not_have_is_refused(cluster, tiny_data_bin, tmp_path):
-    before = cluster.call("squeue", "--noheader", "--format=%A")
-    with pytest.raises(ValueError, match="no partition 'gpu': --partition can be high, main"):
-        launch(recipe_of(tiny_data_bin, tmp_path / "run", partition="gpu"))
-    with pytest.raises(ValueError, match="--nodes is 9, and the partition main has 4 nodes"):
-        launch(recipe_of(tiny_data_bin, tmp_path / "run", nodes=9, batch_sequences=18))
-    with pytest.raises(ValueError, match="sbatch refused the job"):
-        launch(recipe_of(tiny_data_bin, tmp_path / "run", constraint="quantum"))
-    assert cluster.call("squeue", "--noheader", "--format=%A") == before
-    assert run_folder.read_record(tmp_path / "run") is None
-
-
-def test_two_jobs_in_one_run_folder_are_refused(cluster, tiny_data_bin, tmp_path):
-    job_id = launch(recipe_of(tiny_data_bin, tmp_path / "run", sbatch=("begin=now+1hour",))).job_id
-    with pytest.raises(ValueError, match=f"Job {job_id} of the run folder .* is still pending"):
-        launch(recipe_of(tiny_data_bin, tmp_path / "run"))
-    assert row_of(tmp_path / "run")[:3] == (job_id, "pending (BeginTime)", "-")
-    cluster.call("scancel", job_id)
-
-
-def test_another_world_size_than_the_recipes_is_refused_by_every_rank(cluster, tiny_data_bin, tmp_path):
-    output_dir = tmp_path / "run"
-    job_id = launch(
-        recipe_of(tiny_data_bin, output_dir, gpus_per_node=2, setup=("export SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=1",))
-    ).job_id
-    wait_for_end(cluster, output_dir, job_id, "FAILED")
-    seen = [log_of(output_dir, job_id, rank) for rank in range(2)]
-    assert any("2 nodes x 2 ranks = 4 ranks, and SLURM started 2 ranks on 2 nodes" in log for log in seen)
-    assert not any("world size" in log.split("World size mismatch")[0] for log in seen)
-    assert "Restarts=0 " in cluster.call("scontrol", "show", "job", "--oneliner", job_id)

@@ -58,8 +58,7 @@ class Model:
 
     variant: str
     seed: str
-    checkpoint: Path
-    """It may have been deleted since it was measured."""
+    checkpoint: Path  # it may have been deleted since it was measured
 
     @property
     def label(self) -> str:
@@ -72,11 +71,7 @@ class Model:
 
 
 def check_probes(planned: PlannedStudy) -> None:
-    """Refuse a probe without its files, with another vocabulary, or with sequences that a model cannot hold.
-
-    Raises:
-        ValueError: if vocabularies or lengths do not fit each other.
-    """
+    """Refuse a probe without its files, with another vocabulary, or with sequences that a model cannot hold."""
     study, plans = planned.study, planned.plans
     for probe in study.probes:
         where = f"{study.path}: probes, {probe.name}"
@@ -125,11 +120,9 @@ class HeldOut(NamedTuple):
     """Blocks of a split and their masks."""
 
     split: Path
-    dictionary: Any
-    """fairseq's, with <mask>."""
+    dictionary: Any  # fairseq's, with <mask>
     dataset: MaskedLMDataset
-    batches: list[list[tuple[int, int]]]
-    """Pass (from 1) and number of each block."""
+    batches: list[list[tuple[int, int]]]  # pass (from 1) and number of each block
 
 
 def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:
@@ -160,15 +153,7 @@ def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:
 
 
 def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, Any]:
-    """The perplexity of a pretrained checkpoint.
-
-    Returns:
-        "value": None if the model has diverged; "accuracy": percent of the predicted tokens that are right;
-        "num_predicted".
-
-    Raises:
-        ValueError: if it cannot be loaded safely, or nothing could be masked.
-    """
+    """Perplexity ("value"; None of a model that has diverged) and accuracy in percent of a pretrained checkpoint."""
     try:
         state = load_state(checkpoint)
     except DivergedError:
@@ -186,11 +171,7 @@ def recipe_of(probe: TuningProbe, prepared: Prepared) -> PaperRecipe:
 
 
 def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, path: Path, num_ranks: int) -> Grid:
-    """The grid for the file at `path`: axes are the models, then those of the paper's grid.
-
-    Raises:
-        ValueError: if the probe's grid or options do not fit the task, or a model does not fit the data.
-    """
+    """The grid for the file at `path`: axes are the models, then those of the paper's grid."""
     choices = {}
     for model in models:
         start = starting_model(model.checkpoint)

@@ -1,6 +1,7 @@
 """Hugging Face's ModernBERT: its models here, ours in its classes, and what neither of the two can be."""
 
 import json
+import math
 import shutil
 
 import numpy as np
@@ -12,12 +13,13 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
-from roberta_plugin.conversion.pretrained import open_pretrained, read_any
+from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints import model_options
+from roberta_plugin.models.checkpoints import SEGMENTS, model_options
+from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import TEXT, batch, write_checkpoint
+from tests.tiny_conversions import TEXT, batch, opened, write_checkpoint
 from tests.tiny_models import MODERN
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-4}
@@ -48,7 +50,7 @@ def test_its_class_computes_what_our_model_does_and_every_bit_comes_back(tmp_pat
     assert type(theirs).__name__ == "ModernBertForMaskedLM"
     ids, is_token = batch(ours)
     found = theirs(input_ids=ids, attention_mask=is_token.long()).logits
-    torch.testing.assert_close(found[is_token], open_pretrained(ours).model(ids)[0][is_token], **TOLERANCE)
+    torch.testing.assert_close(found[is_token], opened(ours)(ids)[0][is_token], **TOLERANCE)
     assert transformers.AutoTokenizer.from_pretrained(done.folder)("so it is good")["input_ids"][0] == 0
 
     back = import_model(ImportSettings(source=done.folder, output_dir=tmp_path / "back"))
@@ -57,6 +59,23 @@ def test_its_class_computes_what_our_model_does_and_every_bit_comes_back(tmp_pat
     assert before["model"].keys() == after["model"].keys()
     assert all(torch.equal(before["model"][name], after["model"][name]) for name in before["model"])
     assert model_options(before) == model_options(after)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("switches", [{}, MODERN], ids=["RoBERTa", "ModernBERT"])
+def test_a_model_trained_on_pairs_is_exported_with_the_probabilities_that_it_gives_to_texts(tmp_path, switches):
+    ours = write_checkpoint(tmp_path / "ours", **switches)
+    state = torch.load(ours / "model.pt", weights_only=False)
+    of_head = {f"encoder.next_sentence_head.{name}": torch.zeros(24) for name in ("dense.bias", "out_proj.bias")}
+    state["model"] |= {SEGMENTS: torch.randn(2, 24), **of_head}
+    torch.save(state, ours / "model.pt")
+    done = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))
+    assert "The model has segment embeddings, and the exported one has none" in done.notes[0]
+    theirs = import_transformers().AutoModelForMaskedLM.from_pretrained(done.folder).eval()
+    ids, is_token = batch(ours)
+    found = theirs(input_ids=ids, attention_mask=is_token.long()).logits.log_softmax(-1)
+    expected = opened(ours)(ids)[0].log_softmax(-1)
+    torch.testing.assert_close(found[is_token], expected[is_token], **TOLERANCE)
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +168,13 @@ def test_with_new_words_its_symbols_keep_their_names_and_ids(theirs, tmp_path):
 
 def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp_path):
     ours = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "ours")).folder
+    long = [f"so it is <mask> {'so ' * 90}"]
+    (answer,) = iterate_predictions(PredictSettings(model=ours), long)
+    assert len(answer["masks"]) == 1, "rotary positions go on"
+    with pytest.raises(ValueError, match="tokens, and 60 is the most"):
+        list(iterate_predictions(PredictSettings(model=ours, max_length=60), long))
     start = starting_model(ours / "model.pt")
-    assert start.options["feed-forward"] == "geglu" and not start.has_position_limit
+    assert start.options["feed-forward"] == "geglu" and start.longest == math.inf
     assert {"no-linear-bias": "true", "attention-window": "8", "max-positions": "64"}.items() <= start.options.items()
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     pytest.importorskip("onnxscript", reason="needs onnxscript")

@@ -6,8 +6,7 @@ import torch
 
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.conversion.onnx_model import _changes
-from roberta_plugin.conversion.pretrained import open_pretrained
-from tests.tiny_conversions import HEAD, batch, write_checkpoint
+from tests.tiny_conversions import HEAD, batch, opened, write_checkpoint
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 pytest.importorskip("onnxscript", reason="needs onnxscript")
@@ -28,7 +27,7 @@ def test_onnx_runtime_computes_what_our_model_does(tmp_path, kind):
     )
     assert b".py" not in (done.folder / "model.onnx").read_bytes()  # no stack traces with paths of this machine
     session = onnxruntime.InferenceSession(done.folder / "model.onnx")
-    model = open_pretrained(ours).model
+    model = opened(ours)
     ids, _ = batch(ours)
     for rows, length in ((slice(None), 40), (slice(0, 1), 17), (slice(1, 4), 31), (slice(2, 3), 2)):
         part = ids[rows, :length]
@@ -65,7 +64,7 @@ def test_rotary_positions_and_windows_are_in_the_graph(tmp_path):
     switches = {"position_encoding": "rotary", "attention_window": 6, "global_attention_every": 2}
     ours = write_checkpoint(tmp_path / "ours", **switches, encoder_layers=2)
     done = export_model(ExportSettings(checkpoint=ours, to="onnx", output_dir=tmp_path / "onnx"))
-    session, model = onnxruntime.InferenceSession(done.folder / "model.onnx"), open_pretrained(ours).model
+    session, model = onnxruntime.InferenceSession(done.folder / "model.onnx"), opened(ours)
     ids, _ = batch(ours)
     for rows, length in ((slice(None), 40), (slice(0, 1), 17), (slice(2, 3), 2)):
         part = ids[rows, :length]

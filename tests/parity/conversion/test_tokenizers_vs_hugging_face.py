@@ -11,9 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers, trainers
 
-from roberta_plugin.conversion.heads import Head
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
-from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.portable import Head, PortableModel
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.huggingface import read_tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Row, Vocabulary

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from roberta_plugin import __version__, cli
-from roberta_plugin.cli.command import command
-from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.cli.command import command, terminated_like_interrupted
 from roberta_plugin.settings import setting
 from tests.conftest import REPOSITORY
 
@@ -149,15 +148,6 @@ def test_version(capsys):
         cli.main(["--version"])
     assert stop.value.code == 0
     assert capsys.readouterr().out == f"roberta_plugin {__version__}\n"
-
-
-def test_a_removed_option_names_what_takes_its_place(capsys):
-    """All of the table; and one behind -- is not the verb's."""
-    for verb, options in cli.REMOVED.items():
-        for option, instead in options.items():
-            assert cli.main([verb, f"{option}=3"]) == 2
-            assert capsys.readouterr().err == f"roberta {verb}: {option} was removed: {instead}.\n"
-    assert cli.removed_option("demo", ["demo", "--", "--minutes"]) is None
 
 
 @pytest.mark.parametrize("words", [[], ["no-such-verb"], ["inspect", "--no-such-option"]])

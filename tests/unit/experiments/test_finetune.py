@@ -22,7 +22,7 @@ from roberta_plugin.experiments.finetune import (
     fold_table,
     is_finished,
 )
-from roberta_plugin.experiments.inference import load_model, load_state, run_model
+from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
 from roberta_plugin.finetuning.kinds import kind_class
 from roberta_plugin.finetuning.options import CustomOptions, RaceOptions
@@ -191,22 +191,6 @@ def test_every_sequence_has_its_own_outputs(split, kind, max_tokens):
     for ids, starts, ends in zip(expected, found.start_logits, found.end_logits, strict=True):
         assert starts.tolist() == ids.tolist()
         assert ends.tolist() == (-ids.astype(int)).tolist()
-
-
-def test_a_missing_checkpoint_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint .*model\.pt: give the path of a \.pt file"):
-        load_state(tmp_path / "model.pt")
-
-
-def test_what_is_not_a_checkpoint_is_named(tmp_path):
-    torch.save({"encoder.weight": torch.zeros(2)}, tmp_path / "hugging_face.bin")
-    (tmp_path / "empty.pt").touch()
-    (tmp_path / "junk.pt").write_text("hello")
-    content = (tmp_path / "hugging_face.bin").read_bytes()
-    (tmp_path / "cut.pt").write_bytes(content[: len(content) // 2])
-    for name in ("hugging_face.bin", "empty.pt", "junk.pt", "cut.pt"):
-        with pytest.raises(ValueError, match=rf"{name} .*Give a .pt file that fairseq-train wrote"):
-            load_state(tmp_path / name)
 
 
 HEAD = "sentence_classification_head"

@@ -10,7 +10,6 @@ import pytest
 from roberta_plugin.launch import resources, slurm_commands
 from roberta_plugin.launch.options_file import read_yaml
 from roberta_plugin.launch.resources import (
-    Gpus,
     Resources,
     check_resources,
     check_text,
@@ -105,20 +104,22 @@ def test_gpus_and_their_type():
 @pytest.mark.parametrize(
     ("gpus", "request_", "sbatch", "option"),
     [
-        (Gpus(8, None), "gpus-per-node", {}, {"gpus-per-node": "8"}),
-        (Gpus(8, "h100"), "gpus-per-node", {}, {"gpus-per-node": "h100:8"}),
-        (Gpus(8, "h100"), "gres", {}, {"gres": "gpu:h100:8"}),
-        (Gpus(8, "h100"), "none", {}, {}),
-        (Gpus(0, None), "gpus-per-node", {}, {}),
-        (Gpus(8, None), "gpus-per-node", {"gres": "gpu:h100:8"}, {}),
-        (Gpus(8, None), "gpus-per-node", {"gres": "lustre:1"}, {"gpus-per-node": "8"}),
-        (Gpus(8, "h100"), "gres", {"gres": "lustre:1,shard:2"}, {"gres": "lustre:1,shard:2,gpu:h100:8"}),
-        (Gpus(8, "h100"), "gres", {"gres": "lustre:1,gres/gpu:8(S:0)"}, {}),
-        (Gpus(1, None), "gres", {"gres": "gpu"}, {}),
+        ((8, None), "gpus-per-node", (), {"gpus-per-node": "8"}),
+        ((8, "h100"), "gpus-per-node", (), {"gpus-per-node": "h100:8"}),
+        ((8, "h100"), "gres", (), {"gres": "gpu:h100:8"}),
+        ((8, "h100"), "none", (), {}),
+        ((0, None), "gpus-per-node", (), {}),
+        ((8, None), "gpus-per-node", ("gres=gpu:h100:8",), {}),
+        ((8, None), "gpus-per-node", ("gres=lustre:1",), {"gpus-per-node": "8"}),
+        ((8, "h100"), "gres", ("gres=lustre:1,shard:2",), {"gres": "lustre:1,shard:2,gpu:h100:8"}),
+        ((8, "h100"), "gres", ("gres=lustre:1,gres/gpu:8(S:0)",), {}),
+        ((1, None), "gres", ("gres=gpu",), {}),
     ],
 )
 def test_how_gpus_are_asked_for(gpus, request_, sbatch, option):
-    assert gpu_option(gpus, request=request_, sbatch=sbatch) == option
+    count, kind = gpus
+    resources = Resources(gpus_per_node=count, gpu_type=kind, gpu_request=request_, sbatch=sbatch)
+    assert gpu_option(resources) == option
 
 
 def test_options_with_and_without_a_value():

@@ -171,7 +171,7 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
 
     prepared = write_prepared(tmp_path, task="squad2")
     split = prepared.split("valid")
-    questions = Questions(split, "squad2")
+    questions = Questions(split)
     hub = RobertaHub.from_pretrained(models["question_answering"])
 
     class Task:

@@ -1,4 +1,4 @@
-"""What a pretraining is made of: recipe, a choice by measurement, documentation strings; and its report."""
+"""What a pretraining is made of: recipe, a choice by measurement and documentation strings."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from roberta_plugin.pretraining.choice import (
 )
 from roberta_plugin.pretraining.docstrings import SPLITS, documents, paragraphs_of, split_of, write_corpus
 from roberta_plugin.pretraining.recipe import load, package_recipes
-from roberta_plugin.pretraining.report import summary, write_report
 from tests.conftest import REPOSITORY
 
 MINE = "summary: a\nhardware: b\ntext: c\ntrain: {{{}}}\n"
@@ -317,41 +316,3 @@ def test_source_files_are_parsed_and_never_run(tmp_path, monkeypatch):
     (tmp_path / "pydoc_data" / "topics.py").write_text("topics = {'if': 'The if statement.'}\n")
     monkeypatch.setattr(docstrings.sysconfig, "get_path", lambda name: str(tmp_path))
     assert list(documents()) == [("good.py", ["Of the module.", "Of f."]), ("topics/if", ["The if statement."])]
-
-
-EVALUATION = {
-    "model": {"accuracy": 30.0, "perplexity": 90.0},
-    "unigram": {"accuracy": 5.0, "perplexity": 700.0},
-    "bigram": {"perplexity": 210.5},
-    "num_predictions": 12345,
-    "split": "test",
-    "answers": [
-        {"text": "A <mask> of strings.", "word": "list", "words": ["list", "set"], "probabilities": [0.5, 0.25]}
-    ],
-}
-LOG = [
-    f'x | INFO | train_inner | {{"num_updates": "{update}", "loss": "{12 - update / 10}", "wps": "{1000 + update}"}}\n'
-    for update in (10, 20, 30, 40)
-] + ['x | INFO | valid | {"valid_num_updates": "40", "valid_loss": "8.5"}\n']
-
-
-def test_the_summary_says_by_how_much_the_model_is_better():
-    text = summary(EVALUATION)
-    for number in ("30.0 %", "5.0 %", "90.0", "700.0", "210.5"):
-        assert number in text
-
-
-def test_the_report_holds_scores_masks_command_and_curve(tmp_path):
-    log = tmp_path / "train.log"
-    log.write_text("".join(LOG))
-    write_report(tmp_path, evaluation=EVALUATION, command=["fairseq-train", "two words", "--x"], logs=[log])
-    text = (tmp_path / "report.md").read_text()
-    assert summary(EVALUATION) in text and "12,345 masked tokens" in text and "(loss.png)" in text
-    assert "the last checkpoint, of 40 updates, predicts them" in text
-    assert "- A <mask> of strings.: list 50%, set 25% (true: list)" in text
-    assert "fairseq-train 'two words' --x" in text
-    content = (tmp_path / "loss.png").read_bytes()
-    assert content.startswith(b"\x89PNG")
-    log.write_text(LOG[0])
-    write_report(tmp_path, evaluation=EVALUATION, command=[], logs=[log])
-    assert (tmp_path / "loss.png").read_bytes() != content

@@ -17,18 +17,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roberta_plugin.data.binarize.folder import folder_lock, split_lock
-from roberta_plugin.data.binarize.part_files import (
+from roberta_plugin.data.binarize.parts import (
     Counts,
+    Job,
+    Sharing,
     Span,
     Task,
+    encode_items,
+    encode_task,
     finished_parts,
     is_done,
-    read_counts,
-    read_ids,
+    plan_tasks,
+    read_head,
     read_part,
 )
-from roberta_plugin.data.binarize.parts import Job, Sharing, encode_items, encode_task, plan_tasks
+from roberta_plugin.data.binarize.plan import folder_lock, split_lock
 from roberta_plugin.data.binarize.workers import start_workers
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
@@ -103,7 +106,7 @@ def test_idle_workers_take_parts_of_an_archive_and_the_parts_are_the_same(job, t
         parts[workers] = [[array.tolist() for array in read_part(path, np.dtype(np.uint16))] for path in found]
         assert len(list(folder.glob("*.pid"))) == workers
     assert parts[1] == parts[3]
-    assert sum(len(sizes) for sizes, _ in parts[1]) == 100_000
+    assert sum(len(sizes) for sizes, _, _ in parts[1]) == 100_000
 
 
 class Named(ByteLevelBpe):
@@ -265,9 +268,8 @@ def test_a_large_compressed_text_becomes_several_parts_that_are_not_made_again(p
     assert len(parts) == 5
     total = Counts()
     for part in parts:
-        counts = read_counts(part)
-        sizes, ids = read_part(part, np.dtype(np.uint16))
-        assert read_ids(part, np.dtype(np.uint16)).tolist() == ids.tolist()
+        counts, _ = read_head(part)
+        sizes, ids, _ = read_part(part, np.dtype(np.uint16))
         assert (len(sizes), len(ids)) == (counts.items, counts.tokens)
         total += counts
     assert (total.items, total.tokens, total.text_bytes) == (300_000, 300_000 * 16, len(text))

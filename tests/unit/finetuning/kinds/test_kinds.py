@@ -27,8 +27,8 @@ from roberta_plugin.finetuning.kinds.phrase_ranking import (
     answer,
     masked_positions,
     noun_phrases,
-    question_inputs,
     read_question,
+    schema_inputs,
 )
 from roberta_plugin.finetuning.kinds.regression import decide
 from roberta_plugin.finetuning.kinds.regression import training_groups as groups_of
@@ -358,21 +358,21 @@ SENTENCE = "The _trophy_ would not fit in the brown suitcase because [it] was to
 
 def test_marks_and_candidates_are_found():
     question = read_question(SENTENCE)
-    assert question.query == "trophy"
+    assert question.is_asked and question.phrase == "trophy"
     assert question.before == "The trophy would not fit in the brown suitcase because "
     assert question.after == " was too big."
-    assert "the brown suitcase" in question.candidates
-    assert not any("trophy" in phrase for phrase in question.candidates)
+    assert "the brown suitcase" in question.rivals
+    assert not any("trophy" in phrase for phrase in question.rivals)
     open_question = read_question(SENTENCE.replace("_", ""))
-    assert open_question.query is None
-    assert "The trophy" in open_question.candidates
-    assert read_question("[It] is good.", ["a dog", "it", "a dog"]).candidates == ("a dog",)
+    assert not open_question.is_asked
+    assert "The trophy" in open_question.phrases
+    assert read_question("[It] is good.", ["a dog", "it", "a dog"]).phrases == ("a dog",)
 
 
 def test_each_phrase_stands_where_the_pronoun_stood():
     encoder = Encoder(*words_tokenizer())
     question = read_question("A _bad_ dog, and [it] is good.", ["good thing", "x"])
-    inputs = question_inputs(question, encoder, max_length=60)
+    inputs = schema_inputs(question, encoder, max_length=60)
     texts = []
     for sequence, span in zip(inputs.sequences, masked_positions(inputs), strict=True):
         pieces = [encoder.vocabulary.symbols[token] for token in sequence[span.start : span.stop]]

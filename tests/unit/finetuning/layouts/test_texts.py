@@ -105,7 +105,7 @@ def test_windows_are_even_full_and_reach_both_ends(num_tokens, room, stride, mos
 )
 def test_values_of_a_file_that_cannot_be_are_named(entry):
     with pytest.raises(ValueError, match=list(entry)[-1]):
-        TextLayout(max_length=12, **entry).check()
+        TextLayout(max_length=12, **entry).checked()
 
 
 def test_the_example_of_the_docstring():

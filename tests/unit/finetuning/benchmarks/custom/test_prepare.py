@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.inspection import describe, find_faults, remarks
 from roberta_plugin.finetuning.options import OWN_KINDS, CustomOptions
-from roberta_plugin.finetuning.preparation import DataSettings, check_same
+from roberta_plugin.finetuning.preparation import DataSettings, check_same, describe, find_faults, remarks
 from tests.tiny_tables import write_csv, write_json_lines
 
 LISTS = ("multiple-choice", "tagging")  # kinds whose rows hold lists

@@ -8,10 +8,10 @@ import pytest
 
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.kinds.questions import NO_PLACE, Questions, SquadAnswer, locate
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.options import SquadOptions
+from roberta_plugin.finetuning.preparation import remarks
 from tests.tiny_benchmarks import examples_of, words_tokenizer
 from tests.tiny_squad import question, write_json, write_prepared
 from tests.tiny_tokenizers import train_tokenizer
@@ -191,7 +191,7 @@ def test_windows_are_inputs_and_targets_spell_the_answer(tmp_path, task):
     raw = examples_of(task, tmp_path / "raw")["valid"]
     encoder = Encoder(*words_tokenizer())
     split = prepared.split("valid")
-    questions, columns = Questions(split, task), split.columns
+    questions, columns = Questions(split), split.columns
     assert questions.ids == [entry.id for entry in raw]
     assert questions.is_labelled
     assert len(split) > len(raw), "no passage was cut: the test shows little"
@@ -209,7 +209,7 @@ def test_windows_are_inputs_and_targets_spell_the_answer(tmp_path, task):
             start, end = int(columns["start"][window]), int(columns["end"][window])
             assert passage <= start <= end < passage + length
             assert questions.text(window, start, end) == "good"
-            assert questions.has_answer(window)
+            assert questions.answers[columns["question"][window]]
         else:
             assert columns["start"][window] == columns["end"][window] == 0
     assert with_answer == {number for number, entry in enumerate(raw) if entry.target}
@@ -237,7 +237,7 @@ def test_a_target_is_what_tokens_can_spell(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         prepared = prepare_one(tmp_path, [{"context": context, "qas": entries}])
     split = prepared.split("train")
-    questions = Questions(split, "squad2")
+    questions = Questions(split)
     spans = zip(split.columns["start"].tolist(), split.columns["end"].tolist(), strict=True)
     assert [questions.text(window, *span) for window, span in enumerate(spans)] == ["good", "good"]
     assert questions.characters(1, *[int(split.columns[name][1]) for name in ("start", "end")]) == (3, 7)
@@ -257,7 +257,7 @@ def test_answers_that_are_nowhere_leave_training_and_stay_in_validation(tmp_path
     write_json(tmp_path / "raw" / "dev-v2.0.json", [paragraph])
     with caplog.at_level(logging.WARNING):
         prepared = prepare_one(tmp_path, [paragraph])
-    train, valid = (Questions(prepared.split(name), "squad2") for name in ("train", "valid"))
+    train, valid = (Questions(prepared.split(name)) for name in ("train", "valid"))
     assert train.ids == ["kept"] and train.split.columns["question"].tolist() == [0]
     assert valid.ids == ["lost", "kept"]
     assert valid.answers == [["dog"], ["good"]]
@@ -282,7 +282,7 @@ def test_line_ends_are_spaces_to_the_model_and_stay_in_answers(tmp_path):
     expected = [0, *encoder.ids("What now?")[:8], 2, 2, *encoder.ids("xx good  bad yy"), 2]
     assert split.sequences[0].tolist() == expected
     span = int(split.columns["start"][0]), int(split.columns["end"][0])
-    assert Questions(split, "squad2").text(0, *span) == "good\r\nbad"
+    assert Questions(split).text(0, *span) == "good\r\nbad"
 
 
 def test_long_questions_are_cut(tmp_path):
@@ -329,7 +329,7 @@ def test_white_space_around_an_answer_does_not_lengthen_its_target(tmp_path, ans
     entry = question("squad2", "q", [answer(answer_text, start)])
     prepared = prepare_one(tmp_path, [{"context": context, "qas": [entry]}], max_length=64)
     split = prepared.split("train")
-    questions, columns = Questions(split, "squad2"), split.columns
+    questions, columns = Questions(split), split.columns
     assert columns["has_answer"].tolist() == [1]
     assert questions.text(0, int(columns["start"][0]), int(columns["end"][0])) == "good"
     assert columns["start"][0] == columns["end"][0], "good is one token"

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.benchmarks.summaries import examples, files, parted
-from roberta_plugin.finetuning.inspection import find_faults, remarks
 from roberta_plugin.finetuning.kinds import summary
 from roberta_plugin.finetuning.kinds.documents import oracle, words
 from roberta_plugin.finetuning.layouts.sentences import sentences_of
 from roberta_plugin.finetuning.options import SummariesOptions
+from roberta_plugin.finetuning.preparation import find_faults, remarks
 from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_summaries import NUM_SENTENCES, write_prepared, write_raw
 

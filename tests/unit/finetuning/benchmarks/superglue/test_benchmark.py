@@ -240,7 +240,7 @@ def test_the_zip_has_the_ten_files_by_their_official_names(folder, tmp_path):
     ("content", "message"),
     [
         ('{"idx": 0, "label": "true"}\n', "has 1 predictions, and the test set has 1,400 rows"),
-        ('{"idx": 0, "label": "a"}\n' * 2, r"WiC\.jsonl, line 2: the idx 0 occurs in .*WiC\.jsonl, line 1 already"),
+        ('{"idx": 0, "label": "a"}\n' * 2, r"WiC\.jsonl, line 2: the id '0' occurs in .*WiC\.jsonl, line 1 already"),
         ('{"idx": 0}\n', r"WiC\.jsonl, line 1: there is no column 'label'"),
     ],
 )

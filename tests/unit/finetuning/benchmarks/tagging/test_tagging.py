@@ -17,14 +17,12 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.tagging import labels_of, shown
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.examples_dataset import TaggingDataset
-from roberta_plugin.finetuning.inspection import remarks
-from roberta_plugin.finetuning.kinds.conll import read_file
-from roberta_plugin.finetuning.kinds.entities import Sentences, entities_of, entity_labels, types_of
+from roberta_plugin.finetuning.kinds.entities import Sentences, entities_of, entity_labels, read_file, types_of
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import IGNORED
 from roberta_plugin.finetuning.options import TaggingOptions
-from roberta_plugin.finetuning.preparation import DataSettings, check_same
+from roberta_plugin.finetuning.preparation import DataSettings, check_same, remarks
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.real_data import unpack
 from tests.tiny_benchmarks import words_tokenizer

@@ -1,4 +1,4 @@
-"""Runs on this machine: how many at a time, retries, shares of the machine, an end in order, the progress."""
+"""Which runs of a grid are to be done, what is refused before; runs here and on SLURM, and their progress."""
 
 import json
 import pickle
@@ -10,17 +10,99 @@ from types import SimpleNamespace
 import cloudpickle
 import pytest
 
-from roberta_plugin.experiments.sweeps import running
+from roberta_plugin.experiments.sweeps import sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.experiments.sweeps.running import SweepProgress, environments, run_locally, share_done, visible_gpus
-from roberta_plugin.experiments.sweeps.sweep import prepare
+from roberta_plugin.experiments.sweeps.sweep import (
+    SweepProgress,
+    check_options,
+    environments,
+    prepare,
+    run_locally,
+    share_done,
+    to_do,
+    visible_gpus,
+)
+from roberta_plugin.launch import submission
 from roberta_plugin.launch.job import RunJob
+from roberta_plugin.launch.options_file import read_yaml
 from roberta_plugin.launch.preflight import PreflightError
 from roberta_plugin.launch.resources import Resources, check_slurm
 from roberta_plugin.launch.run_folder import Run, queued_runs
 from roberta_plugin.launch.submission import environment_lines, submit_runs, write_environment
-from roberta_plugin.locks import try_lock
+from roberta_plugin.locks import is_locked, try_lock
 from tests.unit.launch.test_run_folder import ACCURACY, RunFolder
+
+
+def grid_of(tmp_path, train="data: d", axes="lr: [1, 2]"):
+    path = tmp_path / "grid.yaml"
+    path.write_text(
+        f"train: {{{train}}}\naxes: {{{axes}}}\nseeds: [1, 2]\nmetric: {{log: valid, value: ppl, goal: min}}\n"
+    )
+    return read_grid(path)
+
+
+def test_what_is_done_running_or_queued_is_left_alone(tmp_path):
+    folders = prepare(grid_of(tmp_path), tmp_path / "out")
+    done, running, queued, failed = folders
+    (done.path / "result.json").write_text("{}")
+    (failed.path / "failure.json").write_text("{}")
+    with open(running.path / "lock", "w") as lock:
+        assert try_lock(lock.fileno())
+        assert to_do(folders, {queued.run.name}) == [failed]
+
+
+def test_waiting_includes_what_an_earlier_call_has_submitted(tmp_path, monkeypatch):
+    """A study that was stopped while its runs were in SLURM's queue: the second call submits nothing, and waits."""
+    grid = grid_of(tmp_path)
+    names = {run.name for run in grid.runs}
+    answers = [names, names, names, set()]
+    monkeypatch.setattr(sweep, "queued_runs", lambda root: answers.pop(0))
+    monkeypatch.setattr(sweep, "check_options", lambda grid: None)
+    monkeypatch.setattr(submission, "submit_runs", None)
+    monkeypatch.setattr(sweep, "ASK_EVERY_S", 0)
+    said = []
+    settings = sweep.SweepSettings(grid=grid.path, output_dir=tmp_path / "out", slurm={"time": "1:00:00"}, wait=True)
+    sweep.sweep(settings, say=said.append)
+    assert not answers, "it did not wait until the queue was empty"
+    assert said == ["4 runs of an earlier submission are in the queue: waiting for them"]
+
+
+def test_a_sweep_that_begins_meanwhile_waits_until_the_jobs_are_noted(tmp_path, monkeypatch):
+    grid, root, seen = grid_of(tmp_path), tmp_path / "out", []
+    monkeypatch.setattr(sweep, "check_options", lambda grid: None)
+    monkeypatch.setattr(sweep, "use_snapshot", lambda folders, **_: seen.append(is_locked(root / ".jobs.json.lock")))
+    monkeypatch.setattr(sweep._Sweep, "submit", lambda self, chosen: seen.append(is_locked(root / ".jobs.json.lock")))
+    sweep.sweep(sweep.SweepSettings(grid=grid.path, output_dir=root, slurm={"time": "1:00:00"}))
+    assert seen == [True, True] and not is_locked(root / ".jobs.json.lock")
+
+
+def test_folders_say_what_they_hold(tmp_path):
+    folders = prepare(grid_of(tmp_path), tmp_path / "out")
+    assert [folder.run.name for folder in folders] == ["lr-1/seed-1", "lr-1/seed-2", "lr-2/seed-1", "lr-2/seed-2"]
+    about = json.loads((tmp_path / "out" / "lr-2" / "seed-1" / "run.json").read_text())
+    arguments = ["d", "--lr", "2"]
+    settings = {"lr": "2"}
+    sweep = str(tmp_path / "out")
+    assert about == {"cell": "lr-2", "seed": "1", "settings": settings, "arguments": arguments, "sweep": sweep}
+    assert read_yaml(tmp_path / "out" / "grid.yaml") == read_yaml(tmp_path / "grid.yaml")
+
+
+def test_a_changed_grid_may_add_runs_and_not_change_them(tmp_path):
+    prepare(grid_of(tmp_path), tmp_path / "out")
+    assert len(prepare(grid_of(tmp_path, axes="lr: [1, 2, 3]"), tmp_path / "out")) == 6
+    with pytest.raises(ValueError, match="lr-1/seed-1 holds a run with other options"):
+        prepare(grid_of(tmp_path, train="data: d, clip-norm: 1", axes="lr: [4, 1]"), tmp_path / "out")
+    assert not (tmp_path / "out" / "lr-4").exists(), "folders were made although the grid was refused"
+
+
+def test_a_cell_that_fairseq_would_refuse_is_named(tmp_path, tiny_data_bin):
+    train = f"data: {tiny_data_bin}, task: roberta_masked_lm, criterion: roberta_masked_lm, arch: fast_roberta_tiny"
+    train += ", lr: 0.1, max_tokens: 999"
+    check_options(grid_of(tmp_path, train=train))
+    with pytest.raises(ValueError, match=r"grid\.yaml, line 2, setting batch-size-x: .*invalid int value: 'x'"):
+        check_options(grid_of(tmp_path, train=train, axes="batch-size: [8, x]"))
+    with pytest.raises(FileNotFoundError, match="no-such-folder"):
+        check_options(grid_of(tmp_path, train=train, axes="data: [no-such-folder]"))
 
 
 class FakeRun:
@@ -59,7 +141,7 @@ class FakeRun:
 def fresh(monkeypatch):
     monkeypatch.setattr(FakeRun, "alive", [])
     monkeypatch.setattr(FakeRun, "most_alive", 0)
-    monkeypatch.setattr(running, "POLL_S", 0.001)
+    monkeypatch.setattr(sweep, "POLL_S", 0.001)
 
 
 def run_all(runs, **options):
@@ -123,7 +205,7 @@ def test_runs_are_stopped_at_the_same_time_each_of_which_may_be_saving():
 
 def test_parallel_runs_share_the_cores(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(running, "num_cores", lambda: 9)
+    monkeypatch.setattr(sweep, "num_cores", lambda: 9)
     assert environments(4, gpus_per_run=0) == [{"OMP_NUM_THREADS": "2"}] * 4
     assert environments(20, gpus_per_run=0)[0] == {"OMP_NUM_THREADS": "1"}
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
@@ -178,7 +260,7 @@ def test_on_a_terminal_a_bar_shows_the_share_and_the_time_left_and_one_the_run_t
     tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(running, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(sweep, "_LOOK_EVERY_S", 0.0)
     runs = [with_log(tmp_path, "1", updates=20), with_log(tmp_path, "2")]
     with SweepProgress(runs) as progress:
         progress.report(runs[0], "started")
@@ -287,9 +369,9 @@ def test_a_node_without_its_gpus_fails_the_run_and_is_named(tmp_path, monkeypatc
     noted = []
     run = SimpleNamespace(name="a/seed-1", arguments=("data",))
     folder = FakeFolder(state="done", run=run, path=tmp_path, fail=noted.append)
-    with pytest.raises(PreflightError, match=r"Pre-flight: node .*: torch sees no GPU"):
+    with pytest.raises(PreflightError, match=r"Pre-flight: node .*: torch sees 0 GPUs, and the run needs 2"):
         RunJob(num_gpus=2)(folder)
-    assert "torch sees no GPU" in noted[0]
+    assert "torch sees 0 GPUs" in noted[0]
     run.arguments = ("data", "--cpu")
     assert RunJob(num_gpus=2)(folder) == "done"
 
@@ -311,9 +393,9 @@ def test_a_controller_that_is_silent_for_a_while_and_a_job_that_never_trained(tm
             raise ChildProcessError("SLURM cannot be asked")
         return answer
 
-    monkeypatch.setattr(running, "queued_runs", queued_runs)
-    monkeypatch.setattr(running, "ASK_EVERY_S", 0)
-    running.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
+    monkeypatch.setattr(sweep, "queued_runs", queued_runs)
+    monkeypatch.setattr(sweep, "ASK_EVERY_S", 0)
+    sweep.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
     assert not answers, "it did not wait until the queue was empty"
     silence = "SLURM cannot be asked; the jobs continue, and SLURM is asked again every 0 s for 60 minutes"
     assert [line.split(" ", 1)[1] for line in said] == [silence, "SLURM answers again"] * 2
@@ -323,23 +405,6 @@ def test_a_controller_that_is_silent_for_a_while_and_a_job_that_never_trained(tm
         f"job 7_2 has ended, and the run is not done; its own log: {root}/submitit/7_2_0_log.err"
     )
     answers = [None, set()]
-    monkeypatch.setattr(running, "PATIENCE_S", -1)
+    monkeypatch.setattr(sweep, "PATIENCE_S", -1)
     with pytest.raises(ChildProcessError, match="SLURM cannot be asked"):
-        running.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))
-
-
-def test_a_long_silence_has_a_line_every_ten_minutes(tmp_path, monkeypatch):
-    now = [0.0]
-
-    def queued_runs(root):
-        if now[0] < 1500:
-            raise ChildProcessError("SLURM cannot be asked")
-        return set()
-
-    monkeypatch.setattr(running, "queued_runs", queued_runs)
-    monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(running.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    said = []
-    assert not running._may_be_queued(tmp_path, said.append)
-    assert [line.rpartition(" for ")[2] for line in said[:-1]] == ["60 minutes", "50 minutes", "40 minutes"]
-    assert "answers again" in said[-1]
+        sweep.wait_for_queue(folders, root=root, keep="all", say=said.append, look=lambda: looks.append(1))

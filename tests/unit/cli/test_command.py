@@ -6,7 +6,7 @@ import time
 import pytest
 
 from roberta_plugin.cli import main
-from roberta_plugin.cli.interrupts import call_in_child, terminated_like_interrupted
+from roberta_plugin.cli.command import call_in_child, terminated_like_interrupted
 from roberta_plugin.pretraining import docstrings
 
 

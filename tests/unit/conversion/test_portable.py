@@ -2,7 +2,7 @@
 
 import torch
 
-from roberta_plugin.conversion.number_scale import on_scale_of_labels, on_scale_of_training
+from roberta_plugin.conversion.portable import on_scale_of_labels, on_scale_of_training
 from roberta_plugin.finetuning import identity
 
 NAME = "classification_heads.mine.out_proj."
