@@ -449,6 +449,11 @@ def test_what_is_refused_names_the_file_and_the_line(tmp_path, content, message)
     assert message in str(refused.value)
 
 
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file .*none\.yaml"):
+        read_yaml(tmp_path / "none.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
