@@ -11,7 +11,8 @@ vocabulary_change        a model, another tokenizer or new words     ->  a model
 fairseq_format           checkpoints of any year, archives           <-> portable
 huggingface              a folder of Hugging Face                    <-> portable, by these parts:
 huggingface_model        config.json, names of parameters            <-> options, our names
-modernbert               of these two, what ModernBERT has otherwise
+families                 of these two, what other classes than RoBERTa's have otherwise:
+modernbert  esm          one module each
 huggingface_tokenizers   a tokenizer                                 ->  tokenizer.json and its like
 fields                   what becomes of each field of these files
 peft_adapter             low-rank adapters of a model                <-> a folder of peft

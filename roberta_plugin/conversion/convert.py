@@ -17,8 +17,9 @@ from typing import Any
 from huggingface_hub import cached_assets_path, constants
 
 from roberta_plugin import __version__, register
-from roberta_plugin.conversion import modernbert, named_models
+from roberta_plugin.conversion import named_models
 from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
+from roberta_plugin.conversion.families import check_switches
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
 from roberta_plugin.conversion.model_card import CARD, card, numbers_in_words
@@ -66,11 +67,10 @@ def export_model(settings: ExportSettings) -> Converted:
     options = model.state["cfg"]["model"]
     if settings.to != "onnx":  # which the model itself is made for
         model = _without_pairs(model)
-    if settings.to in ("huggingface", "sentence-transformers"):
-        modernbert.check_switches(options, model.path)
+    if settings.to == "fairseq":
+        check_has_no_switch(options, path=model.path, other="fairseq's RoBERTa")
     elif settings.to != "onnx":  # a graph, of any layers
-        other = "fairseq's RoBERTa" if settings.to == "fairseq" else "Hugging Face's RoBERTa"
-        check_has_no_switch(options, path=model.path, other=other)
+        check_switches(options, model.path)
     notes = [
         *model.notes,
         *_notes_on_long_texts(model, settings.to),

@@ -27,6 +27,7 @@ from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
+from roberta_plugin.conversion.families import family_of, fields_of
 from roberta_plugin.conversion.fields import check_config, vectors_of
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
@@ -47,7 +48,6 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
     write_tokenizer,
 )
 from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
-from roberta_plugin.conversion.modernbert import is_modern
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, check_vocabulary, task_state
 from roberta_plugin.data.tokenizers.huggingface import read_tokenizer, their_ids
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -76,7 +76,8 @@ def write_huggingface(
     ids = special_ids(model)
     order = their_ids(model.tokenizer, model.vocabulary.symbols)
     named = {"bos_token_id": ids["<s>"], "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
-    named |= {"cls_token_id": ids["<s>"], "sep_token_id": ids["</s>"]} if is_modern(architecture(model.state)) else {}
+    family = family_of(architecture(model.state))
+    named |= {name: ids[symbol] for name, symbol in family.SPECIAL_IDS.items()} if family else {}
     config = to_config(model, model_type=model_type, special_ids=named)
     parameters = to_hugging_face(
         model.state,
@@ -130,9 +131,9 @@ def read_huggingface(path: Path) -> PortableModel:
     where = folder / CONFIG
     options = from_config(config, where)
     vectors, notes = vectors_of(folder)
-    notes += check_config(config, where)
+    notes += check_config(config, fields_of(config), where)
     head, labels = head_of(config, where)
-    weights = with_base_prefix(read_weights(folder, file=file))
+    weights = with_base_prefix(read_weights(folder, file=file), options, path)
     _check_words(weights, config, where)
     found = read_tokenizer(folder, num_symbols=config["vocab_size"])
     notes += found.notes
@@ -141,7 +142,10 @@ def read_huggingface(path: Path) -> PortableModel:
     vocabulary = Vocabulary.of_symbols(found.symbols)
     try:
         parameters, merged = from_hugging_face(
-            weights, head, order=their_ids(found.tokenizer, vocabulary.symbols), is_rotary=is_modern(options)
+            weights,
+            head,
+            order=their_ids(found.tokenizer, vocabulary.symbols),
+            is_rotary=family_of(options) is not None,
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -250,7 +254,7 @@ def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> se
             f"{module}.out_proj.weight": torch.zeros(1, dim),
             f"{module}.out_proj.bias": torch.zeros(1),
         }
-    for part, alike in {"dense": "layers.0.fc1", "layer_norm": "layernorm_embedding"}.items():
+    for part, alike in {"dense": "layers.0.fc1", "layer_norm": "layers.0.final_layer_norm"}.items():
         if f"encoder.sentence_encoder.{alike}.bias" not in parameters:  # as in ModernBERT
             del fresh[f"encoder.lm_head.{part}.bias"]
     missing = fresh.keys() - parameters.keys()

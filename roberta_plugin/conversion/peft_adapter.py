@@ -17,10 +17,11 @@ from roberta_plugin.checkpoint_files import check_numbers
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
 from roberta_plugin.conversion.fields import check_adapter
 from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
-from roberta_plugin.conversion.huggingface_model import TRUNK, to_hugging_face, with_base_prefix
+from roberta_plugin.conversion.huggingface_model import TRUNK, check_expressible, to_hugging_face, with_base_prefix
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, task_state, translate
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.adapters import merge
+from roberta_plugin.models.checkpoints import architecture
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -38,6 +39,7 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
             f"{model.path} has no fine-tuned head, and adapters are written with one: use --to huggingface or "
             "sentence-transformers, which have them in the weights."
         )
+    check_expressible(model, architecture(model.state))
     theirs = to_hugging_face(model.state, model.head)
     trunk = next(name for name in theirs if name.endswith(".word_embeddings.weight")).partition(".")[0]
     parameters = {f"{_PREFIX}{name}": value for name, value in theirs.items() if not name.startswith(f"{trunk}.")}
@@ -87,7 +89,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     parameters, head = dict(model.parameters), {}
     back = {theirs: ours for ours, theirs in TRUNK.items()}
     found = {name.removeprefix(_PREFIX): value for name, value in read_safetensors(path).items()}
-    for name, value in with_base_prefix(found).items():
+    for name, value in with_base_prefix(found, model.state["cfg"]["model"], path).items():
         layer, is_adapter, part = name.partition(".lora_")
         if not is_adapter:
             head[name] = value
