@@ -172,13 +172,9 @@ def test_the_table_refreshes_until_ctrl_c(run_jobs, tmp_path, monkeypatch):
     assert "\x1b" not in "".join(lines), "no codes of a terminal in a file"
 
 
-def test_slurm_that_does_not_answer_is_not_a_job_that_is_gone(run_jobs, tmp_path):
+def test_a_job_that_slurm_says_nothing_of_is_unknown(run_jobs, tmp_path):
     add_run(tmp_path / "a", "7")
     assert "unknown (SLURM does not answer)" in run_jobs(tmp_path, states=None)[1]
-
-
-def test_a_job_that_slurm_has_forgotten_is_unknown(run_jobs, tmp_path):
-    add_run(tmp_path / "a", "7")
     assert run_jobs(tmp_path, states={})[1].split()[:2] == ["7", "unknown"]
 
 

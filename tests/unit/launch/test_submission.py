@@ -12,7 +12,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
@@ -25,6 +24,7 @@ from roberta_plugin.launch.arguments import PACKAGE, user_dir_of, with_code
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.rendezvous import port_of
 from roberta_plugin.launch.submission import copy_code, launch, next_folder, sweep_snapshot, take_snapshot
+from tests.conftest import files_up_to
 from tests.unit.launch.recipes import good_recipe
 
 
@@ -373,16 +373,9 @@ def test_a_link_that_cannot_be_copied_is_named_and_leaves_no_snapshot(tmp_path, 
 
 
 def test_a_full_disk_is_not_blamed_on_the_code(tmp_path):
-    script = f"""
-import resource
-from pathlib import Path
-from roberta_plugin.launch.submission import copy_code
-resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
-copy_code(Path({str(tmp_path)!r}), user_dirs=())
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    said = done.stderr.splitlines()[-1]
-    assert "File too large" in said and "free some space" in said and "repair" not in said, done.stderr
+    with files_up_to(2048), pytest.raises((OSError, ValueError), match=r"File too large.*free some space") as error:
+        copy_code(tmp_path, user_dirs=())
+    assert "repair" not in str(error.value)
 
 
 def test_a_missing_user_directory_is_named():

@@ -1,16 +1,166 @@
-"""Tables and CNN/DailyMail's stories are read; what cannot be used is named with its line and a remedy."""
+"""Extractive summaries: official files, the oracle's sentences, preparation."""
 
 import gzip
 import hashlib
 import json
+import logging
 import lzma
 from collections import namedtuple
 
+import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.benchmarks.summaries import examples, files, parted
+from roberta_plugin.finetuning.kinds import summary
+from roberta_plugin.finetuning.kinds.documents import oracle, words
 from roberta_plugin.finetuning.layouts.sentences import sentences_of
 from roberta_plugin.finetuning.options import SummariesOptions
+from roberta_plugin.finetuning.preparation import find_faults, remarks
+from tests.tiny_benchmarks import words_tokenizer
+from tests.tiny_summaries import NUM_SENTENCES, write_prepared, write_raw
+
+
+def plain_f(given, right):
+    hits = len(given & right)
+    precision = hits / len(given) if given else 0.0
+    recall = hits / len(right) if right else 0.0
+    return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
+
+
+def plain_oracle(sentences, summary, most):
+    """Every step computes both scores of every candidate from nothing."""
+
+    def grams(tokens, order):
+        return {tuple(tokens[start : start + order]) for start in range(len(tokens) - order + 1)}
+
+    right = words(" ".join(summary))
+    chosen, best = [], 0.0
+    for _ in range(most):
+        scores = {}
+        for number in range(len(sentences)):
+            if number not in chosen:
+                score = 0.0
+                for order in (1, 2):
+                    given = set().union(*(grams(words(sentences[each]), order) for each in [*chosen, number]))
+                    score += plain_f(given, grams(right, order))
+                scores[number] = score
+        number = max(scores, key=scores.get, default=None)  # the first of equals
+        if number is None or scores[number] <= best:
+            break
+        best = scores[number]
+        chosen.append(number)
+    return sorted(chosen)
+
+
+def test_the_example_of_the_docstring():
+    assert oracle(["a dog", "the cat sat down", "the cat"], ["the cat sat"]) == [1]
+    assert words("It's 3.5%.") == ["it", "s", "3", "5"]
+
+
+def test_nothing_is_chosen_without_a_common_word():
+    assert oracle(["a b", "c"], ["d"]) == oracle(["a"], []) == oracle([], ["a"]) == oracle(["..."], ["..."]) == []
+
+
+def test_made_up_documents_have_the_oracle_of_the_plain_program():
+    rng = np.random.default_rng(0)
+    sizes = set()
+    for _ in range(60):
+        sentences = [" ".join(rng.choice(list("abcdefgh"), rng.integers(0, 7))) for _ in range(rng.integers(1, 9))]
+        summary = [" ".join(rng.choice(list("abcdefghij"), rng.integers(1, 9))) for _ in range(2)]
+        most = int(rng.integers(1, 5))
+        found = oracle(sentences, summary, most=most)
+        assert found == plain_oracle(sentences, summary, most)
+        sizes.add(len(found))
+    assert len(sizes) > 2
+
+
+def test_real_articles_have_the_oracle_of_the_plain_program_and_it_is_the_summary(shared_data):
+    """Whose sentences are the article's own: without a limit, greedy ROUGE finds most of them."""
+    path = shared_data / "summaries" / "bbc_news_summary.dev.jsonl.xz"
+    with lzma.open(path, "rt") as lines:
+        records = [json.loads(next(lines)) for _ in range(8)]
+    documents = list(zip(range(8), examples("summaries", "valid", [path], SummariesOptions()), strict=False))
+    found = right = both = 0
+    for number, document in documents:
+        assert oracle(document.texts, document.target) == plain_oracle(document.texts, document.target, 3)
+        chosen = {document.texts[each] for each in oracle(document.texts, document.target, most=30)}
+        wanted = {each for each in document.texts if each in records[number]["summary"]}
+        found, right, both = found + len(chosen), right + len(wanted), both + len(chosen & wanted)
+    assert 2 * both / (found + right) > 0.9
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp("summaries"))
+
+
+def test_every_sentence_is_where_its_window_and_position_say(prepared):
+    split, (tokenizer, vocabulary) = prepared.split("train"), words_tokenizer()
+    window, position, first = (split.array(name) for name in ("window", "position", "first_sentence"))
+    assert split.columns["sentences"].tolist() == np.diff(first).tolist() == [NUM_SENTENCES] * len(split)
+    assert (np.diff(split.offsets) > 1).any(), "documents of more than one window"
+    back = vocabulary.model_to_tokenizer(tokenizer)
+    for number, record in enumerate(split.records()):
+        for place, text in enumerate(record["sentences"]):
+            at = first[number] + place
+            ids = split.sequences[int(split.offsets[number] + window[at])][position[at] :]
+            stop = int(np.flatnonzero(ids == vocabulary.eos_id)[0])
+            assert ids[0] == vocabulary.bos_id
+            assert tokenizer.decode(back[ids[1:stop]].tolist()) == text
+    assert find_faults(prepared, split) == []
+
+
+def test_the_sentences_of_the_summary_are_labelled(prepared):
+    split = prepared.split("valid")
+    labels, first = split.array("label"), split.array("first_sentence")
+    for number, record in enumerate(split.records()):
+        chosen = [
+            text
+            for text, label in zip(record["sentences"], labels[first[number] : first[number + 1]], strict=True)
+            if label
+        ]
+        assert sorted(chosen) == sorted(record["summary"])
+
+
+def test_what_is_left_out_and_cut_is_counted(tmp_path, caplog):
+    raw = write_raw(tmp_path / "raw", sizes={"train": 3})
+    with (raw / "train.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "far", "text": ["good"], "summary": "bad"}) + "\n")
+    folder = tmp_path / "stories" / "train"
+    folder.mkdir(parents=True)
+    (folder / "0.story").write_text("One. Two.\n\n@highlight\n\nOne\n")
+    (folder / "1.story").write_text("\n\n@highlight\n\nOne\n")
+    (folder / "2.story").write_text("One.\n")
+    with caplog.at_level(logging.INFO):
+        prepared = write_prepared(tmp_path, raw=raw, options=SummariesOptions(sentence_length=5))
+        assert prepared.split("train").sequences.sizes.max() <= 64
+        assert "1 documents share no word with their summary" in caplog.text
+        (of_sentences,) = remarks(prepared)
+        assert of_sentences.startswith("train: 24 of 25 sentences are longer than 5 tokens and were cut")
+        tokenizer, vocabulary = words_tokenizer()
+        from roberta_plugin.finetuning.benchmarks import benchmark_of
+
+        settings = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": 64, "options": SummariesOptions()}
+        benchmark_of("cnn_dailymail").prepare(folder.parent, tmp_path / "out", **settings)
+    assert "2 documents without text or with an empty" in caplog.text
+    (folder / "0.story").unlink()
+    with pytest.raises(ValueError, match="The split train holds no document"):
+        benchmark_of("cnn_dailymail").prepare(folder.parent, tmp_path / "none", **settings)
+
+
+def test_what_cannot_be_learned_evaluated_or_held_in_memory_is_said(tmp_path, caplog, monkeypatch):
+    raw = write_raw(tmp_path / "raw", sizes={"train": 3, "valid": 2})
+    lines = [json.dumps({"text": "good", **summary}) for summary in ({"summary": "good"}, {}, {})]
+    (raw / "test.jsonl").write_text("\n".join(lines))
+    monkeypatch.setattr(summary, "_MANY_WINDOWS", 1)
+    with caplog.at_level(logging.WARNING):
+        write_prepared(tmp_path, raw=raw)
+    assert "test: 2 of 3 documents have no summary, so the split is predicted and not evaluated" in caplog.text
+    assert caplog.text.count("has 2 windows, which are trained at once and may not fit into the memory") == 3
+    (raw / "train.jsonl").write_text(json.dumps({"text": "good", "summary": "bad"}) + "\n")
+    with pytest.raises(ValueError, match="train: none of its 1 documents shares a word with its summary, so there is"):
+        write_prepared(tmp_path / "again", raw=raw)
+
 
 STORY = (
     "First words here. A second sentence.\n\nA new paragraph\n\n@highlight\n\nIt is {}\n\n@highlight\n\nSo it goes\n"
