@@ -89,14 +89,12 @@ _LEARNS_MORE = {  # options of a small fast_roberta
 def remedy(model: Any = None) -> str:
     """What helps a model that is not below the unigram baseline, by its options: only what it does not have."""
     missing = {name: value for name, value in _LEARNS_MORE.items() if getattr(model, name, None) != value}
-    if str(getattr(model, "position_encoding", "")) == "rotary":
-        missing.pop("init_attention", None)
     if not missing:
         return "More updates help (`roberta pretrain --hours`), and smaller batches"
     options = (
         f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in missing.items()
     )
-    whose = " (neighbors or --position-encoding rotary)" if "init_attention" in missing else ""
+    whose = " (neighbors with learned positions)" if "init_attention" in missing else ""
     return (
         f"A small fast_roberta learns more by {' '.join(options)}, which `roberta pretrain` chooses by itself{whose}; "
         "more updates with smaller batches help, too"

@@ -1,7 +1,7 @@
 """Which settings let a small model learn most in the same processor time?
 
     OMP_NUM_THREADS=1 python -m tests.benchmarks.bench_switches DATA-BIN --output-dir DIR [--minutes 6] [--seeds 1,2]
-        [--cells today,rotary] [--part 1/2] [--write]
+        [--cells today,rotary] [--write]
 
 Each cell is the recipe half-hour with some options changed, trained by fairseq's Trainer with this package's task, model and
 optimizer. Learning rate and batch are functions of the share of `--minutes` of processor time that the training has used,
@@ -9,8 +9,8 @@ so that all cells have the same time, whatever else the machine does; faster set
 rate rises for 7 % of the time and falls linearly from there; batches are of 1,024 tokens for the first quarter, then
 of 2,048. The score is the validation loss by the recipe's masks (30 %), and nothing else chooses.
 
-A cell that is in DIR/results.jsonl is not trained again; `--part 2/2` trains every second one. Each leaves its last
-checkpoint in DIR, which `roberta` opens.
+Each cell leaves its last checkpoint in a folder of DIR, which `roberta` opens. A cell whose folder exists is not trained
+again, so that several of these commands, one a core, share a DIR; delete the folder of one that was interrupted.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ CELLS: dict[str, Options] = {
     "qk-norm": {"qk-norm": True},
     "no-first-norm": {"no-first-attention-norm": True},
     "window": {"attention-window": 32, "global-attention-every": 2},
+    "base-300": {"rotary-base": 300},
     "untied": {"untie-weights-roberta": True},
     "decay-sqrt": {"decay": "1-sqrt"},
     "decay-linear": {"decay": "linear"},
@@ -77,7 +78,7 @@ def arguments_of(data: Path, cell: Options, seed: int) -> list[str]:
     """The arguments of fairseq-train for the recipe with the options of `cell`."""
     train = {name: value for name, value in recipes.load("half-hour").train.items() if name not in CONTROL}
     train |= {name: value for name, value in cell.items() if name != "decay"}
-    train = {name: value for name, value in train.items() if value is not None}
+    train = {name: str(value).lower() for name, value in train.items() if value is not None}
     return [
         str(data),
         *to_arguments(train, where="half-hour"),
@@ -118,6 +119,7 @@ def train(trainer: Trainer, task: Any, seconds: float, decay: str | None) -> dic
                 max_positions=trainer.model.max_positions(),
                 seed=trainer.cfg.common.seed,
                 epoch=epoch,
+                disable_iterator_cache=True,
             )
             for sample in iterator.next_epoch_itr(shuffle=True):
                 share = (time.process_time() - start) / seconds
@@ -153,6 +155,12 @@ def options_of(name: str) -> Options:
     return {option: value for part in name.split("+") for option, value in CELLS[part].items()}
 
 
+def folder_of(name: str, seed: int, options: argparse.Namespace) -> Path:
+    """Where a cell's checkpoint lies."""
+    folder: Path = options.output_dir / f"{name}.{seed}"
+    return folder
+
+
 def run(name: str, seed: int, options: argparse.Namespace) -> None:
     """Train one cell, keep its checkpoint, and add its line to the results."""
     cell = options_of(name)
@@ -161,8 +169,7 @@ def run(name: str, seed: int, options: argparse.Namespace) -> None:
     found |= train(trainer, task, options.minutes * 60, cell.get("decay"))
     found["bits"] = validation_loss(trainer, task)
     found["perplexity"] = 2 ** found["bits"]
-    folder = options.output_dir / f"{name}.{seed}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = folder_of(name, seed, options)
     trainer.consolidate_optimizer()
     trainer.save_checkpoint(str(folder / "checkpoint_last.pt"), {"train_iterator": {"epoch": 1}})
     with open(options.output_dir / "results.jsonl", "a") as out:
@@ -185,17 +192,18 @@ def main() -> None:
     parser.add_argument(
         "--cells", default=",".join(CELLS), help="names, joined by + to change all of it: rotary+qk-norm"
     )
-    parser.add_argument("--part", default="1/1", help="train only every N-th cell")
     parser.add_argument("--write", action="store_true", help="write the report into results/")
     options = parser.parse_args()
     options.output_dir.mkdir(parents=True, exist_ok=True)
     names = options.cells.split(",")
     for name in names:
         options_of(name)
-    number, parts = map(int, options.part.split("/"))
-    todo = [(name, seed) for seed in map(int, options.seeds.split(",")) for name in names]
-    for name, seed in todo[number - 1 :: parts]:
-        if not any((line["cell"], line["seed"]) == (name, seed) for line in results(options.output_dir)):
+    for seed in map(int, options.seeds.split(",")):
+        for name in names:
+            try:
+                folder_of(name, seed, options).mkdir()
+            except FileExistsError:
+                continue  # trained before, or beside this
             run(name, seed, options)
 
     found = baselines_of([options.data / "train"], {"": [options.data / "valid"]})[""]

@@ -210,7 +210,7 @@ def test_a_loss_is_placed_among_the_baselines():
 def test_the_remedy_of_a_model_above_the_unigram_baseline_has_options_of_the_model():
     words = remedy().split()
     options = {word[2:].rstrip(",").replace("-", "_") for word in words if word.startswith("--")}
-    assert len(options) == 5 and options <= vars(FastRobertaConfig()).keys()
+    assert len(options) == 4 and options <= vars(FastRobertaConfig()).keys()
     assert "`roberta pretrain`" in remedy()
 
 
@@ -218,11 +218,8 @@ def test_the_remedy_of_a_model_above_the_unigram_baseline_names_no_option_that_i
     model = FastRobertaConfig(encoder_normalize_before=True, init_std="width")
     assert "more by --init-attention neighbors --zero-init-residual, which" in remedy(model)
     model.init_attention, model.zero_init_residual = "neighbors", True
-    rotary = FastRobertaConfig(encoder_normalize_before=True, init_std="width", zero_init_residual=True)
-    rotary.position_encoding = "rotary"
-    for each in (model, rotary):
-        assert remedy(each) == "More updates help (`roberta pretrain --hours`), and smaller batches"
-    assert "(neighbors or --position-encoding rotary)" in remedy() and "neighbors" not in remedy(model)
+    assert remedy(model) == "More updates help (`roberta pretrain --hours`), and smaller batches"
+    assert "(neighbors with learned positions)" in remedy() and "neighbors" not in remedy(model)
 
 
 ITEMS = [[5, 6, 2], [2], [5, 3, 3, 7, 2], [6, 2], [2], [2], [7, 2]]  # three documents of 3, 7 and 2 tokens
