@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roberta_plugin.conversion.fields import CONFIG
+from roberta_plugin.conversion.fields import CONFIG, rotary_base
 from roberta_plugin.conversion.portable import MASKED_LM
 from roberta_plugin.foreign_fields import USED, Table, only, without_effect
 from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
@@ -72,19 +72,17 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     Raises:
         ValueError: naming the entry that we cannot honour.
     """
-    positions, base = config.get("position_embedding_type", "absolute"), config.get("rope_theta", 1e4)
+    positions = config.get("position_embedding_type", "absolute")
     if positions != "rotary":
         raise ValueError(
             f"{path}: position_embedding_type is {positions!r}, and of ESM only 'rotary' is read here. Use it with "
             "transformers, or start from another."
         )
-    if not isinstance(base, int | float) or isinstance(base, bool) or base <= 1:
-        raise ValueError(f"{path}: rope_theta must be a number above 1, got {base!r}.")
     return {
         "encoder_normalize_before": True,
         "no_layernorm_embedding": not config.get("emb_layer_norm_before"),
         "position_encoding": "rotary",
-        "rotary_base": float(base),
+        "rotary_base": rotary_base(config.get("rope_theta", 1e4), "rope_theta", path),
     }
 
 

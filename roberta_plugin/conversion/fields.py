@@ -9,6 +9,7 @@ modules.json  1_Pooling/config.json  sentence_bert_config.json  config_sentence_
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,13 @@ _ENCODER_ALONE = "Use it with sentence-transformers; or delete modules.json, and
 def check_config(config: Mapping[str, Any], table: Table, path: Path) -> list[str]:
     """Notes on the fields of a config.json by `CONFIG` or a family's table; raises as `check_fields`."""
     return check_fields(config, table, path, remedy=_WITH_TRANSFORMERS)
+
+
+def rotary_base(value: Any, name: str, path: Path) -> float:
+    """The base of rotary positions that the entry `name` of a config.json gives; raises ValueError if it is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 < value <= sys.float_info.max:
+        raise ValueError(f"{path}: {name} must be a number above 1, got {value!r:.60}.")
+    return float(value)
 
 
 def check_adapter(config: Mapping[str, Any], path: Path) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roberta_plugin.conversion.fields import CONFIG, OF_TRAINING
+from roberta_plugin.conversion.fields import CONFIG, OF_TRAINING, rotary_base
 from roberta_plugin.conversion.portable import MASKED_LM, translate
 from roberta_plugin.foreign_fields import USED, Table, only, without_effect
 from roberta_plugin.models.config import FastRobertaConfig
@@ -177,10 +177,7 @@ def _bases(config: Mapping[str, Any], path: Path) -> dict[str, float]:
                 f"{path}: rope_parameters has {kind}: {entry!r:.80}, and only the rope_type default is read."
             )
         found[kind] = entry.get("rope_theta") or found[kind]
-    for kind, base in found.items():
-        if not isinstance(base, int | float) or isinstance(base, bool) or base <= 1:
-            raise ValueError(f"{path}: the rope_theta of {kind} must be a number above 1, got {base!r}.")
-    return {kind: float(base) for kind, base in found.items()}
+    return {kind: rotary_base(base, f"the rope_theta of {kind}", path) for kind, base in found.items()}
 
 
 def _count(config: Mapping[str, Any], name: str, default: int, path: Path) -> int:

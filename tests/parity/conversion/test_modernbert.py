@@ -199,6 +199,7 @@ def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp
         ({"sliding_window": 1}, "sliding_window is 1, and no value is read here"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "and only the rope_type default is read"),
         ({"rope_parameters": {"full_attention": {"type": "linear"}}}, "and only the rope_type default is read"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": float("nan")}}}, "must be a number above 1, got nan"),
         ({"embedding_dropout": 2}, "embedding_dropout must be a number from 0 to 1, got 2"),
         (
             {"architectures": ["ModernBertForSequenceClassification"]},
