@@ -70,6 +70,9 @@ def read_tensors(path: Path, *, advice: str, is_mapped: bool = False) -> Any:
     """The tensors and plain values in a file of `torch.save`, on the CPU; no code of the file runs.
 
     `advice` says in a sentence what to do about another file. Mapped tensors are read when they are used.
+
+    Raises:
+        ValueError: if it holds other objects, is damaged or of another format.
     """
     import torch
 

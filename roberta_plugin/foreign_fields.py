@@ -44,6 +44,9 @@ def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy
     """Notes for the user on the fields of an object in the file `where` that are not followed, in sentences.
 
     A value that would make another model is refused, with the sentence `remedy`.
+
+    Raises:
+        ValueError: for a value that would make another model.
     """
     notes, unknown = [], []
     for name, value in content.items():

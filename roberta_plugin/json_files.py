@@ -67,7 +67,11 @@ def type_fault(value: Any, hint: Any) -> str | None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text."""
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: if it is not JSON, or nested too deeply.
+    """
     try:
         return json.loads(text)
     except RecursionError:

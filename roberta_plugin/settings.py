@@ -151,6 +151,9 @@ def check_values(settings: Any, kind: type[Any] | None = None) -> None:
         settings: the dataclass, or options of the dataclass `kind` in another form, as fairseq's Namespace or
             DictConfig, which may lack some.
         kind: the dataclass whose fields are checked, if `settings` is not one.
+
+    Raises:
+        ValueError: naming the option, its value and the remedy.
     """
     kind = kind or type(settings)
     hints, items = typing.get_type_hints(kind), {item.name: item for item in dataclasses.fields(kind)}
@@ -201,7 +204,11 @@ def is_given(settings: Any, item: dataclasses.Field[Any]) -> bool:
 
 
 def check_names(values: Iterable[str], *, known: Iterable[str], where: str, hint: str = "") -> None:
-    """Refuse names that are not `known`."""
+    """Refuse names that are not `known`.
+
+    Raises:
+        ValueError: naming the first of them and all that are known; `hint` ends the message.
+    """
     known = sorted(known)
     unknown = sorted(set(values) - set(known))
     if unknown:
@@ -233,6 +240,9 @@ def parse_pairs(texts: Iterable[str], *, option: str) -> dict[str, Any]:
     """NAME=VALUE texts as a dictionary; dashes in a name become underscores.
 
     `env.NAME` and `sbatch.NAME` need no value (None), as `--env NAME` and `--sbatch NAME` of `roberta launch`.
+
+    Raises:
+        ValueError: for another text without `=`, or a name that is given twice.
 
     Example:
         parse_pairs(["time=8:00:00", "env.HF_TOKEN"], option="--slurm")  ->  {"time": "8:00:00", "env.HF_TOKEN": None}

@@ -101,7 +101,11 @@ class Row(NamedTuple):
 
 
 def find_table(folder: Path, name: str, *, option: str) -> Path:
-    """The table that the user names by an option, relative to a folder; one by URL is fetched into the user's cache."""
+    """The table that the user names by an option, relative to a folder; one by URL is fetched into the user's cache.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
     if is_url(name):
         return fetch(name)
     path = folder / name.removeprefix("file://")
@@ -164,6 +168,10 @@ def scan_table(
 
     Without a path, it is standard input; without a format, JSON Lines if the first line begins with {, else text.
     `on_read` gets the number of bytes that were read from the disk.
+
+    Raises:
+        ValueError: naming the file and the remedy, if nothing can be read: the header is faulty, the compression is
+            damaged, a line has no end, or pyarrow is missing.
     """
     if path is not None and not path.exists():
         raise FileNotFoundError(f"The table {path} does not exist: check the path.")
@@ -204,7 +212,11 @@ def _blocks_of_standard_input() -> Iterator[bytes]:
 
 
 def check_keys(value: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]:
-    """The value, if it is a JSON object with all these keys."""
+    """The value, if it is a JSON object with all these keys.
+
+    Raises:
+        ValueError: beginning with `where`, and naming what is missing.
+    """
     if not isinstance(value, Mapping):
         raise ValueError(f"{where}: expected a JSON object with {', '.join(keys)}, found {short(value)}.")
     missing = [key for key in keys if key not in value]
@@ -215,14 +227,22 @@ def check_keys(value: Any, keys: Sequence[str], where: str) -> Mapping[str, Any]
 
 
 def check_list(value: Any, name: str, where: str) -> list[Any]:
-    """The value, if it is a list."""
+    """The value, if it is a list.
+
+    Raises:
+        ValueError: beginning with `where`, and naming the column.
+    """
     if not isinstance(value, list):
         raise ValueError(f"{where}: {name} must be a list, found {short(value)}. Correct it.")
     return value
 
 
 def check_text(value: Any, name: str, where: str, *, may_be_empty: bool = False) -> str:
-    """The value, if it is a text that can be written as UTF-8."""
+    """The value, if it is a text that can be written as UTF-8.
+
+    Raises:
+        ValueError: beginning with `where`, and naming the column.
+    """
     if not isinstance(value, str):
         raise ValueError(f"{where}: {name} must be a text, found {short(value)}. Correct it, or leave the entry out.")
     if not value.strip() and not may_be_empty:
@@ -246,7 +266,11 @@ def check_id(value: Any, where: str) -> str:
 def with_unique_ids(
     rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any], remedy: str = "correct or remove one of the two"
 ) -> Iterator[T]:
-    """What was made of rows, each given with its place."""
+    """What was made of rows, each given with its place.
+
+    Raises:
+        ValueError: naming both places, if two have the same id.
+    """
     seen: dict[str, str] = {}
     for place, row in rows:
         key = str(id_of(row))

@@ -194,7 +194,11 @@ def user_dir(settings: UserDirSettings) -> int:
 
 
 def find_recipes() -> Path:
-    """The folder with slurm/ and examples/: the clone, or what was installed from the wheel."""
+    """The folder with slurm/ and examples/: the clone, or what was installed from the wheel.
+
+    Raises:
+        FileNotFoundError: if there are none.
+    """
     if (PACKAGE.parent / RECIPE).is_file():
         return PACKAGE.parent
     installed = metadata.files(PACKAGE.name) or []

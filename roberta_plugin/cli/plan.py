@@ -148,7 +148,11 @@ def prepare(argv: Sequence[str]) -> tuple[Any, Any]:
 def profile_updates(
     trainer: Any, updates: Any, *, warm_up: int, steps: int, write: Callable[[Any], None]
 ) -> tuple[float, int]:
-    """Run `warm_up` and then `steps` updates, `write` their profile, and return the steps' seconds and tokens."""
+    """Run `warm_up` and then `steps` updates, `write` their profile, and return the steps' seconds and tokens.
+
+    Raises:
+        ValueError: if the data have fewer updates in an epoch.
+    """
     import torch
     from torch.profiler import ProfilerActivity, schedule
     from torch.profiler import profile as profiled

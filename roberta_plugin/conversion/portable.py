@@ -253,7 +253,11 @@ class PortableModel:
 
 
 def check_vocabulary(num_rows: int, vocabulary: Vocabulary, *, path: Path, vocabulary_path: Path) -> None:
-    """Refuse a vocabulary of another size than the model's."""
+    """Refuse a vocabulary of another size than the model's.
+
+    Raises:
+        ValueError: if the folder has other ones.
+    """
     if num_rows != len(vocabulary):
         raise ValueError(
             f"{path} has embeddings of {num_rows:,} symbols, and the vocabulary of {vocabulary_path} has "

@@ -301,7 +301,11 @@ def as_text(options: TaskOptions) -> dict[str, str]:
 
 
 def store_outputs(settings: EvaluateSettings) -> None:
-    """Store the raw outputs of the checkpoints for all splits, without scoring them."""
+    """Store the raw outputs of the checkpoints for all splits, without scoring them.
+
+    Raises:
+        FileNotFoundError: if a checkpoint does not exist and its outputs are not stored.
+    """
     assert settings.stored is not None
     prepared = Prepared.open(settings.data)
     for split in _splits(prepared, settings):

@@ -39,7 +39,11 @@ class MetricRow(NamedTuple):
 
 
 def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:
-    """All evaluations in and below the folders, in the order of the tasks."""
+    """All evaluations in and below the folders, in the order of the tasks.
+
+    Raises:
+        ValueError: if a file is not an evaluation.
+    """
     paths = files_below(folders, f"{PREFIX}*.json")
     if not paths:
         raise FileNotFoundError(

@@ -109,7 +109,12 @@ class FinetunePlan:
 
 
 def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line: None) -> FinetunePlan:
-    """Prepare the data if needed, check that everything fits, and write the grid file."""
+    """Prepare the data if needed, check that everything fits, and write the grid file.
+
+    Raises:
+        ValueError: if settings, model and data do not fit each other; or if the prepared folder or a run exists and was
+            made with other settings: the message names each difference.
+    """
     import torch
 
     import roberta_plugin
@@ -153,7 +158,11 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
 
 
 def prepared_data(settings: FinetuneSettings, start: Start, benchmark: Benchmark) -> Prepared:
-    """The prepared folder, made from the official files if it does not exist, with the model's tokenizer and length."""
+    """The prepared folder, made from the official files if it does not exist, with the model's tokenizer and length.
+
+    Raises:
+        ValueError: as `prepared_folder`; or if the model is too short for the task.
+    """
     folder, data, dictionary = settings.data or settings.output_dir / "data", settings, None
     if settings.raw is not None:
         length = min(MAX_LENGTH, start.max_positions) if settings.max_length is None else settings.max_length
@@ -169,6 +178,9 @@ def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None
     """A prepared folder, made from the official files if it does not exist.
 
     `dictionary` is the dict.txt to prepare it with, by default the tokenizer's.
+
+    Raises:
+        ValueError: if they cannot be used; or if the folder is for another task, or was prepared with other settings.
     """
     if data.raw is not None and not (folder / NAME).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -234,7 +246,11 @@ def _grid(
 
 
 def train_options(settings: FinetuneSettings) -> dict[str, str]:
-    """The options of fairseq-train that --set gives, with those that have options of their own."""
+    """The options of fairseq-train that --set gives, with those that have options of their own.
+
+    Raises:
+        ValueError: if both give one, and differ.
+    """
     options = named_options(settings.train_options, where="--set")
     for field, option in _FOR_TRAINING.items():
         name, value = option.removeprefix("--"), getattr(settings, field)
@@ -246,7 +262,11 @@ def train_options(settings: FinetuneSettings) -> dict[str, str]:
 def selected_metric(
     settings: FinetuneSettings, prepared: Prepared, kind: Kind, by_set: str | None
 ) -> tuple[str, str] | None:
-    """The metric that --select names, or --set best-checkpoint-metric, and its goal; None: the recipe's."""
+    """The metric that --select names, or --set best-checkpoint-metric, and its goal; None: the recipe's.
+
+    Raises:
+        ValueError: if a validation of the task does not log it: names those that it does.
+    """
     name, option = (settings.select, "--select") if settings.select else (by_set, "--set best-checkpoint-metric")
     if name is None:
         return None
@@ -324,7 +344,11 @@ def starting_model(path: Path) -> Start:
 
 
 def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path | None]:
-    """The folder of the tokenizer and the dict.txt: those of --tokenizer, else those beside the model."""
+    """The folder of the tokenizer and the dict.txt: those of --tokenizer, else those beside the model.
+
+    Raises:
+        FileNotFoundError: if the model has none; says what to give.
+    """
     from roberta_plugin.conversion.model_files import find_dictionary, tokenizer_folder
 
     if settings.tokenizer is not None:
@@ -419,6 +443,10 @@ def paper_grid(
         only: axis -> the label that is kept of it, or a value that the recipe does not have; or several: `1e-4,3e-4`.
         metric: name of the one that selects, and its goal, "min" or "max"; None: the recipe's.
         num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
+
+    Raises:
+        ValueError: if `only` names no axis, `changes` an option that other settings determine or of which an axis tries
+            several values, or if the batch cannot be divided among the GPUs.
     """
     for name, remedy in _REFUSED.items():
         if name in changes:

@@ -32,6 +32,10 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     """A fine-tuned model and its task, for data prepared as its training data were.
 
     The model is in evaluation mode, on the CPU.
+
+    Raises:
+        ValueError: if it was not fine-tuned on a task like that of the folder, with other words or heads, or cannot
+            be loaded safely.
     """
     roberta_plugin.register()
     path = Path(checkpoint)

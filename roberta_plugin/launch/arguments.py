@@ -23,7 +23,11 @@ PACKAGE = Path(roberta_plugin.__file__).parent  # the folder of this plugin, for
 
 
 def parse(arguments: Sequence[str], *, besides: Sequence[str] = ()) -> argparse.Namespace:
-    """fairseq's namespace of options; `besides` are further names that a misspelt one may mean."""
+    """fairseq's namespace of options; `besides` are further names that a misspelt one may mean.
+
+    Raises:
+        ValueError: where fairseq-train would print its usage and exit, with fairseq's reason.
+    """
     roberta_plugin.register()
     from fairseq import options
 
@@ -105,7 +109,11 @@ def data_folders(parsed: argparse.Namespace) -> list[Path]:
 
 
 def check_data(parsed: argparse.Namespace) -> None:
-    """Refuse data folders that are not there or hold no binarized text; in those of pretraining, also bad splits."""
+    """Refuse data folders that are not there or hold no binarized text; in those of pretraining, also bad splits.
+
+    Raises:
+        ValueError: without any folder, or for an empty split.
+    """
     from roberta_plugin.tasks.masked_lm_options import check_splits
 
     folders = data_folders(parsed)

@@ -38,6 +38,9 @@ def plan_batch(effective: int, *, num_gpus: int, most_per_gpu: int, may_differ: 
     With `may_differ`, the sizes of batches differ by one (--update-sequences of the pretraining task) where `num_gpus`
     does not divide `effective`; the plan then has the larger size.
 
+    Raises:
+        ValueError: if `effective` cannot be shared out; names the nearest possible numbers.
+
     Example:
         plan_batch(8192, num_gpus=16, most_per_gpu=100)  ->  BatchPlan(per_gpu=64, update_freq=8)
         plan_batch(8192, num_gpus=1016, most_per_gpu=32, may_differ=True)  ->  BatchPlan(per_gpu=9, update_freq=1):
@@ -83,7 +86,11 @@ def _plan_different_sizes(effective: int, *, num_gpus: int, most_per_gpu: int) -
 
 
 def sequences_in_tokens(effective_tokens: int, *, tokens_per_sample: int) -> int:
-    """Convert an effective batch from tokens to sequences."""
+    """Convert an effective batch from tokens to sequences.
+
+    Raises:
+        ValueError: if `effective_tokens` is not a whole number of sequences.
+    """
     if effective_tokens < 1 or effective_tokens % tokens_per_sample:
         below = max(1, effective_tokens // tokens_per_sample) * tokens_per_sample
         raise ValueError(
@@ -104,7 +111,11 @@ class UpdateSize(NamedTuple):
 
 
 def task_of(parsed: Namespace) -> tuple[Any, Any]:
-    """The pretraining task of the options, whose batches can be measured, and fairseq's configuration of them."""
+    """The pretraining task of the options, whose batches can be measured, and fairseq's configuration of them.
+
+    Raises:
+        ValueError: for options that the task refuses.
+    """
     from fairseq import tasks
 
     config = to_config(parsed)
@@ -114,7 +125,11 @@ def task_of(parsed: Namespace) -> tuple[Any, Any]:
 
 
 def measured_size(task: Any, config: Any, split: str, *, num_ranks: int) -> UpdateSize:
-    """The size of an update of training on a split, by the batches that the task (`task_of`) makes of its data."""
+    """The size of an update of training on a split, by the batches that the task (`task_of`) makes of its data.
+
+    Raises:
+        ValueError: for data of which it makes none.
+    """
     task.load_dataset(split, combine=True, epoch=1)
     dataset = task.dataset(split)
     batches_per_update = num_ranks * int(config.optimization.update_freq[0])
@@ -147,7 +162,11 @@ def measured_size(task: Any, config: Any, split: str, *, num_ranks: int) -> Upda
 
 
 def nominal_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:
-    """The size of an update of full blocks, for data on another machine."""
+    """The size of an update of full blocks, for data on another machine.
+
+    Raises:
+        ValueError: without --batch-size and --max-tokens.
+    """
     length = parsed.tokens_per_sample
     limits = [parsed.batch_size, parsed.max_tokens and parsed.max_tokens // length]
     if not any(limits):

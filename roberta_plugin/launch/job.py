@@ -188,7 +188,11 @@ class RunJob:
 
 
 def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> RankInfo:
-    """This process's rank, which meets the others at the store of torchrun's agent; without torchrun, rank 0 of 1."""
+    """This process's rank, which meets the others at the store of torchrun's agent; without torchrun, rank 0 of 1.
+
+    Raises:
+        ValueError: if only some of torchrun's variables are set.
+    """
     missing = [name for name in _TORCHRUNS if name not in environment]
     if len(missing) == len(_TORCHRUNS):
         return RankInfo(rank=0, world_size=1, local_rank=0)
@@ -202,7 +206,12 @@ def rank_of_torchrun(environment: Mapping[str, str] = os.environ) -> RankInfo:
 
 
 def train_rank(recipe: LaunchSettings, rank: RankInfo) -> int:
-    """Train on this rank to the end (exit code 0) or until a signal stops all ranks (128 + its number)."""
+    """Train on this rank to the end (exit code 0) or until a signal stops all ranks (128 + its number).
+
+    Raises:
+        ValueError: if the recipe does not fit this number of ranks, or changes the settings of the run.
+        FileNotFoundError: for a missing data folder.
+    """
     recipe = recipe.resolved(nodes=1, gpus_per_node=rank.world_size)
     with StopSignals((signal.SIGINT, signal.SIGTERM)) as stop:
         arguments = check_recipe(recipe)

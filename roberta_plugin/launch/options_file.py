@@ -60,7 +60,11 @@ class _DocumentError(Exception):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; its values are text, lists and mappings."""
+    """The mapping in a YAML file; its values are text, lists and mappings.
+
+    Raises:
+        ValueError: naming file and line, for a file that is not UTF-8, YAML or a mapping, or that has a key twice.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}: give the path of a YAML file, as those in slurm/.")
     content = path.read_bytes()
@@ -87,7 +91,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def named_options(content: Any, *, where: str) -> dict[str, Any]:
-    """Options by their names on the command line, without the dashes in front."""
+    """Options by their names on the command line, without the dashes in front.
+
+    Raises:
+        ValueError: if it is not a mapping, or names an option twice (`adam_eps` and `adam-eps`).
+    """
     if not isinstance(content, Mapping):
         raise ValueError(f"{where} must be options and their values, as `lr: 1e-4`, got {content!r}.")
     options: dict[str, Any] = {}
@@ -105,7 +113,11 @@ def replaced_by(names: Iterable[str]) -> set[str]:
 
 
 def recipe_path(name: str, *, folder: Path = Path()) -> Path:
-    """The file of a recipe: by its name in the package, or a YAML file, relative to `folder`."""
+    """The file of a recipe: by its name in the package, or a YAML file, relative to `folder`.
+
+    Raises:
+        ValueError: if the package has none of that name, with the nearest ones.
+    """
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return folder / name
     if not (RECIPES / f"{name}.yaml").is_file():

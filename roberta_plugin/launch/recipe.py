@@ -187,7 +187,11 @@ def _with_base(config: Path) -> list[Path]:
 
 
 def recipe_files(config: Path) -> list[Path]:
-    """The file, its base, and the recipes whose options theirs change, each named by the one before."""
+    """The file, its base, and the recipes whose options theirs change, each named by the one before.
+
+    Raises:
+        ValueError: for a recipe that is not there, or that starts from itself; names file and line.
+    """
     files = _with_base(config)
     found = list(files)
     while named := [(path, name) for path in files if not is_null(name := _options_in(path).get("recipe", ""))]:
@@ -279,7 +283,11 @@ def _with_arguments(options: Any, train: Sequence[str], where: str) -> tuple[str
 
 
 def complete(recipe: LaunchSettings) -> tuple[str, ...]:
-    """The recipe's fairseq-train arguments with the save folder and the batch for its number of GPUs."""
+    """The recipe's fairseq-train arguments with the save folder and the batch for its number of GPUs.
+
+    Raises:
+        ValueError: if the recipe sets an option that follows from it, or its batch cannot be shared out.
+    """
     arguments = _with_user_dir(_words(recipe))
     for option, remedy in {
         "--save-dir": "checkpoints go to RUN-DIR/checkpoints",
@@ -324,6 +332,9 @@ def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
     """The batch of one GPU (given: the most that fits) and the update frequency; the last value of an option wins.
 
     Where the number of GPUs does not divide the batch, --update-sequences keeps it (`data/block_batches.py`).
+
+    Raises:
+        ValueError: if the batch cannot be shared out among the recipe's number of GPUs.
     """
     arguments = _words(recipe)
     if recipe.batch_sequences is not None:
@@ -383,7 +394,13 @@ COMPARED = {"no_mask", "no_shuffle"}  # though they begin like one of FREE
 
 
 def check_recipe(recipe: LaunchSettings) -> tuple[str, ...]:
-    """Check all that needs no SLURM: numbers, options, data, the run folder; return fairseq-train's arguments."""
+    """Check all that needs no SLURM: numbers, options, data, the run folder; return fairseq-train's arguments.
+
+    Raises:
+        ValueError: for options that contradict each other or that fairseq-train does not know.
+        FileNotFoundError: for a data folder that is missing.
+        PermissionError: for a run folder that cannot be written to.
+    """
     check_resources(recipe)
     texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
@@ -445,6 +462,9 @@ def check_changes(
 
     A run folder keeps the settings that it began with, except those that concern the machines, such as the number of
     GPUs or the last update. `accepted_by` is the option of the command that accepts all others; empty: it has none.
+
+    Raises:
+        ValueError: for a change that was not, with the old and the new value.
     """
     before = read_record(recipe.output_dir)
     if before is None:

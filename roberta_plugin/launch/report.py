@@ -125,7 +125,12 @@ def count_levels(losses: Mapping[str, float], *, split: str) -> dict[str, float]
 
 
 def launched_job(folder: Path) -> str:
-    """The last job of a launched run."""
+    """The last job of a launched run.
+
+    Raises:
+        FileNotFoundError: for another folder.
+        ValueError: for that of a sweep.
+    """
     jobs = known_jobs(folder)
     if jobs.keys() - {ITSELF}:
         raise ValueError(

@@ -127,6 +127,9 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
     without a value. `h100:8` as gpus_per_node also sets gpu_type. Values of secrets in `env` go into this process's
     environment (`keep_secrets`).
 
+    Raises:
+        ValueError: for an unknown name, or a value of another type; the message begins with `where`.
+
     Example:
         read_resources({"gpus_per_node": "h100:8", "sbatch.qos": "high"}, where="--slurm", kind=Resources)
         ->  Resources(gpus_per_node=8, gpu_type="h100", sbatch=("qos=high",))
@@ -247,6 +250,9 @@ def submitit_parameters(resources: Resources, *, ntasks_per_node: int, has_gpus:
 def minutes_of(time: str) -> int:
     """SLURM's time limit in whole minutes, rounded up.
 
+    Raises:
+        ValueError: if `time` has none of the forms minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS.
+
     Example:
         minutes_of("1-01:30")  ->  1530
     """
@@ -279,6 +285,9 @@ def gpu_option(resources: Resources) -> dict[str, str]:
     """The option that requests the GPUs, with the other resources of a gres in `sbatch`.
 
     None if that gres requests the GPUs itself.
+
+    Raises:
+        ValueError: if it requests another number of GPUs.
     """
     wanted, gres = resources.gpus_per_node, str(resources.sbatch_options.get("gres", ""))
     amount = f"{resources.gpu_type}:{wanted}" if resources.gpu_type else str(wanted)
@@ -302,6 +311,9 @@ def gpu_option(resources: Resources) -> dict[str, str]:
 
 def parse_sbatch(texts: Iterable[str]) -> dict[str, Any]:
     """Read NAME=VALUE, or NAME alone for an option without a value (True).
+
+    Raises:
+        ValueError: for a bad name, one that follows from other settings, or one that is given twice.
 
     Example:
         parse_sbatch(["reservation=night", "exclusive"])  ->  {"reservation": "night", "exclusive": True}

@@ -19,7 +19,11 @@ def partitions() -> dict[str, int]:
 
 
 def check_partition(partition: str | None, *, nodes: int) -> None:
-    """Refuse a partition that the cluster does not have, or that has fewer nodes than are asked for."""
+    """Refuse a partition that the cluster does not have, or that has fewer nodes than are asked for.
+
+    Raises:
+        ValueError: naming the partitions that there are; also where SLURM cannot be asked.
+    """
     try:
         known = partitions()
     except OSError as error:

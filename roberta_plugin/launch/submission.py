@@ -137,6 +137,9 @@ def submit_runs(
 
     All nodes see the file system of `root`. `after` is what a job does with the folder of its run when that is done.
     Returns the job id of each run, by its name.
+
+    Raises:
+        ValueError: if SLURM is not there, sbatch refuses, or the resources cannot work.
     """
     resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
     check_text({"--output-dir": root, "the job's name": name})
@@ -313,7 +316,11 @@ def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config:
 
 
 def copy_code(folder: Path, *, user_dirs: Collection[Path]) -> None:
-    """Copy this package, and user directories, into `folder`/code, which appears when it is whole."""
+    """Copy this package, and user directories, into `folder`/code, which appears when it is whole.
+
+    Raises:
+        ValueError: if something cannot be copied, as a link that leads nowhere.
+    """
     unfinished = folder / f".code.{secrets.token_hex(4)}.tmp"
     for source in (PACKAGE, *user_dirs):
         try:
@@ -340,6 +347,9 @@ def sweep_snapshot(root: Path, *, user_dirs: Collection[Path], renew: bool) -> t
 
     With `renew` it is the present code from now on. Returns the folder to put in front of PYTHONPATH, and whether the
     present code differs from it.
+
+    Raises:
+        ValueError: if two user directories have the same name.
     """
     names = [PACKAGE.name, *(path.name for path in user_dirs)]
     if len(set(names)) < len(names):

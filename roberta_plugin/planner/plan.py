@@ -78,6 +78,9 @@ def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failu
     fairseq all-reduces the gradients once per update, during the backward pass of the last of its `update_freq`
     batches, each bucket as soon as it is full (Li et al. 2020, "PyTorch Distributed", section 3.2.3). So the step takes
     the longer of the two, and the last bucket is always exposed.
+
+    Raises:
+        ValueError: if the batch cannot be divided among the GPUs, or with `failures` no checkpoint is saved.
     """
     batch = split_batch(training, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
     of_sequence = training.shape.tokens_per_sample / training.tokens_per_second
@@ -135,7 +138,11 @@ def _periods(training: Training, *, step: float) -> list[float]:
 
 
 def expected_goodput(training: Training, row: Row, *, machine: Machine, failures: Failures) -> float:
-    """The fraction of updates that are kept, by `goodput`."""
+    """The fraction of updates that are kept, by `goodput`.
+
+    Raises:
+        ValueError: if the recipe saves neither by the clock nor by updates.
+    """
     saves = sum(1 / period for period in _periods(training, step=row.step))
     if not saves:
         raise ValueError(

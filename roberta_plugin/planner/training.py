@@ -169,7 +169,11 @@ class Machine(Checked):
 
 
 def read_machine(text: str) -> Machine:
-    """The machine in this file."""
+    """The machine in this file.
+
+    Raises:
+        ValueError: if there is none, or for an unknown key, a missing one, or a bad value.
+    """
     path = Path(text)
     if not path.is_file():
         raise ValueError(
@@ -284,7 +288,12 @@ def read_training(
     log: Path | None = None,
     utilization: float | None = None,
 ) -> Training:
-    """The recipe's training; exactly one of `tokens_per_second`, `log` and `utilization` gives the speed of one GPU."""
+    """The recipe's training; exactly one of `tokens_per_second`, `log` and `utilization` gives the speed of one GPU.
+
+    Raises:
+        ValueError: if not exactly one of the three is given, if the recipe has no batch size or no number of updates,
+            or if `fairseq-train` would refuse its options.
+    """
     parsed = train_arguments.parse(complete(recipe))
     if not hasattr(parsed, "tokens_per_sample"):
         raise ValueError(
@@ -391,7 +400,11 @@ def vocabulary_size(folders: Sequence[Path]) -> int:
 
 
 def speed_in_log(path: Path) -> float:
-    """Tokens per second of one GPU, from the output of fairseq-train with --log-format json."""
+    """Tokens per second of one GPU, from the output of fairseq-train with --log-format json.
+
+    Raises:
+        ValueError: if it contains no speed.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"--log {path} does not exist: give the output of a fairseq-train run.")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -141,6 +141,9 @@ def fitted(
     """The recipe with the same batch on the machine's GPUs, and for as many hours of the machine, if they are given.
 
     It has `most` times its updates at most. Its batch is not shared out where the user gives --update-freq.
+
+    Raises:
+        ValueError: if the batch cannot be shared out among the GPUs.
     """
     made = replace(recipe, hours=hours_on(machine, recipe))
     if recipe.device == "gpu" and recipe.gpus != machine.gpus and is_shared:
@@ -156,7 +159,11 @@ def fitted(
 
 
 def as_given(recipe: Recipe, parsed: argparse.Namespace) -> Recipe:
-    """The recipe with the updates and batches of the command, in which the user's own options have won."""
+    """The recipe with the updates and batches of the command, in which the user's own options have won.
+
+    Raises:
+        ValueError: if the training has no end.
+    """
     train = dict(recipe.train)
     for name in _OF_BATCHES:
         value = getattr(parsed, name.replace("-", "_"), None)

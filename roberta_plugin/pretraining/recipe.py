@@ -120,7 +120,12 @@ def package_recipes() -> tuple[Recipe, ...]:
 
 
 def load(name: str) -> Recipe:
-    """The recipe of a name of the package, or of a YAML file."""
+    """The recipe of a name of the package, or of a YAML file.
+
+    Raises:
+        ValueError: if there is none of that name, with the nearest ones; or for a file that is not a recipe.
+        FileNotFoundError: if there is no such file.
+    """
     path = recipe_path(name)
     content = read_yaml(path)
     train = named_options(content.pop("train", None) or {}, where=f"{path}: train")

@@ -192,7 +192,12 @@ class Plan:
 
 
 def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, torchrun: int = 0) -> Plan:
-    """The recipe for the data, and the command; `torchrun` is the number of ranks that it has started."""
+    """The recipe for the data, and the command; `torchrun` is the number of ranks that it has started.
+
+    Raises:
+        ValueError: if fairseq-train would refuse the options.
+        FileNotFoundError: if there is no data-bin.
+    """
     from roberta_plugin.launch.arguments import parse
 
     given = options_of(further)
@@ -444,7 +449,11 @@ def text_bytes(sources: Iterable[TextInput]) -> int:
 
 
 def copy_text(sources: Sequence[TextInput], train: Path, valid: Path | None, *, rules: LineRules) -> None:
-    """Copy text into `train`; with `valid`, every 50th document goes there instead, up to 2 MB."""
+    """Copy text into `train`; with `valid`, every 50th document goes there instead, up to 2 MB.
+
+    Raises:
+        ValueError: if the text is too large to copy, or too short to hold a document out.
+    """
     names = ", ".join(dict.fromkeys(source.name for source in sources))
     if text_bytes(sources) > _LARGEST_COPY:
         raise ValueError("--valid is missing: so much text is not copied to hold a part out. Give a held-out text.")

@@ -186,7 +186,12 @@ def _check_budget(plans: list[VariantPlan], study: Study) -> None:
 
 
 def check_data(planned: PlannedStudy) -> None:
-    """Refuse data that is missing, or has different vocabularies."""
+    """Refuse data that is missing, or has different vocabularies.
+
+    Raises:
+        FileNotFoundError: if a folder, or a split that is trained or validated on, is missing.
+        ValueError: naming variants whose perplexities could not be compared.
+    """
     path = planned.study.path
     for plan in planned.plans:
         try:

@@ -71,7 +71,11 @@ class Model:
 
 
 def check_probes(planned: PlannedStudy) -> None:
-    """Refuse a probe without its files, with another vocabulary, or with sequences that a model cannot hold."""
+    """Refuse a probe without its files, with another vocabulary, or with sequences that a model cannot hold.
+
+    Raises:
+        ValueError: if vocabularies or lengths do not fit each other.
+    """
     study, plans = planned.study, planned.plans
     for probe in study.probes:
         where = f"{study.path}: probes, {probe.name}"
@@ -153,7 +157,11 @@ def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:
 
 
 def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, Any]:
-    """Perplexity ("value"; None of a model that has diverged) and accuracy in percent of a pretrained checkpoint."""
+    """Perplexity ("value"; None of a model that has diverged) and accuracy in percent of a pretrained checkpoint.
+
+    Raises:
+        ValueError: if it cannot be loaded safely, or nothing could be masked.
+    """
     try:
         state = load_state(checkpoint)
     except DivergedError:
@@ -171,7 +179,11 @@ def recipe_of(probe: TuningProbe, prepared: Prepared) -> PaperRecipe:
 
 
 def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, path: Path, num_ranks: int) -> Grid:
-    """The grid for the file at `path`: axes are the models, then those of the paper's grid."""
+    """The grid for the file at `path`: axes are the models, then those of the paper's grid.
+
+    Raises:
+        ValueError: if the probe's grid or options do not fit the task, or a model does not fit the data.
+    """
     choices = {}
     for model in models:
         start = starting_model(model.checkpoint)

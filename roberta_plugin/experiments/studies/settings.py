@@ -199,7 +199,11 @@ class Study:
 
 
 def read_study(path: Path) -> Study:
-    """Read and check a study file."""
+    """Read and check a study file.
+
+    Raises:
+        ValueError: naming the file, the line where one can be found, and what to write instead.
+    """
     content = {name: value for name, value in read_yaml(path).items() if not is_null(value)}
     with in_section(path, "the study"):
         check_names(content, known=(*SECTIONS, *_OWN_SECTIONS), where=str(path))

@@ -109,6 +109,9 @@ def dry_run(settings: StudySettings) -> str:
     """The plan of a study as text, its data checked and counted. Nothing is kept.
 
     Where pretraining data or official files are not here, they are left out, so that a study can be planned anywhere.
+
+    Raises:
+        FileNotFoundError: as `run_study`, for what is needed to plan.
     """
     planned = _planned(settings, {})
     if planned.has_data:
@@ -358,6 +361,9 @@ def check_record(root: Path, now: Record) -> Record:
     """Refuse results that are made from other settings or data than the present ones; new parts pass.
 
     Returns the record of earlier starts.
+
+    Raises:
+        ValueError: naming each difference.
     """
     before = read_record(root)
     changed = [

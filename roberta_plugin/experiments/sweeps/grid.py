@@ -239,7 +239,11 @@ def _plain(text: str) -> str:
 
 
 def resources_of(content: Any, given: Mapping[str, Any], path: Path) -> Resources | None:
-    """The resources of a run: the section slurm of a file, with the settings `given` elsewhere above it."""
+    """The resources of a run: the section slurm of a file, with the settings `given` elsewhere above it.
+
+    Raises:
+        ValueError: for an unknown name, a value of another type, or several nodes.
+    """
     if content is None and not given:
         return None
     if not isinstance(content, Mapping | None):
