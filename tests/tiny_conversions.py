@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -57,6 +60,18 @@ def opened(path: Path) -> torch.nn.Module:
     """The model in a file or folder of any known format."""
     register()
     return build(read_any(path))
+
+
+def changed(folder: Path, name: str, tmp_path: Path, change: Any) -> Path:
+    """A copy of a folder with a change of the content of one of its JSON files: new fields, or a function of it."""
+    copy = tmp_path / "changed"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    path = copy / name
+    content = json.loads(path.read_text()) if path.exists() else {}
+    change(content) if callable(change) else content.update(change)
+    path.write_text(json.dumps(content))
+    return copy
 
 
 def _span_head(dim: int) -> dict[str, torch.Tensor]:

@@ -90,14 +90,19 @@ def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[
     """Parameters by the names of RobertaPreLayerNorm; a bare EsmModel leaves out the prefix `esm.`.
 
     Raises:
-        ValueError: if its frequencies are not those of its config.json.
+        ValueError: if its frequencies are not those of its config.json, or of another number of dimensions.
     """
     is_bare = any(name.startswith("embeddings.") for name in state)
     expected, result = _frequencies(options), {}
     for name, value in state.items():
         own = f"esm.{name}" if is_bare else name
         if own.endswith(_FREQUENCIES):
-            if value.shape != expected.shape or not torch.allclose(value.float(), expected, rtol=2e-3, atol=1e-7):
+            if value.shape != expected.shape:
+                raise ValueError(
+                    f"num_attention_heads is {options['encoder_attention_heads']}, and by {_FREQUENCIES} heads have "
+                    f"{2 * value.numel()} dimensions: copy both files again."
+                )
+            if not torch.allclose(value.float(), expected, rtol=2e-3, atol=1e-7):
                 raise ValueError(
                     f"{name} has other frequencies than rope_theta ({options['rotary_base']:g}) gives, and these are "
                     "what transformers reads: set rope_theta to the base that they were made with."

@@ -33,13 +33,15 @@ from fairseq.trainer import Trainer
 import roberta_plugin  # noqa: F401  -- registers the task and the model
 from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.launch.options_file import to_arguments
+from roberta_plugin.optim.stages import parse, share_at
 from roberta_plugin.pretraining import recipe as recipes
 from tests.benchmarks.report import Report, machine
 
 Options = dict[str, Any]
 
 BATCHES = ((0.0, 1024), (0.25, 2048))  # share of the time -> tokens of a batch
-WARM_UP, DECAY = 0.07, 0.2  # shares of the time
+TIME = 100_000  # the whole time, in units of the stages of the learning rate
+STAGES, STAGES_WITH_DECAY = "7000:1 100000:0", "7000:1 80000:1 100000:0"
 VALIDATION_BATCHES = 12  # of 8,192 tokens
 CONTROL = ("max-update", "lr-scheduler", "lr-stages", "grow-max-tokens", "max-valid-steps")  # by updates in the recipe
 
@@ -65,13 +67,9 @@ CELLS: dict[str, Options] = {
 
 
 def rate(share: float, decay: str | None) -> float:
-    """The learning rate after this share of the time, of its peak."""
-    if share < WARM_UP:
-        return share / WARM_UP
-    if decay is None:
-        return max(0.0, (1 - share) / (1 - WARM_UP))
-    left = min(1.0, max(0.0, 1 - share) / DECAY)
-    return 1 - math.sqrt(1 - left) if decay == "1-sqrt" else left
+    """The learning rate after this share of the time, of its peak: `--lr-stages` with the time in place of updates."""
+    points = parse(STAGES if decay is None else STAGES_WITH_DECAY)
+    return share_at(points, round(share * TIME), shape=decay or "linear")
 
 
 def arguments_of(data: Path, cell: Options, seed: int) -> list[str]:

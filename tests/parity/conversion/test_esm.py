@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import shutil
 
 import numpy as np
@@ -20,7 +19,7 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import HEAD, TEXT, batch, opened, write_checkpoint
+from tests.tiny_conversions import HEAD, TEXT, batch, changed, opened, write_checkpoint
 from tests.tiny_models import ROTARY
 
 transformers = import_transformers()
@@ -163,15 +162,17 @@ def test_its_model_answers_here_as_there_and_starts_a_fine_tuning(theirs, tmp_pa
         ({"rope_theta": 1}, "rope_theta must be a number above 1, got 1"),
         pytest.param({"rope_theta": 10**400}, "rope_theta must be a number above 1, got 1000", id="rope_theta: 1e400"),
         ({"rope_theta": 5e4}, "rotary_embeddings.inv_freq has other frequencies than rope_theta (50000) gives"),
+        (
+            {"num_attention_heads": 2},
+            "2, and by rotary_embeddings.inv_freq heads have 6 dimensions: copy both files again",
+        ),
         ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is {'rope_type': 'yarn'}, and no value is read here"),
         ({"architectures": ["EsmForProteinFolding"]}, "EsmForProteinFolding', which has no counterpart here"),
     ],
     ids=str,
 )
 def test_what_ours_cannot_be_is_refused_by_name(theirs, tmp_path, capsys, changes, message):
-    folder = shutil.copytree(theirs, tmp_path / "theirs")
-    content = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**content, **changes}))
+    folder = changed(theirs, "config.json", tmp_path, changes)
     assert main(["import", str(folder), "--output-dir", str(tmp_path / "ours")]) == 2
     assert message in capsys.readouterr().err
 

@@ -18,7 +18,7 @@ from roberta_plugin.data.tokenizers.huggingface_fields import check_tokenizer
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import FAIRSEQ, FAIRSEQ_MODELS, model_arguments
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import opened, write_checkpoint
+from tests.tiny_conversions import changed, opened, write_checkpoint
 
 transformers = import_transformers()
 peft = pytest.importorskip("peft")
@@ -77,18 +77,6 @@ def test_released_files_which_name_no_kind_of_model_are_read(theirs, tmp_path):
         assert found.tokenizer.description() == wanted.tokenizer.description() and not found.notes
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         assert tokenizer(TEXTS)["input_ids"] == [RobertaHub.from_pretrained(folder).encode(x).tolist() for x in TEXTS]
-
-
-def changed(folder, name, tmp_path, change):
-    """A copy of a folder with a change of the content of one of its JSON files."""
-    copy = tmp_path / "changed"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(folder, copy)
-    path = copy / name
-    content = json.loads(path.read_text()) if path.exists() else {}
-    change(content) if callable(change) else content.update(change)
-    path.write_text(json.dumps(content))
-    return copy
 
 
 def test_fields_of_configurations_that_make_another_model_are_refused_by_name(theirs, tmp_path):

@@ -1,8 +1,6 @@
 """Hugging Face's ModernBERT: its models here, ours in its classes, and what neither of the two can be."""
 
-import json
 import math
-import shutil
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import SEGMENTS, model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import TEXT, batch, opened, write_checkpoint
+from tests.tiny_conversions import TEXT, batch, changed, opened, write_checkpoint
 from tests.tiny_models import MODERN
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-4}
@@ -209,22 +207,21 @@ def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp
     ids=str,
 )
 def test_what_ours_cannot_be_is_refused_by_name(theirs, tmp_path, capsys, changes, message):
-    folder = shutil.copytree(theirs, tmp_path / "theirs")
-    content = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**content, **changes}))
+    folder = changed(theirs, "config.json", tmp_path, changes)
     assert main(["import", str(folder), "--output-dir", str(tmp_path / "ours")]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_older_files_name_the_layers_otherwise(theirs, tmp_path):
     """As the released ones, of 2024."""
-    folder = shutil.copytree(theirs, tmp_path / "theirs")
-    content = json.loads((folder / "config.json").read_text())
-    for name in ("layer_types", "rope_parameters"):
-        del content[name]
-    older = {"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}
-    older |= {"position_embedding_type": "absolute", "classifier_pooling": "mean", "torch_dtype": "float32"}
-    (folder / "config.json").write_text(json.dumps(content | older))
+
+    def as_of_2024(content):
+        for name in ("layer_types", "rope_parameters"):
+            del content[name]
+        content |= {"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}
+        content |= {"position_embedding_type": "absolute", "classifier_pooling": "mean", "torch_dtype": "float32"}
+
+    folder = changed(theirs, "config.json", tmp_path, as_of_2024)
     found, expected = (model_options(read_any(each).state) for each in (folder, theirs))
     assert found == expected
 
