@@ -19,7 +19,7 @@ A longer or shorter training has the same shape: `scaled` multiplies every numbe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
@@ -83,6 +83,20 @@ class Recipe(Checked):
             for name, value in self.train.items()
         }
         return replace(self, train=train, hours=self.hours * factor)
+
+    def without(self, names: Iterable[str]) -> Recipe:
+        """The recipe without these options.
+
+        Raises:
+            ValueError: for an option that it has not, and for --max-update.
+        """
+        left_out = {name.removeprefix("--") for name in names}
+        can = self.train.keys() - {"max-update"}
+        if unknown := sorted(left_out - can):
+            raise ValueError(
+                f"--without {' '.join(unknown)}: recipe {self.name} can do without {', '.join(sorted(can))}."
+            )
+        return replace(self, train={name: value for name, value in self.train.items() if name not in left_out})
 
     def tokens(self) -> float:
         """Tokens that the training reads, padding left out of account: the sum of its batches on all GPUs.

@@ -98,6 +98,9 @@ class PretrainSettings(Checked):
         excludes=("hours",),
         default_text="the recipe's",
     )
+    without: Sequence[str] = setting(
+        (), "options of the recipe to leave out, as qk-norm position-encoding", nargs="+", metavar="OPTION"
+    )
     output_dir: Path | None = setting(None, "folder for all files of the run", default_text="runs/ and the data's name")
     valid: Sequence[str] = setting(
         (), "with text files: held-out text", nargs="+", default_text="one document in fifty, held out of the training"
@@ -208,6 +211,7 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     (tokens, is_guess), hours = _tokens(settings, data), settings.hours
     first = _first_machine(settings.folder) if settings.slurm is not None or torchrun else None  # likewise
     named = load(settings.recipe) if settings.recipe else choose(first or machine, hours=hours, tokens=tokens)
+    named = named.without(settings.without)
     most = math.inf if settings.recipe or settings.updates else most_factor(named, tokens)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
     ranks = _ranks_of(settings, named, torchrun=torchrun)

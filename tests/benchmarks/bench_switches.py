@@ -3,11 +3,12 @@
     OMP_NUM_THREADS=1 python -m tests.benchmarks.bench_switches DATA-BIN --output-dir DIR [--minutes 6] [--seeds 1,2]
         [--cells today,rotary] [--write]
 
-Each cell is the recipe half-hour with some options changed, trained by fairseq's Trainer with this package's task, model and
-optimizer. Learning rate and batch are functions of the share of `--minutes` of processor time that the training has used,
-so that all cells have the same time, whatever else the machine does; faster settings make more updates. The learning
-rate rises for 7 % of the time and falls linearly from there; batches are of 1,024 tokens for the first quarter, then
-of 2,048. The score is the validation loss by the recipe's masks (30 %), and nothing else chooses.
+Each cell is the recipe half-hour with learned positions, which it had before this search, and some options changed, trained
+by fairseq's Trainer with this package's task, model and optimizer. Learning rate and batch are functions of the share of
+`--minutes` of processor time that the training has used, so that all cells have the same time, whatever else the machine
+does; faster settings make more updates. The learning rate rises for 7 % of the time and falls linearly from there; batches
+are of 1,024 tokens for the first quarter, then of 2,048. The score is the validation loss by the recipe's masks (30 %), and
+nothing else chooses.
 
 Each cell leaves its last checkpoint in a folder of DIR, which `roberta` opens. A cell whose folder exists is not trained
 again, so that several of these commands, one a core, share a DIR; delete the folder of one that was interrupted.
@@ -45,6 +46,11 @@ STAGES, STAGES_WITH_DECAY = "7000:1 100000:0", "7000:1 80000:1 100000:0"
 VALIDATION_BATCHES = 12  # of 8,192 tokens
 CONTROL = ("max-update", "lr-scheduler", "lr-stages", "grow-max-tokens", "max-valid-steps")  # by updates in the recipe
 
+LEARNED: Options = {
+    "position-encoding": None,
+    "qk-norm": None,
+    "init-attention": "neighbors",
+}  # the recipe before it took what won
 GATED = {"encoder-ffn-embed-dim": 688}  # with three matrices as many parameters as 1,024 with two
 CELLS: dict[str, Options] = {
     "today": {},
@@ -75,7 +81,7 @@ def rate(share: float, decay: str | None) -> float:
 def arguments_of(data: Path, cell: Options, seed: int) -> list[str]:
     """The arguments of fairseq-train for the recipe with the options of `cell`."""
     train = {name: value for name, value in recipes.load("half-hour").train.items() if name not in CONTROL}
-    train |= {name: value for name, value in cell.items() if name != "decay"}
+    train |= LEARNED | {name: value for name, value in cell.items() if name != "decay"}
     train = {name: str(value).lower() for name, value in train.items() if value is not None}
     return [
         str(data),

@@ -23,6 +23,7 @@ from roberta_plugin.pretraining.choice import (
 )
 from roberta_plugin.pretraining.docstrings import SPLITS, documents, paragraphs_of, split_of, write_corpus
 from roberta_plugin.pretraining.recipe import load, package_recipes
+from roberta_plugin.pretraining.run import PretrainSettings, make_plan
 from tests.conftest import REPOSITORY
 
 MINE = "summary: a\nhardware: b\ntext: c\ntrain: {{{}}}\n"
@@ -232,6 +233,18 @@ def test_the_length_is_that_of_the_command(tiny_data_bin):
     parsed.max_update = 0
     with pytest.raises(ValueError, match="--max-update 0"):
         as_given(recipe, parsed)
+
+
+def test_options_of_the_recipe_can_be_left_out(tiny_data_bin, tmp_path):
+    settings = PretrainSettings(
+        data=[str(tiny_data_bin)], recipe="half-hour", without=["qk-norm", "--position-encoding"], output_dir=tmp_path
+    )
+    made = make_plan(settings, str(tiny_data_bin), ["--init-attention", "neighbors"]).arguments
+    assert not {"--qk-norm", "--position-encoding"} & set(made)
+    assert {"neighbors", "--zero-init-residual", "11100"} <= set(made)
+    for name in ("max-update", "lr-stagse"):
+        with pytest.raises(ValueError, match=f"--without {name}: recipe half-hour can do without .*lr-stages"):
+            make_plan(replace(settings, without=[name]), str(tiny_data_bin), [])
 
 
 def test_options_of_the_user_replace_those_of_the_recipe():
