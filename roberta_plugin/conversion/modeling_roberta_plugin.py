@@ -277,10 +277,22 @@ class _WithHead(RobertaPluginPreTrainedModel):
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
-    def _of_first(self, x: Tensor, dense: nn.Module, last: nn.Module) -> Tensor:
-        """Features (B, T, D) -> (B, C), by those of <s>."""
-        inner = ACT2FN[self.config.pooler_activation_fn](dense(self.dropout(x[:, 0])))
-        return last(self.dropout(inner))  # type: ignore[no-any-return]
+    def _logits(self, x: Tensor) -> Tensor:
+        return self.classifier(self.dropout(x))  # type: ignore[no-any-return]
+
+
+class RobertaPluginLMHead(nn.Module):
+    """Features (..., D) -> logits (..., V)."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=not config.no_linear_bias)
+        self.activation, self.layer_norm = ACT2FN[config.hidden_act], new_norm(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return self.decoder(self.layer_norm(self.activation(self.dense(x))))  # type: ignore[no-any-return]
 
 
 class RobertaPluginForMaskedLM(_WithHead):
@@ -290,21 +302,35 @@ class RobertaPluginForMaskedLM(_WithHead):
     _tied_weights_keys = {"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"}
 
     def _make_head(self, config: Any) -> None:
-        dense = nn.Linear(config.hidden_size, config.hidden_size, bias=not config.no_linear_bias)
-        decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        self.lm_head = nn.ModuleDict({"dense": dense, "layer_norm": new_norm(config), "decoder": decoder})
+        self.lm_head = RobertaPluginLMHead(config)
 
     def get_output_embeddings(self) -> nn.Module:
         """The last layer, whose matrix may be that of the embeddings."""
-        return self.lm_head["decoder"]
+        return self.lm_head.decoder
 
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         """Replace it, as for another vocabulary."""
-        self.lm_head["decoder"] = new_embeddings
+        self.lm_head.decoder = new_embeddings
 
     def _logits(self, x: Tensor) -> Tensor:
-        x = self.lm_head["layer_norm"](ACT2FN[self.config.hidden_act](self.lm_head["dense"](x)))
-        return self.lm_head["decoder"](x)  # type: ignore[no-any-return]
+        return self.lm_head(x)  # type: ignore[no-any-return]
+
+
+class RobertaPluginClassificationHead(nn.Module):
+    """Features (B, T, D) -> logits (B, C), by those of <s>."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation, self.dropout = (
+            ACT2FN[config.pooler_activation_fn],
+            nn.Dropout(config.classifier_dropout or 0.0),
+        )
+        self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return self.out_proj(self.dropout(self.activation(self.dense(x[:, 0]))))  # type: ignore[no-any-return]
 
 
 class RobertaPluginForSequenceClassification(_WithHead):
@@ -313,11 +339,7 @@ class RobertaPluginForSequenceClassification(_WithHead):
     output = SequenceClassifierOutput
 
     def _make_head(self, config: Any) -> None:
-        dense, last = (nn.Linear(config.hidden_size, size) for size in (config.hidden_size, config.num_labels))
-        self.classifier = nn.ModuleDict({"dense": dense, "out_proj": last})
-
-    def _logits(self, x: Tensor) -> Tensor:
-        return self._of_first(x, self.classifier["dense"], self.classifier["out_proj"])
+        self.classifier = RobertaPluginClassificationHead(config)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         kind = self.config.problem_type or ("regression" if self.config.num_labels == 1 else None)
@@ -336,9 +358,6 @@ class RobertaPluginForTokenClassification(_WithHead):
     def _make_head(self, config: Any) -> None:
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
 
-    def _logits(self, x: Tensor) -> Tensor:
-        return self.classifier(self.dropout(x))  # type: ignore[no-any-return]
-
 
 class RobertaPluginForMultipleChoice(_WithHead):
     """Logits (B, N)."""
@@ -350,7 +369,8 @@ class RobertaPluginForMultipleChoice(_WithHead):
         self.classifier = nn.Linear(config.hidden_size, 1)
 
     def _logits(self, x: Tensor) -> Tensor:
-        return self._of_first(x, self.roberta.pooler["dense"], self.classifier)
+        inner = self.roberta.pooler["dense"](self.dropout(x[:, 0]))
+        return super()._logits(ACT2FN[self.config.pooler_activation_fn](inner))
 
 
 class RobertaPluginForQuestionAnswering(_WithHead):

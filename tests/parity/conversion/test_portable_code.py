@@ -181,7 +181,7 @@ def test_it_is_trained_saved_and_opened_there_and_comes_back(recipe, tmp_path):
     words = loaded("ForMaskedLM", folder)
     words.resize_token_embeddings(300)
     assert words(ids).logits.size(-1) == 300
-    assert words.lm_head["decoder"].weight is words.get_input_embeddings().weight
+    assert words.lm_head.decoder.weight is words.get_input_embeddings().weight
 
 
 def test_its_folder_is_a_model_for_our_commands_and_for_sentence_transformers(recipe, tmp_path):
