@@ -11,6 +11,8 @@ one type: `token_type_ids` have no effect. Attention is torch's scaled_dot_produ
 Shapes: B texts, N choices, T tokens, D hidden size, H heads of K dimensions, V vocabulary, C classes.
 """
 
+# mypy: disable-error-code="no-any-return, untyped-decorator"
+
 from __future__ import annotations
 
 from functools import partial
@@ -79,9 +81,9 @@ def new_norm(config: Any, dim: int | None = None, *, has_bias: bool = True) -> n
     return nn.LayerNorm(dim, eps=config.layer_norm_eps, bias=has_bias and not config.no_norm_bias)
 
 
-def rotation(positions: Tensor, *, dim: int, base: float, dtype: torch.dtype) -> Rotation:
+def rotation(positions: Tensor, base: float, config: Any, dtype: torch.dtype) -> Rotation:
     """Cosines and sines (B, 1, T, K / 2) of the angles t * base^(-2 i / K) at positions (B, T), in fp32 at least."""
-    dtype = dtype if dtype == torch.float64 else torch.float32
+    dim, dtype = config.hidden_size // config.num_attention_heads, torch.promote_types(dtype, torch.float32)
     exponents = torch.arange(0, dim, 2, dtype=dtype, device=positions.device) / dim
     angles = positions[:, None, :, None].to(dtype) * (1.0 / base**exponents)
     return angles.cos(), angles.sin()
@@ -97,6 +99,10 @@ def turned(x: Tensor, angles: Rotation) -> Tensor:
 class RobertaPluginLayer(GradientCheckpointingLayer):
     """Self-attention and feed-forward, with a norm before or after each."""
 
+    attention: Any
+    intermediate: Any
+    output: Any
+
     def __init__(self, config: Any, number: int) -> None:
         super().__init__()
         dim, inner, gate = config.hidden_size, config.intermediate_size, GATES.get(config.feed_forward)
@@ -109,10 +115,10 @@ class RobertaPluginLayer(GradientCheckpointingLayer):
         self.attention = nn.ModuleDict({"self": heads, "output": nn.ModuleDict({"dense": linear(dim, dim)})})
         self.intermediate = nn.ModuleDict({"dense": linear(dim, 2 * inner if gate else inner)})
         self.output = nn.ModuleDict({"dense": linear(inner, dim)})
-        for part, has_norm in zip(
-            self._normed(), (number > 0 or not config.no_first_attention_norm, True), strict=True
-        ):
-            part["LayerNorm"] = new_norm(config) if has_norm else nn.Identity()
+        for part in self._normed():
+            part["LayerNorm"] = new_norm(config)
+        if number == 0 and config.no_first_attention_norm:
+            self.attention["LayerNorm"] = nn.Identity()
         self.activation = ACT2FN[gate or config.hidden_act]
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.activation_dropout = nn.Dropout(config.activation_dropout)
@@ -121,32 +127,32 @@ class RobertaPluginLayer(GradientCheckpointingLayer):
         """The parts with the norms of attention and feed-forward, as RobertaPreLayerNorm and RoBERTa have them."""
         if self.config.encoder_normalize_before:
             return self.attention, self.intermediate
-        return self.attention["output"], self.output
+        return self.attention.output, self.output
 
     def forward(self, x: Tensor, allowed: Tensor, angles: Rotation | None) -> Tensor:
         """(B, T, D) -> (B, T, D), where pairs (B, 1, 1 or T, T) are `allowed` to meet."""
-        attention_norm, feed_forward_norm = (part["LayerNorm"] for part in self._normed())
+        attention_norm, feed_forward_norm = (part.LayerNorm for part in self._normed())
         if self.config.encoder_normalize_before:
             x = x + self.dropout(self._attended(attention_norm(x), allowed, angles))
             return x + self._fed_forward(feed_forward_norm(x))
         x = attention_norm(x + self.dropout(self._attended(x, allowed, angles)))
-        return feed_forward_norm(x + self._fed_forward(x))  # type: ignore[no-any-return]
+        return feed_forward_norm(x + self._fed_forward(x))
 
     def _attended(self, x: Tensor, allowed: Tensor, angles: Rotation | None) -> Tensor:
-        own, sizes = self.attention["self"], (self.config.num_attention_heads, -1)
-        q, k, v = (own[name](x).unflatten(-1, sizes).transpose(1, 2) for name in ("query", "key", "value"))
+        own, sizes = self.attention.self, (self.config.num_attention_heads, -1)
+        q, k, v = (each(x).unflatten(-1, sizes).transpose(1, 2) for each in (own.query, own.key, own.value))
         if self.config.qk_norm:
-            q, k = own["query_norm"](q), own["key_norm"](k)
+            q, k = own.query_norm(q), own.key_norm(k)
         if angles is not None:
             q, k = turned(q, angles), turned(k, angles)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         heads = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=dropout)
-        return self.attention["output"]["dense"](heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.attention.output.dense(heads.transpose(1, 2).flatten(2))
 
     def _fed_forward(self, x: Tensor) -> Tensor:
-        x, *gates = self.intermediate["dense"](x).chunk(2 if self.is_gated else 1, dim=-1)
+        x, *gates = self.intermediate.dense(x).chunk(2 if self.is_gated else 1, dim=-1)
         x = self.activation(x) * gates[0] if gates else self.activation(x)
-        return self.dropout(self.output["dense"](self.activation_dropout(x)))  # type: ignore[no-any-return]
+        return self.dropout(self.output.dense(self.activation_dropout(x)))
 
 
 class RobertaPluginPreTrainedModel(PreTrainedModel):
@@ -164,6 +170,10 @@ class RobertaPluginPreTrainedModel(PreTrainedModel):
 class RobertaPluginModel(RobertaPluginPreTrainedModel):
     """Ids -> features."""
 
+    embeddings: Any
+    encoder: Any
+    pooler: Any
+
     def __init__(self, config: Any, *, has_pooler: bool = False) -> None:
         """The pooler is the first layer of the head for choices, where RoBERTa's has it."""
         super().__init__(config)
@@ -180,7 +190,7 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
         self.pooler = nn.ModuleDict({"dense": nn.Linear(size, size)}) if has_pooler else None
         self.post_init()
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -198,7 +208,7 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
         """
         config = self.config
         if inputs_embeds is None:
-            inputs_embeds = self.embeddings["word_embeddings"](input_ids)
+            inputs_embeds = self.embeddings.word_embeddings(input_ids)
             is_token = input_ids != config.pad_token_id
         else:
             is_token = torch.ones(inputs_embeds.shape[:2], dtype=torch.bool, device=inputs_embeds.device)
@@ -206,29 +216,25 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
         x, at = inputs_embeds, torch.arange(inputs_embeds.size(1), device=inputs_embeds.device)
         if config.position_encoding == "learned":
             counted = is_token.long().cumsum(1) * is_token + config.pad_token_id
-            x = x + self.embeddings["position_embeddings"](counted if position_ids is None else position_ids)
-        x = self.dropout(self.embeddings["LayerNorm"](x))
-        places = [(_never_empty(is_token[:, None, None]), None)] * 2  # of global and local layers
-        if config.attention_window is not None:
-            is_near = (at[:, None] - at).abs() <= config.attention_window // 2
-            places[1] = (_never_empty(is_token[:, None, None] & is_near), None)
-        if config.position_encoding == "rotary":
-            at = at[None] if position_ids is None else position_ids
-            for number, base in enumerate((config.rotary_base, config.rotary_base_local or config.rotary_base)):
-                angles = rotation(at, dim=config.hidden_size // config.num_attention_heads, base=base, dtype=x.dtype)
-                places[number] = (places[number][0], angles)
+            x = x + self.embeddings.position_embeddings(counted if position_ids is None else position_ids)
+        x = self.dropout(self.embeddings.LayerNorm(x))
+        allowed = is_token[:, None, None]
+        places: dict[bool, tuple[Tensor, Rotation | None]] = {}  # whether a layer is local -> what it knows
+        for is_local, base in ((False, config.rotary_base), (True, config.rotary_base_local or config.rotary_base)):
+            if is_local and config.attention_window is not None:
+                allowed = allowed & ((at[:, None] - at).abs() <= config.attention_window // 2)
+            angles = None
+            if config.position_encoding == "rotary":
+                angles = rotation(at[None] if position_ids is None else position_ids, base, config, x.dtype)
+            # All for a position that would have none, such as padding: kernels give NaN otherwise.
+            places[is_local] = (allowed | ~allowed.any(-1, keepdim=True), angles)
         hidden = [x]
-        for layer in self.encoder["layer"]:
+        for layer in self.encoder.layer:
             x = layer(x, *places[layer.is_local])
             hidden.append(x)
         x = self.LayerNorm(x)
         keeps = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return BaseModelOutput(last_hidden_state=x, hidden_states=(*hidden[:-1], x) if keeps else None)
-
-
-def _never_empty(allowed: Tensor) -> Tensor:
-    """The same pairs (..., T), but all for a position without any, such as padding: kernels give it NaN otherwise."""
-    return allowed | ~allowed.any(-1, keepdim=True)
 
 
 class _WithHead(RobertaPluginPreTrainedModel):
@@ -244,7 +250,7 @@ class _WithHead(RobertaPluginPreTrainedModel):
         self._make_head(config)
         self.post_init()
 
-    @can_return_tuple  # type: ignore[untyped-decorator]
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -253,32 +259,27 @@ class _WithHead(RobertaPluginPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        start_positions: Tensor | None = None,
-        end_positions: Tensor | None = None,
         **options: Any,
     ) -> Any:
         """As `RobertaPluginModel`, or with another dimension N for choices; and with labels their mean loss."""
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
-        inputs = {name: each for name, each in {**inputs, "inputs_embeds": inputs_embeds}.items() if each is not None}
-        number = len(next(iter(inputs.values())))
-        if self.has_choices:
-            inputs = {name: each.flatten(0, 1) for name, each in inputs.items()}
-        found = self.roberta(**inputs, **{**options, "return_dict": True})
+        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        texts = [each.flatten(0, 1) if self.has_choices and each is not None else each for each in given]
+        found = self.roberta(*texts, **{**options, "return_dict": True})
         logits = self._logits(found.last_hidden_state)
-        logits = logits.view(number, -1) if self.has_choices else logits
-        if start_positions is not None and end_positions is not None:
-            labels = torch.stack((start_positions.flatten(), end_positions.flatten()), dim=-1)
+        if self.has_choices:
+            logits = logits.view(-1, next(each.size(1) for each in given if each is not None))
         loss = None if labels is None else self._loss(logits, labels)
         return self.output(loss=loss, hidden_states=found.hidden_states, **self._named(logits))
 
     def _named(self, logits: Tensor) -> dict[str, Tensor]:
+        """The fields of the output."""
         return {"logits": logits}
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
     def _logits(self, x: Tensor) -> Tensor:
-        return self.classifier(self.dropout(x))  # type: ignore[no-any-return]
+        return self.classifier(self.dropout(x))
 
 
 class RobertaPluginLMHead(nn.Module):
@@ -292,7 +293,7 @@ class RobertaPluginLMHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        return self.decoder(self.layer_norm(self.activation(self.dense(x))))  # type: ignore[no-any-return]
+        return self.decoder(self.layer_norm(self.activation(self.dense(x))))
 
 
 class RobertaPluginForMaskedLM(_WithHead):
@@ -313,7 +314,7 @@ class RobertaPluginForMaskedLM(_WithHead):
         self.lm_head.decoder = new_embeddings
 
     def _logits(self, x: Tensor) -> Tensor:
-        return self.lm_head(x)  # type: ignore[no-any-return]
+        return self.lm_head(x)
 
 
 class RobertaPluginClassificationHead(nn.Module):
@@ -330,7 +331,7 @@ class RobertaPluginClassificationHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        return self.out_proj(self.dropout(self.activation(self.dense(x[:, 0]))))  # type: ignore[no-any-return]
+        return self.out_proj(self.dropout(self.activation(self.dense(x[:, 0]))))
 
 
 class RobertaPluginForSequenceClassification(_WithHead):
@@ -369,7 +370,7 @@ class RobertaPluginForMultipleChoice(_WithHead):
         self.classifier = nn.Linear(config.hidden_size, 1)
 
     def _logits(self, x: Tensor) -> Tensor:
-        inner = self.roberta.pooler["dense"](self.dropout(x[:, 0]))
+        inner = self.roberta.pooler.dense(self.dropout(x[:, 0]))
         return super()._logits(ACT2FN[self.config.pooler_activation_fn](inner))
 
 
@@ -381,13 +382,29 @@ class RobertaPluginForQuestionAnswering(_WithHead):
     def _make_head(self, config: Any) -> None:
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 
+    def forward(  # without `labels`, after which Trainer would look
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """As of the other classes, with the places (B,) of the answer, which do not count outside of the text."""
+        labels = None
+        if start_positions is not None and end_positions is not None:
+            labels = torch.stack((start_positions.flatten(), end_positions.flatten()), dim=-1)
+        return super().forward(input_ids, attention_mask, None, position_ids, inputs_embeds, labels, **options)
+
     def _logits(self, x: Tensor) -> Tensor:
-        return self.qa_outputs(x)  # type: ignore[no-any-return]
+        return self.qa_outputs(x)
 
     def _named(self, logits: Tensor) -> dict[str, Tensor]:
         return {"start_logits": logits[..., 0].contiguous(), "end_logits": logits[..., 1].contiguous()}
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The mean of both; places (B, 2) outside of the text do not count."""
         length = logits.size(1)
         return F.cross_entropy(logits, labels.clamp(0, length), ignore_index=length)

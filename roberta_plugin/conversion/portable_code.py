@@ -67,9 +67,14 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     Raises:
         ValueError: naming the one that does not describe a model.
     """
-    options = {name: checked(path, name, config[name]) for name in _OPTIONS if config.get(name) is not None}
+    options: dict[str, Any] = {
+        name: checked(path, name, config[name]) for name in _OPTIONS if config.get(name) is not None
+    }
     options |= {name: rotary_base(options[name], name, path) for name in _BASES if name in options}
-    sizes = {"encoder_embed_dim": config["hidden_size"], "encoder_attention_heads": config["num_attention_heads"]}
+    sizes: dict[str, Any] = {
+        "encoder_embed_dim": config["hidden_size"],
+        "encoder_attention_heads": config["num_attention_heads"],
+    }
     try:
         check_config(FastRobertaConfig(**options, **sizes))
     except ValueError as error:

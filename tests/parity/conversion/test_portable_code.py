@@ -138,6 +138,7 @@ def test_heads_that_a_family_of_transformers_has_otherwise_or_not_are_ours(tmp_p
         }  # the second do not count
         loss = torch.nn.functional.cross_entropy(found.start_logits, ends["start_positions"])
         same(theirs(**inputs, **ends).loss, loss)
+        assert transformers.utils.generic.find_labels(type(theirs)) == list(ends)  # what Trainer takes for them
     elif kind == "multiple_choice":
         choices = {name: each.view(3, 2, -1) for name, each in inputs.items()}
         found = theirs(**choices, labels=torch.tensor([0, 1, 1]))
