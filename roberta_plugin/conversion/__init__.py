@@ -12,8 +12,9 @@ fairseq_format           checkpoints of any year, archives           <-> portabl
 huggingface              a folder of Hugging Face                    <-> portable, by these parts:
 huggingface_model        config.json, names of parameters            <-> options, our names
 families                 of these two, what other classes than RoBERTa's have otherwise:
-modernbert  esm  portable_code  one module each; the last exports the model's code:
-modeling_roberta_plugin  classes of transformers for any model of ours, a file that exports bring
+modernbert  esm          one module each
+portable_code            any other model of ours, with its code:
+modeling_roberta_plugin  classes of transformers, which an export copies into its folder
 huggingface_tokenizers   a tokenizer                                 ->  tokenizer.json and its like
 fields                   what becomes of each field of these files
 peft_adapter             low-rank adapters of a model                <-> a folder of peft
