@@ -13,6 +13,8 @@ huggingface              a folder of Hugging Face                    <-> portabl
 huggingface_model        config.json, names of parameters            <-> options, our names
 families                 of these two, what other classes than RoBERTa's have otherwise:
 modernbert  esm          one module each
+portable_code            any other model of ours, with its code:
+modeling_roberta_plugin  classes of transformers, which an export copies into its folder
 huggingface_tokenizers   a tokenizer                                 ->  tokenizer.json and its like
 fields                   what becomes of each field of these files
 peft_adapter             low-rank adapters of a model                <-> a folder of peft

@@ -19,7 +19,7 @@ from huggingface_hub import cached_assets_path, constants
 from roberta_plugin import __version__, register
 from roberta_plugin.conversion import named_models
 from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
-from roberta_plugin.conversion.families import check_switches
+from roberta_plugin.conversion.families import check_switches, needs_code
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
 from roberta_plugin.conversion.model_card import CARD, card, numbers_in_words
@@ -28,6 +28,7 @@ from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
 from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
 from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.portable_code import CODE
 from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.conversion.settings import RECORD, ExportSettings, Format, ImportSettings
 from roberta_plugin.files import hidden_folder, replace_folder, write_text
@@ -68,7 +69,7 @@ def export_model(settings: ExportSettings) -> Converted:
     if settings.to != "onnx":  # which the model itself is made for
         model = _without_pairs(model)
     if settings.to == "fairseq":
-        check_has_no_switch(options, path=model.path, other="fairseq's RoBERTa")
+        check_has_no_switch(options, path=model.path, other="fairseq's RoBERTa", instead="--to huggingface or onnx")
     elif settings.to != "onnx":  # a graph, of any layers
         check_switches(options, model.path)
     notes = [
@@ -76,6 +77,7 @@ def export_model(settings: ExportSettings) -> Converted:
         *_notes_on_long_texts(model, settings.to),
         *_notes_on_decisions(model, settings.to),
         *_notes_on_white_space(model, settings.to),
+        *_notes_on_code(model, settings.to),
     ]
     record: dict[str, Any] = {"source": str(model.path), "to": settings.to, "head": model.head.name}
     record |= {identity.DECISIONS: model.decides_by} if model.decides_by else {}
@@ -147,6 +149,16 @@ def _notes_on_white_space(model: PortableModel, to: Format) -> list[str]:
         other = {"fairseq": "fairseq", "peft": "the tokenizer of the other model"}.get(to, "the exported tokenizer")
         return [f"Texts are read without white space at their ends{inside}, which {other} keeps: write them so."]
     return []
+
+
+def _notes_on_code(model: PortableModel, to: Format) -> list[str]:
+    """That a folder brings the code of its model."""
+    if to not in ("huggingface", "sentence-transformers") or not needs_code(model):
+        return []
+    return [
+        f"No class of transformers computes this model: the folder has its code, {CODE.name}. Open it with "
+        "trust_remote_code=True, as README.md does."
+    ]
 
 
 def import_model(settings: ImportSettings) -> Converted:

@@ -20,10 +20,9 @@ from roberta_plugin.conversion.portable import MASKED_LM
 from roberta_plugin.foreign_fields import USED, Table, only, without_effect
 from roberta_plugin.models.config import SWITCHES, FastRobertaConfig
 
-MODEL_TYPE, CLASS, NAME = "esm", "Esm", "ESM (rotary, norms before)"
+MODEL_TYPE, CLASS = "esm", "Esm"
 LACKS: tuple[str, ...] = tuple(name for name in SWITCHES if name not in ("position_encoding", "rotary_base"))
 HEADS: tuple[str, ...] = (MASKED_LM, "classification", "multi_label", "regression", "tagging")
-WHY_HEADS = "Hugging Face's ESM has heads for masks, labels, numbers and tags alone"
 ACTIVATION: str | None = None
 DROPOUTS: Mapping[str, str] = {}
 OF_ROBERTA: tuple[str, ...] = ("hidden_act", "type_vocab_size")

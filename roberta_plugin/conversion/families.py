@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from roberta_plugin.conversion import esm, modernbert
+from roberta_plugin.conversion import esm, modernbert, portable_code
 from roberta_plugin.conversion.fields import CONFIG
+from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
 from roberta_plugin.foreign_fields import Table
-from roberta_plugin.models.config import check_has_no_switch
+from roberta_plugin.models.checkpoints import architecture
+from roberta_plugin.models.config import SWITCHES, check_has_no_switch
 
 
 class Family(Protocol):
@@ -24,14 +26,10 @@ class Family(Protocol):
     MODEL_TYPE: str
     CLASS: str
     """Begin of the names of its classes."""
-    NAME: str
-    """For messages."""
     LACKS: tuple[str, ...]
     """Switches of ours that it has not."""
     HEADS: tuple[str, ...]
     """Kinds of heads that both have."""
-    WHY_HEADS: str
-    """Why it has no others, for messages."""
     ACTIVATION: str | None
     """The field of config.json for `--activation-fn`; None: it has gelu."""
     DROPOUTS: Mapping[str, str]
@@ -43,7 +41,7 @@ class Family(Protocol):
     FIELDS: Table
 
     def describes(self, options: Mapping[str, Any]) -> bool:
-        """Whether a model has its layers, and perhaps more than them."""
+        """Whether a model has its layers, and perhaps more than them: see `LACKS`."""
 
     def to_config(self, options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
         """The part of config.json that describes the layers; `saved` are all options of a checkpoint."""
@@ -58,13 +56,21 @@ class Family(Protocol):
         """The other way round."""
 
 
-FAMILIES: tuple[Family, ...] = (modernbert, esm)
-"""The first that describes a model is its family."""
+FAMILIES: tuple[Family, ...] = (modernbert, esm, portable_code)
+"""The first that has all of a model is its family; the last has all of any."""
 
 
-def family_of(options: Mapping[str, Any]) -> Family | None:
-    """That of a model of these options; None for the layers of RoBERTa."""
-    return next((family for family in FAMILIES if family.describes(options)), None)
+def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
+    """That of a model with these options, as of `architecture`, and a head of this kind; None: RoBERTa itself."""
+    has_gelu = options["activation_fn"] == "gelu"
+    if kind in (MASKED_LM, "tagging") or options["pooler_activation_fn"] == "tanh":  # as in all classes of transformers
+        if not options.keys() & {*SWITCHES, "no_layernorm_embedding"} and (has_gelu or kind != MASKED_LM):
+            return None
+        for family in FAMILIES[:-1]:
+            has_all = not options.keys() & {*family.LACKS} and kind in family.HEADS
+            if family.describes(options) and has_all and (has_gelu or family.ACTIVATION is not None):
+                return family
+    return portable_code
 
 
 def family_called(model_type: Any) -> Family | None:
@@ -78,11 +84,12 @@ def fields_of(config: Mapping[str, Any]) -> Table:
     return CONFIG if family is None else family.FIELDS
 
 
+def needs_code(model: PortableModel) -> bool:
+    """Whether its export brings code, as no class of transformers computes it."""
+    return family_of(architecture(model.state), model.head.kind) is portable_code
+
+
 def check_switches(options: Mapping[str, Any], path: Path) -> None:
-    """Refuse a model with switches that the classes of Hugging Face for its layers lack."""
-    family = family_of(options)
-    if family is None:
-        check_has_no_switch(options, path=path, other="Hugging Face's RoBERTa")
-    else:
-        lacking = {name: options[name] for name in family.LACKS if name in options}
-        check_has_no_switch(lacking, path=path, other=f"Hugging Face's {family.NAME}")
+    """Refuse a model with switches that no class has, the exported code included."""
+    lacking = {name: options[name] for name in portable_code.LACKS if name in options}
+    check_has_no_switch(lacking, path=path, other="Hugging Face's RoBERTa, even by code of ours,", instead="--to onnx")

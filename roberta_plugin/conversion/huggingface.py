@@ -17,6 +17,7 @@ config_sentence_transformers.json      vectors are compared by their cosine
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +28,8 @@ from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
-from roberta_plugin.conversion.families import family_of, fields_of
+from roberta_plugin.conversion import portable_code
+from roberta_plugin.conversion.families import family_called, family_of, fields_of
 from roberta_plugin.conversion.fields import check_config, vectors_of
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
@@ -76,18 +78,21 @@ def write_huggingface(
     ids = special_ids(model)
     order = their_ids(model.tokenizer, model.vocabulary.symbols)
     named = {"bos_token_id": ids["<s>"], "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
-    family = family_of(architecture(model.state))
+    family = family_of(architecture(model.state), model.head.kind)
     named |= {name: ids[symbol] for name, symbol in family.SPECIAL_IDS.items()} if family else {}
-    config = to_config(model, model_type=model_type, special_ids=named)
+    config = to_config(model, family, model_type=model_type, special_ids=named)
     parameters = to_hugging_face(
         model.state,
         model.head,
+        family=family,
         is_tied=config["tie_word_embeddings"],
         order=None if order is None else order.argsort(),
     )
     write_weights(folder, parameters, max_shard_bytes=max_shard_bytes)
     max_length = model.state["cfg"]["model"]["max_positions"]
     write_tokenizer(model, folder, model_type=model_type, max_length=max_length, white_space=white_space)
+    if family is portable_code:
+        shutil.copyfile(portable_code.CODE, folder / portable_code.CODE.name)
     write_json(folder / CONFIG, config, ensure_ascii=False)
 
 
@@ -133,7 +138,8 @@ def read_huggingface(path: Path) -> PortableModel:
     vectors, notes = vectors_of(folder)
     notes += check_config(config, fields_of(config), where)
     head, labels = head_of(config, where)
-    weights = with_base_prefix(read_weights(folder, file=file), options, path)
+    family = family_called(config["model_type"])
+    weights = with_base_prefix(read_weights(folder, file=file), family, options, path)
     _check_words(weights, config, where)
     found = read_tokenizer(folder, num_symbols=config["vocab_size"])
     notes += found.notes
@@ -145,7 +151,7 @@ def read_huggingface(path: Path) -> PortableModel:
             weights,
             head,
             order=their_ids(found.tokenizer, vocabulary.symbols),
-            is_rotary=family_of(options) is not None,
+            is_rotary=options.get("position_encoding") == "rotary",
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roberta_plugin.conversion.families import FAMILIES, family_called, family_of
+from roberta_plugin.conversion.families import FAMILIES, Family, family_called
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, translate
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
@@ -79,6 +79,8 @@ TRUNK = {
     "encoder.sentence_encoder.layers.{}.self_attn.q_proj":      "roberta.encoder.layer.{}.attention.self.query",
     "encoder.sentence_encoder.layers.{}.self_attn.k_proj":      "roberta.encoder.layer.{}.attention.self.key",
     "encoder.sentence_encoder.layers.{}.self_attn.v_proj":      "roberta.encoder.layer.{}.attention.self.value",
+    "encoder.sentence_encoder.layers.{}.self_attn.q_norm":      "roberta.encoder.layer.{}.attention.self.query_norm",
+    "encoder.sentence_encoder.layers.{}.self_attn.k_norm":      "roberta.encoder.layer.{}.attention.self.key_norm",
     "encoder.sentence_encoder.layers.{}.self_attn.out_proj":    "roberta.encoder.layer.{}.attention.output.dense",
     "encoder.sentence_encoder.layers.{}.self_attn_layer_norm":  "roberta.encoder.layer.{}.attention.output.LayerNorm",
     "encoder.sentence_encoder.layers.{}.fc1":                   "roberta.encoder.layer.{}.intermediate.dense",
@@ -102,16 +104,17 @@ _PRE_NORM_PREFIX = "roberta_prelayernorm"
 _WITHOUT_EFFECT = re.compile(r"roberta\.embeddings\.position_ids|roberta\.pooler\.dense\.(weight|bias)")
 
 
-def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str, int]) -> dict[str, Any]:
+def to_config(
+    model: PortableModel, family: Family | None, *, model_type: str, special_ids: Mapping[str, int]
+) -> dict[str, Any]:
     """The content of config.json.
 
     Raises:
         ValueError: if Hugging Face's classes cannot compute this model.
     """
     options, saved = architecture(model.state), saved_options(model.state)[1]
-    check_expressible(model, options)
+    check_head(model)
     model_type = PRE_NORM if FINAL_NORM in model.state["model"] else model_type
-    family = family_of(options)
     model_type = model_type if family is None else family.MODEL_TYPE
     kind, facts = model.head.kind, model.head.hugging_face
     config: dict[str, Any] = {
@@ -183,24 +186,14 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
     return trained["task"], settings, dict(found.get(identity.DECISIONS, {}))
 
 
-def check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None:
-    """Refuse a model of these options whose layers and head Hugging Face's classes cannot compute."""
-    kind, problems, family = model.head.kind, [], family_of(options)
-    if "no_layernorm_embedding" in options and family is None:
-        problems.append("it has no layer norm after its embeddings")
-    if family is not None and kind not in family.HEADS:
-        problems.append(f"{family.WHY_HEADS}: give --head masked_lm, or --to onnx")
-    has_gelu = kind == MASKED_LM if family is None else family.ACTIVATION is None
-    if has_gelu and options["activation_fn"] != "gelu":
-        what = "its masked-LM head has" if family is None else "it has"
-        problems.append(f"{what} the activation {options['activation_fn']}, and theirs gelu")
-    if kind not in (MASKED_LM, "tagging") and options["pooler_activation_fn"] != "tanh":
-        problems.append(f"its head has the activation {options['pooler_activation_fn']}, and theirs tanh")
+def check_head(model: PortableModel) -> None:
+    """Refuse a head that Hugging Face's classes cannot compute."""
     for name, value in model.parameters.items():
         if name.startswith(model.head.module) and name.endswith(".dense.weight") and value.size(0) != value.size(1):
-            problems.append(f"the inner dimension of its head is {value.size(0)}, and theirs {value.size(1)}")
-    if problems:
-        raise ValueError(f"{model.path} has no counterpart among Hugging Face's classes: {'; '.join(problems)}.")
+            raise ValueError(
+                f"{model.path} has no counterpart among Hugging Face's classes: the inner dimension of its head is "
+                f"{value.size(0)}, and theirs {value.size(1)}."
+            )
 
 
 def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -328,13 +321,19 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
 
 
 def to_hugging_face(
-    state: Mapping[str, Any], head: Head, *, is_tied: bool = True, order: NDArray[Any] | None = None
+    state: Mapping[str, Any],
+    head: Head,
+    *,
+    family: Family | None = None,
+    is_tied: bool = True,
+    order: NDArray[Any] | None = None,
 ) -> dict[str, Tensor]:
     """The encoder and one head of a checkpoint, by Hugging Face's names.
 
     Args:
         state: content of a checkpoint, with parameters by our names as "model".
         head: the head to take along; others stay behind.
+        family: that of the model, as of `family_of`.
         is_tied: whether the masked-LM head shares the embeddings; the result then has no separate matrix for it.
         order: our id of each of their ids (V,), where they differ.
 
@@ -355,9 +354,8 @@ def to_hugging_face(
         result["lm_head.bias"] = result["lm_head.decoder.bias"].clone()  # safetensors refuses shared memory
         if is_tied:
             del result["lm_head.decoder.bias"], result["lm_head.decoder.weight"]
-    options = {} if POSITIONS in state["model"] else architecture(state)
-    if family := family_of(options):
-        return family.from_roberta(result, options)
+    if family is not None:
+        return family.from_roberta(result, architecture(state))
     result[TOKEN_TYPES] = _token_types(state)
     if original := _original(state):
         result[THEIR_POSITIONS] = original["positions"]
@@ -407,18 +405,21 @@ def from_hugging_face(
     return result, merged
 
 
-def with_base_prefix(state: Mapping[str, Tensor], options: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
+def with_base_prefix(
+    state: Mapping[str, Tensor], family: Family | None, options: Mapping[str, Any], path: Path
+) -> dict[str, Tensor]:
     """Parameters of any of their classes with the prefix `roberta.`, which a bare RobertaModel leaves out.
 
     Args:
+        family: that of the model.
         options: of `fast_roberta`, for this model.
         path: of the parameters, for messages.
     """
     for older, name in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
         state = {key.replace(older, name): value for key, value in state.items()}  # still written of ESM
-    if family := family_of(options):
+    if family is not None:
         try:
-            return family.as_roberta(state, options)
+            state = family.as_roberta(state, options)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     if any(name.startswith("embeddings.") for name in state):

@@ -18,6 +18,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from roberta_plugin.conversion.families import needs_code
 from roberta_plugin.conversion.model_files import finetuning_folder, own_results
 from roberta_plugin.conversion.named_models import hub_name
 from roberta_plugin.conversion.portable import PortableModel
@@ -166,17 +167,22 @@ def _usage(model: PortableModel, to: str) -> str:
             "`tokenizer.json` makes them."
         )
     if to == SENTENCE_TRANSFORMERS:
-        call = 'vectors = SentenceTransformer("FOLDER").encode(["A text.", "Another one."])'
+        call = f'vectors = SentenceTransformer("FOLDER"{_trust(model)}).encode(["A text.", "Another one."])'
         return f"```python\nfrom sentence_transformers import SentenceTransformer\n\n{call}\n```"
     if to == "peft":
         name = f"AutoModel{model.head.hugging_face.suffix}"
         return (
             "A low-rank adapter and a head, for the model that it was trained on:\n\n```python\nfrom peft import "
             f"PeftModel\nfrom transformers import {name}\n\n"
-            f'base = {name}.from_pretrained("THAT MODEL", num_labels={model.head.num_outputs})\n'
+            f'base = {name}.from_pretrained("THAT MODEL", num_labels={model.head.num_outputs}{_trust(model)})\n'
             'model = PeftModel.from_pretrained(base, "FOLDER")\n```'
         )
-    return transformers_code(model)
+    return transformers_code(model).replace('"FOLDER"', f'"FOLDER"{_trust(model)}')
+
+
+def _trust(model: PortableModel) -> str:
+    """The argument that a folder with code needs."""
+    return ", trust_remote_code=True" if needs_code(model) else ""
 
 
 def _sizes(model: PortableModel) -> dict[str, Any]:

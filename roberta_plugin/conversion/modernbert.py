@@ -20,11 +20,10 @@ from roberta_plugin.conversion.portable import MASKED_LM, translate
 from roberta_plugin.foreign_fields import USED, Table, only, without_effect
 from roberta_plugin.models.config import FastRobertaConfig
 
-MODEL_TYPE, CLASS, NAME = "modernbert", "ModernBert", "ModernBERT"
+MODEL_TYPE, CLASS = "modernbert", "ModernBert"
 _GATES = {"geglu": "gelu", "swiglu": "silu"}
 LACKS: tuple[str, ...] = ("qk_norm", "norm")
 HEADS: tuple[str, ...] = (MASKED_LM,)
-WHY_HEADS = "ModernBERT's heads have a norm before their last layer"
 ACTIVATION: str | None = "classifier_activation"  # of the masked-LM head
 SPECIAL_IDS: Mapping[str, str] = {"cls_token_id": "<s>", "sep_token_id": "</s>"}
 DROPOUTS: Mapping[str, str] = {

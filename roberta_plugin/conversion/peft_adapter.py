@@ -15,9 +15,10 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
+from roberta_plugin.conversion.families import family_of
 from roberta_plugin.conversion.fields import check_adapter
 from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
-from roberta_plugin.conversion.huggingface_model import TRUNK, check_expressible, to_hugging_face, with_base_prefix
+from roberta_plugin.conversion.huggingface_model import TRUNK, check_head, to_hugging_face, with_base_prefix
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, task_state, translate
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.adapters import merge
@@ -39,8 +40,14 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
             f"{model.path} has no fine-tuned head, and adapters are written with one: use --to huggingface or "
             "sentence-transformers, which have them in the weights."
         )
-    check_expressible(model, architecture(model.state))
-    theirs = to_hugging_face(model.state, model.head)
+    check_head(model)
+    options = architecture(model.state)
+    family = family_of(options, model.head.kind)
+    if family is not family_of(options, MASKED_LM):
+        raise ValueError(
+            f"{model.path} has a head that the class of the model below it lacks in transformers: use --to huggingface."
+        )
+    theirs = to_hugging_face(model.state, model.head, family=family)
     trunk = next(name for name in theirs if name.endswith(".word_embeddings.weight")).partition(".")[0]
     parameters = {f"{_PREFIX}{name}": value for name, value in theirs.items() if not name.startswith(f"{trunk}.")}
     heads = {name.removeprefix(_PREFIX).partition(".")[0] for name in parameters}
@@ -89,7 +96,8 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     parameters, head = dict(model.parameters), {}
     back = {theirs: ours for ours, theirs in TRUNK.items()}
     found = {name.removeprefix(_PREFIX): value for name, value in read_safetensors(path).items()}
-    for name, value in with_base_prefix(found, model.state["cfg"]["model"], path).items():
+    options = architecture(model.state)
+    for name, value in with_base_prefix(found, family_of(options, MASKED_LM), options, path).items():
         layer, is_adapter, part = name.partition(".lora_")
         if not is_adapter:
             head[name] = value

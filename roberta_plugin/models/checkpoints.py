@@ -360,7 +360,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     own = {option: value for option, value in saved.items() if option in FAIRSEQ}
     check_fields(own, FAIRSEQ, path, remedy="Use it with fairseq alone.")
     options = {
-        option: _checked(path, option, saved[option])
+        option: checked(path, option, saved[option])
         for option in _KEPT
         if saved.get(option) is not None and (known is None or option in known)
     }
@@ -413,7 +413,7 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(eps, float) or not 0.0 < eps <= 1.0:
         raise ValueError(f"layer_norm_eps of the checkpoint must be a number above 0, at most 1, got {eps!r}.")
     named = (name for name in (*_SHARING, *SWITCHES) if kept.get(name))
-    ours = {name: _checked(Path("The checkpoint"), name, kept[name]) for name in named}
+    ours = {name: checked(Path("The checkpoint"), name, kept[name]) for name in named}
     others = {
         "encoder_normalize_before": FINAL_NORM in parameters,
         "no_layernorm_embedding": EMBEDDING_NORM not in parameters,
@@ -525,8 +525,8 @@ def _named(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: the parameters do not fit the model. {' '.join(lines[:3])} {REMEDY}") from error
 
 
-def _checked(path: Path, option: str, value: Any) -> int | float | bool | str:
-    """The value, if it is valid for this option."""
+def checked(path: Path, option: str, value: Any) -> int | float | bool | str:
+    """The value, if it is valid for this option; `path` is of its file, for the message."""
     if option in _NAMES:
         allowed = utils.get_available_activation_fns()
         is_right, wanted = isinstance(value, str) and value in allowed, f"one of {', '.join(allowed)}"

@@ -171,8 +171,11 @@ SWITCHES = {item.name: item for item in fields(FastRobertaConfig) if item.metada
 """Options that fairseq's `roberta` and Hugging Face's RoBERTa lack, by name."""
 
 
-def check_has_no_switch(options: Any, *, path: Any, other: str) -> None:
-    """Refuse a model of these `options` with switches where the format of the `other` model has none."""
+def check_has_no_switch(options: Any, *, path: Any, other: str, instead: str) -> None:
+    """Refuse a model of these `options` with switches where the format of the `other` model has none.
+
+    `instead`, the formats that have them, ends the message.
+    """
     cfg = FastRobertaConfig(**{name: options[name] for name in SWITCHES if options.get(name) is not None})
     given = [
         flag(item) if isinstance(item.default, bool) else f"{flag(item)} {getattr(cfg, name)}"
@@ -181,7 +184,7 @@ def check_has_no_switch(options: Any, *, path: Any, other: str) -> None:
     ]
     if given:
         raise ValueError(
-            f"{path} was trained with {', '.join(given)}, which {other} cannot compute: use --to onnx, or the "
+            f"{path} was trained with {', '.join(given)}, which {other} cannot compute: use {instead}, or the "
             "checkpoint itself."
         )
 

@@ -3,23 +3,27 @@
 import json
 import math
 import re
+from contextlib import nullcontext
 
 import pytest
 import torch
 
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
+from roberta_plugin.conversion.portable_code import CODE
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.adapters import TARGETS, add_adapters
+from tests.hugging_face import code_in
 from tests.tiny_models import ROTARY
 from tests.tiny_predictors import CLASSES, write_predictor
 
 peft = pytest.importorskip("peft")
 safetensors = pytest.importorskip("safetensors.torch")
 transformers = pytest.importorskip("transformers")
+TRUST = {"trust_remote_code": True}
 TEXTS = ["good bad good", "bad", "a good thing is not so bad, is it"]
 
 
-@pytest.fixture(scope="module", params=[{}, ROTARY], ids=["RoBERTa", "ESM"])
+@pytest.fixture(scope="module", params=[{}, ROTARY, {"qk_norm": True}], ids=["RoBERTa", "ESM", "with code"])
 def work(request, tmp_path_factory):
     """A base model, the same as a folder of Hugging Face, and the same with adapters and a head."""
     folder = tmp_path_factory.mktemp("adapters")
@@ -37,7 +41,8 @@ def work(request, tmp_path_factory):
             torch.nn.init.normal_(parameter, std=0.3)
     torch.save({**state, "model": model.state_dict()}, folder / "tuned" / "model.pt")
     model.eval()
-    return folder, model
+    with code_in(folder / "modules"):
+        yield folder, model
 
 
 def inputs_of(folder):
@@ -55,7 +60,7 @@ def test_peft_reads_what_we_export(work):
     export_model(ExportSettings(checkpoint=folder / "tuned", to="peft", output_dir=folder / "adapter"))
     config = json.loads((folder / "adapter" / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["task_type"]) == (3, 5.0, "SEQ_CLS")
-    base = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "theirs", num_labels=2)
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "theirs", num_labels=2, **TRUST)
     theirs = peft.PeftModel.from_pretrained(base, folder / "adapter").eval()
     tokens = inputs_of(folder / "base")
     with torch.no_grad():
@@ -76,14 +81,14 @@ def test_peft_reads_what_we_export(work):
     found = RobertaHub.from_pretrained(folder / "again").predict(CLASSES, tokens, return_logits=True)
     torch.testing.assert_close(found, ours, atol=2e-6, rtol=1e-5)
     export_model(ExportSettings(checkpoint=folder / "tuned", to="huggingface", output_dir=folder / "merged"))
-    whole = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "merged").eval()
+    whole = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "merged", **TRUST).eval()
     torch.testing.assert_close(outputs_of(whole, tokens), ours, atol=2e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("is_scaled_by_root", [False, True])
 def test_we_read_what_peft_saves(work, tmp_path, is_scaled_by_root):
     folder, _ = work
-    base = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "theirs", num_labels=3)
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "theirs", num_labels=3, **TRUST)
     targets = ["query", "attention.output.dense", "intermediate.dense"]
     config = peft.LoraConfig(
         task_type="SEQ_CLS", r=4, lora_alpha=6, target_modules=targets, use_rslora=is_scaled_by_root
@@ -144,3 +149,15 @@ def test_adapters_of_another_form_or_model_are_refused(work, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"has no adapter_config\.json"):
         import_model(settings)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_head_of_another_class_than_the_model_below_it_has_no_adapter(work, tmp_path):
+    folder, _ = work
+    state = torch.load(folder / "tuned" / "model.pt", weights_only=False)
+    state["cfg"]["model"]["pooler_activation_fn"] = "relu"
+    torch.save(state, tmp_path / "model.pt")
+    needs_code = (folder / "theirs" / CODE.name).exists()
+    expected = nullcontext() if needs_code else pytest.raises(ValueError, match="that the class of the model below it")
+    with expected:
+        settings = ExportSettings(checkpoint=tmp_path, data=folder / "tuned", to="peft", output_dir=tmp_path / "peft")
+        export_model(settings)

@@ -175,21 +175,3 @@ def test_what_ours_cannot_be_is_refused_by_name(theirs, tmp_path, capsys, change
     folder = changed(theirs, "config.json", tmp_path, changes)
     assert main(["import", str(folder), "--output-dir", str(tmp_path / "ours")]) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        ("masked_lm", {"qk_norm": True}, "with --qk-norm, which Hugging Face's ESM .rotary, norms before. cannot "),
-        ("masked_lm", {"feed_forward": "geglu", "attention_window": 4}, "with --feed-forward geglu, --attention-win"),
-        ("masked_lm", {"activation_fn": "relu"}, "it has the activation relu, and theirs gelu"),
-        ("masked_lm", {"encoder_normalize_before": False}, "with --position-encoding rotary, which .*RoBERTa cannot"),
-        ("multiple_choice", {}, "alone: give --head masked_lm, or --to onnx"),
-        ("question_answering", {}, "ESM has heads for masks, labels, numbers and tags alone"),
-    ],
-    ids=str,
-)
-def test_what_theirs_cannot_be_is_refused_by_name(tmp_path, kind, changes, message):
-    ours = write_checkpoint(tmp_path / "ours", kind, **{**ROTARY, **changes})
-    with pytest.raises(ValueError, match=message):
-        exported(ours, tmp_path / "theirs")

@@ -224,16 +224,3 @@ def test_older_files_name_the_layers_otherwise(theirs, tmp_path):
     folder = changed(theirs, "config.json", tmp_path, as_of_2024)
     found, expected = (model_options(read_any(each).state) for each in (folder, theirs))
     assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        ("masked_lm", {"qk_norm": True}, "was trained with --qk-norm, which Hugging Face's ModernBERT cannot compute"),
-        ("classification", {}, "ModernBERT's heads have a norm before their last layer"),
-    ],
-)
-def test_what_theirs_cannot_be_is_refused_by_name(tmp_path, kind, changes, message):
-    ours = write_checkpoint(tmp_path / "ours", kind, **MODERN, **changes)
-    with pytest.raises(ValueError, match=message):
-        export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))

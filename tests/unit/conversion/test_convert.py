@@ -184,14 +184,6 @@ def test_a_checkpoint_with_another_vocabulary_or_none_is_refused(ours, tmp_path)
         opened(tmp_path / "alone")
 
 
-@pytest.mark.parametrize("option", ["activation_fn", "pooler_activation_fn"])
-def test_models_that_hugging_face_cannot_express_are_refused(tmp_path, option):
-    kind = "masked_lm" if option == "activation_fn" else "classification"
-    folder = write_checkpoint(tmp_path / "ours", kind, **{option: "relu"})
-    with pytest.raises(ValueError, match=r"no counterpart among Hugging Face's classes: its .*head has the activation"):
-        export_model(ExportSettings(checkpoint=folder, to="huggingface", output_dir=tmp_path / "new"))
-
-
 def test_weights_of_odd_shapes_are_refused(theirs):
     name = "roberta.embeddings.word_embeddings.weight"
     whole = {key: value.clone() for key, value in read_weights(theirs).items()}  # not mapped: the file is replaced

@@ -1,0 +1,93 @@
+"""Models that no class of transformers computes: exported with their code, which `trust_remote_code=True` runs there.
+
+The code is `modeling_roberta_plugin`, copied beside config.json. Its options are those of `fast_roberta` by their own
+names, its parameters those of RobertaPreLayerNorm, or with norms after the sublayers of RoBERTa. Here a folder is read
+by these names alone: nobody's code runs, whatever lies beside config.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from roberta_plugin.conversion.fields import CONFIG, rotary_base
+from roberta_plugin.conversion.portable import MASKED_LM
+from roberta_plugin.foreign_fields import USED, Table, noted
+from roberta_plugin.models.checkpoints import checked
+from roberta_plugin.models.config import SWITCHES, FastRobertaConfig, check_config
+
+CODE = Path(__file__).with_name("modeling_roberta_plugin.py")
+MODEL_TYPE, CLASS = "roberta_plugin", "RobertaPlugin"
+_BASES = ("rotary_base", "rotary_base_local")
+_OPTIONS = (
+    *("encoder_normalize_before", "no_layernorm_embedding", "no_first_attention_norm", "norm", "no_norm_bias"),
+    *("no_linear_bias", "feed_forward", "qk_norm", "position_encoding", "attention_window", "global_attention_every"),
+    *("pooler_activation_fn", *_BASES),
+)
+LACKS: tuple[str, ...] = tuple(name for name in SWITCHES if name not in _OPTIONS)
+# fmt: off
+HEADS: tuple[str, ...] = (
+    MASKED_LM, "classification", "multi_label", "regression", "tagging", "multiple_choice", "question_answering",
+)
+# fmt: on
+ACTIVATION: str | None = "hidden_act"
+DROPOUTS: Mapping[str, str] = {"activation_dropout": "activation_dropout"}
+OF_ROBERTA: tuple[str, ...] = ("position_embedding_type", "type_vocab_size")
+SPECIAL_IDS: Mapping[str, str] = {}
+_KINDS = ("MaskedLM", "SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
+_CLASSES = {"AutoConfig": "Config", "AutoModel": "Model", **{f"AutoModelFor{kind}": f"For{kind}" for kind in _KINDS}}
+_AUTO_MAP = {auto: f"{CODE.stem}.{CLASS}{name}" for auto, name in _CLASSES.items()}
+FIELDS: Table = {
+    **CONFIG,
+    **dict.fromkeys((*_OPTIONS, *DROPOUTS), USED),
+    "auto_map": noted("code of other authors is not run", None, {}, _AUTO_MAP),
+}
+
+
+def describes(options: Mapping[str, Any]) -> bool:
+    """Whether a model of these options has such layers: each has."""
+    return True
+
+
+def to_config(options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of config.json that describes the layers, and names the classes of the code."""
+    return {
+        **{name: options.get(name, getattr(FastRobertaConfig, name)) for name in _OPTIONS},
+        **{theirs: float(saved.get(ours) or 0.0) for theirs, ours in DROPOUTS.items()},
+        "auto_map": _AUTO_MAP,
+    }
+
+
+def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The options of `fast_roberta` that a config.json has.
+
+    Raises:
+        ValueError: naming the one that does not describe a model.
+    """
+    options: dict[str, Any] = {
+        name: checked(path, name, config[name]) for name in _OPTIONS if config.get(name) is not None
+    }
+    options |= {name: rotary_base(options[name], name, path) for name in _BASES if name in options}
+    sizes: dict[str, Any] = {
+        "encoder_embed_dim": config["hidden_size"],
+        "encoder_attention_heads": config["num_attention_heads"],
+    }
+    try:
+        check_config(FastRobertaConfig(**options, **sizes))
+    except ValueError as error:
+        raise ValueError(f"{path} does not describe a model. {error}") from error
+    return {**options, **{ours: float(config.get(theirs) or 0.0) for theirs, ours in DROPOUTS.items()}}
+
+
+def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Parameters by the names of RobertaPreLayerNorm or RoBERTa, which they have."""
+    return dict(state)
+
+
+def from_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The other way round; the bias of the vocabulary has one name."""
+    renamed = {"lm_head.bias": "lm_head.decoder.bias"}
+    return {renamed.get(name, name): value for name, value in state.items()}
