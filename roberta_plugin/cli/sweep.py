@@ -35,11 +35,14 @@ def sweep(settings: SweepSettings) -> int:
 
 
 def show_commands(grid: Grid, root: Path) -> int:
-    """Print every run's command."""
+    """Print every run's command; raises ValueError if a folder holds a run with other settings."""
     from roberta_plugin.experiments.sweeps.grid import run_folders
     from roberta_plugin.launch.process import train_program, variables_shown
 
-    for folder in run_folders(grid, root):
+    folders = run_folders(grid, root)
+    for folder in folders:
+        folder.check()
+    for folder in folders:
         arguments = folder.run.arguments_in(folder.path, grid.metric)
         variables = variables_shown(folder.tracker_variables(), arguments)
         print(f"# {folder.run.name}\n{variables}{shlex.join([*train_program(), *arguments])}")

@@ -208,9 +208,9 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
             f"{path}: the model_type is {found!r}, which is not read: only {', '.join(MODEL_TYPES)} are RoBERTa."
         )
     for name in (*_SIZES, "vocab_size", "max_position_embeddings"):
-        value = config.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{path}: {name} must be a whole number above 0, got {value!r}.")
+        value, least = config.get(name), ROWS_BEFORE_POSITIONS if name == "max_position_embeddings" else 0
+        if not isinstance(value, int) or isinstance(value, bool) or value <= least:
+            raise ValueError(f"{path}: {name} must be a whole number above {least}, got {value!r}.")
     family = family_called(found)
     for name in (*_DROPOUTS, *(family.DROPOUTS if family else ()), "classifier_dropout"):
         value = config.get(name)

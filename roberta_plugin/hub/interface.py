@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -403,7 +404,7 @@ class RobertaHub(HubCore):
         ]
         if layout is not None and layout.long_texts is not None:
             return [inputs.sequences for inputs in inputs_of(sides, self.codec.encoder, layout)]
-        found = inputs_of(sides, self.codec.encoder, TextLayout(max_length=self.max_positions))
+        found = inputs_of(sides, self.codec.encoder, TextLayout(max_length=sys.maxsize))
         for inputs in found:
             self.check_length(inputs.num_tokens)
         return [inputs.sequences for inputs in found]

@@ -183,7 +183,9 @@ def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[st
 def _with_base(config: Path) -> list[Path]:
     """The file and, if it names one, its base."""
     base = read_yaml(config).get("base")
-    return [config] if base is None or is_null(base) else [config, config.parent / str(base)]
+    if isinstance(base, list | dict):
+        raise ValueError(f"{config}: base must be the path of a recipe; options of fairseq-train belong under train.")
+    return [config] if base is None or is_null(base) else [config, config.parent / base]
 
 
 def recipe_files(config: Path) -> list[Path]:

@@ -129,7 +129,7 @@ def launched_job(folder: Path) -> str:
 
     Raises:
         FileNotFoundError: for another folder.
-        ValueError: for that of a sweep.
+        ValueError: for that of a sweep, or a run of torchrun.
     """
     jobs = known_jobs(folder)
     if jobs.keys() - {ITSELF}:
@@ -137,7 +137,12 @@ def launched_job(folder: Path) -> str:
             f"{folder} is the folder of a sweep: the logs of its runs are SETTING/seed-N/{LOG} there, and the command "
             f"that has submitted it, given again, writes {REPORT}."
         )
-    if not jobs.get(ITSELF):
+    if jobs and not jobs[ITSELF]:
+        raise ValueError(
+            f"torchrun has started the run in {folder}, and knows its logs, restarts and processes: `roberta jobs "
+            f"{folder}` shows its state alone."
+        )
+    if not jobs:
         raise FileNotFoundError(f"{folder} is not the folder of a launched run: `roberta jobs` lists them.")
     return jobs[ITSELF]
 

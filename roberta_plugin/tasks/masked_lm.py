@@ -358,9 +358,12 @@ def open_pairs(tokens: MmapTokens, *, pair_format: PairFormat, targets: Targets)
             "can hold: each is cut at random whenever it comes up"
         )
     if 2 * source.num_following < len(source) - 2:
+        too_many = "documents are one line. Binarize"
+        if counts.num_long_sentences > counts.num_single_documents:
+            too_many = "lines fill a pair alone. Raise --tokens-per-sample, or, if lines are paragraphs, binarize"
         logger.warning(
             f"{prefix}: only {source.num_following / len(source):.1%} of the pairs are consecutive, not half: too many "
-            "documents are one line. Binarize the text with `roberta binarize --split-sentences`"
+            f"{too_many} the text with `roberta binarize --split-sentences`"
         )
     elif counts.num_tokens > MANY_TOKENS_A_LINE * counts.num_sentences:
         logger.warning(

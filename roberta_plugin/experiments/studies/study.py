@@ -112,11 +112,13 @@ def dry_run(settings: StudySettings) -> str:
 
     Raises:
         FileNotFoundError: as `run_study`, for what is needed to plan.
+        ValueError: as `run_study`.
     """
     planned = _planned(settings, {})
     if planned.has_data:
         check_data(planned)
         probes.check_probes(planned)
+        check_record(settings.output_dir.resolve(), made_from(planned))
     num_runs = {}
     with tempfile.TemporaryDirectory() as scratch:
         for probe in _tuning(planned):

@@ -242,9 +242,10 @@ def check_options(grid: Grid, *, is_written: bool = True) -> None:
     for run in {run.cell: run for run in grid.runs}.values():
         try:
             parsed = train_arguments.checked(run.arguments_in(Path(run.name), grid.metric))
-        except ValueError as error:
+        except (ValueError, FileNotFoundError) as error:
             where = f"{locate(grid.path, str(error))}, " if is_written else ""
-            raise ValueError(f"{where}setting {run.cell}: {error}") from error
+            kind = ValueError if isinstance(error, ValueError) else FileNotFoundError
+            raise kind(f"{where}setting {run.cell}: {error}") from error
         validated = [] if parsed.disable_validation else parsed.valid_subset.split(",")
         if grid.metric.log and grid.metric.log not in (*validated, "train", "train_inner"):
             raise ValueError(

@@ -7,6 +7,8 @@ import shlex
 import pytest
 
 from roberta_plugin.cli import build_parser, main
+from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.experiments.sweeps.sweep import prepare
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
@@ -128,7 +130,7 @@ def test_a_report_of_a_damaged_folder_names_the_file(tmp_path, capsys, content):
     study = write_study(tmp_path / "study.yaml", data=write_data_bin(tmp_path / "data"), variants={"a": None})
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "study.json").write_text(content)
-    for options in (["--report-only"], []):
+    for options in (["--report-only"], ["--dry-run"], []):
         assert main(["study", str(study), "--output-dir", str(tmp_path / "out"), *options]) == 2
         error = capsys.readouterr().err
         assert "study.json" in error and "delete this folder" in error
@@ -162,6 +164,13 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tiny_data_bin, t
     assert f" --lr 2 --seed 5 --save-dir {tmp_path}/out/lr-2/seed-5/checkpoints --log-format json" in text
     assert "# 2 runs: 2 settings x 1 seeds" in text
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_refuses_a_folder_that_the_start_would_refuse(grid, tmp_path):
+    prepare(read_grid(grid), tmp_path / "out")
+    grid.write_text(grid.read_text().replace("{data:", "{dropout: 0.2, data:"))
+    with pytest.raises(ValueError, match=r"holds a run with other options: --dropout was not given and is 0\.2"):
+        run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
 
 
 def test_a_dry_run_shows_what_trackers_are_told(grid, tmp_path, capsys):

@@ -61,6 +61,10 @@ def change_config(folder, **changes):
         ({"architectures": ["RobertaForCausalLM"]}, r"'RobertaForCausalLM', which has no counterpart here"),
         ({"vocab_size": 10**12}, r"vocab_size is 1000000000000, and the weights have embeddings of 268 symbols"),
         ({"num_hidden_layers": 10**9}, r"encoder_layers is 1000000000, and the weights have 3"),
+        (
+            {"max_position_embeddings": 2},
+            r"config\.json: max_position_embeddings must be a whole number above 2, got 2",
+        ),
         ({"max_position_embeddings": 10**12}, r"max_positions is 999999999998, and the weights have 40"),
         ({"model_type": ["roberta"]}, r"model_type is \['roberta'\], which is not read"),
         ({"hidden_act": ["gelu"]}, r"hidden_act must be one of .*gelu.*, got \['gelu'\]"),

@@ -53,11 +53,15 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def hub(folder):
+    return make_hub(folder)
+
+
+def make_hub(folder, **switches):
     vocabulary = Vocabulary.load(folder / "dict.txt")
     dictionary = type("D", (), {"pad": lambda self: 1, "__len__": lambda self: len(vocabulary)})()
     task = SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: 30)
     torch.manual_seed(0)
-    model = FastRobertaModel.build_model(options(max_positions=30), task)
+    model = FastRobertaModel.build_model(options(max_positions=30, **switches), task)
     return RobertaHub(model, tokenizer=load_tokenizer(folder), vocabulary=vocabulary).eval()
 
 
@@ -124,6 +128,18 @@ def test_impossible_calls_are_refused(hub):
         hub.fill_mask("A <mask>.", topk=0)
     with pytest.raises(ValueError, match=r"has \d+ tokens, and this model reads at most 30"):
         hub.extract_features(hub.encode(TEXT))
+
+
+def test_of_a_text_that_only_rotary_positions_reach_all_is_read(folder, hub):
+    with pytest.raises(ValueError, match=r"has \d+ tokens, and this model reads at most 30"):
+        hub.embed([TEXT])
+    hub = make_hub(folder, position_encoding="rotary")
+    hub.register_classification_head("task", num_classes=3)
+    ids = hub.encode(TEXT.strip())
+    assert len(ids) > 60
+    with torch.no_grad():
+        torch.testing.assert_close(hub.embed(TEXT), hub.extract_features(ids).mean(dim=1))
+        torch.testing.assert_close(hub.predict("task", [TEXT]), hub.predict("task", ids))
 
 
 def test_the_folder_of_a_cross_validation_names_its_folds(tmp_path):

@@ -89,7 +89,11 @@ def test_the_log_counts_what_does_not_look_like_sentences(tiny_data_bin, tmp_pat
     assert "10 sentences of 130 tokens in 7 documents" in caplog.text
     assert "5 documents are one sentence" in caplog.text and "1 are empty and left out" in caplog.text
     assert "1 sentences are longer than 28 tokens" in caplog.text
-    assert "only 25.0% of the pairs are consecutive, not half" in caplog.text
+    assert "only 25.0% of the pairs are consecutive, not half: too many documents are one line. Bin" in caplog.text
+    caplog.clear()
+    write_lines(tmp_path, tiny_data_bin, [90, 90, 90, 5, 5], [90, 90, 90, 5, 5])
+    load(make_task(tmp_path, input_format="segment-pair"))
+    assert "not half: too many lines fill a pair alone. Raise --tokens-per-sample, or" in caplog.text
     caplog.clear()
     write_lines(tmp_path, tiny_data_bin, [80] * 8, [90] * 8)
     with caplog.at_level(logging.INFO):
