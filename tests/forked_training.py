@@ -1,7 +1,8 @@
 """Commands in forks of one process that has imported fairseq: that import takes longer than a tiny training.
 
 Neither the plugin nor a command of fairseq is imported in that process, so each fairseq-train loads the plugin by
---user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train.
+--user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train. Where that is not
+what a test is about, the command is a fork of a fork that has imported the plugin too: a third of a tiny training.
 Each leads a session of its own, and may be killed with all that it has started. Programs in Python (`run_python`) are
 such forks too; where their own import of fairseq matters, of another process, which has imported fairseq's packages.
 The trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain) are forks of that process
@@ -27,10 +28,12 @@ IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch.
     "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
     "packages": "import torch, tensorboardX, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
 }
+PLUGIN = "plugin"  # a kind that is a fork of "fairseq"
 
-# Each line is a file with a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file.
+# Each line is a file with a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file;
+# or it is a FIFO, from which a fork that imports the plugin takes such lines.
 PROGRAM = """
-import atexit, gc, importlib, json, logging, os, sys, threading
+import atexit, gc, importlib, json, logging, os, stat, sys, threading
 IMPORTS
 logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # as before these imports
 assert not {"roberta_plugin", "fairseq_cli"} & set(sys.modules)
@@ -77,19 +80,33 @@ def run(program):
         from roberta_plugin.cli import main
         sys.exit(main(sys.argv[1:]))
     verb = os.path.basename(program).removeprefix("fairseq-").replace("-", "_")
-    sys.exit(importlib.import_module(f"fairseq_cli.{verb}").cli_main())
+    command = importlib.import_module(f"fairseq_cli.{verb}")
+    if "roberta_plugin" in sys.modules:
+        sys.modules["roberta_plugin"].register()  # with this command, as when it loads the plugin itself
+    sys.exit(command.cli_main())
 
-for line in sys.stdin:
-    if os.fork():
-        continue
-    group = json.loads(open(line.rstrip()).read())
+def serve(lines):
+    for line in lines:
+        if not os.fork():
+            answer(line.rstrip())
+            os._exit(0)
+
+def answer(path):
+    if stat.S_ISFIFO(os.stat(path).st_mode):
+        sys.path[0] = REPOSITORY
+        importlib.import_module("roberta_plugin")
+        gc.collect(), gc.freeze()
+        serve(open(path))
+        return
+    group = json.loads(open(path).read())
     children = [start(command) for command in group["commands"]]
     with open(group["events"], "w") as events:
         print(json.dumps(children), file=events, flush=True)
         for _ in children:
             child, status = os.wait()
             print(json.dumps([child, os.waitstatus_to_exitcode(status)]), file=events, flush=True)
-    os._exit(0)
+
+serve(sys.stdin)
 """
 
 
@@ -151,7 +168,7 @@ class ForkedTrainings:
             cwd: their current folder.
             environment: variables of all, or of each; those that torch reads when it is imported are the first call's.
             log: file that the output of all, or of each, is appended to; None: `wait` returns it.
-            fork_of: kind of the process that forks, in `IMPORTS`.
+            fork_of: kind of the process that forks, in `IMPORTS`, or `PLUGIN`.
             stdin: what all read from their standard input.
         """
         self.commands = commands
@@ -170,8 +187,7 @@ class ForkedTrainings:
             group.append({**files, "cwd": str(cwd), "environment": variables, "words": [str(word) for word in words]})
         path = Path(self._folder.name) / "group.json"
         path.write_text(json.dumps({"commands": group, "events": str(self._events)}))
-        with open(_inbox(fork_of, cwd, environments[0]), "ab", buffering=0) as inbox:
-            inbox.write(f"{path}\n".encode())  # so short that those of several processes do not mix
+        _ask(_inbox(fork_of, cwd, environments[0]), path)
         assert _happens(lambda: bool(self._lines()), 200), "the process that forks did not answer"
         self.processes = [Fork(pid, self._ended) for pid in json.loads(self._lines()[0])]
 
@@ -246,11 +262,23 @@ class ForkedProcess:
 
 
 def run_forked(
-    arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout: float, stdin: str = ""
+    arguments: list[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    timeout: float,
+    stdin: str = "",
+    fork_of: str = "fairseq",
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end; see `ForkedTrainings`."""
-    environment = {**environment, FORKS: str(_inbox("fairseq", cwd, environment))}
-    return ForkedTrainings([arguments], cwd=cwd, environment=environment, stdin=stdin).wait(timeout)[0]
+    variables = forking(environment, cwd)
+    forked = ForkedTrainings([arguments], cwd=cwd, environment=variables, stdin=stdin, fork_of=fork_of)
+    return forked.wait(timeout)[0]
+
+
+def forking(environment: Mapping[str, str], cwd: Path) -> dict[str, str]:
+    """The environment of a command of roberta whose trainings are such forks, too."""
+    return {**environment, FORKS: str(_inbox("fairseq", cwd, environment))}
 
 
 def run_python(
@@ -290,6 +318,11 @@ def _inbox(kind: str, cwd: Path, environment: Mapping[str, str]) -> Path:
         inbox = Path(folder.name) / "inbox"
         os.mkfifo(inbox)
         os.open(inbox, os.O_RDWR)  # stays open, so that the input ends with us
+        _inboxes[kind] = inbox
+        if kind == PLUGIN:
+            atexit.register(folder.cleanup)
+            _ask(_inbox("fairseq", cwd, environment), inbox)
+            return inbox
         stdin = os.open(inbox, os.O_RDONLY)
         variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
         server = subprocess.Popen(
@@ -302,8 +335,12 @@ def _inbox(kind: str, cwd: Path, environment: Mapping[str, str]) -> Path:
         )
         os.close(stdin)
         atexit.register(_stop, server, folder)
-        _inboxes[kind] = inbox
     return _inboxes[kind]
+
+
+def _ask(inbox: Path, path: Path) -> None:
+    with open(inbox, "ab", buffering=0) as file:
+        file.write(f"{path}\n".encode())  # so short that those of several processes do not mix
 
 
 def _stop(server: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:
