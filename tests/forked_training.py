@@ -2,9 +2,9 @@
 
 Neither the plugin nor a command of fairseq is imported in that process, so each fairseq-train loads the plugin by
 --user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train. Where that is not
-what a test is about, the command is a fork of a fork that has imported the plugin too: a third of a tiny training.
+what a test is about, the command is a fork of a process that has imported the plugin too: a third of a tiny training.
 Each leads a session of its own, and may be killed with all that it has started. Programs in Python (`run_python`) are
-such forks too; where their own import of fairseq matters, of another process, which has imported fairseq's packages.
+such forks too; where their own import of fairseq matters, of a process that has imported fairseq's packages only.
 The trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain) are forks of that process
 as well, siblings of the command.
 """
@@ -24,20 +24,18 @@ from contextlib import suppress
 from pathlib import Path
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
-IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch._dynamo when it is first used
-    "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
+PLUGIN = "plugin"
+IMPORTS = {  # by the kind of the process that forks, itself a fork of the one before
     "packages": "import torch, tensorboardX, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
+    # torch.optim imports torch._dynamo when it is first used
+    "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
+    PLUGIN: f"import sys; sys.path[0] = {REPOSITORY!r}; import roberta_plugin",
 }
-PLUGIN = "plugin"  # a kind that is a fork of "fairseq"
 
 # Each line is a file with a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file;
-# or it is a FIFO, from which a fork that imports the plugin takes such lines.
+# or it is a FIFO, from which a fork that imports what its name says takes such lines.
 PROGRAM = """
 import atexit, gc, importlib, json, logging, os, stat, sys, threading
-IMPORTS
-logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # as before these imports
-assert not {"roberta_plugin", "fairseq_cli"} & set(sys.modules)
-gc.collect(), gc.freeze()  # else every fork walks through all of this at its end, and copies the pages: 1.5 s each
 
 def start(command):
     child = os.fork()
@@ -85,18 +83,18 @@ def run(program):
         sys.modules["roberta_plugin"].register()  # with this command, as when it loads the plugin itself
     sys.exit(command.cli_main())
 
-def serve(lines):
-    for line in lines:
+def serve(inbox):
+    exec(IMPORTS[os.path.basename(inbox)])
+    logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # as before these imports
+    gc.collect(), gc.freeze()  # else every fork walks through all of this at its end, and copies the pages: 1.5 s each
+    for line in open(inbox):
         if not os.fork():
             answer(line.rstrip())
             os._exit(0)
 
 def answer(path):
     if stat.S_ISFIFO(os.stat(path).st_mode):
-        sys.path[0] = REPOSITORY
-        importlib.import_module("roberta_plugin")
-        gc.collect(), gc.freeze()
-        serve(open(path))
+        serve(path)
         return
     group = json.loads(open(path).read())
     children = [start(command) for command in group["commands"]]
@@ -106,7 +104,7 @@ def answer(path):
             child, status = os.wait()
             print(json.dumps([child, os.waitstatus_to_exitcode(status)]), file=events, flush=True)
 
-serve(sys.stdin)
+serve(sys.argv[1])
 """
 
 
@@ -168,7 +166,7 @@ class ForkedTrainings:
             cwd: their current folder.
             environment: variables of all, or of each; those that torch reads when it is imported are the first call's.
             log: file that the output of all, or of each, is appended to; None: `wait` returns it.
-            fork_of: kind of the process that forks, in `IMPORTS`, or `PLUGIN`.
+            fork_of: kind of the process that forks, in `IMPORTS`.
             stdin: what all read from their standard input.
         """
         self.commands = commands
@@ -315,25 +313,19 @@ def _inbox(kind: str, cwd: Path, environment: Mapping[str, str]) -> Path:
         return Path(os.environ[FORKS])
     if kind not in _inboxes:
         folder = tempfile.TemporaryDirectory()
-        inbox = Path(folder.name) / "inbox"
+        inbox = Path(folder.name) / kind
         os.mkfifo(inbox)
         os.open(inbox, os.O_RDWR)  # stays open, so that the input ends with us
         _inboxes[kind] = inbox
-        if kind == PLUGIN:
+        kinds = list(IMPORTS)
+        if kind != kinds[0]:
             atexit.register(folder.cleanup)
-            _ask(_inbox("fairseq", cwd, environment), inbox)
+            _ask(_inbox(kinds[kinds.index(kind) - 1], cwd, environment), inbox)
             return inbox
-        stdin = os.open(inbox, os.O_RDONLY)
         variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
-        server = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM.replace("IMPORTS", IMPORTS[kind]).replace("REPOSITORY", repr(REPOSITORY))],
-            cwd=cwd,
-            env=variables,
-            stdin=stdin,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(stdin)
+        program = PROGRAM.replace("IMPORTS", repr(IMPORTS)).replace("REPOSITORY", repr(REPOSITORY))
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        server = subprocess.Popen([sys.executable, "-c", program, str(inbox)], cwd=cwd, env=variables, **quiet)
         atexit.register(_stop, server, folder)
     return _inboxes[kind]
 
