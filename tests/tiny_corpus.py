@@ -71,18 +71,20 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(REPOSITORY)}
 
 
-def run(arguments: list[str], *, timeout: float = 300, in_fork: bool = True) -> subprocess.CompletedProcess[str]:
+def run(
+    arguments: list[str], *, timeout: float = 300, fork_of: str | None = PLUGIN
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; the caller checks the return code.
 
     Args:
         arguments: the command and its arguments.
         timeout: seconds.
-        in_fork: whether a command of fairseq, or a verb of roberta that imports fairseq, may be a fork of a process
-            that has imported it, and this plugin where the command uses it.
+        fork_of: what a command of fairseq, or a verb of roberta that imports fairseq, is forked from, see
+            `forked_training.IMPORTS`; of "fairseq" at most where it does not use this plugin. None: a new process.
     """
-    if in_fork and imports_fairseq(arguments):
-        has_plugin = Path(arguments[0]).name == "roberta" or str(REPOSITORY / "roberta_plugin") in arguments
-        fork_of = PLUGIN if has_plugin else "fairseq"
+    if fork_of and imports_fairseq(arguments):
+        if Path(arguments[0]).name != "roberta" and str(REPOSITORY / "roberta_plugin") not in arguments:
+            fork_of = "fairseq"
         return run_forked(arguments, cwd=REPOSITORY, environment=environment(), timeout=timeout, fork_of=fork_of)
     return subprocess.run(
         arguments, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=timeout, check=False
