@@ -61,25 +61,25 @@ def test_a_training_stopped_before_at_and_after_changes_ends_with_the_same_weigh
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize(("name", "stop"), [("full-sentences", 8), ("doc-sentences", 5)])
+@pytest.mark.parametrize(("name", "stop"), [("full-sentences", 4), ("doc-sentences", 3)])
 def test_blocks_of_sentences_grow_as_well_and_resume_across_a_change(name, stop, tiny_data_bin, tmp_path):
-    short = ("--input-format", name, "--grow-tokens-per-sample", "0:32 8:64", "--grow-max-tokens", "0:128 8:512")
+    short = ("--input-format", name, "--grow-tokens-per-sample", "0:32 4:64", "--grow-max-tokens", "0:128 4:512")
     ends = []
-    for folder, stops in (("whole", [12]), ("stopped", [stop, 12])):
+    for folder, stops in (("whole", [8]), ("stopped", [stop, 8])):
         for last in stops:
             done = run(grown(tiny_data_bin, tmp_path / folder, *short, "--max-update", str(last)))
             assert done.returncode == 0, done.stderr[-3000:]
         ends.append(weights(tmp_path / folder / "checkpoint_last.pt"))
     blocks = [float(record["wpb"]) / float(record["bsz"]) for record in logged(tmp_path / "whole", "train_inner")]
-    assert max(blocks[:8]) <= 32 < max(blocks[8:])
+    assert max(blocks[:4]) <= 32 < max(blocks[4:])
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
 def test_two_ranks_stopped_between_changes_end_with_the_same_weights(tiny_data_bin, tmp_path):
-    short = ("--grow-tokens-per-sample", "0:32 8:64", "--grow-max-tokens", "0:128 8:512", "--update-freq", "3")
+    short = ("--grow-tokens-per-sample", "0:32 4:64", "--grow-max-tokens", "0:128 4:512", "--update-freq", "3")
     short += ("--skip-remainder-batch",)  # the epochs that end early are whole all the same
     ends = []
-    for name, stops in (("whole", [12]), ("stopped", [5, 12])):
+    for name, stops in (("whole", [6]), ("stopped", [3, 6])):
         for stop in stops:
             run_ranks(grown(tiny_data_bin, tmp_path / name, *short, "--max-update", str(stop)), 2)
         ends.append(weights(tmp_path / name / "checkpoint_last.pt"))
