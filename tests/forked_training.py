@@ -84,7 +84,9 @@ def run(program):
     sys.exit(command.cli_main())
 
 def serve(inbox):
-    exec(IMPORTS[os.path.basename(inbox)])
+    kind = os.path.basename(inbox)
+    exec(IMPORTS[kind])
+    assert kind == "plugin" or not {"roberta_plugin", "fairseq_cli"} & set(sys.modules)
     logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # as before these imports
     gc.collect(), gc.freeze()  # else every fork walks through all of this at its end, and copies the pages: 1.5 s each
     for line in open(inbox):
