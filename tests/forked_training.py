@@ -1,9 +1,10 @@
 """Commands in forks of one process that has imported fairseq: that import takes longer than a tiny training.
 
 Neither the plugin nor a command of fairseq is imported in that process, so each fairseq-train loads the plugin by
---user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train.
+--user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train. Where that is not
+what a test is about, the command is a fork of a process that has imported the plugin too: a third of a tiny training.
 Each leads a session of its own, and may be killed with all that it has started. Programs in Python (`run_python`) are
-such forks too; where their own import of fairseq matters, of another process, which has imported fairseq's packages.
+such forks too; where their own import of fairseq matters, of a process that has imported fairseq's packages only.
 The trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain) are forks of that process
 as well, siblings of the command.
 """
@@ -23,18 +24,18 @@ from contextlib import suppress
 from pathlib import Path
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
-IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch._dynamo when it is first used
-    "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
+PLUGIN = "plugin"
+IMPORTS = {  # by the kind of the process that forks, itself a fork of the one before
     "packages": "import torch, tensorboardX, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
+    # torch.optim imports torch._dynamo when it is first used
+    "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
+    PLUGIN: f"import sys; sys.path[0] = {REPOSITORY!r}; import roberta_plugin",
 }
 
-# Each line is a file with a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file.
+# Each line is a file with a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file;
+# or it is a FIFO, from which a fork that imports what its name says takes such lines.
 PROGRAM = """
-import atexit, gc, importlib, json, logging, os, sys, threading
-IMPORTS
-logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # as before these imports
-assert not {"roberta_plugin", "fairseq_cli"} & set(sys.modules)
-gc.collect(), gc.freeze()  # else every fork walks through all of this at its end, and copies the pages: 1.5 s each
+import atexit, gc, importlib, json, logging, os, stat, sys, threading
 
 def start(command):
     child = os.fork()
@@ -77,19 +78,35 @@ def run(program):
         from roberta_plugin.cli import main
         sys.exit(main(sys.argv[1:]))
     verb = os.path.basename(program).removeprefix("fairseq-").replace("-", "_")
-    sys.exit(importlib.import_module(f"fairseq_cli.{verb}").cli_main())
+    command = importlib.import_module(f"fairseq_cli.{verb}")
+    if "roberta_plugin" in sys.modules:
+        sys.modules["roberta_plugin"].register()  # with this command, as when it loads the plugin itself
+    sys.exit(command.cli_main())
 
-for line in sys.stdin:
-    if os.fork():
-        continue
-    group = json.loads(open(line.rstrip()).read())
+def serve(inbox):
+    kind = os.path.basename(inbox)
+    exec(IMPORTS[kind])
+    assert kind == "plugin" or not {"roberta_plugin", "fairseq_cli"} & set(sys.modules)
+    logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # as before these imports
+    gc.collect(), gc.freeze()  # else every fork walks through all of this at its end, and copies the pages: 1.5 s each
+    for line in open(inbox):
+        if not os.fork():
+            answer(line.rstrip())
+            os._exit(0)
+
+def answer(path):
+    if stat.S_ISFIFO(os.stat(path).st_mode):
+        serve(path)
+        return
+    group = json.loads(open(path).read())
     children = [start(command) for command in group["commands"]]
     with open(group["events"], "w") as events:
         print(json.dumps(children), file=events, flush=True)
         for _ in children:
             child, status = os.wait()
             print(json.dumps([child, os.waitstatus_to_exitcode(status)]), file=events, flush=True)
-    os._exit(0)
+
+serve(sys.argv[1])
 """
 
 
@@ -170,8 +187,7 @@ class ForkedTrainings:
             group.append({**files, "cwd": str(cwd), "environment": variables, "words": [str(word) for word in words]})
         path = Path(self._folder.name) / "group.json"
         path.write_text(json.dumps({"commands": group, "events": str(self._events)}))
-        with open(_inbox(fork_of, cwd, environments[0]), "ab", buffering=0) as inbox:
-            inbox.write(f"{path}\n".encode())  # so short that those of several processes do not mix
+        _ask(_inbox(fork_of, cwd, environments[0]), path)
         assert _happens(lambda: bool(self._lines()), 200), "the process that forks did not answer"
         self.processes = [Fork(pid, self._ended) for pid in json.loads(self._lines()[0])]
 
@@ -246,11 +262,23 @@ class ForkedProcess:
 
 
 def run_forked(
-    arguments: list[str], *, cwd: Path, environment: Mapping[str, str], timeout: float, stdin: str = ""
+    arguments: list[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    timeout: float,
+    stdin: str = "",
+    fork_of: str = "fairseq",
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end; see `ForkedTrainings`."""
-    environment = {**environment, FORKS: str(_inbox("fairseq", cwd, environment))}
-    return ForkedTrainings([arguments], cwd=cwd, environment=environment, stdin=stdin).wait(timeout)[0]
+    variables = forking(environment, cwd)
+    forked = ForkedTrainings([arguments], cwd=cwd, environment=variables, stdin=stdin, fork_of=fork_of)
+    return forked.wait(timeout)[0]
+
+
+def forking(environment: Mapping[str, str], cwd: Path) -> dict[str, str]:
+    """The environment of a command of roberta whose trainings are such forks, too."""
+    return {**environment, FORKS: str(_inbox("fairseq", cwd, environment))}
 
 
 def run_python(
@@ -287,23 +315,26 @@ def _inbox(kind: str, cwd: Path, environment: Mapping[str, str]) -> Path:
         return Path(os.environ[FORKS])
     if kind not in _inboxes:
         folder = tempfile.TemporaryDirectory()
-        inbox = Path(folder.name) / "inbox"
+        inbox = Path(folder.name) / kind
         os.mkfifo(inbox)
         os.open(inbox, os.O_RDWR)  # stays open, so that the input ends with us
-        stdin = os.open(inbox, os.O_RDONLY)
-        variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
-        server = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM.replace("IMPORTS", IMPORTS[kind]).replace("REPOSITORY", repr(REPOSITORY))],
-            cwd=cwd,
-            env=variables,
-            stdin=stdin,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(stdin)
-        atexit.register(_stop, server, folder)
         _inboxes[kind] = inbox
+        kinds = list(IMPORTS)
+        if kind != kinds[0]:
+            atexit.register(folder.cleanup)
+            _ask(_inbox(kinds[kinds.index(kind) - 1], cwd, environment), inbox)
+            return inbox
+        variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
+        program = PROGRAM.replace("IMPORTS", repr(IMPORTS)).replace("REPOSITORY", repr(REPOSITORY))
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        server = subprocess.Popen([sys.executable, "-c", program, str(inbox)], cwd=cwd, env=variables, **quiet)
+        atexit.register(_stop, server, folder)
     return _inboxes[kind]
+
+
+def _ask(inbox: Path, path: Path) -> None:
+    with open(inbox, "ab", buffering=0) as file:
+        file.write(f"{path}\n".encode())  # so short that those of several processes do not mix
 
 
 def _stop(server: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:

@@ -15,7 +15,7 @@ import pytest
 from roberta_plugin.cli import main
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from tests.conftest import REPOSITORY
-from tests.forked_training import ForkedTrainings, run_forked
+from tests.forked_training import PLUGIN, ForkedTrainings, run_forked
 from tests.slurm_cluster import free_ports
 
 HEAVY_VERBS = (
@@ -71,17 +71,21 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(REPOSITORY)}
 
 
-def run(arguments: list[str], *, timeout: float = 300, in_fork: bool = True) -> subprocess.CompletedProcess[str]:
+def run(
+    arguments: list[str], *, timeout: float = 300, fork_of: str | None = PLUGIN
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; the caller checks the return code.
 
     Args:
         arguments: the command and its arguments.
         timeout: seconds.
-        in_fork: whether a command of fairseq, or a verb of roberta that imports fairseq, may be a fork of a process
-            that has imported it.
+        fork_of: what a command of fairseq, or a verb of roberta that imports fairseq, is forked from, see
+            `forked_training.IMPORTS`; of "fairseq" at most where it does not use this plugin. None: a new process.
     """
-    if in_fork and imports_fairseq(arguments):
-        return run_forked(arguments, cwd=REPOSITORY, environment=environment(), timeout=timeout)
+    if fork_of and imports_fairseq(arguments):
+        if Path(arguments[0]).name != "roberta" and str(REPOSITORY / "roberta_plugin") not in arguments:
+            fork_of = "fairseq"
+        return run_forked(arguments, cwd=REPOSITORY, environment=environment(), timeout=timeout, fork_of=fork_of)
     return subprocess.run(
         arguments, cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=timeout, check=False
     )
@@ -164,7 +168,7 @@ def rank_commands(arguments: list[str], num_ranks: int) -> list[list[str]]:
 def run_ranks(arguments: list[str], num_ranks: int) -> str:
     """Run fairseq-train as `num_ranks` processes, which must all succeed; return what the first one says."""
     commands = rank_commands(arguments, num_ranks)
-    ranks = ForkedTrainings(commands, cwd=REPOSITORY, environment=environment()).wait(timeout=120)
+    ranks = ForkedTrainings(commands, cwd=REPOSITORY, environment=environment(), fork_of=PLUGIN).wait(timeout=120)
     output = ranks[0].stdout + ranks[0].stderr
     assert [rank.returncode for rank in ranks] == [0] * num_ranks, output[-3000:]
     assert f"distributed_world_size': {num_ranks}" in output
@@ -183,7 +187,7 @@ def logged(save_dir: Path, kind: str) -> list[dict[str, str]]:
 
 def kill_at_update(arguments: list[str], save_dir: Path, update: int, *, timeout: float = 240) -> int:
     """Start the command and kill -9 its whole process group once the log shows `update`; return the update it was at."""
-    training = ForkedTrainings([arguments], cwd=REPOSITORY, environment=environment())
+    training = ForkedTrainings([arguments], cwd=REPOSITORY, environment=environment(), fork_of=PLUGIN)
     deadline = time.monotonic() + timeout
     try:
         while time.monotonic() < deadline:

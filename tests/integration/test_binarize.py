@@ -120,13 +120,26 @@ def wait_for_end(pid):
     raise AssertionError(f"the worker {pid} outlives its parent")
 
 
-def test_killed_and_run_again(corpus, whole, tmp_path):
+def test_killed_terminated_interrupted_and_run_again(corpus, whole, tmp_path):
     parts = tmp_path / "data" / "train.parts"
     arguments = binarize_command(corpus, tmp_path / "data", "--workers", "2")
     first = start_and_kill(arguments, parts, at_least=20)
     assert not (tmp_path / "data" / "train.bin").exists()
     second = start_and_kill(arguments, parts, at_least=len(first) + 20)
     assert first.items() <= second.items(), "a finished part was written again"
+
+    # `kill`, a step of SLURM, Ctrl-C on a terminal
+    for number, send in ((signal.SIGTERM, os.kill), (signal.SIGTERM, os.killpg), (signal.SIGINT, os.killpg)):
+        before = len(list(parts.glob("*.part")))
+        pipes = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        process = subprocess.Popen(arguments, env=environment(), **pipes)
+        while len(list(parts.glob("*.part"))) < before + 5:
+            assert process.poll() is None
+            time.sleep(0.002)
+        send(process.pid, number)
+        _, messages = process.communicate(timeout=60)
+        assert (process.returncode, messages) == (128 + number, "interrupted\n")
+        assert not list((tmp_path / "data").glob(".*"))
 
     done = run(arguments)
     assert done.returncode == 0, done.stderr
@@ -151,24 +164,6 @@ def test_killed_while_the_files_are_put_together(corpus, whole, tmp_path):
     for name in [*FILES, "manifest.json"]:
         assert (tmp_path / "data" / name).read_bytes() == (whole / name).read_bytes(), name
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == sorted(path.name for path in whole.iterdir())
-
-
-@pytest.mark.parametrize("to_all", [False, True])
-def test_terminated_as_by_slurm(corpus, whole, tmp_path, to_all):
-    """SLURM sends SIGTERM to all processes of a step, `kill` to one."""
-    parts = tmp_path / "data" / "train.parts"
-    arguments = binarize_command(corpus, tmp_path / "data", "--workers", "2")
-    process = subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while len(list(parts.glob("*.part"))) < 5:
-        assert process.poll() is None
-        time.sleep(0.002)
-    (os.killpg if to_all else os.kill)(process.pid, signal.SIGTERM)
-    _, messages = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert messages == "interrupted\n"
-    assert not list((tmp_path / "data").glob(".*"))
-    assert run(arguments).returncode == 0
-    assert (tmp_path / "data" / "train.bin").read_bytes() == (whole / "train.bin").read_bytes()
 
 
 def test_the_standard_input_and_a_process_substitution(corpus, whole, tmp_path):
@@ -221,21 +216,6 @@ def test_training_a_vocabulary_stops_at_once_when_interrupted(tmp_path):
     assert process.returncode == 130
     assert messages == "interrupted\n"
     assert not (tmp_path / "bpe").exists()
-
-
-def test_interrupted_by_the_user(corpus, whole, tmp_path):
-    parts = tmp_path / "data" / "train.parts"
-    arguments = binarize_command(corpus, tmp_path / "data", "--workers", "2")
-    process = subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while len(list(parts.glob("*.part"))) < 5:
-        assert process.poll() is None
-        time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGINT)  # as the terminal does for Ctrl-C
-    _, messages = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in messages
-    assert run(arguments).returncode == 0
-    assert (tmp_path / "data" / "train.bin").read_bytes() == (whole / "train.bin").read_bytes()
 
 
 def test_the_bar_shows_speed_and_time_left(corpus, tmp_path):

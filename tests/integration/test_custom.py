@@ -1,13 +1,14 @@
 """Own data by one command: a table in, a tuned, evaluated, predicting and exported model out."""
 
-import contextlib
 import csv
 import json
 import os
 import pty
 import re
+import select
 import subprocess
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.launch.log import parse_line
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.conftest import REPOSITORY
+from tests.forked_training import PLUGIN, ForkedTrainings, forking
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import command, environment, logged, run, run_here, run_ranks
 from tests.tiny_glue import write_task
@@ -77,17 +79,16 @@ def finetune(work, name, *options, task="custom", lr="3e-3", start=run):
 
 
 def run_on_terminal(arguments):
-    """Run a command in a fresh process whose stderr is a terminal, one that does not tell its size."""
+    """Run a command whose output goes to a terminal, one that does not tell its size."""
     ours, its = pty.openpty()
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=its, text=True, env=environment())
-    os.close(its)
+    given = {"cwd": REPOSITORY, "environment": forking(environment(), REPOSITORY), "log": Path(os.ttyname(its))}
+    forked = ForkedTrainings([arguments], **given, fork_of=PLUGIN)
     shown = b""
-    with contextlib.suppress(OSError):  # at the end of a terminal
-        while part := os.read(ours, 65536):
-            shown += part
-    os.close(ours)
-    stdout = process.communicate(timeout=60)[0]
-    return subprocess.CompletedProcess(arguments, process.returncode, stdout, shown.decode())
+    while (codes := forked.codes()) is None or select.select([ours], [], [], 0)[0]:
+        if select.select([ours], [], [], 0.1)[0]:
+            shown += os.read(ours, 65536)
+    os.close(ours), os.close(its)
+    return subprocess.CompletedProcess(arguments, codes[0], shown.decode().replace("\r\n", "\n"), "")
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +100,8 @@ def tuned(work):
     done = finetune(work, "tuned", *options, start=run_on_terminal)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert re.search(r"\| custom \| valid \| tuned_macro_f1 \|", done.stdout)
-    assert re.search(r"seed-1: +\d+%.*\d+/\d+ updates, .* left, loss=\d", done.stderr), "no bar of the run"
-    assert re.search(r"all: +\d+%.* 0\.\d of 1 runs", done.stderr), "no bar of all runs"
+    assert re.search(r"seed-1: +\d+%.*\d+/\d+ updates, .* left, loss=\d", done.stdout), "no bar of the run"
+    assert re.search(r"all: +\d+%.* 0\.\d of 1 runs", done.stdout), "no bar of all runs"
     before, after = done.stdout.split("| custom | valid |", 1)
     report = (work / "tuned" / "results" / "report.md").read_text()
     for shown in (before, after, report):  # before the training, below its table, and in the report

@@ -1,16 +1,12 @@
 """`roberta demo` with a few seconds of training: killed in the middle, and resumed."""
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.forked_training import run_forked
+from tests.forked_training import ForkedTrainings, run_forked
+from tests.slurm_cluster import wait_for
 from tests.tiny_corpus import command, environment
 
 pytestmark = pytest.mark.integration
@@ -37,22 +33,18 @@ def run_demo(folder, elsewhere):
 
 def kill_in_training(folder, elsewhere):
     """Start the demo, and kill -9 it, not its child, once the training has saved a checkpoint."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *words(folder)],
-        cwd=elsewhere,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 240
+    command = ["python", "-c", PROGRAM, *words(folder)]
+    (process,) = ForkedTrainings([command], cwd=elsewhere, environment=environment()).processes
+
+    def is_saved():
+        assert process.poll() is None, "the demo ended before it could be killed"
+        return (folder / "checkpoints" / "checkpoint_last.pt").exists()
+
     try:
-        while not (folder / "checkpoints" / "checkpoint_last.pt").exists():
-            assert process.poll() is None, "the demo ended before it could be killed"
-            assert time.monotonic() < deadline, "there was no checkpoint in time"
-            time.sleep(0.01)
+        wait_for(is_saved, 240, "a checkpoint", longest_pause=0.02)
     finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.wait(timeout=60)
 
 
 @pytest.fixture(scope="module")

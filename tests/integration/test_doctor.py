@@ -10,7 +10,7 @@ pytestmark = pytest.mark.integration
 
 
 def test_this_environment_is_well():
-    done = run([*command("roberta"), "doctor", "--json"])
+    done = run([*command("roberta"), "doctor", "--json"], fork_of="fairseq")
     report = json.loads(done.stdout)
     to_mend = [finding for finding in report["findings"] if finding["remedy"] and finding["is_needed"]]
     assert not to_mend

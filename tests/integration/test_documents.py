@@ -49,6 +49,8 @@ SHORTER = {  # as they stand in the documents -> as they run here
     "--output-dir data-bin/RTE": "--output-dir data-bin/RTE --max-length 128",
     "roberta-tokenizer": "my-tokenizer",
     "--only lr=1e-3 --epochs 5": "--only lr=1e-3 --epochs 1",
+    "--limit 100": "--limit 1",
+    "--output results/zorro.md": "--limit 1 --output results/zorro.md",
     "--model runs/demo": "--model runs/tour",
     "runs/demo/checkpoints": "runs/tour/checkpoints",
     "--user-dir roberta_plugin": f"--user-dir {REPOSITORY}/roberta_plugin",
@@ -156,7 +158,7 @@ def test_grammar_is_evaluated_as_written(after_the_tour):
     write_pairs(folder / "grammar" / "zorro", "zorro")
     (script,) = blocks("examples/README.pretraining.md", "grammar")
     printed = shell(shorter(script), folder)
-    assert "blimp, 201 pairs" in printed and "zorro, 69 pairs" in printed and "| GPT-2 |" in printed
+    assert "blimp, 67 pairs" in printed and "zorro, 23 pairs" in printed and "| GPT-2 |" in printed
     assert "| runs/tour/checkpoints/checkpoint_best.pt | runs/tour/checkpoints/checkpoint_last.pt |" in printed
     assert (folder / "results" / "zorro.md").read_text().strip() in printed
 
@@ -197,11 +199,11 @@ def test_conversions_run_as_written(after_the_tour, monkeypatch):
     folder, _ = after_the_tour
     monkeypatch.chdir(folder)  # data-bin/tour, which the checkpoint names
     page = "examples/README.conversion.md"
-    export, variants, back = blocks(page, "commands")
+    export, back = blocks(page, "commands")
     printed = shell(export, folder)
     for to in ("huggingface", "fairseq", "onnx"):
         assert f"-> exported/{to} ({to})" in printed
-    assert re.search(r"8-bit weights: .* on 2 lines of lines\.txt the masked-LM loss is ", shell(variants, folder))
+    assert re.search(r"8-bit weights: .* on 2 lines of lines\.txt the masked-LM loss is ", printed)
 
     printed = python("print('---')\n".join(blocks(page, "python", "python")) + WITHOUT_PLUGIN, folder)
     filled = printed.split("---\n")
@@ -285,18 +287,18 @@ def test_pairs_train_as_written(after_the_tour):
     assert (folder / "data-bin" / "sentences" / "train.paragraphs").is_file()
 
 
-def test_the_small_studies_are_planned_as_written_and_nothing_is_written(after_the_tour):
+def test_a_small_study_is_planned_as_written_and_nothing_is_written(after_the_tour):
+    """All of them: unit/experiments/studies/test_plan.py."""
     folder, _ = after_the_tour
     (folder / "runs" / "demo" / "tokenizer").symlink_to(folder / "my-tokenizer")
     (steps,) = blocks("examples/README.studies.md", "small studies")
     *preparation, plan = steps.strip().replace("examples/", f"{EXAMPLES}/").split("\n")
     shell("\n".join(preparation), folder)
     before = sorted(folder.rglob("*"))
-    for name, variants in (("table1", 2), ("table2", 4), ("table3", 3)):
-        printed = shell(plan.replace("table1", name), folder)
-        assert f"{variants} variants x 3 seeds, equal tokens" in printed
-        assert re.search(rf"^{3 * variants} pretrainings of .* FLOPs in all$", printed, flags=re.MULTILINE)
-        assert "The data is not here" not in printed
+    printed = shell(plan, folder)
+    assert "2 variants x 3 seeds, equal tokens" in printed
+    assert re.search(r"^6 pretrainings of .* FLOPs in all$", printed, flags=re.MULTILINE)
+    assert "The data is not here" not in printed
     assert sorted(folder.rglob("*")) == before
 
 

@@ -1,7 +1,6 @@
 """Models by name through the real commands: from a hub on the loopback, and back to it."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -46,16 +45,13 @@ def work(hub, tmp_path_factory) -> Path:
     return folder
 
 
-def roberta(hub: Hub, work: Path, *arguments: str, in_fork: bool = True, **more: str):
+def roberta(hub: Hub, work: Path, *arguments: str, **more: str):
     env = {**environment(), **hub.environment(work, **more)}
-    words = [*command("roberta"), *arguments]
-    if in_fork:
-        return run_forked(words, cwd=work, environment=env, timeout=300)
-    return subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, timeout=300, check=False)
+    return run_forked([*command("roberta"), *arguments], cwd=work, environment=env, timeout=300)
 
 
 def test_a_model_by_name_answers_is_imported_and_is_found_again_without_a_network(hub, work):
-    done = roberta(hub, work, "predict", NAME, "--input", "texts.txt", "--top-k", "2", in_fork=False)
+    done = roberta(hub, work, "predict", NAME, "--input", "texts.txt", "--top-k", "2")
     assert done.returncode == 0, done.stderr
     assert "Fetching" in done.stderr, "the library's progress bar"
     asked = len(hub.requests)

@@ -8,7 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from tests.tiny_corpus import REPOSITORY, command, environment, run
+from tests.conftest import REPOSITORY
+from tests.forked_training import run_forked
+from tests.tiny_corpus import command, environment, run
 from tests.tiny_predictors import write_predictor
 
 pytestmark = pytest.mark.integration
@@ -18,17 +20,9 @@ def test_every_form_of_input_and_output(tmp_path):
     """Through standard input and output, and through files; labels, vectors, and a line that is skipped."""
     model = write_predictor(tmp_path / "model", "single")
     texts = ["good", "bad bad", "caf\u00e9 \U0001f642"] * 20
-    script = f"printf '%s\\n' {' '.join(repr(text) for text in texts)} | roberta predict {model}"
-    path = f"{command('roberta')[0].rpartition('/')[0]}:{environment()['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=REPOSITORY,
-        env={**environment(), "PATH": path},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    call, given = [*command("roberta"), "predict", str(model)], "".join(f"{text}\n" for text in texts)
+    done = run_forked(call, cwd=REPOSITORY, environment=environment(), timeout=120, stdin=given)
+    assert done.returncode == 0, done.stderr[-2000:]
     piped = [json.loads(line) for line in done.stdout.splitlines()]  # nothing else on standard output
     assert [answer.pop("line") for answer in piped] == list(range(1, 61))
     assert piped[0] == piped[3] and piped[0] != piped[1]
@@ -36,7 +30,7 @@ def test_every_form_of_input_and_output(tmp_path):
     lines = [json.dumps({"id": f"n{number}", "text": text}) for number, text in enumerate(texts)]
     lines[5] = '{"text": '
     (tmp_path / "in.jsonl").write_text("\ufeff" + "\r\n".join(lines) + "\r\n", encoding="utf-8")
-    call = [*command("roberta"), "predict", str(model), "--input", str(tmp_path / "in.jsonl"), "--output"]
+    call += ["--input", str(tmp_path / "in.jsonl"), "--output"]
     stopped = run([*call, str(tmp_path / "out.jsonl")])
     assert stopped.returncode == 2
     assert "in.jsonl, line 6: it is not valid JSON" in stopped.stderr

@@ -14,13 +14,13 @@ from roberta_plugin.launch import run_folder
 from roberta_plugin.launch.job import TrainingJob
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from tests.conftest import REPOSITORY
-from tests.forked_training import ForkedTrainings
+from tests.forked_training import PLUGIN, ForkedTrainings
 from tests.slurm_cluster import free_ports, wait_for
 from tests.tiny_corpus import environment, launched_words
 
 pytestmark = pytest.mark.integration
 
-UPDATES = 80
+UPDATES = 50
 START = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb'))())"
 
 
@@ -54,6 +54,7 @@ class Ranks:
             cwd=REPOSITORY,
             environment=[self._variables(rank) for rank in range(2)],
             log=[self._log_file(rank) for rank in range(2)],
+            fork_of=PLUGIN,
         ).processes
 
     def _variables(self, rank):
@@ -80,7 +81,7 @@ class Ranks:
             assert all(process.poll() is None for process in self.processes), self.log()[-3000:]
             return (self.updates() or [0])[-1] >= update
 
-        wait_for(is_there, 120, f"update {update}")
+        wait_for(is_there, 120, f"update {update}", longest_pause=0.02)
 
     def wait(self):
         try:
@@ -109,9 +110,9 @@ def final_parameters(recipe):
 @pytest.mark.parametrize("number", [signal.SIGUSR2, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_to_one_rank_stops_both_after_the_update(recipe, uninterrupted, tmp_path, number):
     """One rank and its data-loader worker get the signal; both ranks save and stop; the next start goes on."""
-    recipe = dataclasses.replace(recipe, output_dir=tmp_path / "run", checkpoint_minutes=0.005)
+    recipe = dataclasses.replace(recipe, output_dir=tmp_path / "run", checkpoint_minutes=0.002)
     first = Ranks(recipe)
-    first.wait_for_update(20)
+    first.wait_for_update(12)
     for pid in [*children_of(first.processes[1].pid), first.processes[1].pid]:
         os.kill(pid, number)
     codes = first.wait()

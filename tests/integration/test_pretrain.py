@@ -12,7 +12,7 @@ from tests.tiny_corpus import command, kill_at_update, logged, run, train_comman
 
 pytestmark = pytest.mark.integration
 
-UPDATES = 60
+UPDATES = 48
 RESUMABLE = (
     "--max-update",
     str(UPDATES),
@@ -62,7 +62,7 @@ def with_options_of_earlier_versions(path: Path) -> None:
     torch.save(state, path)
 
 
-@pytest.mark.parametrize(("kill_at", "precision"), [(9, "fp32"), (38, "bf16")])
+@pytest.mark.parametrize(("kill_at", "precision"), [(9, "fp32"), (30, "bf16")])
 def test_a_killed_run_ends_in_the_same_bits(uninterrupted_runs, tiny_data_bin, tmp_path, kill_at, precision):
     save_dir = tmp_path / "checkpoints"
     arguments = train_command(tiny_data_bin, save_dir, *RESUMABLE, *PRECISIONS[precision])
@@ -104,7 +104,7 @@ def test_validation_reports_accuracy_and_fairseq_validate_agrees(tiny_data_bin, 
     save_dir = tmp_path / "checkpoints"
     options = ("--max-update", "30", "--total-num-update", "30", "--batch-size-valid", "4", "--no-epoch-checkpoints")
     arguments = train_command(tiny_data_bin, save_dir, *options, "--tensorboard-logdir", str(tmp_path / "tensorboard"))
-    done = run(arguments, in_fork=False)
+    done = run(arguments, fork_of=None)
     assert done.returncode == 0, done.stderr[-3000:]
     during = logged(save_dir, "valid")[-1]
     assert 0 < float(during["valid_accuracy"]) < 100
@@ -255,9 +255,9 @@ def test_a_part_whose_limit_is_passed_leaves_the_unfinished_update_of_a_later_pa
     before = last.read_bytes()
     limits = (
         "--max-update",
-        "30",
+        "20",
         "--total-num-update",
-        "30",
+        "20",
         "--save-interval-updates",
         "4",
         "--no-epoch-checkpoints",
@@ -265,7 +265,7 @@ def test_a_part_whose_limit_is_passed_leaves_the_unfinished_update_of_a_later_pa
     first_part = ("--tokens-per-sample", "32", "--max-positions", "64")
     done = run(train_command(tiny_data_bin, last.parent, *limits, *first_part))
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "This training is finished: the checkpoint has 60 updates, and --max-update is 30" in done.stdout
+    assert "This training is finished: the checkpoint has 48 updates, and --max-update is 20" in done.stdout
     assert not logged(last.parent, "valid")
     assert [path.name for path in last.parent.glob("*.pt")] == [last.name] and last.read_bytes() == before
 

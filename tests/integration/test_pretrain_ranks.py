@@ -8,7 +8,7 @@ import pytest
 
 from roberta_plugin.cli import main
 from roberta_plugin.launch import run_folder
-from tests.integration.test_torchrun import end, start, torchrun, updates_in
+from tests.integration.test_torchrun import end, run_ranks, start, torchrun, updates_in
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 
 pytestmark = pytest.mark.integration
@@ -34,11 +34,7 @@ def test_rank_0_of_torchrun_plans_and_reports_and_another_number_of_ranks_resume
         assert said.count(once) == 1, once
     assert '"bsz": "16"' in said and "rank 1 of" not in said
 
-    process = start([*torchrun("--standalone", "--nproc-per-node", "1"), *words], logs[1])
-    try:
-        assert process.wait(timeout=200) == 0, logs[1].read_text()[-3000:]
-    finally:
-        end(process)
+    run_ranks(words, 1, logs[1])
     said = logs[1].read_text()
     assert f"resuming from checkpoint_last.pt, update {status.update}" in said
     assert updates_in(logs[1])[0] == status.update + 1 and updates_in(logs[1])[-1] == status.max_update

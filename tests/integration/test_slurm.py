@@ -16,6 +16,7 @@ from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.restart import read_attempts
 from roberta_plugin.launch.submission import launch
 from tests.conftest import REPOSITORY
+from tests.integration.test_preemption import Ranks
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 from tests.tiny_corpus import launched_words
 
@@ -86,9 +87,9 @@ def updates_done(output_dir, job_id):
     ]
 
 
-def batches_seen(output_dir, job_id):
+def batches_seen(log):
     """Tokens and loss of each update."""
-    found = re.findall(r'train_inner \| .*"loss": "([\d.]+)".*"wpb": "([\d.]+)"', log_of(output_dir, job_id))
+    found = re.findall(r'train_inner \| .*"loss": "([\d.]+)".*"wpb": "([\d.]+)"', log)
     return [(float(tokens), float(loss)) for loss, tokens in found]
 
 
@@ -122,46 +123,29 @@ def wait_for_end(cluster, output_dir, job_id, state="COMPLETED"):
     assert cluster.state(job_id) == state, log_of(output_dir, job_id)[-4000:]
 
 
-def final_parameters(output_dir, update=UPDATES):
+def final_parameters(output_dir):
     state = torch.load(output_dir / "checkpoints" / "checkpoint_last.pt", weights_only=True)
-    assert state["optimizer_history"][-1]["num_updates"] == update
+    assert state["optimizer_history"][-1]["num_updates"] == UPDATES
     return state["model"]
 
 
-def assert_same_bits(output_dir, expected_run):
-    expected, found = final_parameters(expected_run), final_parameters(output_dir)
+def assert_same_bits(output_dir, undisturbed):
+    expected, found = (final_parameters(each) for each in (undisturbed.output_dir, output_dir))
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(cluster, tiny_data_bin, tmp_path_factory):
-    """A run that nothing happens to, and its job."""
-    output_dir = tmp_path_factory.mktemp("runs") / "uninterrupted"
-    with talking_to(cluster):
-        job_id = launch(recipe_of(tiny_data_bin, output_dir)).job_id
-        wait_for_end(cluster, output_dir, job_id)
-    return output_dir, job_id
-
-
-def test_every_rank_has_its_place_and_trains(uninterrupted):
-    output_dir, job_id = uninterrupted
-    for rank, node in enumerate(("node1", "node2")):
-        assert f"rank {rank} of world size 2 on {node}" in log_of(output_dir, job_id, rank)
-    assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))
-    assert '"bsz": "16"' in log_of(output_dir, job_id)
-    assert len(list((output_dir / "checkpoints").glob("checkpoint_*_*.pt"))) == 3
-    last = run_folder.read_status(output_dir)
-    assert (last.phase, last.update, last.attempt) == ("finished", UPDATES, 0)
-    assert last.tokens_per_second > 0
-    row = row_of(output_dir)
-    assert row[:3] == (job_id, "finished", f"{UPDATES} of {UPDATES}")
-    assert float(row[3]) == pytest.approx(last.loss, abs=1e-3)
-    assert (output_dir / ".snapshots" / "0" / "code" / "roberta_plugin" / "launch" / "job.py").is_file()
+def undisturbed(tiny_data_bin, tmp_path_factory):
+    """The same job on one node without SLURM."""
+    recipe = recipe_of(tiny_data_bin, tmp_path_factory.mktemp("runs") / "undisturbed", nodes=1, gpus_per_node=2)
+    ranks = Ranks(recipe)
+    assert ranks.wait() == [0, 0], ranks.log()[-3000:]
+    return ranks
 
 
 @pytest.mark.slow
-def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, uninterrupted, tiny_data_bin, tmp_path):
+def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, undisturbed, tiny_data_bin, tmp_path):
     """Its ranks import from a copy on the disk of their node, as slurm/README.md says."""
     output_dir = tmp_path / "run"
     (tmp_path / "sitecustomize.py").write_text("open(f'{__file__}.imported', 'w')\n")
@@ -189,11 +173,12 @@ def test_a_job_that_is_preempted_and_then_terminated_loses_no_update(cluster, un
     assert len(stops) == 2 and 15 <= stops[0] < 55 <= stops[1] < UPDATES
     assert re.findall(r"resuming from checkpoint_last.pt, update (\d+)", log) == [str(update) for update in stops]
     assert updates_done(output_dir, job_id) == list(range(1, UPDATES + 1))  # each once: none lost, none repeated
-    assert_same_bits(output_dir, uninterrupted[0])
+    assert_same_bits(output_dir, undisturbed)
     assert run_folder.read_status(output_dir).attempt == 2
 
 
-def test_a_job_survives_a_killed_rank_and_cut_off_checkpoints(cluster, uninterrupted, tiny_data_bin, tmp_path):
+def test_a_job_survives_a_killed_rank_and_cut_off_checkpoints(cluster, undisturbed, tiny_data_bin, tmp_path):
+    """And is then found, finished, with every rank in its place."""
     output_dir = tmp_path / "run"
     job_id = launch(recipe_of(tiny_data_bin, output_dir)).job_id
     wait_for_update(cluster, output_dir, job_id, 52)  # 40 is the end of an epoch, which gets no file of its own
@@ -216,11 +201,22 @@ def test_a_job_survives_a_killed_rank_and_cut_off_checkpoints(cluster, uninterru
     assert f"resuming from {named[-2].name}, update {good}" in log
     assert updates_done(output_dir, job_id)[before] == good + 1
     assert set(updates_done(output_dir, job_id)) == set(range(1, UPDATES + 1))
-    assert_same_bits(output_dir, uninterrupted[0])
+    assert_same_bits(output_dir, undisturbed)
+
+    for rank, node in enumerate(("node1", "node2")):
+        assert f"rank {rank} of world size 2 on {node}" in log_of(output_dir, job_id, rank)
+    assert '"bsz": "16"' in log
+    last = run_folder.read_status(output_dir)
+    assert (last.phase, last.update, last.attempt) == ("finished", UPDATES, 1)
+    assert last.tokens_per_second > 0
+    row = row_of(output_dir)
+    assert row[:3] == (job_id, "finished", f"{UPDATES} of {UPDATES}")
+    assert float(row[3]) == pytest.approx(last.loss, abs=1e-3)
+    assert (output_dir / ".snapshots" / "0" / "code" / "roberta_plugin" / "launch" / "job.py").is_file()
 
 
 @pytest.mark.slow  # by default: the death of a rank
-def test_a_job_survives_the_loss_of_a_node(cluster, uninterrupted, tiny_data_bin, tmp_path):
+def test_a_job_survives_the_loss_of_a_node(cluster, undisturbed, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
     job_id = launch(recipe_of(tiny_data_bin, output_dir)).job_id
     wait_for_update(cluster, output_dir, job_id, 25)
@@ -234,7 +230,7 @@ def test_a_job_survives_the_loss_of_a_node(cluster, uninterrupted, tiny_data_bin
     nodes = re.findall(r"rank 1 of world size 2 on (node\d)", log_of(output_dir, job_id, 1))
     assert nodes[0] == "node2" and len(nodes) == 2 and nodes[1] != "node2"
     assert set(updates_done(output_dir, job_id)) == set(range(1, UPDATES + 1))
-    assert_same_bits(output_dir, uninterrupted[0])
+    assert_same_bits(output_dir, undisturbed)
 
 
 @pytest.mark.slow  # SLURM's time limits are whole minutes
@@ -255,7 +251,7 @@ def test_the_time_limit_ends_in_a_restart_and_a_cancelled_job_stays_ended(cluste
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, uninterrupted, tiny_data_bin, tmp_path):
+def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, undisturbed, tiny_data_bin, tmp_path):
     output_dir = tmp_path / "run"
     first = launch(recipe_of(tiny_data_bin, output_dir, gpus_per_node=2, max_requeues=0)).job_id
     wait_for_update(cluster, output_dir, first, 30)
@@ -273,7 +269,8 @@ def test_a_run_goes_on_with_another_number_of_ranks_in_the_same_order(cluster, u
     wait_for_end(cluster, output_dir, second)
     assert "rank 0 of world size 1 on" in log_of(output_dir, second)
     assert updates_done(output_dir, first) + updates_done(output_dir, second) == list(range(1, UPDATES + 1))
-    expected, found = batches_seen(*uninterrupted), batches_seen(output_dir, first) + batches_seen(output_dir, second)
+    expected = batches_seen(undisturbed.log())
+    found = batches_seen(log_of(output_dir, first) + log_of(output_dir, second))
     assert len({tokens for tokens, _ in expected}) > 5, "all updates are of one size: the test shows nothing"
     assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
     assert [loss for _, loss in found] == pytest.approx([loss for _, loss in expected], abs=0.05)

@@ -16,7 +16,6 @@ from tests.slurm_cluster import wait_for
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_glue import write_task
 from tests.tiny_study import write_study
-from tests.tiny_superglue import write_task as write_superglue
 
 pytestmark = pytest.mark.integration
 REPORT = ("report.md", "results.json", "curves.png")
@@ -24,7 +23,7 @@ REPORT = ("report.md", "results.json", "curves.png")
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    """A folder with text, a tokenizer, and SST-2 and MultiRC of made-up sentences."""
+    """A folder with text, a tokenizer, and SST-2 of made-up sentences."""
     folder = tmp_path_factory.mktemp("study")
     tokenizer = write_tokenizer(folder / "tokenizer")
     (folder / "text.txt").write_text("good bad good\nbad good bad\n\n" * 60)
@@ -32,7 +31,6 @@ def work(tmp_path_factory):
     words = ["--train", str(folder / "text.txt"), "--valid", str(folder / "valid.txt"), "--tokenizer", str(tokenizer)]
     assert main(["binarize", *words, "--output-dir", str(folder / "bin"), "--no-progress"]) == 0
     write_task(folder / "glue", "SST-2", train=48, dev=24, test=4)
-    write_superglue(folder / "superglue", "MultiRC", train=8, dev=4, test=2)
     return folder
 
 
@@ -47,11 +45,7 @@ def finished(work):
     content = {
         "data": work / "bin",
         "variants": {"stopped": {"paper": "table1/static"}, "calm": {"log-interval": "2", "paper": "table1/dynamic"}},
-        "probes": {
-            "held-out": {"kind": "perplexity"},
-            "sentiment": tuning,
-            "questions": {**tuning, "task": "MultiRC", "raw": str(work / "superglue")},
-        },
+        "probes": {"held-out": {"kind": "perplexity"}, "sentiment": tuning},
         "seeds": ["1"],
         "budget": {"equal": "updates", "amount": "60"},
     }
@@ -91,15 +85,14 @@ def files_of(work):
 
 def test_a_stopped_study_goes_on_and_finds_what_an_undisturbed_one_finds(work, finished):
     _, results = finished
-    metrics = {"held-out": None, "sentiment": "accuracy", "questions": "f1a"}
-    for probe, metric in metrics.items():
+    for probe, metric in (("held-out", None), ("sentiment", "accuracy")):
         stopped, calm = (results["values"][probe][name] for name in ("stopped", "calm"))
         assert set(stopped) == {"1"}
         assert stopped["1"].get("metric") == metric
         assert {seed: found["value"] for seed, found in stopped.items()} == {s: f["value"] for s, f in calm.items()}
     assert results["comparisons"]["held-out"]["pairs"][0]["difference"] == 0
     report = (work / "out" / "report.md").read_text()
-    assert "| variant | held-out (perplexity) | questions (f1a) | sentiment (accuracy) | paper |" in report
+    assert "| variant | held-out (perplexity) | sentiment (accuracy) | paper |" in report
     assert "n = 1 | 92.9 |" in report
     held = results["data"][str(work / "bin" / "train.bin")]
     assert held.startswith("sha256 ") and f"train.bin ({held})" in report
@@ -133,10 +126,10 @@ def test_another_seed_extends_a_study_and_gives_another_model(work, finished):
     only = {"variants": {"calm": content["variants"]["calm"]}, "probes": {"held-out": {"kind": "perplexity"}}}
     write_study(work / "study.yaml", **{**content, **only, "seeds": ["1", "2"]})
     done = {path: time for path, time in files_of(work).items() if path.name == "result.json"}
-    assert len(done) == 6
+    assert len(done) == 4
     assert do(work) == 0
     after = {path: time for path, time in files_of(work).items() if path.name == "result.json"}
-    assert len(after) == 7 and done.items() <= after.items(), "nothing was done again"
+    assert len(after) == 5 and done.items() <= after.items(), "nothing was done again"
     found = json.loads((work / "out" / "results.json").read_text())["values"]["held-out"]["calm"]
     assert found["1"] == results["values"]["held-out"]["calm"]["1"]
     assert found["2"]["value"] != found["1"]["value"]

@@ -24,6 +24,7 @@ from tests.tiny_summaries import write_prepared, write_raw
 pytestmark = pytest.mark.integration
 pytest.importorskip("rouge_score")
 
+ARTICLES = 15
 SIZES = {"encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2}
 
 
@@ -41,7 +42,7 @@ def train_command(data: Path, save_dir: Path, *more: str) -> list[str]:
 def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepared, tmp_path, capsys):
     save_dir = tmp_path / "checkpoints"
     choice = ("--best-checkpoint-metric", "rouge", "--maximize-best-checkpoint-metric")
-    how = ("--batch-size", "10", "--lr", "4e-3", "--max-epoch", "6", *choice)
+    how = ("--batch-size", "10", "--lr", "4e-3", "--max-epoch", "6", "--validate-interval", "3", *choice)
     done = run(train_command(prepared.folder, save_dir, *how))
     assert done.returncode == 0, done.stderr[-3000:]
     model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
@@ -128,17 +129,17 @@ def test_an_update_of_two_ranks_with_three_batches_each_is_that_of_a_plain_refer
 
 
 def test_real_articles_are_prepared_and_the_oracle_exceeds_their_beginnings(shared_data, tmp_path, capsys):
-    """Forty of the development set, with GPT-2's tokenizer."""
+    """Some of the development set, with GPT-2's tokenizer."""
     (tmp_path / "raw").mkdir()
     name = "bbc_news_summary.dev.jsonl.xz"
     with lzma.open(shared_data / "summaries" / name) as file, lzma.open(tmp_path / "raw" / name, "w") as out:
-        out.writelines(islice(file, 40))
+        out.writelines(islice(file, ARTICLES))
     words = ("--raw", str(tmp_path / "raw"), "--valid", name, "--tokenizer", str(shared_data / "gpt2_bpe"))
     words = (*words, "--oracle-sentences", "12", "--output-dir", str(tmp_path / "data"))
     assert main(["prepare", "summaries", *words]) == 0
-    assert "valid: 40 examples" in capsys.readouterr().out
+    assert f"valid: {ARTICLES} examples" in capsys.readouterr().out
     documents = Documents(Prepared.open(tmp_path / "data").split("valid"))
-    number = range(40)
+    number = range(ARTICLES)
     chosen = [documents.labels[documents.first[i] : documents.first[i + 1]].nonzero()[0] for i in number]
     share = Length(length_share=0.4)
     texts = {

@@ -73,7 +73,7 @@ def has_reached(log, update):
 
 def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_path, capsys):
     """The first start is the real command; the others are calls, whose trainings are forks."""
-    updates = 150  # of 6 ms on a fast core: those after the seventh take far longer than the signal to stop
+    updates = 100  # of 6 ms on a fast core: those after the seventh take far longer than the signal to stop
     cells = {"axes": {"lr": ["1e-5", "1e-2"]}, "updates": updates}
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, seeds=["1"], **cells)
     folder = tmp_path / "out"

@@ -40,6 +40,19 @@ def start(words, log):
         return subprocess.Popen(words, cwd=REPOSITORY, env={**environment(), "PATH": path}, stdout=file, stderr=file)
 
 
+def run_ranks(words, number, log):
+    """The ranks with the variables that torchrun sets; itself it is started by test_pretrain_ranks."""
+    meeting = {"WORLD_SIZE": number, "LOCAL_WORLD_SIZE": number, "MASTER_ADDR": "localhost"}
+    meeting |= {"MASTER_PORT": free_ports(1)[0], "TORCHELASTIC_RUN_ID": "test"}
+    places = [meeting | {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0} for rank in range(number)]
+    variables = [environment() | {name: str(value) for name, value in place.items()} for place in places]
+    ranks = ForkedTrainings([words] * number, cwd=REPOSITORY, environment=variables, log=log)
+    try:
+        assert ranks.codes(timeout=200) == [0] * number, log.read_text()[-4000:]
+    finally:
+        ranks.kill()
+
+
 def end(process):
     """Kill torchrun and its ranks, which are in sessions of their own."""
     ranks = []
@@ -56,17 +69,8 @@ def updates_in(log):
 
 
 def test_two_ranks_train_together(tiny_data_bin, tmp_path):
-    """With the variables that torchrun sets; itself it is started by test_pretrain_ranks."""
-    log, port = tmp_path / "log.txt", free_ports(1)[0]
-    words = command(tiny_data_bin, tmp_path / "run", updates=12)
-    meeting = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
-    places = [meeting | {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0} for rank in range(2)]
-    variables = [environment() | {name: str(value) for name, value in place.items()} for place in places]
-    ranks = ForkedTrainings([words] * 2, cwd=REPOSITORY, environment=variables, log=log)
-    try:
-        assert ranks.codes(timeout=200) == [0, 0], log.read_text()[-4000:]
-    finally:
-        ranks.kill()
+    log = tmp_path / "log.txt"
+    run_ranks(command(tiny_data_bin, tmp_path / "run", updates=12), 2, log)
     said = log.read_text()
     assert {int(rank) for rank in re.findall(r"rank (\d) of world size 2", said)} == {0, 1}
     assert updates_in(log) == list(range(1, 13))

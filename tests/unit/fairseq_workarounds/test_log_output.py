@@ -89,7 +89,7 @@ FOREIGN = ("hydra", "version_base", "ConfigStore", "pin_memory", "autocast", "Wa
 
 def test_a_training_prints_no_foreign_warning(tmp_path, tiny_data_bin):
     options = ("--max-update", "2", "--total-num-update", "2", "--log-format", "simple", "--num-workers", "1")
-    done = run(train_command(tiny_data_bin, tmp_path / "save", *options))
+    done = run(train_command(tiny_data_bin, tmp_path / "save", *options), fork_of="fairseq")
     assert done.returncode == 0, done.stderr
     printed = done.stdout + done.stderr
     found = [line for line in printed.splitlines() if any(word in line for word in FOREIGN)]
