@@ -10,12 +10,13 @@ import torch
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.adapters import TARGETS, add_adapters
+from tests.hugging_face import import_transformers, later
 from tests.tiny_models import ROTARY
 from tests.tiny_predictors import CLASSES, write_predictor
 
-peft = pytest.importorskip("peft")
+peft = later("peft")
 safetensors = pytest.importorskip("safetensors.torch")
-transformers = pytest.importorskip("transformers")
+transformers = import_transformers()
 TEXTS = ["good bad good", "bad", "a good thing is not so bad, is it"]
 
 
