@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import resource
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ import roberta_plugin
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_DATA = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 
+# Images of Docker set it, and hundreds of commands under test would compile the package, each again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 try:
     import hypothesis
@@ -50,6 +54,20 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Leave what the tests import to no garbage collection: while they are collected, that took a third of the time.
+
+    Afterwards neither these objects are walked through again, nor do forks copy their pages for it.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--slow"):
         skip_slow = pytest.mark.skip(reason="slow: run with --slow")
@@ -67,29 +85,45 @@ def registered() -> None:
 
 
 def remember_configurations() -> None:
-    """Compose fairseq's configuration once for the same options: hydra takes a third of a second for it.
+    """Let hydra compose fairseq's configuration once for each choice of task, model, criterion and so on.
 
-    A fourth of that is for the grammar of 308 options, of which other command lines have nearly all.
+    It takes a third of a second, a fourth of it for the grammar of 308 options; other values are put into a copy.
     """
     from fairseq.dataclass import utils
+    from hydra import initialize_config_dir
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
 
+    if utils.compose.__module__ == __name__:
+        return
     compose, known = utils.compose, {}
     parse, parsed = OverridesParser.parse_rule, {}
+    folder = str(Path(utils.__file__).parent.parent / "config")
 
     def remembered(name: str, *, overrides: list[str], strict: bool) -> Any:
-        key = (name, strict, *overrides)
+        options = [text.partition("=")[0] for text in overrides]
+        key = (
+            name,
+            strict,
+            *(option if "." in option else text for option, text in zip(options, overrides, strict=True)),
+        )
         if key not in known:
-            known[key] = compose(name, overrides=overrides, strict=strict)
-        return copy.deepcopy(known[key])
+            with initialize_config_dir(folder, version_base="1.1"):
+                known[key] = overrides, compose(name, overrides=overrides, strict=strict)
+        earlier, config = known[key]
+        config = copy.deepcopy(config)
+        changed = [text for text, other in zip(overrides, earlier, strict=True) if text != other]
+        for override in OverridesParser.create().parse_overrides(changed):
+            OmegaConf.update(config, override.key_or_group, override.value())
+        return config
 
     def parsed_once(self: OverridesParser, text: str, rule: str) -> Any:
         if (text, rule) not in parsed:
             parsed[text, rule] = parse(self, text, rule)
         return copy.copy(parsed[text, rule])
 
-    if compose.__module__ != __name__:
-        utils.compose, OverridesParser.parse_rule = remembered, parsed_once
+    utils.compose, OverridesParser.parse_rule = remembered, parsed_once
+    utils.initialize = lambda config_path: nullcontext()  # it would read the source of all its callers
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -43,22 +45,32 @@ def write_data_bin(
     something to learn quickly and something to learn slowly.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"{symbol} {NUM_SYMBOLS - symbol + 1}" for symbol in range(1, NUM_SYMBOLS + 1)]
-    (folder / "dict.txt").write_text("\n".join(lines) + "\n")
-    rng = np.random.default_rng(seed)
-    for split, count in (("train", num_documents), ("valid", valid_documents)):
-        with MmapTokensWriter(folder / split, np.dtype(dtype)) as writer:
-            for _ in range(count):
-                for _ in range(rng.integers(3, 10)):
-                    line = np.empty(rng.integers(5, 31), dtype=dtype)
-                    line[:] = 3 + np.minimum(rng.zipf(1.5, len(line)), NUM_SYMBOLS)
-                    for i in range(1, len(line) - 1):
-                        if rng.random() < 0.5:
-                            line[i] = 4 + (int(line[i - 1]) * 7 + 1) % NUM_SYMBOLS
-                    line[-1] = 2
-                    writer.write(line, np.array([len(line)]))
-                writer.write(np.array([2], dtype=dtype), np.array([1]))
+    for name, content in _data_bin(num_documents, valid_documents, seed, dtype).items():
+        (folder / name).unlink(missing_ok=True)  # somebody may have mapped it
+        (folder / name).write_bytes(content)
     return folder
+
+
+@functools.cache
+def _data_bin(num_documents: int, valid_documents: int, seed: int, dtype: str) -> dict[str, bytes]:
+    """The files of `write_data_bin`, whose random numbers are drawn once in a process."""
+    lines = [f"{symbol} {NUM_SYMBOLS - symbol + 1}\n" for symbol in range(1, NUM_SYMBOLS + 1)]
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        for split, count in (("train", num_documents), ("valid", valid_documents)):
+            with MmapTokensWriter(Path(folder) / split, np.dtype(dtype)) as writer:
+                for _ in range(count):
+                    for _ in range(rng.integers(3, 10)):
+                        line = np.empty(rng.integers(5, 31), dtype=dtype)
+                        line[:] = 3 + np.minimum(rng.zipf(1.5, len(line)), NUM_SYMBOLS)
+                        for i in range(1, len(line) - 1):
+                            if rng.random() < 0.5:
+                                line[i] = 4 + (int(line[i - 1]) * 7 + 1) % NUM_SYMBOLS
+                        line[-1] = 2
+                        writer.write(line, np.array([len(line)]))
+                    writer.write(np.array([2], dtype=dtype), np.array([1]))
+        files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    return {"dict.txt": "".join(lines).encode(), **files}
 
 
 def command(name: str) -> list[str]:

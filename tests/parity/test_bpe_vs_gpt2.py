@@ -1,5 +1,6 @@
 """Byte-level BPE gives the ids of fairseq's GPT-2 encoder, on any text, with both engines."""
 
+import functools
 import lzma
 import sys
 import unicodedata
@@ -42,7 +43,9 @@ def gpt2_folder(shared_data):
 
 @pytest.fixture(scope="module")
 def reference(gpt2_folder):
-    return gpt2_bpe_utils.get_encoder(str(gpt2_folder / "encoder.json"), str(gpt2_folder / "vocab.bpe"))
+    encoder = gpt2_bpe_utils.get_encoder(str(gpt2_folder / "encoder.json"), str(gpt2_folder / "vocab.bpe"))
+    encoder.encode = functools.cache(encoder.encode)  # both engines are compared with it, some lines also stripped
+    return encoder
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["gigatoken", "plain"])
@@ -105,7 +108,7 @@ words = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(lines=st.lists(words, max_size=6))
 def test_any_text(tokenizer, reference, lines):
     check(tokenizer, reference, lines)

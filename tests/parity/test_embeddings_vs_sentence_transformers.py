@@ -9,13 +9,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from roberta_plugin.criterions.finetuning import RobertaEmbeddingCriterion
 from roberta_plugin.finetuning.kinds import similarity
-from tests.hugging_face import import_transformers
+from tests.hugging_face import later
 
-import_transformers()
-pytest.importorskip("sentence_transformers")
-from sentence_transformers.sentence_transformer import losses  # noqa: E402
-from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator  # noqa: E402
-from sentence_transformers.sentence_transformer.losses.triplet import TripletDistanceMetric  # noqa: E402
+losses = later("sentence_transformers.sentence_transformer.losses")
+evaluation = later("sentence_transformers.sentence_transformer.evaluation")
 
 NUM_EXAMPLES, DIM = 7, 6
 
@@ -42,7 +39,7 @@ def our_loss(name, vectors, columns=None, **options):
                 "triplet",
                 3,
                 lambda name=name: losses.TripletLoss(
-                    None, getattr(TripletDistanceMetric, name.upper()), triplet_margin=0.4
+                    None, getattr(losses.TripletDistanceMetric, name.upper()), triplet_margin=0.4
                 ),
                 {"distance_metric": name, "triplet_margin": 0.4},
             )
@@ -81,7 +78,7 @@ def test_retrieval_has_their_reciprocal_rank_and_recall(num_texts):
     queries = {str(row): str(texts[row, 0]) for row in range(num_rows)}
     corpus = {str(text): str(text) for text in texts[:, 1:].ravel()}
     relevant = {str(row): {str(texts[row, 1])} for row in range(num_rows)}
-    evaluator = InformationRetrievalEvaluator(
+    evaluator = evaluation.InformationRetrievalEvaluator(
         queries,
         corpus,
         relevant,

@@ -2,14 +2,15 @@
 
 import pytest
 import torch
-from transformers.models.modernbert import modeling_modernbert as theirs
 
 from roberta_plugin.models import attention_kernels
 from roberta_plugin.models.attention import BACKENDS
 from roberta_plugin.models.positions import Places, Rotation
+from tests.hugging_face import later
 from tests.parity.test_attention_backends import LargestTensor
 from tests.tiny_models import SWITCHED, make_batch, our_model
 
+theirs = later("transformers.models.modernbert.modeling_modernbert")
 ROTARY = {"position_encoding": "rotary", "rotary_base": 1000.0}
 WINDOWS = {"attention_window": 4, "global_attention_every": 2}
 TOGETHER = {**ROTARY, **WINDOWS, "rotary_base_local": 50.0}

@@ -12,13 +12,13 @@ from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, ex
 from roberta_plugin.conversion.portable_code import CODE
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.adapters import TARGETS, add_adapters
-from tests.hugging_face import code_in
+from tests.hugging_face import code_in, import_transformers, later
 from tests.tiny_models import ROTARY
 from tests.tiny_predictors import CLASSES, write_predictor
 
-peft = pytest.importorskip("peft")
+peft = later("peft")
 safetensors = pytest.importorskip("safetensors.torch")
-transformers = pytest.importorskip("transformers")
+transformers = import_transformers()
 TRUST = {"trust_remote_code": True}
 TEXTS = ["good bad good", "bad", "a good thing is not so bad, is it"]
 

@@ -8,11 +8,10 @@ from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.conversion.huggingface import read_huggingface
 from roberta_plugin.finetuning import identity
 from roberta_plugin.hub import RobertaHub
-from tests.hugging_face import import_transformers
+from tests.hugging_face import later
 from tests.tiny_conversions import write_checkpoint
 
-import_transformers()
-sentence_transformers = pytest.importorskip("sentence_transformers")
+sentence_transformers = later("sentence_transformers")
 
 
 def test_an_exported_folder_gives_our_embeddings(tmp_path):

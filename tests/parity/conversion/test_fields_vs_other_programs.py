@@ -17,13 +17,12 @@ from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers.huggingface_fields import check_tokenizer
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import FAIRSEQ, FAIRSEQ_MODELS, model_arguments
-from tests.hugging_face import import_transformers
+from tests.hugging_face import import_transformers, later
 from tests.tiny_conversions import changed, opened, write_checkpoint
 
 transformers = import_transformers()
-peft = pytest.importorskip("peft")
-sentence_transformers = pytest.importorskip("sentence_transformers")
-modules = pytest.importorskip("sentence_transformers.models")
+peft, sentence_transformers = later("peft"), later("sentence_transformers")
+modules = later("sentence_transformers.models")
 TEXTS = ["A good dog.", "No.", "so bad a cat", "good good good"]
 
 

@@ -187,7 +187,7 @@ shapes = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     jobs=st.lists(shapes, min_size=1, max_size=4),
     num_blocks=st.integers(1, NUM_BLOCKS),
@@ -214,7 +214,7 @@ def test_every_block_comes_once_whatever_changes_in_mid_epoch(jobs, num_blocks, 
     assert (state["epoch"], state["iterations_in_epoch"], state[BLOCKS_SEEN]) == (2, 0, 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(first=shapes, second=shapes, num_blocks=st.integers(60, NUM_BLOCKS))
 def test_the_rest_takes_as_many_updates_as_its_batches_need(first, second, num_blocks):
     updates, state, ended = run_job(first, num_blocks=num_blocks)
@@ -226,7 +226,7 @@ def test_the_rest_takes_as_many_updates_as_its_batches_need(first, second, num_b
     assert len(updates) == math.ceil(iterations / second.update_freq)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(first=shapes, second=shapes, num_blocks=st.integers(40, 130))
 def test_skip_remainder_batch_drops_less_than_an_update_after_a_resume_too(first, second, num_blocks):
     options = {"num_blocks": num_blocks, "skip_remainder": True}
@@ -249,7 +249,7 @@ def test_skip_remainder_batch_drops_less_than_an_update_after_a_resume_too(first
         assert all(len(group) == second.update_freq and all(group) for group in ranks)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     jobs=st.lists(st.tuples(st.integers(1, 9), st.integers(2, 6), st.integers(1, 3)), min_size=2, max_size=4),
     num_blocks=st.integers(40, NUM_BLOCKS),
@@ -288,7 +288,7 @@ def gradient_of_trainer(ranks, *, gradients, tokens):
     return gradient / total
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     first=shapes,
     second=shapes,
