@@ -1,29 +1,28 @@
 """What lets a small model compare two texts?
 
-    OMP_NUM_THREADS=1 python -m tests.benchmarks.bench_comparing DATA-BIN --output FILE.jsonl [--tasks equal,word]
-        [--cells random,recipe,...] [--checkpoint FILE] [--seconds 60] [--seeds 1]
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.bench_comparing DATA-BIN --output-dir DIR [--questions equal,words,word]
+        [--cells today,segments] [--checkpoint FILE] [--seconds 40] [--seeds 1,2] [--write]
 
-A classification head on `<s> a </s></s> b </s>` learns from pairs that are made anew for every update from the training
-text, for so many seconds of processor time; accuracy is that on 1,000 pairs of the validation text. a and b are
-of the same length. The questions:
+A classification head on `<s> a </s></s> b </s>` learns for so many seconds of processor time from pairs of 8 to 14 tokens each,
+made anew from the training text for every update; accuracy is that on 1,000 pairs of the validation text. The questions:
 
-    equal   Is b the same text as a, or another one?
-    half    Is every second word of b one of a, in another order, or none?
-    word    Does one word of b stand in a, too, or none? That word has replaced one of b in both cases.
+    equal   Is b the same text as a? Otherwise it is another one.
+    words   Are all words of b words of a, in another order? Otherwise none is.
+    word    Is one word of b a word of a? Otherwise none is. In both cases it has replaced a word of b.
 
-Half of the answers are yes, and neither text alone knows them. What counts as a word is a token that is none of
-the 200 most frequent; in the answers no, those of b that stand in a are replaced by others.
+Words are tokens but for the 200 most frequent ones. Half of the answers are yes; both texts are of the same length, and neither
+alone knows the answer: in `words` and `word`, what is put into b is drawn from text in both cases.
 
-Each cell is a start and settings; `CELLS` has those that were tried. What a cell needs to reach 75 % is its updates and seconds.
+Each cell is a model and settings (`PARTS`), whose learning rate rises for 6 % of the time and falls to half from the middle of it.
+`first=QUESTION` learns another question for the first half. With --checkpoint, cells begin with its weights and architecture.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,220 +31,208 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.hub.interface import from_pretrained
 from roberta_plugin.models.config import SIZES, sizes
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.tasks.block_task import load_vocabulary
+from tests.benchmarks.report import Report, machine
 
 Ids = NDArray[np.int64]
+Options = dict[str, Any]
 
-FREQUENT = 200  # tokens that are no words here
-BATCH, HELD_OUT, EVERY = 32, 1000, 100
+BOS, PAD, EOS, SPECIAL, FREQUENT = 0, 1, 2, 4, 200
+LENGTHS = (8, 14)
+HELD_OUT, EVERY, GOAL = 1000, 100, 75.0
 WARM_UP = 0.06
-RECIPE = {"encoder_normalize_before": True, "init_std": "width"}
-TODAY = {**RECIPE, "init_attention": "neighbors", "zero_init_residual": True}
+TOKENS_READ = 4_000_000
+
+PARTS: dict[str, Options] = {
+    "random": {},
+    "today": {"init_attention": "neighbors", "zero_init_residual": True},
+    "plain": {"encoder_normalize_before": False, "init_std": "0.02"},
+    "rotary": {"position_encoding": "rotary"},
+    "qk-norm": {"qk_norm": True},
+    "window": {"attention_window": 8, "global_attention_every": 2},
+    "segments": {"segments": True},
+    "heads": {"encoder_attention_heads": 8},
+    "deep": {"encoder_layers": 4},
+    "mini": sizes(*SIZES["mini"]),
+    "matching": {"matching": True},
+}
+"""What the parts of a cell, joined by +, change of 2 layers of width 128, norms before sublayers, init-std width, lr 1e-3, batch 32.
+
+`matching`: the keys of the second layer begin with the matrix of its queries, so that a token attends to its equals.
+Further parts are `lr=`, `batch=` and `first=`.
+"""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A start and settings."""
-
-    options: dict[str, Any] = field(default_factory=lambda: dict(TODAY))
-    size: str | tuple[int, int, int, int] = "mini"
-    lr: float = 5e-4
-    batch: int = BATCH
-    segments: bool = False
-    copy: str = ""
-    """A first half of the time with masked tokens of b, which stand in a: "same" or "shuffled"."""
-    dropout: float = 0.0
-
-
-class Texts:
+class Pairs:
     """Pairs from the text of one split."""
 
-    def __init__(self, prefix: Path, *, first_word: int, num_symbols: int, seed: int) -> None:
+    def __init__(self, prefix: Path, *, seed: int) -> None:
         tokens = MmapTokens(prefix)
-        ids = np.array(tokens.tokens_on_disk.read(0, tokens.num_tokens) if False else np.memmap(str(prefix) + ".bin", "<u2"))
-        self.ids = ids[ids != 2].astype(np.int64)
-        self.first_word, self.num_symbols = first_word, num_symbols
+        ids = np.concatenate([tokens[item] for item in range(min(len(tokens), TOKENS_READ // 20))]).astype(np.int64)
+        self.ids = ids[ids != EOS]
+        self.words = self.ids[self.ids >= SPECIAL + FREQUENT]
         self.rng = np.random.default_rng(seed)
-        self.words = self.ids[self.ids >= first_word]
 
-    def span(self, length: int) -> Ids:
+    def text(self, length: int) -> Ids:
         """So many tokens from anywhere."""
         start = self.rng.integers(len(self.ids) - length)
         return self.ids[start : start + length].copy()
 
-    def foreign(self, number: int, taken: Ids) -> Ids:
-        """Words of the text as often as there, none of them of `taken`."""
+    def other_words(self, number: int, taken: Ids) -> Ids:
+        """So many words of the text, as frequent as there, that are not in `taken`."""
         found = self.rng.choice(self.words, 4 * number + 8)
         return found[~np.isin(found, taken)][:number]
 
-    def pair(self, question: str, length: int) -> tuple[Ids, Ids, bool]:
+    def pair(self, question: str) -> tuple[Ids, Ids, bool]:
         """a, b and the answer."""
-        a, b, answer = self.span(length), self.span(length), bool(self.rng.integers(2))
+        length = int(self.rng.integers(LENGTHS[0], LENGTHS[1] + 1))
+        a, b, answer = self.text(length), self.text(length), bool(self.rng.integers(2))
         if question == "equal":
-            return a, (a.copy() if answer else b), answer
-        in_a = np.flatnonzero(a >= self.first_word)
-        shared = np.flatnonzero((b >= self.first_word) & np.isin(b, a))
-        b[shared] = self.foreign(len(shared), a)
-        in_b = np.flatnonzero(b >= self.first_word)
-        number = min(len(in_a), len(in_b), 1 if question == "word" else max(1, len(in_b) // 2))
-        if not number:
-            return self.pair(question, length)
-        at = self.rng.choice(in_b, number, replace=False)
-        b[at] = a[self.rng.choice(in_a, number, replace=False)] if answer else self.foreign(number, np.append(a, b))
+            return a, (a if answer else b), answer
+        shared = np.flatnonzero((b >= SPECIAL + FREQUENT) & np.isin(b, a))
+        b[shared] = self.other_words(len(shared), a)
+        words, places = a[a >= SPECIAL + FREQUENT], np.flatnonzero(b >= SPECIAL + FREQUENT)
+        if not len(words) or not len(places):
+            return self.pair(question)
+        places = self.rng.permutation(places)[: 1 if question == "word" else len(places)]
+        of_a = np.resize(self.rng.permutation(words), len(places))
+        b[places] = of_a if answer else self.other_words(len(places), np.append(a, b))
         return a, b, answer
 
-    def batch(self, question: str, number: int, lengths: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def batch(self, question: str, number: int) -> tuple[Tensor, Tensor, Tensor]:
         """Ids (B, T), segments (B, T) and answers (B,)."""
-        pairs = [self.pair(question, int(self.rng.integers(lengths[0], lengths[1] + 1))) for _ in range(number)]
-        width = max(2 * len(a) for a, _, _ in pairs) + 4
-        rows, segments = np.ones((number, width), np.int64), np.zeros((number, width), np.int64)
+        pairs = [self.pair(question) for _ in range(number)]
+        rows = np.full((number, 2 * max(len(a) for a, _, _ in pairs) + 4), PAD)
+        segments = np.zeros_like(rows)
         for row, segment, (a, b, _) in zip(rows, segments, pairs, strict=True):
-            row[: 2 * len(a) + 4] = [0, *a, 2, 2, *b, 2]
-            segment[len(a) + 2 : 2 * len(a) + 4] = 1
-        return torch.from_numpy(rows), torch.from_numpy(segments), torch.tensor([answer for *_, answer in pairs]).long()
+            end = 2 * len(a) + 4
+            row[:end] = [BOS, *a, EOS, EOS, *b, EOS]
+            segment[len(a) + 2 : end] = 1
+        return torch.from_numpy(rows), torch.from_numpy(segments), torch.tensor([int(answer) for *_, answer in pairs])
 
 
-def build(cell: Cell, data: Path, checkpoint: Path | None) -> FastRobertaModel:
-    """The model of a cell, with a head."""
+def settings_of(name: str) -> Options:
+    """The options of a cell."""
+    found: Options = {"lr": 1e-3, "batch": 32, "first": None, "segments": False, "matching": False}
+    found |= sizes(*SIZES["tiny"]) | {"encoder_normalize_before": True, "init_std": "width"}
+    found |= {"dropout": 0.0, "attention_dropout": 0.0, "matmul_precision": "medium"}
+    for part in name.split("+"):
+        option, _, value = part.partition("=")
+        if value:
+            found[option] = {"lr": float, "batch": int, "first": str}[option](value)
+        else:
+            found |= PARTS[part]
+    return found
+
+
+def build(cell: Options, data: Path, checkpoint: Path | None) -> FastRobertaModel:
+    """The model of a cell, with a head called answer."""
     if checkpoint is not None:
         model = from_pretrained(checkpoint.parent, checkpoint.name, data_name_or_path=str(data)).model
     else:
-        dictionary, _ = load_vocabulary(data)
-        size = sizes(*(SIZES[cell.size] if isinstance(cell.size, str) else cell.size))
-        options = {**size, "dropout": cell.dropout, "attention_dropout": cell.dropout, **cell.options, "matmul_precision": "medium"}
+        segments = 2 if cell["segments"] else 0
         task = SimpleNamespace(
-            source_dictionary=dictionary, max_positions=lambda: 64, num_segments=2 if cell.segments else 0
+            source_dictionary=load_vocabulary(data)[0], max_positions=lambda: 64, num_segments=segments
         )
-        model = FastRobertaModel.build_model(SimpleNamespace(**options), task)
+        model = FastRobertaModel.build_model(SimpleNamespace(**cell), task)
     model.register_head("answer", "classification", num_classes=2)
+    if cell["matching"]:
+        attention = model.encoder.sentence_encoder.layers[1].self_attn
+        attention.k_proj.load_state_dict(attention.q_proj.state_dict())
     return model
 
 
-@torch.no_grad()
-def accuracy(model: FastRobertaModel, batches: list[Any], segments: bool) -> float:
-    model.eval()
-    right = total = 0
-    for ids, seg, answers in batches:
-        logits = model(ids, head="answer", segments=seg if segments else None)[0]
-        right, total = right + int((logits.argmax(1) == answers).sum()), total + len(answers)
-    model.train()
-    return 100 * right / total
-
-
-def copy_loss(model: FastRobertaModel, ids: torch.Tensor, seg: torch.Tensor, mask: int, segments: bool) -> torch.Tensor:
-    """Masked-LM loss of 40 % of the tokens of b."""
-    chosen = (torch.rand(ids.shape) < 0.4) & (seg == 1) & (ids > 2)
-    width = max(1, int(chosen.sum(1).max()))
-    order = chosen.int().argsort(dim=1, descending=True, stable=True)[:, :width]
-    labels = torch.where(chosen.gather(1, order), ids.gather(1, order), 1)
-    masked = torch.where(chosen, mask, ids)
-    loss, _ = model(masked, predicted={"positions": order, "labels": labels}, segments=seg if segments else None)
-    return loss / chosen.sum().clamp(min=1)
-
-
-def run(name: str, cell: Cell, question: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Learn, and say how accuracy rose."""
+def run(name: str, question: str, seed: int, arguments: argparse.Namespace) -> Options:
+    """Learn one question, and say how accuracy rose."""
+    cell = settings_of(name)
     torch.manual_seed(seed)
     torch.set_float32_matmul_precision("medium")
     model = build(cell, arguments.data, arguments.checkpoint)
-    num_symbols = model.encoder.lm_head.bias.numel()
-    lengths = tuple(map(int, arguments.lengths.split("-")))
-    texts = Texts(arguments.data / "train", first_word=4 + FREQUENT, num_symbols=num_symbols, seed=seed)
-    held = Texts(arguments.data / "valid", first_word=4 + FREQUENT, num_symbols=num_symbols, seed=0)
-    held_out = [held.batch(question, 100, lengths) for _ in range(HELD_OUT // 100)]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=cell.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+    pairs, held_out = (Pairs(arguments.data / split, seed=seed) for split in ("train", "valid"))
+    batches = [held_out.batch(question, 100) for _ in range(HELD_OUT // 100)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=cell["lr"], betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+
+    def logits(ids: Tensor, segments: Tensor) -> Tensor:
+        found: Tensor = model(ids, head="answer", segments=segments if cell["segments"] else None)[0]
+        return found
+
+    @torch.no_grad()
+    def accuracy() -> float:
+        model.eval()
+        right = sum(int((logits(ids, segments).argmax(1) == answers).sum()) for ids, segments, answers in batches)
+        model.train()
+        return 100 * right / HELD_OUT
+
     model.train()
-    start, spent, updates, curve, losses = time.process_time(), 0.0, 0, [], []
-    reached: tuple[int, float] | None = None
-    copying = bool(cell.copy)
-    while (share := (time.process_time() - start - spent) / arguments.seconds) < 1:
-        if copying and share > 0.5:
-            copying = False
-        rate = min(1.0, share / WARM_UP) * (1 - max(0.0, share - 0.5) if True else 1)
-        for group in optimizer.param_groups:
-            group["lr"] = cell.lr * rate
-        if copying:
-            ids, seg, _ = texts.batch("copy-" + cell.copy, cell.batch, lengths)
-            loss = copy_loss(model, ids, seg, num_symbols - 1, cell.segments)
-        else:
-            ids, seg, answers = texts.batch(question, cell.batch, lengths)
-            loss = F.cross_entropy(model(ids, head="answer", segments=seg if cell.segments else None)[0], answers)
+    start, curve = time.process_time(), []
+    updates, excluded, reached = 0, 0.0, None
+    while (share := (time.process_time() - start - excluded) / arguments.seconds) < 1:
+        optimizer.param_groups[0]["lr"] = cell["lr"] * min(1.0, share / WARM_UP, 1.5 - share)
+        asked = cell["first"] if cell["first"] and share < 0.5 else question
+        ids, segments, answers = pairs.batch(asked, cell["batch"])
+        loss = F.cross_entropy(logits(ids, segments), answers)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        losses.append(loss.item())
         updates += 1
         if updates % EVERY == 0:
             before = time.process_time()
-            found = accuracy(model, held_out, cell.segments)
-            spent += time.process_time() - before
-            curve.append((updates, round(found, 1), round(float(np.mean(losses[-EVERY:])), 3)))
-            if reached is None and found >= 75:
-                reached = (updates, before - start - spent)
-    final = accuracy(model, held_out, cell.segments)
-    return {
-        "cell": name, "checkpoint": arguments.checkpoint and arguments.checkpoint.parent.name, "question": question, "lengths": arguments.lengths,
-        "seed": seed, "updates": updates, "seconds": round(time.process_time() - start - spent, 1),
-        "reached": reached, "best": max([final, *(item[1] for item in curve)]), "final": final, "curve": curve[:: max(1, len(curve) // 15)],
-    }
+            curve.append(accuracy())
+            reached = updates if reached is None and curve[-1] >= GOAL else reached
+            excluded += time.process_time() - before
+    start_name = arguments.checkpoint.parent.name if arguments.checkpoint else ""
+    found = {"cell": name, "start": start_name, "question": question, "seed": seed, "seconds": arguments.seconds}
+    return {**found, "updates": updates, "reached": reached, "accuracy": accuracy(), "curve": curve}
 
 
-def cell_of(name: str) -> Cell:
-    import dataclasses
-    cell = Cell()
-    for part in name.split("+"):
-        if part == "plain":
-            cell = dataclasses.replace(cell, options={})
-        elif part == "random":
-            cell = dataclasses.replace(cell, options=dict(RECIPE))
-        elif part == "seg":
-            cell = dataclasses.replace(cell, segments=True)
-        elif part == "recipe":
-            pass
-        elif part in SIZES:
-            cell = dataclasses.replace(cell, size=part)
-        elif part == "rotary":
-            cell = dataclasses.replace(cell, options={**RECIPE, **({"zero_init_residual": True} if "zero_init_residual" in cell.options else {}), "position_encoding": "rotary"})
-        elif part == "qk":
-            cell = dataclasses.replace(cell, options={**cell.options, "qk_norm": True})
-        elif "=" in part:
-            key, value = part.split("=")
-            if key == "copy":
-                cell = dataclasses.replace(cell, copy=value)
-            elif key == "size":
-                cell = dataclasses.replace(cell, size=tuple(map(int, value.split("x"))))
-            elif key in ("lr", "batch", "dropout"):
-                cell = dataclasses.replace(cell, **{key: type(getattr(cell, key))(float(value))})
-            else:
-                cell = dataclasses.replace(cell, options={**cell.options, key: value})
-        else:
-            raise ValueError(part)
-    return cell
+def table(lines: list[Options]) -> list[str]:
+    """A row a cell and question: each seed's updates, those until `GOAL`, and accuracy at the end."""
+    rows = [
+        f"| question | start | cell | s | updates | updates to {GOAL:.0f} % | accuracy |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    groups: dict[tuple[Any, ...], list[Options]] = {}
+    for line in lines:
+        groups.setdefault((line["question"], line["start"], line["cell"], line["seconds"]), []).append(line)
+    for (question, start, cell, seconds), own in groups.items():
+        updates = f"{statistics.mean(line['updates'] for line in own):,.0f}"
+        reached = "; ".join("-" if line["reached"] is None else f"{line['reached']:,}" for line in own)
+        shown = "; ".join(f"{line['accuracy']:.1f}" for line in own)
+        rows.append(
+            f"| {question} | {start or 'new weights'} | {cell} | {seconds:g} | {updates} | {reached} | {shown} |"
+        )
+    return [*rows, ""]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--tasks", default="equal,word")
-    parser.add_argument("--cells", default="recipe")
-    parser.add_argument("--checkpoint", type=Path)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--output-dir", type=Path, required=True, help="folder of results.jsonl, which grows")
+    parser.add_argument("--questions", default="equal,words,word")
+    parser.add_argument("--cells", default="random,today", help="names, joined by + to change all of it: deep+lr=5e-4")
+    parser.add_argument("--checkpoint", type=Path, help="begin with these weights")
+    parser.add_argument("--seconds", type=float, default=40, help="processor time of a cell")
     parser.add_argument("--seeds", default="1")
-    parser.add_argument("--lengths", default="8-14")
+    parser.add_argument("--write", action="store_true", help="write the report into results/")
     arguments = parser.parse_args()
-    for seed in map(int, arguments.seeds.split(",")):
+    arguments.output_dir.mkdir(parents=True, exist_ok=True)
+    path = arguments.output_dir / "results.jsonl"
+    for question in arguments.questions.split(","):
         for name in arguments.cells.split(","):
-            for question in arguments.tasks.split(","):
-                found = run(name, cell_of(name), question, seed, arguments)
-                with open(arguments.output, "a") as out:
+            for seed in map(int, arguments.seeds.split(",")):
+                found = run(name, question, seed, arguments)
+                print(json.dumps(found), flush=True)
+                with open(path, "a") as out:
                     out.write(json.dumps(found) + "\n")
-                print({key: value for key, value in found.items() if key != "curve"}, [item[1] for item in found["curve"]], flush=True)
+    report = Report("comparing_cpu1", "Comparing two texts", __doc__ or "", machine())
+    report.lines += table([json.loads(line) for line in path.read_text().splitlines()])
+    report.show(write=arguments.write)
 
 
 if __name__ == "__main__":
