@@ -15,11 +15,13 @@ alone knows the answer: in `words` and `word`, what is put into b is drawn from 
 
 Each cell is a model and settings (`PARTS`), whose learning rate rises for 6 % of the time and falls to half from the middle of it.
 `first=QUESTION` learns another question for the first half. With --checkpoint, cells begin with its weights and architecture.
+What is in DIR/results.jsonl is not done again.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -186,9 +188,7 @@ def run(name: str, question: str, seed: int, arguments: argparse.Namespace) -> O
             curve.append(accuracy())
             reached = updates if reached is None and curve[-1] >= GOAL else reached
             excluded += time.process_time() - before
-    start_name = arguments.checkpoint.parent.name if arguments.checkpoint else ""
-    found = {"cell": name, "start": start_name, "question": question, "seed": seed, "seconds": arguments.seconds}
-    return {**found, "updates": updates, "reached": reached, "accuracy": accuracy(), "curve": curve}
+    return {"updates": updates, "reached": reached, "accuracy": accuracy(), "curve": curve}
 
 
 def table(lines: list[Options]) -> list[str]:
@@ -223,15 +223,18 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     path = arguments.output_dir / "results.jsonl"
-    for question in arguments.questions.split(","):
-        for name in arguments.cells.split(","):
-            for seed in map(int, arguments.seeds.split(",")):
-                found = run(name, question, seed, arguments)
-                print(json.dumps(found), flush=True)
-                with open(path, "a") as out:
-                    out.write(json.dumps(found) + "\n")
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    start = arguments.checkpoint.parent.name if arguments.checkpoint else ""
+    asked = (arguments.questions.split(","), arguments.cells.split(","), map(int, arguments.seeds.split(",")))
+    for question, name, seed in itertools.product(*asked):
+        cell = {"question": question, "cell": name, "seed": seed, "seconds": arguments.seconds, "start": start}
+        if not any(line == line | cell for line in lines):
+            lines.append(cell | run(name, question, seed, arguments))
+            print(json.dumps(lines[-1]), flush=True)
+            with open(path, "a") as out:
+                out.write(json.dumps(lines[-1]) + "\n")
     report = Report("comparing_cpu1", "Comparing two texts", __doc__ or "", machine())
-    report.lines += table([json.loads(line) for line in path.read_text().splitlines()])
+    report.lines += table(lines)
     report.show(write=arguments.write)
 
 
