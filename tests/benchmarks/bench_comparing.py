@@ -7,11 +7,11 @@ A classification head on `<s> a </s></s> b </s>` learns for so many seconds of p
 made anew from the training text for every update; accuracy is that on 1,000 pairs of the validation text. The questions:
 
     equal   Is b the same text as a? Otherwise it is another one.
-    words   Are all words of b words of a, in another order? Otherwise none is.
-    word    Is one word of b a word of a? Otherwise none is. In both cases it has replaced a word of b.
+    words   Are words of b words of a? As many as fit are put in places of b's own words; or those of a third text are.
+    word    The same with one word.
 
 Words are tokens but for the 200 most frequent ones. Half of the answers are yes; both texts are of the same length, and neither
-alone knows the answer: in `words` and `word`, what is put into b is drawn from text in both cases.
+alone knows the answer: no other word of b is one of a.
 
 Each cell is a model and settings (`PARTS`), whose learning rate rises for 6 % of the time and falls to half from the middle of it.
 `first=QUESTION` learns another question for the first half. With --checkpoint, cells begin with its weights and architecture.
@@ -99,12 +99,14 @@ class Pairs:
             return a, (a if answer else b), answer
         shared = np.flatnonzero((b >= SPECIAL + FREQUENT) & np.isin(b, a))
         b[shared] = self.other_words(len(shared), a)
-        words, places = a[a >= SPECIAL + FREQUENT], np.flatnonzero(b >= SPECIAL + FREQUENT)
-        if not len(words) or not len(places):
+        other = self.text(length)
+        of_a, of_other = (np.unique(text[text >= SPECIAL + FREQUENT]) for text in (a, other))
+        of_other = of_other[~np.isin(of_other, a)]
+        places = self.rng.permutation(np.flatnonzero(b >= SPECIAL + FREQUENT))
+        number = min(len(of_a), len(of_other), len(places), 1 if question == "word" else len(b))
+        if not number:
             return self.pair(question)
-        places = self.rng.permutation(places)[: 1 if question == "word" else len(places)]
-        of_a = np.resize(self.rng.permutation(words), len(places))
-        b[places] = of_a if answer else self.other_words(len(places), np.append(a, b))
+        b[places[:number]] = self.rng.permutation(of_a if answer else of_other)[:number]
         return a, b, answer
 
     def batch(self, question: str, number: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -180,7 +182,7 @@ def run(name: str, question: str, seed: int, arguments: argparse.Namespace) -> O
         ids, segments, answers = pairs.batch(asked, cell["batch"])
         loss = F.cross_entropy(logits(ids, segments), answers)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         updates += 1
         if updates % EVERY == 0:
