@@ -69,10 +69,7 @@ def load_state(checkpoint: str | os.PathLike[str], *, for_use: bool = False) -> 
 def read_tensors(path: Path, *, advice: str, is_mapped: bool = False) -> Any:
     """The tensors and plain values in a file of `torch.save`, on the CPU; no code of the file runs.
 
-    Args:
-        path: the file.
-        advice: what to do about another file, as a sentence.
-        is_mapped: whether the tensors are read from the file when they are used.
+    `advice` says in a sentence what to do about another file. Mapped tensors are read when they are used.
 
     Raises:
         ValueError: if it holds other objects, is damaged or of another format.

@@ -14,12 +14,9 @@ from typing import Any, NamedTuple
 class Field(NamedTuple):
     """What becomes of a field."""
 
-    reason: str
-    """Why it needs nothing, or what is otherwise than the file says."""
-    allowed: tuple[Any, ...] | None = None
-    """The only values that are read; None: any."""
-    is_refused: bool = False
-    """Whether other values are refused; if not, they are named in a note."""
+    reason: str  # why it needs nothing, or what is otherwise than the file says
+    allowed: tuple[Any, ...] | None = None  # the only values that are read; None: any
+    is_refused: bool = False  # whether other values are refused; if not, they are named in a note
 
 
 USED = Field("used")
@@ -44,11 +41,9 @@ Table = Mapping[str, Field]
 
 
 def check_fields(content: Mapping[str, Any], table: Table, where: Any, *, remedy: str) -> list[str]:
-    """Notes for the user on the fields of an object that are not followed, in sentences.
+    """Notes for the user on the fields of an object in the file `where` that are not followed, in sentences.
 
-    Args:
-        where: the file, for messages.
-        remedy: what helps where a value is refused, in a sentence.
+    A value that would make another model is refused, with the sentence `remedy`.
 
     Raises:
         ValueError: for a value that would make another model.

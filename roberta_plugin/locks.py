@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,6 +49,23 @@ def one_writer(path: Path) -> Iterator[None]:
         except OSError as error:
             logger.info(f"{path.parent} has no file locks ({error.strerror}): {path.name} may be written twice")
         yield
+
+
+@contextmanager
+def only_process(folder: Path, refusal: str, *, patience_s: float = 0.0) -> Iterator[int]:
+    """Hold FOLDER/.lock for this process and those that it starts; yields the descriptor.
+
+    Raises:
+        ValueError: `refusal`, if another process holds it for longer than `patience_s`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "ab") as file:  # its time stays
+        deadline = time.monotonic() + patience_s
+        while not try_lock(file.fileno()):
+            if time.monotonic() > deadline:
+                raise ValueError(refusal)
+            time.sleep(0.2)
+        yield file.fileno()
 
 
 def is_locked(path: Path) -> bool:

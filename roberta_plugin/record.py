@@ -36,8 +36,7 @@ _GIVEN = "given"  # value of a flag
 class Difference:
     """What was one thing and is another now."""
 
-    name: str
-    """As the user gives it."""
+    name: str  # as the user gives it
     before: Any
     now: Any
 
@@ -63,11 +62,8 @@ def differences(
 ) -> list[Difference]:
     """What differs between two records; what is missing in one of them is None there.
 
-    Args:
-        before: the record that was kept.
-        now: that of the present command.
-        free: names of what may differ.
-        named: how the user calls a name; empty: it follows from the others, and is told only if none of them differs.
+    Names that are `free` may differ. `named` is how the user calls a name; empty: it follows from the others, and is
+    told only if none of them differs.
     """
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name) and not free(name)]
     told = [name for name in names if named(name)] or names

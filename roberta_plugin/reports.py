@@ -32,8 +32,7 @@ class Line(NamedTuple):
 
     x: Sequence[float]
     y: Sequence[float]
-    style: Mapping[str, Any] = {}
-    """Arguments of matplotlib's `plot`: label, color, marker ..."""
+    style: Mapping[str, Any] = {}  # arguments of matplotlib's `plot`: label, color, marker ..
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +43,7 @@ class Panel:
     lines: Sequence[Line]
     levels: Mapping[str, float] = field(default_factory=dict)
     """Label -> height of a grey line from side to side, dashed and dotted in turn."""
-    height: float = 1.0
-    """Relative to the other panels."""
+    height: float = 1.0  # relative to the other panels
 
 
 def plot(path: Path, panels: Sequence[Panel], *, x_label: str, width: float, height: float) -> None:

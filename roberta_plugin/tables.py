@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from roberta_plugin.data import text_inputs_files
-from roberta_plugin.data.text_inputs_files import COMPRESSIONS, dataset_files, find_inputs
-from roberta_plugin.data.text_inputs_lines import LONGEST_LINE
-from roberta_plugin.data.text_inputs_lines import BadLineError as BadLineError
+from roberta_plugin.data.text_inputs_files import COMPRESSIONS, LONGEST_LINE, dataset_files, find_inputs
+from roberta_plugin.data.text_inputs_files import BadLineError as BadLineError
 from roberta_plugin.data.text_inputs_remote import fetch, is_url
 from roberta_plugin.data.text_inputs_tables import TextLines, each, lines_of_table, read_rows, rows_of_lines
 from roberta_plugin.data.text_inputs_tables import short as short
@@ -42,13 +41,10 @@ T = TypeVar("T")
 class Row(NamedTuple):
     """A row of a table, or an object within one; its methods check its values, and their errors begin with `where`."""
 
-    path: Path
-    """`IN_MEMORY` if it was in no file."""
-    line: int
-    """Where it begins, counted from 1; in Parquet the number of the row."""
+    path: Path  # `IN_MEMORY` if it was in no file
+    line: int  # where it begins, counted from 1; in Parquet the number of the row
     values: Mapping[str, Any]
-    inside: str = ""
-    """What leads to an object within a row, such as ", questions 2"."""
+    inside: str = ""  # what leads to an object within a row, such as ", questions 2"
 
     @property
     def where(self) -> str:
@@ -267,7 +263,9 @@ def check_id(value: Any, where: str) -> str:
     return str(value) if type(value) is int else check_text(value, "id", where)
 
 
-def with_unique_ids(rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any]) -> Iterator[T]:
+def with_unique_ids(
+    rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any], remedy: str = "correct or remove one of the two"
+) -> Iterator[T]:
     """What was made of rows, each given with its place.
 
     Raises:
@@ -277,9 +275,6 @@ def with_unique_ids(rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any])
     for place, row in rows:
         key = str(id_of(row))
         if key in seen:
-            raise ValueError(
-                f"{place}: the id {key!r} occurs in {seen[key]} already. Ids must be unique: correct or remove one of "
-                "the two."
-            )
+            raise ValueError(f"{place}: the id {key!r} occurs in {seen[key]} already. Ids must be unique: {remedy}.")
         seen[key] = place
         yield row

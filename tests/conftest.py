@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +67,15 @@ def registered() -> None:
 
 
 def remember_configurations() -> None:
-    """Compose fairseq's configuration once for the same options: hydra takes a third of a second for it."""
+    """Compose fairseq's configuration once for the same options: hydra takes a third of a second for it.
+
+    A fourth of that is for the grammar of 308 options, of which other command lines have nearly all.
+    """
     from fairseq.dataclass import utils
+    from hydra.core.override_parser.overrides_parser import OverridesParser
 
     compose, known = utils.compose, {}
+    parse, parsed = OverridesParser.parse_rule, {}
 
     def remembered(name: str, *, overrides: list[str], strict: bool) -> Any:
         key = (name, strict, *overrides)
@@ -76,8 +83,13 @@ def remember_configurations() -> None:
             known[key] = compose(name, overrides=overrides, strict=strict)
         return copy.deepcopy(known[key])
 
+    def parsed_once(self: OverridesParser, text: str, rule: str) -> Any:
+        if (text, rule) not in parsed:
+            parsed[text, rule] = parse(self, text, rule)
+        return copy.copy(parsed[text, rule])
+
     if compose.__module__ != __name__:
-        utils.compose = remembered
+        utils.compose, OverridesParser.parse_rule = remembered, parsed_once
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +101,17 @@ def signals_as_before() -> Iterator[None]:
     for number, handler in before.items():
         if handler is not None and signal.getsignal(number) is not handler:
             signal.signal(number, handler)
+
+
+@contextmanager
+def files_up_to(num_bytes: int) -> Iterator[None]:
+    """Let files that grow beyond this be as on a full disk."""
+    most, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ IMPORTS = {  # by the kind of the process that forks; torch.optim imports torch.
 
 # Each line is a file with a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file.
 PROGRAM = """
-import gc, importlib, json, logging, os, sys
+import atexit, gc, importlib, json, logging, os, sys, threading
 IMPORTS
 logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # as before these imports
 assert not {"roberta_plugin", "fairseq_cli"} & set(sys.modules)
@@ -49,11 +49,23 @@ def start(command):
     first = [] if os.environ.get("PYTHONSAFEPATH") else [""]
     sys.path[:1] = [*first, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     program, *sys.argv = command["words"]
+    try:
+        run(program)
+        code = 0
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    # As Python ends, but for its walk through all objects, which takes longer than most of these commands.
+    threading._shutdown(), atexit._run_exitfuncs(), sys.stdout.flush(), sys.stderr.flush()
+    os._exit(code)
+
+def run(program):
     if program == "python":
         code = sys.argv[1]
         del sys.argv[1]
         exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
-        sys.exit()
+        return
     sys.argv.insert(0, program)
     if os.path.basename(program) == "roberta":
         if "TESTS_FORKS" in os.environ:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from roberta_plugin.conversion.heads import Head
 from roberta_plugin.conversion.huggingface_model import to_hugging_face
+from roberta_plugin.conversion.portable import Head
 from roberta_plugin.hub import RobertaHub
 
 _LAYER_SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from roberta_plugin import register
+from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from tests.tiny_benchmarks import write_tokenizer
@@ -49,6 +54,24 @@ def write_checkpoint(folder: Path, kind: str = "masked_lm", *, sentencepiece: bo
         state["task_state"] = {identity.KEY: {"task": "made up", "settings": {"kind": kind, **settings}}}
     torch.save(state, folder / "model.pt")
     return folder
+
+
+def opened(path: Path) -> torch.nn.Module:
+    """The model in a file or folder of any known format."""
+    register()
+    return build(read_any(path))
+
+
+def changed(folder: Path, name: str, tmp_path: Path, change: Any) -> Path:
+    """A copy of a folder with a change of the content of one of its JSON files: new fields, or a function of it."""
+    copy = tmp_path / "changed"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    path = copy / name
+    content = json.loads(path.read_text()) if path.exists() else {}
+    change(content) if callable(change) else content.update(change)
+    path.write_text(json.dumps(content))
+    return copy
 
 
 def _span_head(dim: int) -> dict[str, torch.Tensor]:

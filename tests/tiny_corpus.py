@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from roberta_plugin.cli import main
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings, run_forked
@@ -85,6 +87,14 @@ def run(arguments: list[str], *, timeout: float = 300, in_fork: bool = True) -> 
     )
 
 
+def run_here(arguments: list[str], capture: pytest.CaptureFixture[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command of roberta as a call in this process, which tests have imported everything into."""
+    capture.readouterr()
+    code = main(arguments[1:])
+    said = capture.readouterr()
+    return subprocess.CompletedProcess(arguments, code, said.out, said.err)
+
+
 def imports_fairseq(arguments: list[str]) -> bool:
     """Whether most of a command's start is the import of fairseq."""
     name, verb = Path(arguments[0]).name, next(iter(arguments[1:]), "")
@@ -107,6 +117,15 @@ def train_command(data: str | Path, save_dir: Path, *options: str) -> list[str]:
         *("--log-file", str(save_dir) + ".log"),
         *options,
     ]
+
+
+def launched_words(data: str | Path, *options: str) -> list[str]:
+    """What follows `--` in `roberta launch` and `roberta train` for the same training: without what these add."""
+    words = train_command(data, Path("unused"))[1:]
+    for option in ("--save-dir", "--log-file", "--user-dir"):
+        at = words.index(option)
+        del words[at : at + 2]
+    return [*words, *options]
 
 
 def finetune_command(data: Path, save_dir: Path, task: str, *options: str) -> list[str]:

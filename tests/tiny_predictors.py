@@ -40,12 +40,12 @@ FAIRSEQ_TASKS = {  # others: roberta_sentence_prediction
 NUM_CLASSES = {"classification": 3, "single": 2, "regression": 1, "multiple_choice": 1}
 
 
-def write_predictor(folder: Path, name: str) -> Path:
+def write_predictor(folder: Path, name: str, **changes: Any) -> Path:
     """Write model.pt, dict.txt and the tokenizer of a model that was trained for `name` of TRAINED."""
     write_tokenizer(folder)
     heads = {CLASSES: NUM_CLASSES[name]} if name in NUM_CLASSES else {}
     task = {"_name": FAIRSEQ_TASKS.get(name, "roberta_sentence_prediction")}
-    state = state_of(folder, heads=heads, task=task)
+    state = state_of(folder, heads=heads, task=task, **changes)
     if name in ("question_answering", "tagging"):
         torch.save(state, folder / "model.pt")
         model = RobertaHub.from_pretrained(folder).model

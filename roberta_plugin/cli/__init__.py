@@ -12,8 +12,7 @@ broken file) is printed as one line on stderr, with exit code 2; `--debug` shows
     plan            what a training takes, and where a step spends its time
     launch  jobs    a training on a cluster, and its progress
     sweep           many trainings: grids, and variants of pretraining beside the paper's tables
-    command         settings, function and help of a verb; options of verbs with a TASK
-    interrupts      Ctrl-C and SIGTERM in commands that clean up
+    command         settings, function and help of a verb; options of verbs with a TASK; Ctrl-C and SIGTERM
     __main__        `python -m roberta_plugin.cli`
 """
 
@@ -32,8 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from roberta_plugin import __version__
-from roberta_plugin.cli import interrupts
-from roberta_plugin.cli.command import refuse_further
+from roberta_plugin.cli.command import received, refuse_further
 from roberta_plugin.extras import require
 from roberta_plugin.files import NO_ROOM
 from roberta_plugin.machine import SPIN_COUNT
@@ -88,23 +86,6 @@ GUESSED = {
     **dict.fromkeys(("preprocess", "tokenize"), "`roberta binarize` converts text into a data-bin"),
 }
 """Words that other programs have for verbs -> what there is here."""
-_PAIRS = "minimal pairs are scored by examples/score_minimal_pairs.py"
-REMOVED = {
-    "demo": {
-        "--minutes": "--updates is the length of the pretraining",
-        "--vocab-size": "its tokenizer has 4,000 tokens",
-        "--max-megabytes": "its text is the docstrings of the standard library, 1.4 MB",
-    },
-    "evaluate": dict.fromkeys(("--all-checkpoints", "--limit", "--method", "--tokenizer"), _PAIRS),
-    "inspect": {
-        "--histogram": "`roberta prepare` and `roberta inspect` say which texts are too long",
-        "--samples": "`roberta tokenizer show` splits a text",
-        "--tokenizer": "the tokenizer in the folder is checked",
-        "--tokens-per-sample": "fairseq-train logs the number of blocks at its start, and what it has split",
-    },
-    "study": {"--tflops": "--dry-run shows FLOPs, and the report the hours"},
-}
-"""Options of earlier versions, by verb -> where to find what they did. Those of recipes are in `launch/recipe.py`."""
 REMEDIES = {
     **dict.fromkeys(NO_ROOM, "Free some space there, and run the same command again."),
     errno.EROFS: "Its file system is read-only: name a folder elsewhere.",
@@ -138,25 +119,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verb = called_verb(argv)
     if verb is not None and verb not in VERBS:
         build_parser().error(f"{verb} is no verb{unknown_verb(verb)}.")
-    if removed := removed_option(verb, argv):
-        print(f"roberta {verb}: {removed}", file=sys.stderr)
-        return USER_ERROR
     parser = build_parser(verb)
     args, further = parser.parse_known_args(argv)
     if further and not args.takes_further:
         refuse_further(args.parser, further)
     args.further = further
     run: Callable[[argparse.Namespace], int] = args.run
-    interrupts.received.clear()
+    received.clear()
     try:
         code = run(args)
         sys.stdout.flush()
         return code
     except BaseException as error:
-        if interrupts.received or isinstance(error, KeyboardInterrupt):
+        if received or isinstance(error, KeyboardInterrupt):
             remedy = str(error) if isinstance(error, KeyboardInterrupt) else ""
             print(f"interrupted: {remedy}" if remedy else "interrupted", file=sys.stderr)
-            return 128 + (interrupts.received or [signal.SIGINT])[0]  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
+            return 128 + (received or [signal.SIGINT])[0]  # as shells count: 143 for SIGTERM, 130 for Ctrl-C
         if isinstance(error, BrokenPipeError):  # the reader of our output has exited, as of `roberta inspect | head`
             _drop_output()
             return 1
@@ -215,13 +193,6 @@ def unknown_verb(verb: str) -> str:
     if verb in GUESSED:
         return f": {GUESSED[verb]}"
     return f"{nearest(verb, VERBS)}; `roberta --help` lists all"
-
-
-def removed_option(verb: str | None, argv: Sequence[str]) -> str | None:
-    """What to tell the user of the first option that the verb had in an earlier version, if there is one."""
-    of_verb = REMOVED.get(verb or "", {})
-    words = (word.partition("=")[0] for word in itertools.takewhile(lambda word: word != "--", argv))
-    return next((f"{word} was removed: {of_verb[word]}." for word in words if word in of_verb), None)
 
 
 class _PrintCompletion(argparse.Action):

@@ -27,7 +27,7 @@ def prepare(settings: PrepareSettings) -> int:
     pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt.
     """
     from roberta_plugin.finetuning import preparation
-    from roberta_plugin.finetuning.inspection import remarks
+    from roberta_plugin.finetuning.preparation import remarks
 
     prepared = preparation.prepare(settings)
     for name, facts in prepared.content["splits"].items():
@@ -78,7 +78,7 @@ def show(result: FinetuneResult) -> int:
     if result.failures:
         print(
             f"Missing in this table: {len(result.failures)} of {result.sweep['num_runs']} runs have failed "
-            f"({', '.join(result.failures)}). Run the same command again to retry them.",
+            f"({', '.join(result.failures)}). Run the same command again to retry them."
         )
     return 1 if result.failures else 0
 
@@ -112,24 +112,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
     """Add TASK, for --help alone: the prepared folder has the task."""
     from roberta_plugin.finetuning.benchmarks import TASKS
 
-    parser.add_argument(
-        "task",
-        nargs="?",
-        type=without_minimal_pairs,
-        choices=TASKS,
-        metavar="TASK",
-        help="with --help: whose options to show",
-    )
-
-
-def without_minimal_pairs(task: str) -> str:
-    """The task; blimp and zorro, which were tasks of this verb, are told their script."""
-    if task in ("blimp", "zorro"):
-        raise argparse.ArgumentTypeError(
-            f"minimal pairs are scored by a script of the repository: python examples/score_minimal_pairs.py {task} "
-            "FOLDER MODEL ..."
-        )
-    return task
+    parser.add_argument("task", nargs="?", choices=TASKS, metavar="TASK", help="with --help: whose options to show")
 
 
 @command(

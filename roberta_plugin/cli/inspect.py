@@ -65,7 +65,7 @@ def inspect(settings: InspectSettings) -> int:
 
 def inspect_prepared(settings: InspectSettings) -> int:
     """Show and check the splits of a prepared folder."""
-    from roberta_plugin.finetuning.inspection import describe, find_faults, settings_faults
+    from roberta_plugin.finetuning.preparation import describe, find_faults, settings_faults
     from roberta_plugin.finetuning.prepared import Prepared
 
     prepared = Prepared.open(settings.folder)

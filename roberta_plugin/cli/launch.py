@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.cli.command import command
-from roberta_plugin.launch.recipe import REMOVED, LaunchSettings, load_recipe, located
+from roberta_plugin.launch.recipe import LaunchSettings, load_recipe, located
 from roberta_plugin.settings import setting
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ class DryRunSettings:
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """Add fairseq-train's arguments, and options of earlier versions, whose remedy `load_recipe` tells."""
-    for name in REMOVED:
-        parser.add_argument(f"--{name.replace('_', '-')}", help=argparse.SUPPRESS)
+    """Add fairseq-train's arguments."""
     parser.add_argument("train", nargs="*", metavar="-- DATA-BIN ...", help="fairseq-train's arguments")
 
 
@@ -48,7 +46,7 @@ def load(args: argparse.Namespace) -> LaunchSettings:
 
 
 def _flags(args: argparse.Namespace) -> dict[str, Any]:
-    names = {item.name for item in dataclasses.fields(LaunchSettings) if item.metadata} - {"train"} | REMOVED.keys()
+    names = {item.name for item in dataclasses.fields(LaunchSettings) if item.metadata} - {"train"}
     return {name: getattr(args, name) for name in names}
 
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.cli.command import command
-from roberta_plugin.files import NO_ROOM, atomic_write
+from roberta_plugin.json_files import write_json
 from roberta_plugin.settings import REQUIRED, Checked, setting
 
 
@@ -85,24 +83,6 @@ def plan(settings: PlanSettings) -> int:
     if settings.json is not None:
         write_json(settings.json, as_json(training, rows, machine))
     return 0
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write the file that --json names.
-
-    Raises:
-        OSError: naming the option, the path and the remedy, if it cannot be written.
-    """
-    try:
-        with atomic_write(path, "w") as file:
-            json.dump(content, file, indent=2)
-    except OSError as error:
-        if error.errno in NO_ROOM:  # `roberta` says what to do about a full disk
-            raise
-        raise OSError(
-            f"--json {path} cannot be written ({os.strerror(error.errno or 0)}): name a file in a folder that exists "
-            "and that you can write to."
-        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

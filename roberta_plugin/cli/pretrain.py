@@ -17,6 +17,7 @@ from roberta_plugin.data.text_inputs_files import ENDINGS
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.launch.options_file import recipe_path
 from roberta_plugin.launch.recipe import check_changes
+from roberta_plugin.locks import only_process
 from roberta_plugin.pretraining.ranks import check_start, is_finished, torchrun_rank, train_rank
 from roberta_plugin.pretraining.recipe import load, package_recipes
 from roberta_plugin.pretraining.run import (
@@ -27,12 +28,13 @@ from roberta_plugin.pretraining.run import (
     check_record,
     check_texts,
     command_line,
-    locked,
     make_plan,
     steps_of_text,
     train,
 )
 from roberta_plugin.settings import Checked, setting
+
+_LOCK_PATIENCE_S = 20.0  # a training whose parent was killed needs a moment to end
 
 
 @command(
@@ -87,7 +89,8 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
         else:
             submit(plan, dry_run=True)
         return 0
-    with locked(folder) as lock:
+    refusal = f"Another process trains in {folder}: wait for it, or choose another --output-dir."
+    with only_process(folder, refusal, patience_s=_LOCK_PATIENCE_S) as lock:
         for verb in steps_of_text(settings) if settings.is_text else []:
             say(f"$ roberta {shlex.join(verb)}")
             if code := main(verb):
@@ -167,8 +170,7 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
 
     roberta_plugin.register()
     from roberta_plugin.hub import RobertaHub
-    from roberta_plugin.pretraining.evaluation import evaluate, fill, load_trained
-    from roberta_plugin.pretraining.report import answer_line, summary, write_report
+    from roberta_plugin.pretraining.evaluation import answer_line, evaluate, fill, load_trained, summary, write_report
     from roberta_plugin.tasks.masked_lm_options import break_mode
 
     model = Path(plan.parsed.save_dir)

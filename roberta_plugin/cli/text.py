@@ -8,11 +8,9 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from roberta_plugin.cli.command import Actions, command
-from roberta_plugin.cli.interrupts import call_in_child
+from roberta_plugin.cli.command import Actions, call_in_child, command
 from roberta_plugin.conversion.settings import ExtendSettings
-from roberta_plugin.data.binarize.dictionary import DictionarySettings, build_vocabulary
-from roberta_plugin.data.binarize.pipeline import BinarizeSettings, warnings_about
+from roberta_plugin.data.binarize.pipeline import BinarizeSettings, DictionarySettings, build_vocabulary, warnings_about
 from roberta_plugin.data.binarize.pipeline import binarize as write_split
 from roberta_plugin.data.corpora import DEFAULT_ALPHA, SPLITS, find_corpora
 from roberta_plugin.data.text_inputs import LineRules

@@ -2,23 +2,20 @@
 
 settings                 of `roberta export`, `roberta import` and `roberta tokenizer extend`
 convert                  the first two as procedures
-pretrained               a file or folder of any format -> a model ready for use (`open_pretrained`)
-portable                 a model on its way between formats
+pretrained               a file or folder of any format -> a portable model, and the model itself
+portable                 a model on its way between formats, and its heads
 named_models             org/name of the Hugging Face hub, roberta.base and its like <-> files
 model_files              a path -> its format, checkpoint, dict.txt and tokenizer
-heads                    kinds of heads, and their counterparts
 vocabulary_change        a model, another tokenizer or new words     ->  a model for them
-number_scale             a regression's head -> rescaled to the labels
 
 fairseq_format           checkpoints of any year, archives           <-> portable
 huggingface              a folder of Hugging Face                    <-> portable, by these parts:
 huggingface_model        config.json, names of parameters            <-> options, our names
-modernbert               of these two, what ModernBERT has otherwise
+families                 of these two, what other classes than RoBERTa's have otherwise:
+modernbert  esm          one module each
 huggingface_tokenizers   a tokenizer                                 ->  tokenizer.json and its like
 fields                   what becomes of each field of these files
 peft_adapter             low-rank adapters of a model                <-> a folder of peft
-onnx_model               portable                                    ->  model.onnx
-onnx_runner              such a folder                               ->  a model for the hub
-model_card               README.md of an export
-usage                    code by which transformers gives its answers, for the card
+onnx_model               portable                                    ->  model.onnx, and a model of it for the hub
+model_card               README.md of an export, with code by which transformers gives its answers
 """

@@ -17,11 +17,12 @@ from typing import Any
 from huggingface_hub import cached_assets_path, constants
 
 from roberta_plugin import __version__, register
-from roberta_plugin.conversion import modernbert, named_models
+from roberta_plugin.conversion import named_models
 from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
+from roberta_plugin.conversion.families import check_switches
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
-from roberta_plugin.conversion.model_card import write_card
+from roberta_plugin.conversion.model_card import CARD, card, numbers_in_words
 from roberta_plugin.conversion.model_files import find_checkpoint, format_of
 from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
@@ -29,11 +30,11 @@ from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.conversion.settings import RECORD, ExportSettings, Format, ImportSettings
-from roberta_plugin.conversion.usage import numbers_in_words
-from roberta_plugin.files import hidden_folder, replace_folder
+from roberta_plugin.files import hidden_folder, replace_folder, write_text
 from roberta_plugin.finetuning import identity
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.locks import wait_for_lock
+from roberta_plugin.models.checkpoints import NEXT_SENTENCE, SEGMENTS, merge_segments
 from roberta_plugin.models.config import check_has_no_switch
 
 logger = logging.getLogger(__name__)
@@ -64,11 +65,12 @@ def export_model(settings: ExportSettings) -> Converted:
     check_output(settings.output_dir, sources=(source, settings.data))
     model = _labelled(read_any(source, data=settings.data, head=settings.head), settings.labels)
     options = model.state["cfg"]["model"]
-    if settings.to in ("huggingface", "sentence-transformers"):
-        modernbert.check_switches(options, model.path)
+    if settings.to != "onnx":  # which the model itself is made for
+        model = _without_pairs(model)
+    if settings.to == "fairseq":
+        check_has_no_switch(options, path=model.path, other="fairseq's RoBERTa")
     elif settings.to != "onnx":  # a graph, of any layers
-        other = "fairseq's RoBERTa" if settings.to == "fairseq" else "Hugging Face's RoBERTa"
-        check_has_no_switch(options, path=model.path, other=other)
+        check_switches(options, model.path)
     notes = [
         *model.notes,
         *_notes_on_long_texts(model, settings.to),
@@ -89,9 +91,19 @@ def export_model(settings: ExportSettings) -> Converted:
             write_adapter(model, folder)
         else:
             notes += write_onnx(model, folder, int8_sample=settings.int8_sample)
-        write_card(model, folder, settings)
+        write_text(folder / CARD, card(model, settings))
     pushed = "" if settings.push is None else named_models.push(settings.output_dir, settings)
     return Converted(folder=settings.output_dir, model=model, notes=tuple(notes), pushed=pushed)
+
+
+def _without_pairs(model: PortableModel) -> PortableModel:
+    """The model without the parts for pairs of texts, which no other program has: all its tokens are of one segment."""
+    parameters = {name: value for name, value in model.parameters.items() if not name.startswith(NEXT_SENTENCE)}
+    notes = model.notes
+    if SEGMENTS in parameters:
+        how = merge_segments(parameters, is_tied=not model.state["cfg"]["model"].get("untie_weights_roberta"))
+        notes = (*notes, f"The model has segment embeddings, and the exported one has none: {how}.")
+    return replace(model, state={**model.state, "model": parameters}, notes=notes)
 
 
 def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
@@ -227,7 +239,8 @@ def check_output(folder: Path, *, sources: Sequence[Path | None] = ()) -> None:
     if not folder.is_dir():
         return
     found = {path.name for path in folder.iterdir()}
-    foreign = sorted(found - set(_written(folder)) - {RECORD})
+    record = read_json(folder / RECORD, keys=["files"], remedy="name a new folder", hints={"files": list})
+    foreign = sorted(found - set(map(str, (record or {"files": ()})["files"])) - {RECORD})
     if foreign or (found and RECORD not in found):
         raise ValueError(
             f"--output-dir {folder} holds something else than an earlier export or import, such as "
@@ -257,19 +270,8 @@ def output_folder(folder: Path, record: Mapping[str, Any]) -> Iterator[Path]:
         names = sorted(path.name for path in temporary.iterdir())
         for path in temporary.rglob("*"):
             if path.is_file():
-                _sync(path)
+                with open(path, "rb") as file:  # writers of other packages do not
+                    os.fsync(file.fileno())
         write_json(temporary / RECORD, {**record, "files": names})
         check_output(folder)
         replace_folder(target, by=temporary)
-
-
-def _written(folder: Path) -> list[str]:
-    """Names of the files that a conversion wrote into a folder."""
-    record = read_json(folder / RECORD, keys=["files"], remedy="name a new folder", hints={"files": list})
-    return [str(name) for name in record["files"]] if record else []
-
-
-def _sync(path: Path) -> None:
-    """Make the content of a file durable, which writers of other packages do not."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())

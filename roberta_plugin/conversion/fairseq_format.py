@@ -30,18 +30,22 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import REMEDY, DivergedError, check_numbers, load_state
 from roberta_plugin.conversion.fields import check_fairseq
-from roberta_plugin.conversion.heads import choose_head, labels_of
 from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
 from roberta_plugin.conversion.model_files import (
-    SourceKind,
     find_checkpoint,
     find_dictionary,
     find_tokenizer,
     found_on_development,
     training_data,
 )
-from roberta_plugin.conversion.number_scale import on_scale_of_labels
-from roberta_plugin.conversion.portable import PortableModel, check_vocabulary
+from roberta_plugin.conversion.portable import (
+    PortableModel,
+    SourceKind,
+    check_vocabulary,
+    choose_head,
+    labels_of,
+    on_scale_of_labels,
+)
 from roberta_plugin.conversion.settings import Layout
 from roberta_plugin.data.tokenizers import FILES
 from roberta_plugin.data.tokenizers.additions import FILE as ADDITIONS

@@ -9,6 +9,7 @@ modules.json  1_Pooling/config.json  sentence_bert_config.json  config_sentence_
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from roberta_plugin.foreign_fields import USED, Table, check_fields, noted, only
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
 
-_OF_TRAINING = without_effect("only for fresh weights or for training")
+OF_TRAINING = without_effect("only for fresh weights or for training")
 
 CONFIG: Table = {
     **dict.fromkeys(
@@ -50,7 +51,7 @@ CONFIG: Table = {
     "tokenizer_class": without_effect("the tokenizer's own files say it"),
     **dict.fromkeys(("bos_token_id", "eos_token_id", "sep_token_id"), without_effect("the tokenizer's files say it")),
     **dict.fromkeys(("dtype", "torch_dtype"), without_effect("the weights themselves have a type")),
-    **dict.fromkeys(("initializer_range", "gradient_checkpointing", "finetuning_task"), _OF_TRAINING),
+    **dict.fromkeys(("initializer_range", "gradient_checkpointing", "finetuning_task"), OF_TRAINING),
     **dict.fromkeys(
         (
             *("use_cache", "decoder_start_token_id", "cross_attention_hidden_size", "tie_encoder_decoder"),
@@ -80,32 +81,6 @@ CONFIG: Table = {
     ),
 }
 
-_OF_OTHER_HEADS = without_effect("only the masked-LM head is read")
-MODERNBERT: Table = {
-    **CONFIG,
-    **dict.fromkeys(
-        (
-            *("hidden_activation", "norm_eps", "norm_bias", "local_attention", "layer_types", "rope_parameters"),
-            *("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta", "classifier_activation"),
-            *("embedding_dropout", "attention_dropout", "mlp_dropout", "attention_bias", "mlp_bias", "classifier_bias"),
-        ),
-        USED,
-    ),
-    "decoder_bias": only(True, None),
-    "sparse_prediction": only(False, None),
-    # It would set local_attention.
-    **dict.fromkeys(("rope_scaling", "head_dim", "sliding_window"), only(None)),
-    **dict.fromkeys(("classifier_pooling", "classifier_dropout"), _OF_OTHER_HEADS),
-    **dict.fromkeys(("pad_token_id", "cls_token_id"), without_effect("the tokenizer's files say it")),
-    **dict.fromkeys(("position_embedding_type", "layer_norm_eps"), without_effect("ModernBERT does not read it")),
-    "sparse_pred_ignore_index": without_effect("only with sparse_prediction"),
-    "initializer_cutoff_factor": _OF_TRAINING,
-    **dict.fromkeys(
-        ("deterministic_flash_attn", "reference_compile", "repad_logits_with_grad"),
-        without_effect("how the other program computes the same"),
-    ),
-}
-
 # What peft adds to the weights, and what would change them otherwise.
 ADAPTER: Table = {
     **dict.fromkeys(("r", "lora_alpha", "use_rslora", "modules_to_save"), USED),
@@ -130,7 +105,7 @@ ADAPTER: Table = {
     ),
     **dict.fromkeys(
         ("lora_dropout", "loftq_config", "eva_config", "corda_config", "runtime_config", "qalora_group_size"),
-        _OF_TRAINING,
+        OF_TRAINING,
     ),
     **dict.fromkeys(
         (
@@ -194,10 +169,16 @@ _LEGACY_POOLINGS = {
 _ENCODER_ALONE = "Use it with sentence-transformers; or delete modules.json, and the encoder is read alone."
 
 
-def check_config(config: Mapping[str, Any], path: Path) -> list[str]:
-    """Notes on the fields of a config.json; raises as `check_fields`."""
-    table = MODERNBERT if config.get("model_type") == "modernbert" else CONFIG
+def check_config(config: Mapping[str, Any], table: Table, path: Path) -> list[str]:
+    """Notes on the fields of a config.json by `CONFIG` or a family's table; raises as `check_fields`."""
     return check_fields(config, table, path, remedy=_WITH_TRANSFORMERS)
+
+
+def rotary_base(value: Any, name: str, path: Path) -> float:
+    """The base of rotary positions that the entry `name` of a config.json gives; raises ValueError if it is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 < value <= sys.float_info.max:
+        raise ValueError(f"{path}: {name} must be a number above 1, got {value!r:.60}.")
+    return float(value)
 
 
 def check_adapter(config: Mapping[str, Any], path: Path) -> list[str]:

@@ -27,8 +27,8 @@ from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
+from roberta_plugin.conversion.families import family_of, fields_of
 from roberta_plugin.conversion.fields import check_config, vectors_of
-from roberta_plugin.conversion.heads import MASKED_LM, Head
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
     THEIR_POSITIONS,
@@ -37,10 +37,7 @@ from roberta_plugin.conversion.huggingface_model import (
     from_config,
     from_hugging_face,
     head_of,
-    remembered_decisions,
-    remembered_layout,
-    remembered_training,
-    remembered_vectors,
+    remembered,
     to_config,
     to_hugging_face,
     with_base_prefix,
@@ -51,8 +48,7 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
     write_tokenizer,
 )
 from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
-from roberta_plugin.conversion.modernbert import is_modern
-from roberta_plugin.conversion.portable import PortableModel, check_vocabulary, task_state
+from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, check_vocabulary, task_state
 from roberta_plugin.data.tokenizers.huggingface import read_tokenizer, their_ids
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
@@ -80,7 +76,8 @@ def write_huggingface(
     ids = special_ids(model)
     order = their_ids(model.tokenizer, model.vocabulary.symbols)
     named = {"bos_token_id": ids["<s>"], "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
-    named |= {"cls_token_id": ids["<s>"], "sep_token_id": ids["</s>"]} if is_modern(architecture(model.state)) else {}
+    family = family_of(architecture(model.state))
+    named |= {name: ids[symbol] for name, symbol in family.SPECIAL_IDS.items()} if family else {}
     config = to_config(model, model_type=model_type, special_ids=named)
     parameters = to_hugging_face(
         model.state,
@@ -134,9 +131,9 @@ def read_huggingface(path: Path) -> PortableModel:
     where = folder / CONFIG
     options = from_config(config, where)
     vectors, notes = vectors_of(folder)
-    notes += check_config(config, where)
+    notes += check_config(config, fields_of(config), where)
     head, labels = head_of(config, where)
-    weights = with_base_prefix(read_weights(folder, file=file))
+    weights = with_base_prefix(read_weights(folder, file=file), options, path)
     _check_words(weights, config, where)
     found = read_tokenizer(folder, num_symbols=config["vocab_size"])
     notes += found.notes
@@ -145,7 +142,10 @@ def read_huggingface(path: Path) -> PortableModel:
     vocabulary = Vocabulary.of_symbols(found.symbols)
     try:
         parameters, merged = from_hugging_face(
-            weights, head, order=their_ids(found.tokenizer, vocabulary.symbols), is_rotary=is_modern(options)
+            weights,
+            head,
+            order=their_ids(found.tokenizer, vocabulary.symbols),
+            is_rotary=family_of(options) is not None,
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -162,10 +162,9 @@ def read_huggingface(path: Path) -> PortableModel:
     name, data_task, settings = head.facts.task, head.hugging_face.task, head.hugging_face.settings
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
         data_task = "squad1"
-    trained, remembered = remembered_training(config, where)
+    trained, recorded, decides_by = remembered(config, where)
     length = min(options["max_positions"], found.max_length or options["max_positions"])
-    settings = {"max_length": length, **settings, **remembered, **remembered_layout(config, where)}
-    settings |= remembered_vectors(config, where)
+    settings = {"max_length": length, **settings, **recorded}
     settings |= {**vectors, **({"max_length": min(length, vectors.get("max_length", length))} if vectors else {})}
     if "kind" in settings:
         settings["labels"] = list(labels)
@@ -186,7 +185,7 @@ def read_huggingface(path: Path) -> PortableModel:
             mask_keeps_space=found.mask_keeps_space,
             tokenizer=found.tokenizer,
             vocabulary=vocabulary,
-            decides_by=remembered_decisions(config, where),
+            decides_by=decides_by,
         ),
         **({ORIGINAL: merged} if merged else {}),
     }
@@ -255,7 +254,7 @@ def _complete(parameters: dict[str, Tensor], head: Head, *, is_tied: bool) -> se
             f"{module}.out_proj.weight": torch.zeros(1, dim),
             f"{module}.out_proj.bias": torch.zeros(1),
         }
-    for part, alike in {"dense": "layers.0.fc1", "layer_norm": "layernorm_embedding"}.items():
+    for part, alike in {"dense": "layers.0.fc1", "layer_norm": "layers.0.final_layer_norm"}.items():
         if f"encoder.sentence_encoder.{alike}.bias" not in parameters:  # as in ModernBERT
             del fresh[f"encoder.lm_head.{part}.bias"]
     missing = fresh.keys() - parameters.keys()
@@ -281,7 +280,14 @@ def read_weights(folder: Path, *, file: Path | None = None) -> dict[str, Tensor]
     """All parameters of a folder, or of one safetensors file of it."""
     parameters: dict[str, Tensor] = {}
     for path in [file] if file else _weight_files(folder):
-        parameters |= read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+        if path.suffix == ".safetensors":
+            parameters |= read_safetensors(path)
+            continue
+        state = read_tensors(path, advice=_ADVICE)
+        if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+            raise ValueError(f"{path} is not a state dict: {_ADVICE}")
+        check_numbers(path, state)
+        parameters |= state
     return parameters
 
 
@@ -358,11 +364,3 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is damaged or no safetensors file ({error}). {_ADVICE}") from error
     check_numbers(path, tensors)
     return tensors
-
-
-def _read_pickle(path: Path) -> dict[str, Tensor]:
-    state = read_tensors(path, advice=_ADVICE)
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"{path} is not a state dict: {_ADVICE}")
-    check_numbers(path, state)
-    return state

@@ -2,12 +2,12 @@
 
 Both describe the same architecture. Theirs has more options: those that RoBERTa lacks are refused, never ignored.
 
-What ModernBERT has otherwise is in `modernbert`. RobertaFor..., XLMRobertaFor... and CamembertFor... share their names
-of parameters. Ours and theirs have the same rows of positions (two unused ones, then position 0), the same layers and
-heads. They differ in three things. Their
-embeddings have a token type, one vector that is added to every position; ours have not, so it is added to the
-positions. CamemBERT numbers <s> and </s> differently from fairseq (`huggingface_tokenizers`). Tied parameters are in
-our state dicts twice, in their files once. Tensors are shared where nothing in them changes.
+What ModernBERT and ESM have otherwise is in `families`. RobertaFor..., XLMRobertaFor... and CamembertFor... share their
+names of parameters. Ours and theirs have the same rows of positions (two unused ones, then position 0), the same layers
+and heads. They differ in three things. Their embeddings have a token type, one vector that is added to every position;
+ours have not, so it is added to the positions. CamemBERT numbers <s> and </s> differently from fairseq
+(`huggingface_tokenizers`). Tied parameters are in our state dicts twice, in their files once. Tensors are shared where
+nothing in them changes.
 
 Shapes: V vocabulary, P rows of positions, T token types, D model dimension.
 """
@@ -15,7 +15,7 @@ Shapes: V vocabulary, P rows of positions, T token types, D model dimension.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -24,9 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roberta_plugin.conversion import modernbert
-from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
-from roberta_plugin.conversion.portable import PortableModel, translate
+from roberta_plugin.conversion.families import FAMILIES, family_called, family_of
+from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, translate
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
@@ -52,7 +51,7 @@ MODEL_TYPES = {
     "xlm-roberta": "XLMRoberta",
     "camembert": "Camembert",
     PRE_NORM: "RobertaPreLayerNorm",
-    modernbert.MODEL_TYPE: modernbert.CLASS,
+    **{family.MODEL_TYPE: family.CLASS for family in FAMILIES},
 }
 ENCODER_ONLY = "Model"  # end of the name of the class without a head
 _SIZES = {
@@ -110,9 +109,10 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         ValueError: if Hugging Face's classes cannot compute this model.
     """
     options, saved = architecture(model.state), saved_options(model.state)[1]
-    _check_expressible(model, options)
+    check_expressible(model, options)
     model_type = PRE_NORM if FINAL_NORM in model.state["model"] else model_type
-    model_type = modernbert.MODEL_TYPE if modernbert.is_modern(options) else model_type
+    family = family_of(options)
+    model_type = model_type if family is None else family.MODEL_TYPE
     kind, facts = model.head.kind, model.head.hugging_face
     config: dict[str, Any] = {
         "architectures": [MODEL_TYPES[model_type] + facts.suffix],
@@ -131,9 +131,9 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
         "dtype": str(next(iter(model.parameters.values())).dtype).removeprefix("torch."),
         **special_ids,
     }
-    if model_type == modernbert.MODEL_TYPE:
-        config = {name: value for name, value in config.items() if name not in modernbert.OF_ROBERTA}
-        config |= modernbert.to_config(options, saved)
+    if family is not None:
+        config = {name: value for name, value in config.items() if name not in family.OF_ROBERTA}
+        config |= family.to_config(options, saved)
     if facts.problem_type or model.head.facts.has_labels:
         labels = model.labels or tuple(f"LABEL_{number}" for number in range(model.head.num_outputs))
         config["id2label"] = {str(number): label for number, label in enumerate(labels)}
@@ -159,63 +159,41 @@ def to_config(model: PortableModel, *, model_type: str, special_ids: Mapping[str
     return config
 
 
-def remembered_layout(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The settings of a `TextLayout` that an export of ours recorded; {} if there is no such entry.
+def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, Any], dict[str, float]]:
+    """What an export of ours recorded: the task of fine-tuning, its settings, and the numbers that decide.
+
+    "" and {} where there are no such entries.
 
     Raises:
-        ValueError: if no export of ours could have written the entry.
+        ValueError: if no export of ours could have written an entry.
     """
-    if (entry := config.get(TEXTS)) is None:
-        return {}
-    try:
-        layout = TextLayout(**entry)
-        layout.check()
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {TEXTS} was not written by an export ({error}): delete the entry.") from error
-    return asdict(layout)
+    found = {name: config[name] for name in _ENTRIES if config.get(name) is not None}
+    for name, entry in found.items():
+        try:
+            is_ours, why = isinstance(entry, dict) and _ENTRIES[name](entry), ""
+        except KeyError:
+            is_ours, why = False, ""
+        except (TypeError, ValueError) as error:
+            is_ours, why = False, f" ({error})"
+        if not is_ours:
+            raise ValueError(f"{path}: {name} was not written by an export{why}: delete the entry.")
+    trained = found.get(REMEMBERED, {"task": "", "settings": {}})
+    layout = asdict(TextLayout(**found[TEXTS])) if TEXTS in found else {}
+    settings = {**trained["settings"], **layout, **found.get(VECTORS, {})}
+    return trained["task"], settings, dict(found.get(identity.DECISIONS, {}))
 
 
-def remembered_decisions(config: Mapping[str, Any], path: Path) -> dict[str, float]:
-    """The thresholds and the temperature that an export of ours recorded; {} if there is no such entry.
-
-    Raises:
-        ValueError: if no export of ours could have written the entry.
-    """
-    if (entry := config.get(identity.DECISIONS)) is None:
-        return {}
-    if not isinstance(entry, dict) or not all(map(is_number, entry, entry.values())):
-        raise ValueError(f"{path}: {identity.DECISIONS} was not written by an export: delete the entry.")
-    return dict(entry)
-
-
-def remembered_vectors(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Pooling, normalization and length of vectors that an export of ours recorded; {} if there is no such entry.
-
-    Raises:
-        ValueError: if no export of ours could have written the entry.
-    """
-    if (entry := config.get(VECTORS)) is None:
-        return {}
-    is_ours = isinstance(entry, dict) and entry.keys() == set(_VECTORS)
-    if not (
-        is_ours
-        and entry["pooling"] in get_args(Pooling)
-        and isinstance(entry["normalize"], bool)
-        and _is_setting("max_length", entry["max_length"])
-    ):
-        raise ValueError(f"{path}: {VECTORS} was not written by an export: delete the entry.")
-    return dict(entry)
-
-
-def _check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None:
-    kind, problems = model.head.kind, []
-    if "no_layernorm_embedding" in options:
+def check_expressible(model: PortableModel, options: Mapping[str, Any]) -> None:
+    """Refuse a model of these options whose layers and head Hugging Face's classes cannot compute."""
+    kind, problems, family = model.head.kind, [], family_of(options)
+    if "no_layernorm_embedding" in options and family is None:
         problems.append("it has no layer norm after its embeddings")
-    is_modern = modernbert.is_modern(options)
-    if is_modern and kind != MASKED_LM:
-        problems.append("ModernBERT's heads have a norm before their last layer: give --head masked_lm, or --to onnx")
-    if kind == MASKED_LM and options["activation_fn"] != "gelu" and not is_modern:
-        problems.append(f"its masked-LM head has the activation {options['activation_fn']}, and theirs gelu")
+    if family is not None and kind not in family.HEADS:
+        problems.append(f"{family.WHY_HEADS}: give --head masked_lm, or --to onnx")
+    has_gelu = kind == MASKED_LM if family is None else family.ACTIVATION is None
+    if has_gelu and options["activation_fn"] != "gelu":
+        what = "its masked-LM head has" if family is None else "it has"
+        problems.append(f"{what} the activation {options['activation_fn']}, and theirs gelu")
     if kind not in (MASKED_LM, "tagging") and options["pooler_activation_fn"] != "tanh":
         problems.append(f"its head has the activation {options['pooler_activation_fn']}, and theirs tanh")
     for name, value in model.parameters.items():
@@ -240,7 +218,8 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         value = config.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{path}: {name} must be a whole number above 0, got {value!r}.")
-    for name in (*_DROPOUTS, *modernbert.DROPOUTS, "classifier_dropout"):
+    family = family_called(found)
+    for name in (*_DROPOUTS, *(family.DROPOUTS if family else ()), "classifier_dropout"):
         value = config.get(name)
         if value is not None and (not isinstance(value, int | float) or not 0 <= value <= 1):
             raise ValueError(f"{path}: {name} must be a number from 0 to 1, got {value!r}.")
@@ -252,9 +231,8 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
             f"{path}: hidden_size {config['hidden_size']} is not a multiple of num_attention_heads "
             f"{config['num_attention_heads']}: copy the file again."
         )
-    is_modern = found == modernbert.MODEL_TYPE
-    named = "classifier_activation" if is_modern else "hidden_act"  # of the masked-LM head
-    activation = config.get(named, "gelu")
+    named = "hidden_act" if family is None else family.ACTIVATION
+    activation = "gelu" if named is None else config.get(named, "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ValueError(f"{path}: {named} must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
     return {
@@ -270,27 +248,8 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         "max_positions": config["max_position_embeddings"] - ROWS_BEFORE_POSITIONS,
         "untie_weights_roberta": config.get("tie_word_embeddings") is False,
         "load_checkpoint_heads": False,
-        **(modernbert.from_config(config, path) if is_modern else {}),
+        **(family.from_config(config, path) if family else {}),
     }
-
-
-def remembered_training(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, Any]]:
-    """The task of fine-tuning and its settings that an export of ours recorded; "" and {} if there is no such entry.
-
-    Raises:
-        ValueError: if no export of ours could have written the entry.
-    """
-    entry = config.get(REMEMBERED)
-    if entry is None:
-        return "", {}
-    task, settings = (entry.get("task"), entry.get("settings")) if isinstance(entry, dict) else (None, None)
-    if (
-        task not in ("", *TASKS)
-        or not isinstance(settings, dict)
-        or not all(map(_is_setting, settings, settings.values()))
-    ):
-        raise ValueError(f"{path}: {REMEMBERED} was not written by an export: delete the entry.")
-    return str(task), settings
 
 
 def _is_setting(name: str, value: Any) -> bool:
@@ -298,6 +257,24 @@ def _is_setting(name: str, value: Any) -> bool:
     if name in _WORDS:
         return value in _WORDS[name]
     return name in _LENGTHS and isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 20
+
+
+# Our own entries of config.json, and whether an export can have written one.
+_ENTRIES: dict[str, Callable[[dict[str, Any]], bool]] = {
+    REMEMBERED: lambda entry: (
+        entry["task"] in ("", *TASKS)
+        and isinstance(entry["settings"], dict)
+        and all(map(_is_setting, entry["settings"], entry["settings"].values()))
+    ),
+    TEXTS: lambda entry: bool(TextLayout(**entry).checked()),
+    VECTORS: lambda entry: (
+        entry.keys() == set(_VECTORS)
+        and entry["pooling"] in get_args(Pooling)
+        and isinstance(entry["normalize"], bool)
+        and _is_setting("max_length", entry["max_length"])
+    ),
+    identity.DECISIONS: lambda entry: all(map(is_number, entry, entry.values())),
+}
 
 
 def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[str, ...]]:
@@ -318,8 +295,8 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
         return None, ()
     of_problems = {kind.hugging_face.problem_type: name for name, kind in formats().items() if kind.hugging_face}
     kinds = {kind.hugging_face.suffix: name for name, kind in reversed(formats().items()) if kind.hugging_face}
-    if config["model_type"] == modernbert.MODEL_TYPE:  # others have a norm before the last layer of their head
-        kinds = {ending: kind for ending, kind in kinds.items() if kind == MASKED_LM}
+    if family := family_called(config["model_type"]):
+        kinds = {ending: kind for ending, kind in kinds.items() if kind in family.HEADS}
     if suffix not in kinds:
         raise ValueError(
             f"{path}: the architecture is {architecture!r}, which has no counterpart here. Those that are read: "
@@ -378,10 +355,9 @@ def to_hugging_face(
         result["lm_head.bias"] = result["lm_head.decoder.bias"].clone()  # safetensors refuses shared memory
         if is_tied:
             del result["lm_head.decoder.bias"], result["lm_head.decoder.weight"]
-    if POSITIONS not in state["model"]:
-        if head.kind == MASKED_LM:
-            result["lm_head.decoder.bias"] = result.pop("lm_head.bias")
-        return modernbert.from_roberta(result)
+    options = {} if POSITIONS in state["model"] else architecture(state)
+    if family := family_of(options):
+        return family.from_roberta(result, options)
     result[TOKEN_TYPES] = _token_types(state)
     if original := _original(state):
         result[THEIR_POSITIONS] = original["positions"]
@@ -396,7 +372,7 @@ def from_hugging_face(
     """A state dict of Hugging Face -> parameters by our names, and those that were merged, as they were.
 
     Args:
-        state: parameters of their model, with or without copies of tied ones.
+        state: parameters of their model, as from `with_base_prefix`, with or without copies of tied ones.
         head: the head that it has, by the name that it gets.
         order: their id of each of our ids (V,), where they differ.
         is_rotary: whether it has no embeddings of positions.
@@ -404,7 +380,6 @@ def from_hugging_face(
     Raises:
         ValueError: for a parameter without a counterpart in our model, or if one is missing.
     """
-    state = with_base_prefix(state)
     trunk = PRE_NORM_TRUNK if "roberta.LayerNorm.weight" in state else TRUNK
     back = {theirs: ours for ours, theirs in {**trunk, **_head_table(head)}.items()}
     result: dict[str, Tensor] = {}
@@ -432,10 +407,20 @@ def from_hugging_face(
     return result, merged
 
 
-def with_base_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters of any of their classes with the prefix `roberta.`, which a bare RobertaModel leaves out."""
-    if any(name.endswith("tok_embeddings.weight") for name in state):
-        return modernbert.as_roberta(state)
+def with_base_prefix(state: Mapping[str, Tensor], options: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
+    """Parameters of any of their classes with the prefix `roberta.`, which a bare RobertaModel leaves out.
+
+    Args:
+        options: of `fast_roberta`, for this model.
+        path: of the parameters, for messages.
+    """
+    for older, name in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
+        state = {key.replace(older, name): value for key, value in state.items()}  # still written of ESM
+    if family := family_of(options):
+        try:
+            return family.as_roberta(state, options)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
     if any(name.startswith("embeddings.") for name in state):
         return {f"roberta.{name}": value for name, value in state.items()}
     return {re.sub(rf"^{_PRE_NORM_PREFIX}\.", "roberta.", name): value for name, value in state.items()}

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +99,7 @@ def write_tokenizer(
     tokenizer = base_of(model.tokenizer)
     _, add_prefix_space = additions_of(model.tokenizer)
     added = {number: _added(symbol, model) for symbol, number in special_ids(model).items()}
-    added |= {number: _flags(token) for number, token in _ids_of_added(model).items()}
+    added |= {number: token.flags for number, token in _ids_of_added(model).items()}
     added = dict(sorted(added.items()))
     if isinstance(tokenizer, ByteLevelBpe):
         built = _write_byte_level_bpe(model, tokenizer, added, folder, add_prefix_space=add_prefix_space)
@@ -178,10 +177,6 @@ def _ids_of_added(model: PortableModel) -> dict[int, AddedToken]:
     if lost:
         raise ValueError(_missing(lost, "tokenizer"))
     return {found[token.content] if order is None else int(order[found[token.content]]): token for token in tokens}
-
-
-def _flags(token: AddedToken) -> dict[str, Any]:
-    return {name: value for name, value in asdict(token).items() if name != "is_piece"}
 
 
 def _write_byte_level_bpe(

@@ -13,9 +13,9 @@ import tempfile
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from roberta_plugin.conversion.heads import heads_of, labels_of
+from roberta_plugin.conversion.portable import SourceKind, heads_of, labels_of
 from roberta_plugin.data.manifest import sha256_of_file
 from roberta_plugin.data.mixture import data_folders
 from roberta_plugin.data.tokenizers import has_tokenizer, load_tokenizer
@@ -27,7 +27,6 @@ from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, is_num
 from roberta_plugin.json_files import read_json
 from roberta_plugin.models.checkpoints import saved_options
 
-SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
 CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
 CONFIG, WEIGHTS, OLD_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"  # of Hugging Face
 ONNX_MODEL, INT8_MODEL, ONNX_FACTS = "model.onnx", "model.int8.onnx", "roberta.json"
@@ -47,7 +46,9 @@ def format_of(path: Path) -> SourceKind | None:
     None if unknown."""
     if path.is_file() and path.name.endswith(_ARCHIVES):
         return "fairseq"
-    if is_checkpoint(path):
+    folders = (path, path / "checkpoints")
+    has_checkpoint = any((folder / name).is_file() for folder in folders for name in CHECKPOINT_NAMES)
+    if (path.is_file() and path.suffix == ".pt") or has_checkpoint or (path / "runs" / "report.json").is_file():
         return "checkpoint"
     is_weights = path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS)
     # Folders of Hugging Face may hold a model.onnx, too, which is none of ours.
@@ -55,15 +56,6 @@ def format_of(path: Path) -> SourceKind | None:
         return "huggingface"
     is_graph = path.is_dir() and any((path / name).is_file() for name in (ONNX_MODEL, INT8_MODEL, ONNX_FACTS))
     return "onnx" if is_graph else None
-
-
-def is_checkpoint(path: Path) -> bool:
-    """Whether a path is a checkpoint file or a folder that holds one."""
-    if path.is_file():
-        return path.suffix == ".pt"
-    folders = (path, path / "checkpoints")
-    has_file = any((folder / name).is_file() for folder in folders for name in CHECKPOINT_NAMES)
-    return has_file or (path / "runs" / "report.json").is_file()
 
 
 def find_checkpoint(folder: Path, name: str | None) -> Path:
@@ -258,11 +250,13 @@ def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
     found: list[Path] = []
     for name in FILES:
         try:
-            path = gpt2_file_of_cache(name)
+            wanted = _in_cache(name)
+            # fairseq appends the ETag of the server's answer, and writes a .json with the address beside each file.
+            cached = (path for path in sorted(wanted.parent.glob(f"{wanted.name}*")) if path.suffix != ".json")
+            path = next((path for path in cached if path.is_file() and sha256_of_file(path) == SHA256[name]), None)
             if path is None:
-                path = _in_cache(name)
-                download(f"{GPT2_FILES}/{name}", path, sha256=SHA256[name])
-            found.append(path)
+                download(f"{GPT2_FILES}/{name}", wanted, sha256=SHA256[name])
+            found.append(path or wanted)
         except (OSError, ValueError) as error:  # no network, a cache that cannot be written, another file there
             raise FileNotFoundError(
                 f"{folder} has no tokenizer: fairseq's archives lack GPT-2's encoder.json and vocab.bpe, and {name} "
@@ -271,16 +265,6 @@ def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
                 "these two and dict.txt as --data."
             ) from error
     return read_files(*found)
-
-
-def gpt2_file_of_cache(name: str) -> Path | None:
-    """One of the two files in fairseq's cache; None if the cache has no undamaged one."""
-    # fairseq appends the ETag of the server's answer, and writes a .json with the address beside each file.
-    path = _in_cache(name)
-    for found in sorted(path.parent.glob(f"{path.name}*")):
-        if found.suffix != ".json" and found.is_file() and sha256_of_file(found) == SHA256[name]:
-            return found
-    return None
 
 
 def _in_cache(name: str) -> Path:

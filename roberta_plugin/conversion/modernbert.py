@@ -1,8 +1,7 @@
 """Hugging Face's ModernBERT (Warner et al. 2024, arXiv 2412.13663): which of our models it is, config.json and names.
 
 Its embeddings, encoder and masked-LM head have counterparts here, as switches of `fast_roberta`. Its classes with other
-heads put a norm between two layers of the head, which ours lack. The rest of the conversion knows RobertaPreLayerNorm's
-names, so ModernBERT's are changed into those, and back.
+heads put a norm between two layers of the head, which ours lack.
 
 Shapes: L layers, D model dimension.
 """
@@ -16,21 +15,52 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from roberta_plugin.conversion.portable import translate
-from roberta_plugin.models.config import FastRobertaConfig, check_has_no_switch
+from roberta_plugin.conversion.fields import CONFIG, OF_TRAINING, rotary_base
+from roberta_plugin.conversion.portable import MASKED_LM, translate
+from roberta_plugin.foreign_fields import USED, Table, only, without_effect
+from roberta_plugin.models.config import FastRobertaConfig
 
-MODEL_TYPE, CLASS = "modernbert", "ModernBert"
+MODEL_TYPE, CLASS, NAME = "modernbert", "ModernBert", "ModernBERT"
 _GATES = {"geglu": "gelu", "swiglu": "silu"}
-_LACKS = ("qk_norm", "norm")  # switches
-DROPOUTS = {
+LACKS: tuple[str, ...] = ("qk_norm", "norm")
+HEADS: tuple[str, ...] = (MASKED_LM,)
+WHY_HEADS = "ModernBERT's heads have a norm before their last layer"
+ACTIVATION: str | None = "classifier_activation"  # of the masked-LM head
+SPECIAL_IDS: Mapping[str, str] = {"cls_token_id": "<s>", "sep_token_id": "</s>"}
+DROPOUTS: Mapping[str, str] = {
     "embedding_dropout": "dropout",
     "attention_dropout": "attention_dropout",
     "mlp_dropout": "activation_dropout",
 }
-OF_ROBERTA = (
+OF_ROBERTA: tuple[str, ...] = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act", "type_vocab_size", "layer_norm_eps"),
     "position_embedding_type",
-)  # fields of config.json that it has not
+)
+_OF_OTHER_HEADS = without_effect("only the masked-LM head is read")
+FIELDS: Table = {
+    **CONFIG,
+    **dict.fromkeys(
+        (
+            *("hidden_activation", "norm_eps", "norm_bias", "local_attention", "layer_types", "rope_parameters"),
+            *("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta", "classifier_activation"),
+            *("embedding_dropout", "attention_dropout", "mlp_dropout", "attention_bias", "mlp_bias", "classifier_bias"),
+        ),
+        USED,
+    ),
+    "decoder_bias": only(True, None),
+    "sparse_prediction": only(False, None),
+    # It would set local_attention.
+    **dict.fromkeys(("rope_scaling", "head_dim", "sliding_window"), only(None)),
+    **dict.fromkeys(("classifier_pooling", "classifier_dropout"), _OF_OTHER_HEADS),
+    **dict.fromkeys(("pad_token_id", "cls_token_id"), without_effect("the tokenizer's files say it")),
+    **dict.fromkeys(("position_embedding_type", "layer_norm_eps"), without_effect("ModernBERT does not read it")),
+    "sparse_pred_ignore_index": without_effect("only with sparse_prediction"),
+    "initializer_cutoff_factor": OF_TRAINING,
+    **dict.fromkeys(
+        ("deterministic_flash_attn", "reference_compile", "repad_logits_with_grad"),
+        without_effect("how the other program computes the same"),
+    ),
+}
 _BIASES = ("attention_bias", "mlp_bias", "classifier_bias")
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _BASES = {_GLOBAL: 160_000.0, _LOCAL: 10_000.0}  # where config.json does not name them
@@ -56,7 +86,7 @@ _BACK = {theirs: ours for ours, theirs in _NAMES.items()}
 _JOINED, _PROJECTIONS = "attention.self.qkv", ("query", "key", "value")
 
 
-def is_modern(options: Mapping[str, Any]) -> bool:
+def describes(options: Mapping[str, Any]) -> bool:
     """Whether a model of these options has the layers of ModernBERT, and perhaps more than them."""
     return (
         str(options.get("position_encoding")) == "rotary"
@@ -66,23 +96,12 @@ def is_modern(options: Mapping[str, Any]) -> bool:
     )
 
 
-def check_switches(options: Mapping[str, Any], path: Path) -> None:
-    """Refuse a model with switches that neither Hugging Face's RoBERTa nor its ModernBERT has."""
-    if is_modern(options):
-        options, other = {name: options[name] for name in _LACKS if name in options}, "Hugging Face's ModernBERT"
-    else:
-        other = "Hugging Face's RoBERTa"
-    check_has_no_switch(options, path=path, other=other)
-
-
 def to_config(options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
     """The part of config.json that describes the layers, from `architecture` and a checkpoint's saved options."""
-    window, every = (
-        options.get("attention_window"),
-        options.get("global_attention_every", _default("global_attention_every")),
-    )
+    window = options.get("attention_window")
+    every = options.get("global_attention_every", FastRobertaConfig.global_attention_every)
     num_layers = options["encoder_layers"]
-    base = options.get("rotary_base", _default("rotary_base"))
+    base = options.get("rotary_base", FastRobertaConfig.rotary_base)
     bases = {_GLOBAL: base, _LOCAL: options.get("rotary_base_local", base)}
     has_bias = "no_linear_bias" not in options
     return {
@@ -92,7 +111,7 @@ def to_config(options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str,
         "classifier_activation": options["activation_fn"],
         "decoder_bias": True,
         "norm_bias": "no_norm_bias" not in options,
-        "norm_eps": options.get("layer_norm_eps", _default("layer_norm_eps")),
+        "norm_eps": options.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps),
         "local_attention": window or 128,
         "layer_types": layer_types(num_layers, every if window else 1),
         "rope_parameters": {kind: {"rope_type": "default", "rope_theta": one} for kind, one in bases.items()},
@@ -158,10 +177,7 @@ def _bases(config: Mapping[str, Any], path: Path) -> dict[str, float]:
                 f"{path}: rope_parameters has {kind}: {entry!r:.80}, and only the rope_type default is read."
             )
         found[kind] = entry.get("rope_theta") or found[kind]
-    for kind, base in found.items():
-        if not isinstance(base, int | float) or isinstance(base, bool) or base <= 1:
-            raise ValueError(f"{path}: the rope_theta of {kind} must be a number above 1, got {base!r}.")
-    return {kind: float(base) for kind, base in found.items()}
+    return {kind: rotary_base(base, f"the rope_theta of {kind}", path) for kind, base in found.items()}
 
 
 def _count(config: Mapping[str, Any], name: str, default: int, path: Path) -> int:
@@ -171,11 +187,7 @@ def _count(config: Mapping[str, Any], name: str, default: int, path: Path) -> in
     return value
 
 
-def _default(name: str) -> Any:
-    return getattr(FastRobertaConfig, name)
-
-
-def as_roberta(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Parameters by the names of RobertaPreLayerNorm; a bare ModernBertModel leaves out the prefix `model.`.
 
     Raises:
@@ -193,10 +205,12 @@ def as_roberta(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
-def from_roberta(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def from_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
     """The other way round, from names with the prefix `roberta.`."""
-    result: dict[str, Tensor] = {}
+    result = {"decoder.bias": state["lm_head.bias"]}
     for name, value in state.items():
+        if name in ("lm_head.bias", "lm_head.decoder.bias"):
+            continue
         for each in _PROJECTIONS[1:]:
             if f".attention.self.{each}." in name:
                 break

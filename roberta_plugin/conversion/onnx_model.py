@@ -1,4 +1,4 @@
-"""A portable model -> model.onnx for ONNX Runtime, with any batch size and length, and 8-bit weights as an option.
+"""A portable model -> model.onnx for ONNX Runtime, with 8-bit weights as an option -> a model for the hub.
 
 Inputs are `input_ids` and `attention_mask`, int64 (B, T), as tokenizer.json makes them. Outputs, by kind of head:
 
@@ -8,7 +8,12 @@ Inputs are `input_ids` and `attention_mask`, int64 (B, T), as tokenizer.json mak
     question_answering                              start_logits (B, T), end_logits (B, T), answerable (B,)
     tagging                                         logits (B, T, C)
 
-Shapes: B sequences, T positions, V vocabulary, C classes, N lines.
+Batch size and length are any. The folder's roberta.json says what the graph is: its head, its sizes, and what the
+checkpoint was trained on. dict.txt and the tokenizer's own files stand beside it, so that texts become the very ids of
+the checkpoint. It also has the CRC-32 of each file, which opening compares, as of a checkpoint: 0.4 s for a base model
+of 500 MB (zlib, one busy core).
+
+Shapes: B sequences, T positions, V vocabulary, C classes, N lines, M positions that are asked for.
 """
 
 from __future__ import annotations
@@ -17,10 +22,12 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,14 +35,19 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from roberta_plugin.conversion.heads import MASKED_LM
+from roberta_plugin.conversion.fairseq_format import write_words
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
-from roberta_plugin.conversion.model_files import INT8_MODEL, ONNX_MODEL
-from roberta_plugin.conversion.onnx_runner import write_facts
-from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.model_files import INT8_MODEL, ONNX_FACTS, ONNX_MODEL
+from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
 from roberta_plugin.conversion.pretrained import build
+from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import additions_of, base_of, composes, with_additions
+from roberta_plugin.data.tokenizers.base import Tokenizer
+from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.extras import require
+from roberta_plugin.finetuning import identity
+from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.models.heads import SpanLogits
 
 _OPSET = 18
 _MAX_LINES = 64
@@ -71,6 +83,8 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
         ValueError: if packages are missing, or the tokenizer cannot be written.
     """
     require("onnx", "onnxruntime", "onnxscript", extra="onnx", purpose="--to onnx")
+    import onnx
+
     kind = model.head.kind
     graph = _Graph(build(model), head=None if kind == MASKED_LM else model.head.name).eval()
     length = int(model.state["cfg"]["model"]["max_positions"])
@@ -90,7 +104,11 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
             dynamo=True,
             external_data=sum(value.nbytes for value in model.parameters.values()) > 1 << 30,
         )
-    _strip(folder / ONNX_MODEL)
+    proto = onnx.load(folder / ONNX_MODEL, load_external_data=False)
+    del proto.graph.value_info[:]  # shapes, which the quantizer contradicts
+    for node in proto.graph.node:
+        del node.metadata_props[:]  # this machine's stack traces
+    onnx.save(proto, folder / ONNX_MODEL)
     model_type = model_type_of(model)
     tokens, add_prefix_space = additions_of(model.tokenizer)
     further = {"add_prefix_space": add_prefix_space, "composes": composes(model.tokenizer)}
@@ -99,17 +117,6 @@ def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) 
     notes = [] if int8_sample is None else [_write_int8(model, folder, int8_sample)]
     write_facts(model, folder)
     return notes
-
-
-def _strip(path: Path) -> None:
-    """Remove what only the exporter needs: this machine's stack traces, and shapes, which the quantizer contradicts."""
-    import onnx
-
-    proto = onnx.load(path, load_external_data=False)
-    del proto.graph.value_info[:]
-    for node in proto.graph.node:
-        del node.metadata_props[:]
-    onnx.save(proto, path)
 
 
 def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
@@ -124,7 +131,12 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
     what = f"8-bit weights: {sizes[1]:.1f} MB instead of {sizes[0]:.1f} MB; on {len(batches)} lines of {sample}"
     if model.head.kind == MASKED_LM:
         losses = [
-            float(np.mean([_loss(one[0], labels) for one, (_, labels) in zip(found, batches, strict=True)]))
+            np.mean(
+                [
+                    float(F.cross_entropy(torch.tensor(one[0])[labels >= 0], torch.tensor(labels[labels >= 0])))
+                    for one, (_, labels) in zip(found, batches, strict=True)
+                ]
+            )
             for found in (full, small)
         ]
         return f"{what} the masked-LM loss is {losses[1]:.4f} instead of {losses[0]:.4f}."
@@ -164,13 +176,6 @@ def _sample_batches(model: PortableModel, sample: Path) -> Iterator[tuple[NDArra
         yield ids, labels
 
 
-def _loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
-    """Mean cross-entropy of the labels (1, T), in nats; logits (1, T, V)."""
-    is_predicted = labels >= 0
-    chosen, wanted = torch.tensor(logits[is_predicted]), torch.tensor(labels[is_predicted])
-    return float(F.cross_entropy(chosen, wanted))
-
-
 def _run(path: Path, batches: list[NDArray[np.int64]]) -> list[list[NDArray[np.float32]]]:
     """All outputs for each batch of ids (1, T) without padding."""
     import onnxruntime  # type: ignore[import-untyped]
@@ -190,3 +195,156 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
+
+
+VERSION = 2
+_KEYS = ("version", "head", "sizes", "trained_on", "files")
+_INPUTS = ["input_ids", "attention_mask"]
+_RANKS = {MASKED_LM: [3], "classification": [2], "token": [3], "span": [2, 2, 1]}  # of the outputs of each head
+_AGAIN = "export the checkpoint again by `roberta export --to onnx`"
+_POSITIONS_AT_ONCE = 512  # of the vocabulary's scores, which the graph has for every position
+
+
+class OnnxFolder(NamedTuple):
+    """What the hub needs of an exported folder."""
+
+    model: OnnxModel
+    tokenizer: Tokenizer
+    vocabulary: Vocabulary
+    trained_on: dict[str, Any]
+
+
+def write_facts(model: PortableModel, folder: Path) -> None:
+    """Write what `read_onnx` needs beside the graphs: dict.txt, the tokenizer's files, and last roberta.json."""
+    write_words(model, folder)
+    head, options = model.head, model.state["cfg"]["model"]
+    facts = {
+        "version": VERSION,
+        "head": {"name": head.name, "kind": head.facts.head, "num_outputs": head.num_outputs},
+        "sizes": {"max_positions": int(options["max_positions"]), "dim": int(options["encoder_embed_dim"])},
+        "trained_on": identity.of_checkpoint(model.state),
+        "files": {path.name: _checksum(path) for path in sorted(folder.iterdir()) if path.is_file()},
+    }
+    write_json(folder / ONNX_FACTS, facts)
+
+
+def _checksum(path: Path) -> int:
+    """CRC-32 of a file."""
+    checksum = 0
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def _check_files(folder: Path, files: Any, *, unused: str) -> None:
+    """Compare the files of a folder with their checksums; the graph `unused`, of another precision, may be missing."""
+    if not isinstance(files, dict) or any(Path(name).name != name for name in files):
+        raise ValueError(f"{folder / ONNX_FACTS} is damaged (files is {files!r:.60}): {_AGAIN}.")
+    for name, checksum in files.items():
+        if name.startswith(unused):
+            continue
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder} has no {name}: {_AGAIN}.")
+        if _checksum(folder / name) != checksum:
+            raise ValueError(f"{folder / name} is not as it was exported: {_AGAIN}.")
+
+
+def read_onnx(folder: Path, *, precision: str) -> OnnxFolder:
+    """Open an exported folder.
+
+    Raises:
+        ValueError: if it is of another version, is damaged, or has no such precision; or without ONNX Runtime.
+    """
+    require("onnxruntime", extra="onnx", purpose=f"{folder}, an ONNX model,")
+    names = {"fp32": ONNX_MODEL, "int8": INT8_MODEL}
+    if precision not in names:
+        raise ValueError(
+            f"--precision {precision}: {folder} is an ONNX model, which has fp32 or int8. Give one of them."
+        )
+    facts = read_json(folder / ONNX_FACTS, keys=["version"], remedy=_AGAIN)
+    if facts is None or facts["version"] != VERSION:
+        found = "has none" if facts is None else f"has version {facts['version']}"
+        raise ValueError(
+            f"{folder} is of another version of this plugin: {ONNX_FACTS} of version {VERSION} is needed; it {found}. "
+            f"Please {_AGAIN}."
+        )
+    if lacking := next((key for key in _KEYS if key not in facts), None):
+        raise ValueError(f"{folder / ONNX_FACTS} lacks the key {lacking!r}: {_AGAIN}.")
+    path = folder / names[precision]
+    if not path.is_file():
+        remedy = "export it with --int8 TEXT" if precision == "int8" else _AGAIN
+        raise FileNotFoundError(f"{folder} has no {path.name}: {remedy}.")
+    if not isinstance(facts["trained_on"], dict):
+        raise ValueError(f"{folder / ONNX_FACTS} is damaged (trained_on is {facts['trained_on']!r:.60}): {_AGAIN}.")
+    _check_files(folder, facts["files"], unused=names["fp32" if precision == "int8" else "int8"])
+    return OnnxFolder(
+        model=OnnxModel(path, facts),
+        tokenizer=load_tokenizer(folder),
+        vocabulary=Vocabulary.load(folder / "dict.txt"),
+        trained_on=facts["trained_on"],
+    )
+
+
+class OnnxModel(nn.Module):
+    """A graph with the calls of a model that the hub makes; it computes on the CPU, with as many threads as torch."""
+
+    def __init__(self, path: Path, facts: dict[str, Any]) -> None:
+        """Open a graph."""
+        import onnxruntime  # type: ignore[import-untyped]
+
+        super().__init__()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        try:
+            self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+            name, kind = str(facts["head"]["name"]), str(facts["head"]["kind"])
+            self.dim, self._max_positions = int(facts["sizes"]["dim"]), int(facts["sizes"]["max_positions"])
+            num_outputs = int(facts["head"]["num_outputs"])
+            inputs = [entry.name for entry in self._session.get_inputs()]
+            shapes = [entry.shape for entry in self._session.get_outputs()]
+            if inputs != _INPUTS or [len(shape) for shape in shapes] != _RANKS[kind]:
+                raise ValueError(f"the graph is not that of a head of the kind {kind}")
+            if kind in ("classification", "token") and shapes[0][-1] != num_outputs:
+                raise ValueError(f"the graph has {shapes[0][-1]} outputs instead of {num_outputs}")
+        except Exception as error:  # ONNX Runtime has classes of its own for damaged files
+            why = " ".join(str(error).split())[:160]
+            raise ValueError(f"{path} or {ONNX_FACTS} beside it is damaged ({why}): {_AGAIN}.") from error
+        self.path, self._is_masked_lm = path, kind == MASKED_LM
+        self.head_kinds = {} if self._is_masked_lm else {name: kind}
+        self.heads = {name: SimpleNamespace(out_proj=SimpleNamespace(out_features=num_outputs))}
+
+    def max_positions(self) -> int:
+        """The most tokens in a sequence."""
+        return self._max_positions
+
+    def forward(self, tokens: Tensor, *, classification_head_name: str | None = None, **layout: Any) -> tuple[Any]:
+        """Ids (B, T), padded -> (the outputs of the head,), as `FastRobertaModel` does.
+
+        Raises:
+            ValueError: if it has no such head; a graph has no features either.
+        """
+        if classification_head_name not in self.head_kinds:
+            has = " and ".join(self.head_kinds) or "the masked-LM head"
+            raise ValueError(
+                f"{self.path} is an ONNX model and answers by {has} alone: ask the checkpoint for features, vectors "
+                "and other heads."
+            )
+        found = self._run(tokens, has_padding=layout.get("has_padding", True))
+        return (found[0] if len(found) == 1 else SpanLogits(*found),)
+
+    def position_logits(self, tokens: Tensor, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+        """Scores of the vocabulary at some positions of each row, as `hub/running.position_logits`: parts (M', V)."""
+        if not self._is_masked_lm:
+            raise ValueError(f"{self.path} was exported without its masked-LM head: export with --head masked_lm.")
+        step = max(1, _POSITIONS_AT_ONCE // tokens.size(1))
+        for start in range(0, len(tokens), step):
+            (logits,) = self._run(tokens[start : start + step], has_padding=True)
+            for row, places in zip(logits, positions[start : start + step], strict=True):
+                yield row[list(places)]
+
+    def _run(self, tokens: Tensor, *, has_padding: bool) -> list[Tensor]:
+        pad_id = 1
+        mask = tokens.ne(pad_id).long() if has_padding else torch.ones_like(tokens)
+        feed = {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()}
+        return [torch.from_numpy(np.asarray(value)) for value in self._session.run(None, feed)]

@@ -10,31 +10,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
 from roberta_plugin.conversion.fields import check_adapter
-from roberta_plugin.conversion.heads import MASKED_LM, Head, formats
 from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
-from roberta_plugin.conversion.huggingface_model import TRUNK, to_hugging_face, with_base_prefix
-from roberta_plugin.conversion.portable import PortableModel, task_state, translate
+from roberta_plugin.conversion.huggingface_model import TRUNK, check_expressible, to_hugging_face, with_base_prefix
+from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, task_state, translate
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.adapters import merge
+from roberta_plugin.models.checkpoints import architecture
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _TASKS = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "QuestionAnswering": "QUESTION_ANS"}
-_PLAIN = {
-    "peft_type": "LORA",
-    "use_dora": False,
-    "fan_in_fan_out": False,
-    "bias": "none",
-    "rank_pattern": {},
-    "alpha_pattern": {},
-}
 _ADVICE = "Copy the file again."
 
 
@@ -48,6 +39,7 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
             f"{model.path} has no fine-tuned head, and adapters are written with one: use --to huggingface or "
             "sentence-transformers, which have them in the weights."
         )
+    check_expressible(model, architecture(model.state))
     theirs = to_hugging_face(model.state, model.head)
     trunk = next(name for name in theirs if name.endswith(".word_embeddings.weight")).partition(".")[0]
     parameters = {f"{_PREFIX}{name}": value for name, value in theirs.items() if not name.startswith(f"{trunk}.")}
@@ -62,7 +54,8 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
     rank = next(len(value) for name, value in adapters.items() if name.endswith("lora_A"))
     scale = next(float(value) for name, value in adapters.items() if name.endswith("scale"))
     config = {
-        **_PLAIN,
+        "peft_type": "LORA",
+        **{"use_dora": False, "fan_in_fan_out": False, "bias": "none", "rank_pattern": {}, "alpha_pattern": {}},
         "task_type": _TASKS.get(model.head.hugging_face.suffix.removeprefix("For")),
         "base_model_name_or_path": None,
         "r": rank,
@@ -88,11 +81,15 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
         missing = CONFIG if config is None else WEIGHTS
         raise FileNotFoundError(f"--adapter {folder} has no {missing}: name the folder that peft has written.")
     notes = check_adapter(config, folder / CONFIG)
-    scale = _scale_of(config, folder / CONFIG)
+    rank, alpha = config["r"], config["lora_alpha"]
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        where = folder / CONFIG
+        raise ValueError(f"{where}: r and lora_alpha must be numbers, got {rank!r} and {alpha!r}. {_ADVICE}")
+    scale = float(alpha / (rank**0.5 if config.get("use_rslora") else rank))
     parameters, head = dict(model.parameters), {}
     back = {theirs: ours for ours, theirs in TRUNK.items()}
     found = {name.removeprefix(_PREFIX): value for name, value in read_safetensors(path).items()}
-    for name, value in with_base_prefix(found).items():
+    for name, value in with_base_prefix(found, model.state["cfg"]["model"], path).items():
         layer, is_adapter, part = name.partition(".lora_")
         if not is_adapter:
             head[name] = value
@@ -103,7 +100,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
             fits = value.dim() == 2 and value.size(axis) == parameters[f"{own}.weight"].size(axis)
         except (KeyError, ValueError) as error:
             raise ValueError(f"{path}: the model has no place for {name}: it is for another one.") from error
-        if not fits or value.size(1 - axis) != config["r"]:
+        if not fits or value.size(1 - axis) != rank:
             raise ValueError(f"{path}: {name} has the shape {tuple(value.shape)}: it is for another model.")
         parameters |= {f"{own}.adapter.lora_{part[0]}": value, f"{own}.adapter.scale": value.new_tensor(scale)}
     try:
@@ -114,13 +111,6 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     check_numbers(path, parameters)  # sums may be infinite where their parts are not
     model = replace(model, state={**model.state, "model": parameters}, notes=(*model.notes, *notes))
     return _with_head(model, head, path) if head else model
-
-
-def _scale_of(config: Mapping[str, Any], path: Path) -> float:
-    rank, alpha = config["r"], config["lora_alpha"]
-    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise ValueError(f"{path}: r and lora_alpha must be numbers, got {rank!r} and {alpha!r}. {_ADVICE}")
-    return float(alpha / (rank**0.5 if config.get("use_rslora") else rank))
 
 
 def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) -> PortableModel:

@@ -1,26 +1,198 @@
 """A model on its way from one format to another: everything that belongs to it, in memory.
 
 Readers make a `PortableModel`, writers store one; each format needs one of each, not one per pair of formats.
+
+Parameters of a head are called `classification_heads.NAME.`, `span_heads.NAME.` or `token_heads.NAME.` in a checkpoint
+of ours. Hugging Face has one head per class, with a fixed name (`finetuning/kinds/base.HuggingFace`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
-from roberta_plugin.conversion.heads import Head
-from roberta_plugin.conversion.model_files import SourceKind
 from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.data.vocabulary import SPECIALS, Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import white_space_of
+from roberta_plugin.finetuning.kinds import KINDS, kind_class
+from roberta_plugin.finetuning.kinds.base import HuggingFace, Kind
 from roberta_plugin.finetuning.layouts.texts import TextLayout
 from roberta_plugin.finetuning.records import WhiteSpace
+from roberta_plugin.models.checkpoints import ALL_HEADS, CLASSIFICATION, saved_options
+
+SourceKind = Literal["checkpoint", "fairseq", "huggingface", "onnx"]
+MASKED_LM = "masked_lm"  # its kind, and also the name of that head for --head
+_ONE_SCORE_PER_OPTION = ("race", "sentence_ranking")  # tasks of ours and of fairseq
+_MNLI_LABELS = ("contradiction", "neutral", "entailment")  # of roberta.large.mnli, in fairseq's examples/roberta
+
+
+@cache
+def formats() -> dict[str, type[Kind]]:
+    """The kinds that Hugging Face has classes for, by the name of a head's kind; the masked LM comes first."""
+    classes = [kind_class(name) for name in KINDS]
+    known = [kind for kind in classes if kind.hugging_face is not None]
+    return {MASKED_LM if kind.head == MASKED_LM else kind.name: kind for kind in known}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """A head of a checkpoint."""
+
+    kind: str
+    """`MASKED_LM`, or one of `formats`."""
+    name: str
+    num_outputs: int = 0
+    """Classes, or scores; 0 for the masked-LM head."""
+
+    @property
+    def module(self) -> str:
+        """Our name of the module, such as classification_heads.mnli."""
+        return "encoder.lm_head" if self.kind == MASKED_LM else f"{self.facts.head}_heads.{self.name}"
+
+    @property
+    def facts(self) -> type[Kind]:
+        """Its kind."""
+        return formats()[self.kind]
+
+    @property
+    def hugging_face(self) -> HuggingFace:
+        """Its counterpart."""
+        known = self.facts.hugging_face
+        assert known is not None, "formats has no others"
+        return known
+
+
+def heads_of(state: Mapping[str, Any]) -> list[Head]:
+    """The heads of a checkpoint in our layout; that of the masked LM comes first."""
+    parameters = state["model"]
+    task = saved_options(state)[0].get("_name")
+    settings = identity.of_checkpoint(state).get("settings") or {}
+    found = [Head(kind=MASKED_LM, name=MASKED_LM)] if "encoder.lm_head.bias" in parameters else []
+    for name in _names_below(parameters, CLASSIFICATION):
+        num_outputs = len(parameters[f"{CLASSIFICATION}{name}.out_proj.weight"])
+        kind = "classification" if num_outputs > 1 else "regression"
+        if num_outputs == 1 and task in _ONE_SCORE_PER_OPTION:
+            kind = "multiple_choice"
+        if settings.get("kind") == "multi_label" and num_outputs == len(settings["labels"]):
+            kind = "multi_label"
+        found.append(Head(kind=kind, name=name, num_outputs=num_outputs))
+    for kind, facts in formats().items():
+        prefix = f"{facts.head}_heads."
+        for name in _names_below(parameters, prefix) if prefix != CLASSIFICATION else ():
+            head = Head(kind=kind, name=name)
+            number = head.hugging_face.num_outputs
+            num_outputs = len(parameters[f"{head.module}.out_proj.weight"]) if number is None else number
+            found.append(replace(head, num_outputs=num_outputs))
+    return found
+
+
+def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
+    """The head called `name`; without a name, the one that was fine-tuned, or the masked-LM head if none was.
+
+    Raises:
+        ValueError: if there is no such head, several were fine-tuned, or it is one that no other program knows.
+    """
+    heads = heads_of(state)
+    known = {head.module for head in heads}
+    for prefix in ALL_HEADS:
+        for own in _names_below(state["model"], prefix):
+            is_wanted = name == own or (name is None and all(head.kind == MASKED_LM for head in heads))
+            if is_wanted and f"{prefix}{own}" not in known:
+                raise ValueError(
+                    f"{path} answers by its {prefix.partition('_')[0]} head {own}, and neither transformers nor "
+                    "fairseq has a class for that: ask the checkpoint itself by `roberta predict`, or give --head "
+                    f"{MASKED_LM} to take the encoder without this head."
+                )
+    if name == MASKED_LM and name in identity.of_checkpoint(state).get(identity.MADE_ANEW, ()):
+        raise ValueError(f"{path} came without a masked-LM head: its present one is untrained.")
+    if name is not None:
+        chosen = [head for head in heads if head.name == name]
+        if not chosen:
+            raise ValueError(f"{path} has no head called {name!r}: it has {', '.join(head.name for head in heads)}.")
+        return chosen[0]
+    tuned = [head for head in heads if head.kind != MASKED_LM]
+    if len(tuned) > 1:
+        raise ValueError(
+            f"{path} has several heads, {', '.join(head.name for head in tuned)}: choose one with --head NAME, or "
+            f"--head {MASKED_LM}."
+        )
+    if not heads:
+        raise ValueError(f"{path} has only an encoder, no head to predict with.")
+    return tuned[0] if tuned else heads[0]
+
+
+def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None) -> tuple[str, ...]:
+    """Names of the classes of a classification or tagging head, in their order; empty if nothing names them.
+
+    Our checkpoints hold them; for fairseq's sentence_prediction they are in label/dict.txt of the folder `data`, or of
+    the training's folder; for the released roberta.large.mnli they are known.
+    """
+    if not head.facts.has_labels:
+        return ()
+    named = identity.of_checkpoint(state).get("settings", {}).get("labels") or ()
+    if not named:
+        trained_on = saved_options(state)[0].get("data")
+        folders = [data, Path(trained_on) if isinstance(trained_on, str) and trained_on else None]
+        paths = [folder / "label" / "dict.txt" for folder in folders if folder is not None]
+        path = next((path for path in paths if path.is_file()), None)
+        lines = path.read_text(encoding="utf-8").splitlines() if path else []
+        symbols = [line.rpartition(" ")[0] for line in lines]
+        named = tuple(symbol for symbol in symbols if symbol not in SPECIALS and not symbol.startswith("madeupword"))
+    if not named and head.name == "mnli":
+        named = _MNLI_LABELS
+    return tuple(map(str, named)) if len(named) == head.num_outputs else ()
+
+
+def _names_below(parameters: Mapping[str, Any], prefix: str) -> list[str]:
+    return sorted({name.split(".")[1] for name in parameters if name.startswith(prefix)})
+
+
+def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's content with the fine-tuned head rescaled to the labels; other checkpoints are unchanged.
+
+    A regression on own data learns (label - mean) / deviation: the last layer of its head, W x + b, becomes
+    deviation * W x + (deviation * b + mean), and a checkpoint for use answers on the scale of the labels. Its
+    settings lose mean and deviation, so that calling this again changes nothing.
+    """
+    trained = identity.of_checkpoint(state)
+    settings = dict(trained.get("settings") or {})
+    if not _is_of_numbers(settings) or not {"mean", "deviation"} <= settings.keys():
+        return dict(state)
+    mean, deviation = settings.pop("mean"), settings.pop("deviation")
+    task_state = {**state["task_state"], identity.KEY: {**trained, "settings": settings}}
+    return {**_scaled(state, deviation, mean), "task_state": task_state}
+
+
+def on_scale_of_training(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The opposite, to evaluate a model on its data after export and import."""
+    trained = identity.of_checkpoint(state).get("settings") or {}
+    if "deviation" not in settings or "deviation" in trained or not _is_of_numbers(trained):
+        return dict(state)
+    return _scaled(state, 1 / settings["deviation"], -settings["mean"] / settings["deviation"])
+
+
+def _is_of_numbers(settings: Mapping[str, Any]) -> bool:
+    """Whether the kind that settings name learns numbers."""
+    kind = settings.get("kind")
+    return kind in KINDS and kind_class(str(kind)).name == "regression"
+
+
+def _scaled(state: Mapping[str, Any], factor: float, shift: float) -> dict[str, Any]:
+    """The checkpoint with the output of the fine-tuned head times a factor, plus a number."""
+    name = f"{CLASSIFICATION}{saved_options(state)[0]['classification_head_name']}.out_proj."
+    weight, bias = (state["model"][name + part] for part in ("weight", "bias"))
+    scaled = {
+        name + "weight": (weight.double() * factor).to(weight.dtype),
+        name + "bias": (bias.double() * factor + shift).to(bias.dtype),
+    }
+    return {**state, "model": {**state["model"], **scaled}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +253,11 @@ class PortableModel:
 
 
 def check_vocabulary(num_rows: int, vocabulary: Vocabulary, *, path: Path, vocabulary_path: Path) -> None:
-    """Refuse a vocabulary of another size than the model's."""
+    """Refuse a vocabulary of another size than the model's.
+
+    Raises:
+        ValueError: if the folder has other ones.
+    """
     if num_rows != len(vocabulary):
         raise ValueError(
             f"{path} has embeddings of {num_rows:,} symbols, and the vocabulary of {vocabulary_path} has "

@@ -1,86 +1,21 @@
-"""Open a trained model of any known format: `open_pretrained`, and the reading that all commands share."""
+"""A file or folder of any known format -> the model in it: the reading that all commands share."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from roberta_plugin import fairseq_import  # noqa: F401  # isort: skip  -- before anything else of fairseq
 from fairseq.data import Dictionary
 from torch import nn
 
 from roberta_plugin.conversion.fairseq_format import read_checkpoint, unpacked
-from roberta_plugin.conversion.heads import Head, choose_head, heads_of, labels_of
 from roberta_plugin.conversion.huggingface import read_huggingface
-from roberta_plugin.conversion.model_files import SourceKind, format_of
+from roberta_plugin.conversion.model_files import format_of
 from roberta_plugin.conversion.named_models import NAMES, local_path
-from roberta_plugin.conversion.portable import PortableModel
-from roberta_plugin.finetuning import identity
+from roberta_plugin.conversion.portable import PortableModel, choose_head
+from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.checkpoints import build_model
-
-if TYPE_CHECKING:
-    from roberta_plugin.data.tokenizers.base import Tokenizer
-    from roberta_plugin.data.vocabulary import Vocabulary
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainedModel:
-    """A model that is ready for use.
-
-    Attributes:
-        model: in evaluation mode, on the CPU, with all of its heads.
-        tokenizer: text -> tokenizer ids.
-        vocabulary: tokenizer ids -> model ids.
-        dictionary: the same vocabulary as fairseq's class.
-        labels: class names of each classification head, if known.
-        heads: the heads by name; `masked_lm` is one of them.
-        trained_on: the model's record of its data, in the form of `finetuning/identity.py`.
-        source: a checkpoint, an archive of fairseq, or a folder of Hugging Face.
-        notes: for the user, in sentences; they are logged as warnings.
-    """
-
-    model: nn.Module
-    tokenizer: Tokenizer
-    vocabulary: Vocabulary
-    dictionary: Dictionary
-    labels: Mapping[str, tuple[str, ...]]
-    heads: Mapping[str, Head]
-    trained_on: Mapping[str, Any]
-    source: SourceKind
-    notes: tuple[str, ...]
-
-
-def open_pretrained(path: Path, *, data: Path | None = None) -> PretrainedModel:
-    """Open a Hugging Face folder, an imported or exported folder, an archive of fairseq, or a checkpoint.
-
-    `data` is the folder with dict.txt and the tokenizer, where it has none.
-
-    Raises:
-        ValueError: if it is none of these, damaged, or no RoBERTa.
-    """
-    from roberta_plugin import register
-
-    register()
-    portable = read_any(path, data=data)
-    for note in portable.notes:
-        logger.warning(note)
-    heads = heads_of(portable.state)
-    return PretrainedModel(
-        model=build(portable),
-        tokenizer=portable.tokenizer,
-        vocabulary=portable.vocabulary,
-        dictionary=fairseq_dictionary(portable.vocabulary),
-        labels={head.name: labels_of(portable.state, head) for head in heads if labels_of(portable.state, head)},
-        heads={head.name: head for head in heads},
-        trained_on=identity.of_checkpoint(portable.state),
-        source=portable.source,
-        notes=portable.notes,
-    )
 
 
 def read_any(path: Path, *, data: Path | None = None, head: str | None = None) -> PortableModel:

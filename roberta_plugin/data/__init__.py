@@ -33,8 +33,7 @@ Fine-tuning has its own flow from official files to batches, in `roberta_plugin/
 A file that is part of a stage starts with the stage's name:
 
     text_inputs_remote       URLs                  -> files, by fsspec
-    text_inputs_files        names, URLs and pipes -> format of each input, and its content
-    text_inputs_lines        content               -> whole lines, also of a part of a plain file
+    text_inputs_files        names, URLs and pipes -> format of each input, its content in whole lines
     text_inputs_tables       CSV, Parquet, Arrow   -> rows; the cells of the column of the text
 
 Used by several stages: `array_files` (arrays larger than memory) and `rounding`. `corpus_statistics` computes what

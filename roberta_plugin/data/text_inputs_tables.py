@@ -21,8 +21,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from roberta_plugin.data.text_inputs_files import Form, TextInput, open_input
-from roberta_plugin.data.text_inputs_lines import BLOCK_BYTES, BOM, BadLineError, read_lines
+from roberta_plugin.data.text_inputs_files import (
+    BLOCK_BYTES,
+    BOM,
+    BadLineError,
+    Form,
+    TextInput,
+    open_input,
+    read_lines,
+)
 from roberta_plugin.data.text_inputs_remote import RemoteError
 from roberta_plugin.extras import require
 from roberta_plugin.json_files import parse_json
@@ -388,18 +395,12 @@ def _json_lines(lines: TextLines) -> Iterator[NumberedRow | BadLineError]:
         if isinstance(line, BadLineError):
             yield line
         elif line.strip():
-            yield _parsed(lines, line)
-
-
-def _parsed(lines: TextLines, line: str) -> NumberedRow | BadLineError:
-    try:
-        content = parse_json(line)
-    except ValueError as error:
-        return BadLineError(lines.name, lines.number, f"it is not valid JSON ({error})", _ONE_OBJECT)
-    if not isinstance(content, dict):
-        reason = f"expected a JSON object, found {short(content)}"
-        return BadLineError(lines.name, lines.number, reason, _ONE_OBJECT)
-    return lines.number, content
+            try:
+                content = parse_json(line)
+                fault = "" if isinstance(content, dict) else f"expected a JSON object, found {short(content)}"
+            except ValueError as error:
+                fault = f"it is not valid JSON ({error})"
+            yield BadLineError(lines.name, lines.number, fault, _ONE_OBJECT) if fault else (lines.number, content)
 
 
 def short(value: Any) -> str:

@@ -34,13 +34,13 @@ from roberta_plugin.finetuning.benchmarks import (
     options_for,
 )
 from roberta_plugin.finetuning.benchmarks.base import Benchmark
-from roberta_plugin.finetuning.inspection import remarks
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.metrics import base_name
 from roberta_plugin.finetuning.kinds.outputs import DEVELOPMENT, NUMBERS, RawOutputs, read_outputs, write_outputs
 from roberta_plugin.finetuning.kinds.similarity import NAME as WORDS
 from roberta_plugin.finetuning.kinds.similarity import BagOfWords
 from roberta_plugin.finetuning.options import TaskOptions
+from roberta_plugin.finetuning.preparation import remarks
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import parse_json, write_json
 
@@ -62,30 +62,21 @@ class Evaluation:
 
     task: str
     split: str
-    data: str = ""
-    """The prepared folder."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Options of the scoring, named as on the command line."""
+    data: str = ""  # the prepared folder
+    options: Mapping[str, str] = field(default_factory=dict)  # options of the scoring, named as on the command line
     predictions: Sequence[str] = field(default_factory=list)
     """The prediction files: those of the ensemble, if there are several checkpoints."""
-    members: Sequence[Mapping[str, Any]]
-    """The "checkpoint" and the "metrics" of each model."""
-    median: Mapping[str, float]
-    """Median of the members' metrics."""
-    ensemble: Mapping[str, float]
-    """Metrics of the averaged outputs."""
-    details: Mapping[str, Any] = field(default_factory=dict)
-    """Further results of the benchmark (`Benchmark.judge`)."""
+    members: Sequence[Mapping[str, Any]]  # the "checkpoint" and the "metrics" of each model
+    median: Mapping[str, float]  # median of the members' metrics
+    ensemble: Mapping[str, float]  # metrics of the averaged outputs
+    details: Mapping[str, Any] = field(default_factory=dict)  # further results of the benchmark (`Benchmark.judge`)
     remarks: Sequence[str] = field(default_factory=list)
     """Texts that were cut, labels without examples, and models that have learned nothing."""
-    baseline: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of a constant answer (`baseline`)."""
+    baseline: Mapping[str, float] = field(default_factory=dict)  # metrics of a constant answer (`baseline`)
     tf_idf: Mapping[str, float] = field(default_factory=dict)
     """Metrics of TF-IDF with logistic regression (`finetuning/kinds/similarity.py`), where texts get labels."""
-    selection: str = ""
-    """The metric that has selected the models; empty: that of the recipe."""
-    precision: str = "fp32"
-    """Of the models' products (`models/precision.py`)."""
+    selection: str = ""  # the metric that has selected the models; empty: that of the recipe
+    precision: str = "fp32"  # of the models' products (`models/precision.py`)
 
     @classmethod
     def read(cls, path: Path) -> Evaluation:
@@ -154,8 +145,7 @@ class Decisions(NamedTuple):
 
     ensemble: Mapping[str, float]
     members: Sequence[Mapping[str, float]]
-    words: Mapping[str, float] = MappingProxyType({})
-    """Of TF-IDF with logistic regression."""
+    words: Mapping[str, float] = MappingProxyType({})  # of TF-IDF with logistic regression
 
     @classmethod
     def read_from(cls, evaluation: Evaluation) -> Decisions:
@@ -166,9 +156,6 @@ class Decisions(NamedTuple):
 def _earlier_decisions(settings: EvaluateSettings, wishes: Mapping[str, str], given: Set[str]) -> Decisions:
     """The numbers of an earlier evaluation of the same checkpoints and data in the output folder, or of a single
     checkpoint's own fine-tuning; nothing if there is neither that found them as the options, `wishes`, say.
-
-    Raises:
-        ValueError: if models have numbers of their own, and their ensemble has none, nor are they `given`.
     """
     from roberta_plugin.conversion.model_files import own_results
 

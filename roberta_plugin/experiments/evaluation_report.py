@@ -32,14 +32,10 @@ class MetricRow(NamedTuple):
     largest: float
     num_members: int
     ensemble: float
-    baseline: float | None
-    """The metric of a constant answer."""
-    tf_idf: float | None
-    """That of TF-IDF with logistic regression."""
-    paper: dict[str, float]
-    """Row of the paper's table -> its number for this metric."""
-    precision: str
-    """Of the models' products."""
+    baseline: float | None  # the metric of a constant answer
+    tf_idf: float | None  # that of TF-IDF with logistic regression
+    paper: dict[str, float]  # row of the paper's table -> its number for this metric
+    precision: str  # of the models' products
 
 
 def find_evaluations(folders: Sequence[Path]) -> list[Evaluation]:

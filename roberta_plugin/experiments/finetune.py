@@ -57,20 +57,13 @@ _FLATTERED = (
 class FinetuneResult:
     """The outcome of `finetune`."""
 
-    prepared: Prepared
-    """The data."""
-    grid_path: Path
-    """The grid file, which `roberta sweep` reads too."""
-    runs: Path
-    """Folder of the runs and of the sweep's report.md and report.json."""
-    results: Path
-    """Folder of the evaluations, the prediction files and the table."""
-    sweep: Mapping[str, Any] | None = None
-    """Content of the sweep's report.json; None if nothing was trained."""
-    evaluations: Sequence[Evaluation] = ()
-    """Evaluations of the best cell's runs; empty while runs are left to do."""
-    table: str = ""
-    """The evaluations beside the paper's numbers, as Markdown."""
+    prepared: Prepared  # the data
+    grid_path: Path  # the grid file, which `roberta sweep` reads too
+    runs: Path  # folder of the runs and of the sweep's report.md and report.json
+    results: Path  # folder of the evaluations, the prediction files and the table
+    sweep: Mapping[str, Any] | None = None  # content of the sweep's report.json; None if nothing was trained
+    evaluations: Sequence[Evaluation] = ()  # evaluations of the best cell's runs; empty while runs are left to do
+    table: str = ""  # the evaluations beside the paper's numbers, as Markdown
 
     @property
     def best_cell(self) -> str | None:
@@ -185,10 +178,8 @@ def evaluate_best(plan: FinetunePlan, facts: Mapping[str, Any]) -> tuple[list[Ev
 class CrossValidation:
     """The outcome of `cross_validate`."""
 
-    folds: Sequence[FinetuneResult]
-    """The result of each fold."""
-    table: str
-    """Mean and spread over the folds, as Markdown; empty while runs are left to do."""
+    folds: Sequence[FinetuneResult]  # the result of each fold
+    table: str  # mean and spread over the folds, as Markdown; empty while runs are left to do
 
 
 def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: None) -> CrossValidation:

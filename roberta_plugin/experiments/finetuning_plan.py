@@ -10,21 +10,30 @@ Everything that does not fit is refused here, before anything is trained.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import Grid, checked_seeds, is_list, run_folders
 from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH, Benchmark, PaperRecipe
 from roberta_plugin.finetuning.identity import check_words
-from roberta_plugin.finetuning.inspection import check_measurable, remarks, selection_remarks
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.layouts.windows import question_length
 from roberta_plugin.finetuning.options import TaskOptions
-from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
+from roberta_plugin.finetuning.preparation import (
+    DataSettings,
+    PrepareSettings,
+    check_measurable,
+    check_same,
+    prepare,
+    remarks,
+    selection_remarks,
+)
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.options_file import named_options
@@ -36,8 +45,7 @@ from roberta_plugin.settings import flag
 GRID = "finetune.yaml"
 START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started
 Report = Callable[[str], None]
-Labels: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Of an axis: label -> options."""
+Labels: TypeAlias = Mapping[str, Mapping[str, Any]]  # of an axis: label -> options
 
 # Options of every run. It keeps the best checkpoint, and the last one to resume from.
 _COMMON = {
@@ -80,12 +88,9 @@ class FinetunePlan:
     """A fine-tuning: its settings, the data and the grid, which fit the model and each other."""
 
     settings: FinetuneSettings
-    prepared: Prepared
-    """The data."""
-    grid: Grid
-    """All runs, with options that fairseq-train accepts."""
-    gpus_per_run: int
-    """GPUs that each run on this machine has for itself; 0: all runs share what there is."""
+    prepared: Prepared  # the data
+    grid: Grid  # all runs, with options that fairseq-train accepts
+    gpus_per_run: int  # GPUs that each run on this machine has for itself; 0: all runs share what there is
 
     @property
     def root(self) -> Path:
@@ -128,17 +133,24 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     grid = _grid(settings, prepared, start, benchmark, kind, num_gpus=num_gpus, report=report)
     check_options(grid, is_written=False)
     plan = FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=gpus_per_run)
-    is_same = not settings.from_scratch and plan.root.is_dir() and has_same_weights(start, settings.output_dir)
+    made_from = {
+        "sha256": None if settings.from_scratch else start.sha256,
+        **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
+    }
+    path = settings.output_dir / START
+    before = (read_json(path, keys=["sha256"], remedy=_REMEDY) or {}) if plan.root.is_dir() else {}
+    is_same = made_from["sha256"] is not None and before.get("sha256") == made_from["sha256"]
     for folder in plan.runs:  # before the file that describes them is replaced
         folder.check(
             lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)),
             free=lambda name: is_same and name == "--finetune-from-model",
         )
+    check_start(before, made_from, prepared, settings.output_dir)
     for folder in plan.runs if is_same else ():  # with the path of now
         if folder.path.is_dir():
             folder.record()
-    check_start(None if settings.from_scratch else start, prepared, settings.output_dir, has_runs=plan.root.is_dir())
     settings.output_dir.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"model": None if settings.from_scratch else str(start.checkpoint), **made_from})
     grid.write()
     for remark in [*remarks(prepared), *selection_remarks(prepared, kind, grid.metric.value)]:
         report(remark)
@@ -268,14 +280,14 @@ def selected_metric(
     return name, "min" if name in SMALLER_IS_BETTER else "max"
 
 
-class Start(NamedTuple):
+@dataclass(frozen=True)
+class Start:
     """The model that fine-tuning starts from: its file, the file's content, and the options that build such a model."""
 
     checkpoint: Path
     state: dict[str, Any]
     options: dict[str, str]
-    initial: dict[str, str]
-    """How its own pretraining drew its weights, as options."""
+    initial: dict[str, str]  # how its own pretraining drew its weights, as options
     num_symbols: int
     is_fine_tuned: bool
 
@@ -285,9 +297,21 @@ class Start(NamedTuple):
         return int(self.options["max-positions"])
 
     @property
-    def has_position_limit(self) -> bool:
-        """Whether it reads no longer ones; with rotary positions, it does."""
-        return self.options.get("position-encoding") != "rotary"
+    def longest(self) -> float:
+        """Tokens that it can be fine-tuned with: with rotary positions, any number."""
+        return math.inf if self.options.get("position-encoding") == "rotary" else self.max_positions
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of all parameters with their names: the optimizer's state may have been dropped from the file."""
+        import torch
+
+        digest = hashlib.sha256()
+        for name, value in sorted(self.state["model"].items()):
+            if torch.is_tensor(value):
+                digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+                digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def options_at(self, max_length: int) -> dict[str, str]:
         """Its options, for sequences of a length that `check_model` allows."""
@@ -320,7 +344,7 @@ def starting_model(path: Path) -> Start:
 
 
 def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path | None]:
-    """The folder of the tokenizer and the dict.txt: those of --tokenizer, else of the model, as `roberta predict` does.
+    """The folder of the tokenizer and the dict.txt: those of --tokenizer, else those beside the model.
 
     Raises:
         FileNotFoundError: if the model has none; says what to give.
@@ -341,7 +365,7 @@ def tokenizer_of(settings: FinetuneSettings, start: Start) -> tuple[Path, Path |
 
 def check_positions(start: Start, benchmark: Benchmark, *, max_length: int, options: TaskOptions) -> None:
     """Refuse, before preparing, a length that exceeds the model's positions or is too short for the task."""
-    if max_length > start.max_positions and start.has_position_limit:
+    if max_length > start.longest:
         raise ValueError(
             f"--max-length {max_length}: {start.checkpoint} has {start.max_positions} positions. Give at most that, or "
             "leave it out."
@@ -369,7 +393,7 @@ def check_model(start: Start, prepared: Prepared) -> None:
             f"of {len(prepared.vocabulary):,}: prepare the data with the tokenizer and the dict.txt of that model."
         )
     check_words(start.state, prepared, checkpoint=start.checkpoint)
-    if start.max_positions < prepared.settings["max_length"] and start.has_position_limit:
+    if prepared.settings["max_length"] > start.longest:
         raise ValueError(
             f"{start.checkpoint} has {start.max_positions} positions, and {prepared.folder} sequences of up to "
             f"{prepared.settings['max_length']} tokens: delete that folder (rm -r {prepared.folder}) and give "
@@ -377,51 +401,23 @@ def check_model(start: Start, prepared: Prepared) -> None:
         )
 
 
-def check_start(start: Start | None, prepared: Prepared, folder: Path, *, has_runs: bool) -> None:
-    """Refuse a folder with runs that started from other weights or examples; else record those of this start.
+def check_start(before: Mapping[str, Any], now: Mapping[str, Any], prepared: Prepared, folder: Path) -> None:
+    """Refuse a folder with runs that started from other weights or examples; those of a test set may change.
 
     The runs record the paths of the model and of the data. A pretraining that continues writes other weights to the
-    same path, and a folder that is prepared again may have other examples; those of a test set may change. `start` is
-    None if its weights are not used.
+    same path, and a folder that is prepared again may have other examples.
     """
-    now = {
-        "sha256": sha256_of_weights(start.state) if start else None,
-        **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
-    }
-    before = (read_json(folder / START, keys=["sha256"], remedy=_REMEDY) or {}) if has_runs else {}
-    found = differences(
-        before,
-        now,
-        free=lambda name: None in (before.get(name), now.get(name)),
-        named=lambda name: "--model" if name == "sha256" else f"{name.removeprefix('sha256_of_')} of {prepared.folder}",
-    )
     refuse(
         f"{folder} holds runs that started from other weights or examples",
-        found,
+        differences(
+            before,
+            now,
+            free=lambda name: None in (before.get(name), now.get(name)),
+            named=lambda name: "--model" if name == "sha256" else f"{name[len('sha256_of_') :]} of {prepared.folder}",
+        ),
         f"Give another --output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed "
         "any more.",
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / START, {"model": str(start.checkpoint) if start else None, **now})
-
-
-def has_same_weights(start: Start, folder: Path) -> bool:
-    """Whether the runs in a folder started from these weights, which may lie elsewhere now: another version of this
-    package imports a model into another folder."""
-    before = read_json(folder / START, keys=["sha256"], remedy=_REMEDY)
-    return before is not None and before["sha256"] == sha256_of_weights(start.state)
-
-
-def sha256_of_weights(state: Mapping[str, Any]) -> str:
-    """A hash of all parameters with their names: the optimizer's state may have been dropped from the file."""
-    import torch
-
-    digest = hashlib.sha256()
-    for name, value in sorted(state["model"].items()):
-        if torch.is_tensor(value):
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
-            digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def paper_grid(
@@ -438,18 +434,13 @@ def paper_grid(
     metric: tuple[str, str] | None = None,
     num_ranks: int = 1,
 ) -> Grid:
-    """The grid of a benchmark's recipe.
+    """The grid of a benchmark's recipe, whose file is to be at `path`.
 
     Args:
-        recipe: the benchmark's.
-        path: where its file is to be.
-        data: prepared folder.
         model: options of the architecture.
         checkpoint: what training starts from; None: random weights.
         changes: options of fairseq-train that replace or extend the recipe's.
         only: axis -> the label that is kept of it, or a value that the recipe does not have; or several: `1e-4,3e-4`.
-        seeds: replace the recipe's.
-        slurm: resources of each run.
         metric: name of the one that selects, and its goal, "min" or "max"; None: the recipe's.
         num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
 

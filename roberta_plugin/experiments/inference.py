@@ -15,8 +15,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 import roberta_plugin
 from roberta_plugin.checkpoint_files import load_state as load_state
-from roberta_plugin.conversion.heads import heads_of, labels_of
-from roberta_plugin.conversion.number_scale import on_scale_of_training
+from roberta_plugin.conversion.portable import heads_of, labels_of, on_scale_of_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.kinds.outputs import Collected, RawOutputs
@@ -73,9 +72,6 @@ def _order_classes(state: dict[str, Any], prepared: Prepared, path: Path) -> Non
     """Put the classes of a model that was made elsewhere into the order of the data, in place.
 
     fairseq's own preprocessing numbers them by frequency, and Hugging Face's models have any order.
-
-    Raises:
-        ValueError: if their names are not known, or are not those of the data.
     """
     trained_on, is_fairseqs = identity.of_checkpoint(state), saved_options(state)[0].get("_name") == _FAIRSEQS
     if trained_on.get("task") or not (trained_on or is_fairseqs) or not prepared.settings.get("labels"):

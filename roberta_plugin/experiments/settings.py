@@ -49,11 +49,9 @@ class SweepSettings(ReportedRuns):
     """Settings of `roberta sweep`."""
 
     grid: Path = setting(REQUIRED, "grid file (YAML)", flag="grid")
-    job_name: str | None = None
-    """The name in squeue; None: the name of `output_dir`."""
+    job_name: str | None = None  # the name in squeue; None: the name of `output_dir`
     wait: bool = setting(False, "with --slurm: wait until the runs have left the queue", goes_with={"slurm": ()})
-    code: Path | None = None
-    """The runs use the code in this folder's .snapshots; None: `output_dir`."""
+    code: Path | None = None  # the runs use the code in this folder's .snapshots; None: `output_dir`
     renew_code: bool = setting(
         False, "from now on use the present code of this plugin instead of the copy that the first start made"
     )
@@ -63,8 +61,7 @@ class SweepSettings(ReportedRuns):
         "checkpoints of finished runs to keep: `best`, the weights of each setting's best run; `weights`, those of "
         "every run; `all`, the best and the last with the optimizer's state",
     )
-    after: Callable[[Any], None] | None = None
-    """With `slurm`: what a job does with its RunFolder once the run is done."""
+    after: Callable[[Any], None] | None = None  # with `slurm`: what a job does with its RunFolder once the run is done
     dry_run: bool = setting(False, "check the options and data of all runs, show their commands, write nothing")
 
     def __post_init__(self) -> None:
@@ -109,8 +106,7 @@ class EvaluateSettings(Checked):
     splits: Sequence[str] | None = setting(
         None, "splits to evaluate (default: all but train)", flag="--split", nargs="+"
     )
-    options: TaskOptions | None = None
-    """Options of the scoring (`finetuning/options.py`); None: the paper's values."""
+    options: TaskOptions | None = None  # options of the scoring (`finetuning/options.py`); None: the paper's values
     max_tokens: int = setting(16384, "most positions of a batch, padding included", smallest=1)
     device: str | None = setting(None, "where to compute (default: a GPU if there is one)")
     precision: Precision = setting("fp32", "of products: bf16 and int8 are faster where the processor has them")
@@ -205,10 +201,8 @@ class FinetuneSettings(RunSettings, DataSettings):
     )
     device: str | None = setting(None, "where to evaluate (default: a GPU if there is one)")
     grid_only: bool = setting(False, "write the grid file for `roberta sweep`, and stop")
-    code: Path | None = None
-    """Folder with the copy of this package that the runs use; None: `output_dir`/.snapshots."""
-    show_progress: bool = False
-    """Whether to show progress bars of the evaluation."""
+    code: Path | None = None  # folder with the copy of this package that the runs use; None: `output_dir`/.snapshots
+    show_progress: bool = False  # whether to show progress bars of the evaluation
 
     def __post_init__(self) -> None:
         """Check what can be checked before anything is read."""
@@ -220,14 +214,10 @@ class FinetuneSettings(RunSettings, DataSettings):
                 "resumes."
             )
         if self.folds is not None:
-            self._check_folds()
-
-    def _check_folds(self) -> None:
-        options = self.options
-        if not isinstance(options, CustomOptions):
-            raise ValueError(f"--folds goes with custom: {self.task} has an official development set.")
-        if options.valid or options.fold:
-            raise ValueError("--folds cuts the development sets from --train: leave --valid and --fold out.")
+            if not isinstance(self.options, CustomOptions):
+                raise ValueError(f"--folds goes with custom: {self.task} has an official development set.")
+            if self.options.valid or self.options.fold:
+                raise ValueError("--folds cuts the development sets from --train: leave --valid and --fold out.")
 
     @property
     def job_name(self) -> str:

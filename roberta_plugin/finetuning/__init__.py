@@ -7,17 +7,14 @@
 Before training, by `roberta prepare TASK`:
 
     prepared            the prepared folder: memory-mapped reader, checks of its files, writer
-    preparation         PrepareSettings               -> a prepared folder; refuses one with other settings
+    preparation         PrepareSettings               -> a prepared folder; refuses one with other settings; what is
+                        in one, and whether it is sound, as `roberta inspect` shows it
 
 In training, by `fairseq-train` with --task roberta_sentence_prediction, squad2, race, roberta_tagging,
 roberta_summarization or roberta_embedding:
 
     examples_dataset    a split                       -> batches of examples of similar length
     identity            a prepared folder             -> what a checkpoint remembers of its data
-
-At any time, by `roberta inspect`:
-
-    inspection          a prepared folder             -> what is in it, and whether it is sound
 
 For all of them:
 

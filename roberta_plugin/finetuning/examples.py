@@ -100,17 +100,6 @@ def warn_of_duplicates(examples: Sequence[Example]) -> None:
         )
 
 
-def check_ids(examples: Sequence[Example], column: str) -> None:
-    """Check that no two rows of a table have the same id."""
-    seen: dict[str, Example] = {}
-    for example in examples:
-        if seen.setdefault(example.id, example) is not example:
-            raise ValueError(
-                f"{example.where}: the id {example.id!r} in the column {column!r} is that of line "
-                f"{seen[example.id].line}, too. Ids must be unique: correct one of the two, or leave --id-column out."
-            )
-
-
 def shared_sides(examples: Sequence[Example]) -> list[int]:
     """How many pairs share their first text with a pair that has another second text, and the reverse."""
     found = []

@@ -321,7 +321,7 @@ class SplitWriter:
         self._arrays[name] = values
 
     def measure(self, texts: str, num_tokens: int, *, limit: int, fate: str = CUT) -> None:
-        """Count a text of `num_tokens` tokens where `limit` fit, for `inspection.remarks`."""
+        """Count a text of `num_tokens` tokens where `limit` fit, for `preparation.remarks`."""
         counts = self._lengths.setdefault((texts, limit, fate), [0, 0, 0])
         counts[0] += 1
         counts[1] += num_tokens > limit
@@ -368,7 +368,7 @@ class PreparedWriter:
     ) -> None:
         """Begin a folder.
 
-        `settings` are plain JSON values, and `source` identifies the official files (`raw_files.describe`).
+        `settings` are plain JSON values, and `source` identifies the official files (`benchmarks/base.describe_files`).
 
         Raises:
             FileExistsError: if the path exists and is not an empty folder; on entering, also if another process writes

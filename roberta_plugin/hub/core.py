@@ -7,6 +7,7 @@ positions, K answers for each.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from roberta_plugin.conversion.heads import MASKED_LM
-from roberta_plugin.conversion.onnx_runner import OnnxModel
+from roberta_plugin.conversion.onnx_model import OnnxModel
+from roberta_plugin.conversion.portable import MASKED_LM
 from roberta_plugin.data.batches import cut_by_length
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -71,9 +72,9 @@ class HubCore(nn.Module):
         return int(self.model.max_positions())  # type: ignore[operator]
 
     @property
-    def has_position_limit(self) -> bool:
-        """Whether it reads no longer ones; with rotary positions, it does."""
-        return bool(getattr(self.model, "has_position_limit", True))
+    def longest(self) -> float:
+        """The most tokens that it answers about: with rotary positions any number, beyond its training, too."""
+        return self.max_positions if getattr(self.model, "has_position_limit", True) else math.inf
 
     @property
     def labels(self) -> list[str]:
@@ -124,17 +125,17 @@ class HubCore(nn.Module):
 
     def check_length(self, length: int) -> None:
         """Refuse a sequence of more tokens than the model has positions; warn where they are rotary."""
-        if length > self.max_positions and not self.has_position_limit:
+        if length > self.longest:
+            raise ValueError(
+                f"The text has {length} tokens, and this model reads at most {self.max_positions}: shorten it."
+            )
+        if length > self.max_positions:
             level = logging.DEBUG if self._has_warned_of_length else logging.WARNING  # once
             self._has_warned_of_length = True
             logger.log(
                 level,
                 f"A text has {length} tokens, and the model was trained with at most {self.max_positions}: its rotary "
                 "positions go on, and answers may be worse.",
-            )
-        elif length > self.max_positions:
-            raise ValueError(
-                f"The text has {length} tokens, and this model reads at most {self.max_positions}: shorten it."
             )
 
     def check_masked_lm(self) -> None:
@@ -154,13 +155,16 @@ class HubCore(nn.Module):
     ) -> list[list[list[tuple[float, int]]]]:
         """Top-k token ids and probabilities for every mask of each sequence (T,)."""
         self.check_masked_lm()
+        never = self._never_filled
 
         def run(batch: Batch) -> list[list[list[tuple[float, int]]]]:
             positions = [np.flatnonzero(sequences[row] == self.vocabulary.mask_id).tolist() for row in batch.rows]
             answers: list[list[tuple[float, int]]] = []
-            for logits in running.position_logits(self.model, batch, positions):
-                probabilities, ids = best_tokens(logits, self._never_filled, topk)
-                for best in zip(probabilities.tolist(), ids.tolist(), strict=True):
+            for logits in running.position_logits(self.model, batch, positions):  # (M', V)
+                total = logits.float().logsumexp(dim=-1, keepdim=True)  # the softmax is that over all V
+                allowed = logits.float().masked_fill(never.to(logits.device), float("-inf"))
+                values, ids = allowed.topk(min(topk, int((~never).sum())), dim=-1)  # -> (M', K)
+                for best in zip((values - total).exp().tolist(), ids.tolist(), strict=True):
                     answers.append(list(zip(*best, strict=True)))
             remaining = iter(answers)
             return [[next(remaining) for _ in row] for row in positions]
@@ -333,11 +337,14 @@ class HubCore(nn.Module):
         self, sequences: Sequence[NDArray[Any]], *, all_layers: bool = False, max_tokens: int | None = None
     ) -> list[Any]:
         """Features (T, D) of each sequence, or with `all_layers` a list of them: the embeddings, then each layer."""
-        if all_layers:
-            states = self.run(sequences, _each_layer(self.model), max_tokens=max_tokens)
-            return [[layer.clone() for layer in layers] for layers in states]
+
+        def run(batch: Batch) -> list[list[Tensor]]:
+            layers = running.hidden_states(self.model, batch) if all_layers else [running.features(self.model, batch)]
+            return [[layer[row, :length] for layer in layers] for row, length in enumerate(batch.lengths)]
+
         # A separate copy each, fit for training on top of it.
-        return [row.clone() for row in self.run(sequences, _each_row(self.model), max_tokens=max_tokens)]
+        states = [[layer.clone() for layer in layers] for layers in self.run(sequences, run, max_tokens=max_tokens)]
+        return states if all_layers else [row for (row,) in states]
 
     @property
     def dim(self) -> int:
@@ -364,32 +371,3 @@ def pooler(model: nn.Module, pooling: Pooling) -> Callable[[Batch], list[Tensor]
         return list(pool(running.features(model, batch).float(), is_token, pooling).cpu())  # (B, D)
 
     return first if pooling == "first" else of_all
-
-
-def _each_row(model: nn.Module) -> Callable[[Batch], list[Tensor]]:
-    """A function from a batch to the features (T, D) of each row, without padding."""
-    return lambda batch: [
-        row[:length] for row, length in zip(running.features(model, batch), batch.lengths, strict=True)
-    ]
-
-
-def _each_layer(model: nn.Module) -> Callable[[Batch], list[list[Tensor]]]:
-    """A function from a batch to all layers (T, D) of each row, without padding."""
-
-    def run(batch: Batch) -> list[list[Tensor]]:
-        layers = running.hidden_states(model, batch)
-        return [[layer[row, :length] for layer in layers] for row, length in enumerate(batch.lengths)]
-
-    return run
-
-
-def best_tokens(logits: Tensor, never: Tensor, topk: int) -> tuple[Tensor, Tensor]:
-    """Scores (M, V) -> probabilities (M, K) and ids (M, K) of the best tokens, the most probable first.
-
-    The probabilities are those of the softmax over all V; special tokens, `never` (V,), are not answers.
-    """
-    logits = logits.float()
-    total = logits.logsumexp(dim=-1, keepdim=True)
-    allowed = logits.masked_fill(never.to(logits.device), float("-inf"))
-    best, ids = allowed.topk(min(topk, int((~never).sum())), dim=-1)  # (M, V) -> (M, K)
-    return (best - total).exp().cpu(), ids.cpu()

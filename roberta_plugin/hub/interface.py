@@ -12,6 +12,7 @@ Shapes: N texts, B sequences, T tokens in a sequence, D model dimension, V vocab
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -28,10 +29,11 @@ from roberta_plugin import register
 from roberta_plugin.conversion.fairseq_format import read_files, training_facts
 from roberta_plugin.conversion.model_files import check_bpe, format_of, training_data
 from roberta_plugin.conversion.named_models import local_path
-from roberta_plugin.conversion.onnx_runner import read_onnx
-from roberta_plugin.conversion.pretrained import fairseq_dictionary, open_pretrained
+from roberta_plugin.conversion.onnx_model import read_onnx
+from roberta_plugin.conversion.pretrained import build, fairseq_dictionary, read_any
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
+from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of_task, white_space_of
 from roberta_plugin.finetuning.kinds import KINDS, ScoreMethod, kind_class, phrase_ranking
 from roberta_plugin.finetuning.layouts.texts import TextLayout, inputs_of
@@ -46,6 +48,7 @@ from roberta_plugin.models.checkpoints import ModelOnlyTask, build_model
 from roberta_plugin.models.heads import Pooling, SpanLogits
 from roberta_plugin.models.precision import check_precision, set_precision
 
+logger = logging.getLogger(__name__)
 Path_ = str | os.PathLike[str]
 
 
@@ -111,8 +114,10 @@ class RobertaHub(HubCore):
             data = path / data_name_or_path if is_relative else data_name_or_path
         if checkpoint_file is None and format_of(path) in ("fairseq", "huggingface"):
             vocabulary_folder = data if data is not None else tokenizer
-            opened: Any = open_pretrained(path, data=None if vocabulary_folder is None else Path(vocabulary_folder))
-            model, trained_on, num_updates = opened.model, opened.trained_on, 0
+            opened: Any = read_any(path, data=None if vocabulary_folder is None else Path(vocabulary_folder))
+            for note in opened.notes:
+                logger.warning(note)
+            model, trained_on, num_updates = build(opened), identity.of_checkpoint(opened.state), 0
         else:
             opened = read_files(path, name=checkpoint_file, data=data, tokenizer=tokenizer)
             model = build_model(opened.state, opened.path, dictionary=fairseq_dictionary(opened.vocabulary))
@@ -370,7 +375,7 @@ class RobertaHub(HubCore):
             ValueError: if the marks are wrong, or there is nothing to choose.
         """
         question = phrase_ranking.read_question(sentence, candidates)
-        inputs = phrase_ranking.question_inputs(question, self.codec.encoder, max_length=self.max_positions)
+        inputs = phrase_ranking.schema_inputs(question, self.codec.encoder, max_length=self.max_positions)
         scores = self.score_spans(inputs.sequences, phrase_ranking.masked_positions(inputs))
         return phrase_ranking.answer(question, np.array(scores))
 

@@ -1,5 +1,6 @@
 """fairseq-train, started and kept running: on this machine, or on a SLURM cluster through preemption and broken nodes.
 
+    recipes/           the recipes of pretraining of the package, as YAML
     options_file.py    YAML files -> texts by name -> fairseq-train's arguments; the one reader
     arguments.py       fairseq-train's arguments, parsed by its own parser and checked before it starts
     batch_size.py      effective batch, number of GPUs -> batch of one GPU, updates to accumulate; size of an update

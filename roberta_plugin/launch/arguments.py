@@ -169,6 +169,14 @@ def check_options(parsed: argparse.Namespace, *, is_to_start: bool = True) -> No
             )
 
 
+def checked(arguments: Sequence[str]) -> argparse.Namespace:
+    """fairseq's namespace of options, with which and with whose data a training can start."""
+    parsed = parse(arguments)
+    check_options(parsed)
+    check_data(parsed)
+    return parsed
+
+
 def _unreadable(arguments: Sequence[str], error: SyntaxError | NameError) -> str:
     """Name the option whose value fairseq could not evaluate."""
     text = error.text.strip() if isinstance(error, SyntaxError) and error.text else str(getattr(error, "name", ""))

@@ -35,12 +35,8 @@ class BatchPlan(NamedTuple):
 def plan_batch(effective: int, *, num_gpus: int, most_per_gpu: int, may_differ: bool = False) -> BatchPlan:
     """Divide `effective` sequences exactly, with as few accumulated steps as `most_per_gpu` sequences allow.
 
-    Args:
-        effective: sequences of an update on all GPUs.
-        num_gpus: GPUs that share them.
-        most_per_gpu: sequences in a batch of one GPU at most.
-        may_differ: whether the sizes of batches may differ by one (--update-sequences of the pretraining task), where
-            `num_gpus` does not divide `effective`; the plan then has the larger size.
+    With `may_differ`, the sizes of batches differ by one (--update-sequences of the pretraining task) where `num_gpus`
+    does not divide `effective`; the plan then has the larger size.
 
     Raises:
         ValueError: if `effective` cannot be shared out; names the nearest possible numbers.
@@ -108,23 +104,10 @@ class UpdateSize(NamedTuple):
     """Means over the updates of an epoch."""
 
     sequences: float
-    tokens: float
-    """Without padding."""
-    pairs: float
-    """Sum of the squared lengths of the sequences: pairs of positions that attend to each other."""
+    tokens: float  # without padding
+    pairs: float  # sum of the squared lengths of the sequences: pairs of positions that attend to each other
     predicted: float
-    tokens_in_epoch: float
-    """Tokens in an epoch; 0 if unknown."""
-
-    def times(self, factor: float) -> UpdateSize:
-        """The size with `factor` times as many batches in an update."""
-        return UpdateSize(
-            sequences=self.sequences * factor,
-            tokens=self.tokens * factor,
-            pairs=self.pairs * factor,
-            predicted=self.predicted * factor,
-            tokens_in_epoch=self.tokens_in_epoch,
-        )
+    tokens_in_epoch: float  # tokens in an epoch; 0 if unknown
 
 
 def task_of(parsed: Namespace) -> tuple[Any, Any]:
@@ -167,16 +150,15 @@ def measured_size(task: Any, config: Any, split: str, *, num_ranks: int) -> Upda
         lengths = dataset.lengths_of(addresses).astype(np.int64)
         num_tokens += int(lengths.sum())
         num_pairs += int((lengths**2).sum())
-    sequences = len(order) / len(batches)
-    of_batch = UpdateSize(
+    num_updates = math.ceil(len(batches) / batches_per_update)  # the last may have fewer batches
+    sequences = len(order) / num_updates
+    return UpdateSize(
         sequences=sequences,
         tokens=sequences * num_tokens / sampled,
         pairs=sequences * num_pairs / sampled,
         predicted=config.task.mask_prob * sequences * num_tokens / sampled,
         tokens_in_epoch=len(order) * num_tokens / sampled,
     )
-    num_updates = math.ceil(len(batches) / batches_per_update)  # the last may have fewer batches
-    return of_batch.times(len(batches) / num_updates)
 
 
 def nominal_size(parsed: Namespace, *, num_ranks: int) -> UpdateSize:

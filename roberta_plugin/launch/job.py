@@ -45,15 +45,7 @@ from roberta_plugin.launch.process import tracker_variables
 from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_recipe
 from roberta_plugin.launch.rendezvous import RankInfo, attempt, distributed_arguments, port_of, rank_from_environment
 from roberta_plugin.launch.resources import written_variables
-from roberta_plugin.launch.run_folder import (
-    DONE,
-    FAILED,
-    ITSELF,
-    Attempt,
-    RunFolder,
-    add_jobs,
-    write_record,
-)
+from roberta_plugin.launch.run_folder import DONE, FAILED, ITSELF, Attempt, RunFolder, add_jobs, write_record
 from roberta_plugin.stop_signals import StopSignals
 
 logger = logging.getLogger(__name__)
@@ -172,12 +164,11 @@ class RunJob:
         Raises:
             RuntimeError: if the run has failed, so that the task of the array fails too.
         """
-        if self._num_gpus and "--cpu" not in folder.run.arguments:
-            try:
-                preflight.check_this_node(self._num_gpus)
-            except preflight.PreflightError as error:
-                folder.fail(str(error))
-                raise
+        if self._num_gpus > (found := torch.cuda.device_count()) and "--cpu" not in folder.run.arguments:
+            missing = f"node {socket.gethostname()}: torch sees {found} GPUs, and the run needs {self._num_gpus}"
+            error = preflight.PreflightError(f"{missing}. {preflight.REPORT_IT}.")
+            folder.fail(str(error))
+            raise error  # fairseq-train would train on the processor
         self._attempt = folder.start()
         state = self._attempt.wait() if self._attempt else "elsewhere"
         if state == FAILED:

@@ -23,7 +23,7 @@ import yaml
 
 from roberta_plugin.settings import is_null, nearest
 
-RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"  # `pretraining/recipe.py` has their format
+RECIPES = Path(__file__).parent / "recipes"  # `pretraining/recipe.py` has their format
 # An option, and those of a recipe that mean nothing beside it, or contradict it.
 _REPLACED = {
     "lr-scheduler": ("lr-stages", "lr-decay-shape", "warmup-updates", "total-num-update"),
@@ -38,7 +38,6 @@ _REPLACED = {
     "bf16": ("fp16",),
 }
 _TRUES, _FALSES = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-_MOST_VALUES = 100_000
 _OTHER_TRUTHS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
@@ -54,24 +53,6 @@ class _Loader(yaml.BaseLoader):
                 raise _DocumentError(f"{key.value} is given twice", key.start_mark.line)
             known.add(key.value)
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
-
-
-def _check_size(value: Any, path: Path) -> None:
-    """Refuse values that are small only as long as their aliases (*name) stay aliases."""
-    sizes: dict[int, int] = {}  # of lists and mappings, with all that they hold
-
-    def size(item: Any) -> int:
-        if not isinstance(item, list | dict):
-            return 1
-        if id(item) not in sizes:
-            sizes[id(item)] = 1 + sum(map(size, item.values() if isinstance(item, dict) else item))
-        return sizes[id(item)]
-
-    if size(value) > _MOST_VALUES:
-        raise ValueError(
-            f"{path} holds more than {_MOST_VALUES:,} values, counted with what its aliases (*name) stand for: write "
-            "the values out."
-        )
 
 
 class _DocumentError(Exception):
@@ -104,7 +85,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}{where}: this is not valid YAML: {error.problem or error}.") from error
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
-    _check_size(values, path)
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold keys and their values, one per line, as in slurm/; it holds {values!r}.")
     return values

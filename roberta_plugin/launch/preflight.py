@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -89,24 +86,6 @@ def check_device(number: int, *, num_gpus: int) -> str:
     except RuntimeError as error:
         return f"GPU {number} fails: {error}"
     return ALL_WELL if is_right else f"GPU {number} multiplies wrongly"
-
-
-def check_this_node(num_gpus: int) -> None:
-    """Check this node's GPUs in a separate process, which leaves no GPU memory occupied.
-
-    Raises:
-        PreflightError: naming the node and the fault.
-    """
-    program = (
-        f"from {__name__} import check_device\nfor n in range({num_gpus}): print(check_device(n, num_gpus={num_gpus}))"
-    )
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False)
-    findings = [line for line in done.stdout.splitlines() if line != ALL_WELL]
-    if done.returncode:  # a traceback, or a signal without one
-        findings = done.stderr.splitlines()[-1:] or [f"the check of its GPUs ended with exit code {done.returncode}"]
-    if findings:
-        host = socket.gethostname()
-        raise PreflightError(f"node {host}: {findings[0]}. {REPORT_IT}.", nodes=(host,))
 
 
 def from_rank_zero(store: Store, rank_info: RankInfo, key: str, function: Callable[[], str], *, seconds: float) -> str:

@@ -44,14 +44,7 @@ from roberta_plugin.launch.run_folder import ITSELF, RunRecord, known_jobs, read
 from roberta_plugin.record import differences, option_name, refuse
 from roberta_plugin.settings import BAGS, REQUIRED, is_null, setting
 
-_ON_DISKS = "use a container, or unpack the packages on each node's disk by lines of setup, as in slurm/README.md"
 BATCHES = ("batch_sequences", "batch_tokens")
-REMOVED = {
-    "node_local": _ON_DISKS,
-    "packed_env": _ON_DISKS,
-    "min_nodes": "give one number; the same command with another --nodes resumes on as many",
-}
-"""A setting of earlier versions -> what to do instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +151,6 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
         if not values.get("output_dir"):
             file = config or "a config file"
             raise ValueError(f"No run folder is given: write --output-dir FOLDER, or output_dir: in {file}.")
-        _check_removed(values, where)
         hint = "; options of fairseq-train belong under train"
         return read_resources({**values, "train": arguments}, where=where, kind=LaunchSettings, hint=hint)
 
@@ -195,7 +187,7 @@ def _with_base(config: Path) -> list[Path]:
 
 
 def recipe_files(config: Path) -> list[Path]:
-    """The file, its base, and the recipes whose options theirs change: that which the nearest names, and on from there.
+    """The file, its base, and the recipes whose options theirs change, each named by the one before.
 
     Raises:
         ValueError: for a recipe that is not there, or that starts from itself; names file and line.
@@ -247,15 +239,6 @@ def batch_of(train: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:
         if train.get(name):
             return {batch: int(train[name]) * int(train.get("update-freq", 1)) * gpus}
     return {}
-
-
-def _check_removed(values: Mapping[str, Any], where: str) -> None:
-    """Refuse settings of earlier versions, `nodes: 96-128` among them, with what to do instead."""
-    for name, instead in REMOVED.items():
-        if name in values and values[name] is not None and not is_null(values[name]):
-            raise ValueError(f"{where}: --{name.replace('_', '-')} was removed: {instead}.")
-    if re.fullmatch(r"\s*\d+-\d+\s*", str(values.get("nodes"))):
-        raise ValueError(f"{where}: --nodes {values['nodes']}, a range, was removed: {REMOVED['min_nodes']}.")
 
 
 def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
@@ -422,9 +405,7 @@ def check_recipe(recipe: LaunchSettings) -> tuple[str, ...]:
     texts = {name: getattr(recipe, name) for name in ("name", "container", "container_mounts", "output_dir")}
     check_text({f"--{name.replace('_', '-')}": text for name, text in texts.items()})
     arguments = complete(recipe)
-    parsed = train_arguments.parse(arguments)
-    train_arguments.check_options(parsed)
-    train_arguments.check_data(parsed)
+    train_arguments.checked(arguments)
     check_run_dir(recipe)
     return arguments
 

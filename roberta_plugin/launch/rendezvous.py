@@ -56,19 +56,9 @@ class RankInfo:
 
 
 def rank_from_environment(
-    *,
-    num_nodes: int,
-    ranks_per_node: int,
-    port: int,
-    environment: Mapping[str, str] = os.environ,
+    *, num_nodes: int, ranks_per_node: int, port: int, environment: Mapping[str, str] = os.environ
 ) -> RankInfo:
-    """Read this process's rank from SLURM's variables.
-
-    Args:
-        num_nodes: nodes of the recipe.
-        ranks_per_node: processes on each of them.
-        port: of rank 0.
-        environment: where SLURM's variables are.
+    """Read this process's rank from SLURM's variables; nodes and ranks are those of the recipe, the port rank 0's.
 
     Raises:
         RuntimeError: outside of `srun`, or if the job's shape differs from the recipe's.

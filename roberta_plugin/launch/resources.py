@@ -25,7 +25,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
@@ -97,8 +97,24 @@ class Resources:
 
     @property
     def activation(self) -> list[str]:
-        """Lines of the batch script: modules, conda, and those of `setup`."""
-        return [*activation_lines(self.modules, self.conda), *self.setup]
+        """Lines of the batch script: modules, conda, and those of `setup`; a failure of the first two is only said.
+
+        The ranks then fail without it, and the restart policy decides: a slow file server must not end a run of weeks.
+        """
+        lines = []
+        if self.modules:
+            files, names = " ".join(f"/etc/profile.d/{name}" for name in _MODULE_FILES), shlex.join(self.modules)
+            lines += [
+                f'type module >/dev/null 2>&1 || for file in {files}; do [ -r "$file" ] && . "$file"; done',
+                f"module load {names} || echo {shlex.quote(f'the modules {names} cannot be loaded')} >&2",
+            ]
+        if self.conda:
+            failed = shlex.quote(f"{self.conda} cannot be activated")
+            lines += [
+                '. "$("${CONDA_EXE:-conda}" info --base)/etc/profile.d/conda.sh" && '
+                f"conda activate {shlex.quote(self.conda)} || echo {failed} >&2"
+            ]
+        return [*lines, *self.setup]
 
 
 R = TypeVar("R", bound=Resources)
@@ -189,8 +205,7 @@ def check_resources(resources: Resources) -> None:
     if resources.mem_gb is not None and (per := {"mem-per-cpu", "mem-per-gpu"} & resources.sbatch_options.keys()):
         raise ValueError(f"--mem-gb and --sbatch {min(per)} exclude each other in SLURM: leave one of them out.")
     check_environment(resources.env, resources.inherit)
-    gpus = Gpus(resources.gpus_per_node, resources.gpu_type)
-    gpu_option(gpus, request=resources.gpu_request, sbatch=resources.sbatch_options)
+    gpu_option(resources)
     lines = ("partition", "account", "qos", "constraint", "exclude", "gpu_type")
     check_text({f"--{name.replace('_', '-')}": getattr(resources, name) for name in (*lines, "conda")})
     check_text({"--modules": " ".join(resources.modules)})
@@ -216,9 +231,7 @@ def submitit_parameters(resources: Resources, *, ntasks_per_node: int, has_gpus:
 
     The processes that SLURM starts on a node share its cores. A training on CPUs counts its processes per node as GPUs.
     """
-    gpus = Gpus(resources.gpus_per_node, resources.gpu_type)
-    further = resources.sbatch_options
-    request = gpu_option(gpus, request=resources.gpu_request, sbatch=further) if has_gpus else {}
+    further, request = resources.sbatch_options, gpu_option(resources) if has_gpus else {}
     parameters: dict[str, Any] = {
         "nodes": resources.nodes,
         "ntasks_per_node": ntasks_per_node,
@@ -258,24 +271,17 @@ def minutes_of(time: str) -> int:
     return total
 
 
-class Gpus(NamedTuple):
-    """GPUs of a node."""
-
-    num: int
-    type: str | None
-
-
-def parse_gpus(text: str | int) -> Gpus:
-    """Read `8` or `h100:8`."""
+def parse_gpus(text: str | int) -> tuple[int, str | None]:
+    """Read `8` or `h100:8`: how many, and their type."""
     match = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(\d+)", str(text).strip())
     if match is None:
         raise ValueError(
             f"--gpus-per-node is {text!r}: write how many GPUs a node has, as 8, or with their type, as h100:8."
         )
-    return Gpus(int(match.group(2)), match.group(1))
+    return int(match.group(2)), match.group(1)
 
 
-def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[str, str]:
+def gpu_option(resources: Resources) -> dict[str, str]:
     """The option that requests the GPUs, with the other resources of a gres in `sbatch`.
 
     None if that gres requests the GPUs itself.
@@ -283,22 +289,24 @@ def gpu_option(gpus: Gpus, *, request: str, sbatch: Mapping[str, Any]) -> dict[s
     Raises:
         ValueError: if it requests another number of GPUs.
     """
-    amount = f"{gpus.type}:{gpus.num}" if gpus.type else str(gpus.num)
-    further = [item for item in str(sbatch.get("gres", "")).split(",") if item]
+    wanted, gres = resources.gpus_per_node, str(resources.sbatch_options.get("gres", ""))
+    amount = f"{resources.gpu_type}:{wanted}" if resources.gpu_type else str(wanted)
+    further = [item for item in gres.split(",") if item]
     for item in further:  # gpu, gpu:2, gpu:h100, gpu:h100:2, gpu:2(S:0-1), gres/gpu:2
         kind, _, count = item.partition("(")[0].removeprefix("gres/").partition(":")
         if kind != "gpu":
             continue
         number = count.rpartition(":")[2]
-        if (int(number) if number.isdecimal() else 1) != gpus.num:
+        if (int(number) if number.isdecimal() else 1) != wanted:
             raise ValueError(
-                f"--sbatch gres={sbatch['gres']} and --gpus-per-node {gpus.num} ask for different numbers of GPUs: "
+                f"--sbatch gres={gres} and --gpus-per-node {wanted} ask for different numbers of GPUs: "
                 f"leave gpu out of the first (--gpu-request gres adds gpu:{amount}), or correct the second."
             )
         return {}
-    if gpus.num == 0 or request == "none":
+    if wanted == 0 or resources.gpu_request == "none":
         return {}
-    return {"gres": ",".join([*further, f"gpu:{amount}"])} if request == "gres" else {"gpus-per-node": amount}
+    is_gres = resources.gpu_request == "gres"
+    return {"gres": ",".join([*further, f"gpu:{amount}"])} if is_gres else {"gpus-per-node": amount}
 
 
 def parse_sbatch(texts: Iterable[str]) -> dict[str, Any]:
@@ -392,27 +400,6 @@ def dropped_variables(env: Iterable[str], inherit: str) -> set[str]:
         return set()
     patterns = (*ALWAYS, *_patterns(inherit), *(text.partition("=")[0] for text in env))
     return {name for name in os.environ if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
-
-
-def activation_lines(modules: Collection[str], conda: str | None) -> list[str]:
-    """Lines of the batch script that load modules and activate a conda environment; a failure is only reported.
-
-    The ranks then fail without it, and the restart policy decides: a slow file server must not end a run of weeks.
-    """
-    lines = []
-    if modules:
-        files = " ".join(f"/etc/profile.d/{name}" for name in _MODULE_FILES)
-        lines += [
-            f'type module >/dev/null 2>&1 || for file in {files}; do [ -r "$file" ] && . "$file"; done',
-            f"module load {shlex.join(modules)} || "
-            f"echo {shlex.quote(f'the modules {shlex.join(modules)} cannot be loaded')} >&2",
-        ]
-    if conda:
-        lines += [
-            '. "$("${CONDA_EXE:-conda}" info --base)/etc/profile.d/conda.sh" && '
-            f"conda activate {shlex.quote(conda)} || echo {shlex.quote(f'{conda} cannot be activated')} >&2"
-        ]
-    return lines
 
 
 def redacted_copy(path: Path, env: Iterable[str] = ()) -> str:

@@ -124,7 +124,8 @@ def decide(end: End, history: Sequence[dict[str, Any]], limits: Limits, *, job: 
         return Decision(False, f"it has restarted {end.attempt} times, and --max-requeues is {limits.max_requeues}")
     pause_s = PAUSES_S[min(count, len(PAUSES_S)) - 1] if kind == START_FAILED else 0
     text = "the job restarts from its last checkpoint"
-    return Decision(True, text, pause_s, _to_exclude(end.nodes, limits.num_nodes))
+    is_their_fault = len(end.nodes) <= max(1, limits.num_nodes // 2)  # else the cause is elsewhere
+    return Decision(True, text, pause_s, end.nodes if is_their_fault else ())
 
 
 def _failures_in_a_row(records: Sequence[dict[str, Any]], kind: str) -> int:
@@ -135,11 +136,6 @@ def _failures_in_a_row(records: Sequence[dict[str, Any]], kind: str) -> int:
             break
         count += record["kind"] == kind
     return count
-
-
-def _to_exclude(nodes: tuple[str, ...], num_nodes: int) -> tuple[str, ...]:
-    """The nodes at fault; empty if too many to be the cause."""
-    return nodes if len(nodes) <= max(1, num_nodes // 2) else ()
 
 
 def whose(fields: dict[str, str] | None, attempt: int) -> str:

@@ -38,13 +38,7 @@ from roberta_plugin.json_files import read_json, type_fault, write_json
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.arguments import PACKAGE, with_code
 from roberta_plugin.launch.log import last_exception, lines_of, parse_line
-from roberta_plugin.launch.process import (
-    TrainingProcess,
-    identity,
-    tracker_variables,
-    train_program,
-    wait_for_release,
-)
+from roberta_plugin.launch.process import TrainingProcess, identity, tracker_variables, train_program, wait_for_release
 from roberta_plugin.launch.restart import STATUS_FILE
 from roberta_plugin.locks import is_locked, try_lock
 from roberta_plugin.record import differences, moved, option_name, options_of, refuse
@@ -53,7 +47,6 @@ from roberta_plugin.settings import check_values
 RUN, JOBS, RESULT, FAILURE, LOCK, LOG = "run.json", "jobs.json", "result.json", "failure.json", "lock", "log.txt"
 OUTPUTS = "outputs"
 ARRAY_LOGS = "submitit"  # of the jobs of a sweep, beside its runs
-OF_VERSION_0_2 = "launch.json"  # run.json and jobs.json of a launched run
 ITSELF = "."  # the run of a folder that is not a sweep's
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "waiting"
 POLL_S = 0.2
@@ -76,8 +69,7 @@ class Metric:
     log: str = ""
     value: str
     goal: Literal["min", "max"]
-    at: Literal["best", "last"] = "best"
-    """The validation that counts."""
+    at: Literal["best", "last"] = "best"  # the validation that counts
     file: str = ""
 
     def __post_init__(self) -> None:
@@ -191,7 +183,7 @@ def write_record(folder: Path, record: RunRecord) -> None:
 
 def read_record(folder: Path) -> RunRecord | None:
     """What the run in a folder was made from; None if there is none."""
-    return _read(folder / RUN, RunRecord) or _read(folder / OF_VERSION_0_2, RunRecord)
+    return _read(folder / RUN, RunRecord)
 
 
 def write_status(folder: Path, status: Status) -> None:
@@ -213,18 +205,13 @@ def _read(path: Path, kind: type[Content]) -> Content | None:
 
 def find_submitted(folder: Path) -> list[Path]:
     """Folders of launched runs and submitted sweeps in `folder` (which may be one itself), down to three levels."""
-    patterns = ("", "*/", "*/*/", "*/*/*/")
-    names = [at + name for at in patterns for name in (JOBS, OF_VERSION_0_2)]
-    return sorted({path.parent for name in names for path in folder.glob(name)})
+    return sorted({path.parent for at in ("", "*/", "*/*/", "*/*/*/") for path in folder.glob(at + JOBS)})
 
 
 def known_jobs(root: Path) -> dict[str, str]:
     """Job ids by the runs' names, of all submissions of a folder; the id is empty where torchrun started the run."""
     remedy = "cancel its jobs that still wait, if any (squeue --me), and delete the file"
-    jobs = read_json(root / JOBS, keys=(), remedy=remedy)
-    if jobs is None:
-        launched = read_json(root / OF_VERSION_0_2, keys=(), remedy=_REMEDY)
-        jobs = {} if launched is None else {ITSELF: launched.get("job_id")}
+    jobs = read_json(root / JOBS, keys=(), remedy=remedy) or {}
     for name, job in jobs.items():
         if fault := type_fault(job, str | None):
             raise ValueError(f"{root / JOBS}: {name!r} is {fault}: {remedy}.")

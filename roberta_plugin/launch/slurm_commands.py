@@ -56,9 +56,7 @@ class Job(NamedTuple):
 def jobs(job_ids: Collection[str], *, ours: bool = False) -> dict[str, Job]:
     """The jobs that SLURM still knows and the tasks of arrays, by their ids, with one call of squeue.
 
-    Args:
-        job_ids: as SLURM numbers jobs, without tasks.
-        ours: whether to pass over the jobs of other users, to whom SLURM may have given a number again.
+    With `ours`, those of other users, to whom SLURM may have given a number again, are passed over.
 
     Example:
         jobs({"123", "7"})  ->  {"123_4": Job("pending", "Priority"), "7": Job("running", "None")}

@@ -42,7 +42,6 @@ from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_no
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.resources import (
     Resources,
-    check_slurm,
     check_text,
     dropped_variables,
     keep_secrets,
@@ -144,7 +143,6 @@ def submit_runs(
     """
     resources = dataclasses.replace(resources, env=keep_secrets(resources.env))
     check_text({"--output-dir": root, "the job's name": name})
-    check_slurm(resources)
     check_partition(resources.partition, nodes=resources.nodes)
     write_environment(code.parent, resources.env)
     executor = _Executor(root / ARRAY_LOGS, max_num_timeout=MAX_TIMEOUTS, python=_host_program(resources))
@@ -167,9 +165,6 @@ def _calling_sbatch(resources: Resources, *, folder: Path) -> Iterator[None]:
 
     The job inherits this process's environment by `resources.inherit`. The files that submitit writes to `folder` hold
     what `setup` and `sbatch` say; others can read them at no time.
-
-    Raises:
-        ValueError: with sbatch's reason, if it refuses.
     """
     given = {name for name in ("account", "partition", "qos") if getattr(resources, name)} | set(
         resources.sbatch_options

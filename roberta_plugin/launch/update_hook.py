@@ -104,11 +104,7 @@ class UpdateHook:
         is_due = self._is_master and 0 < self._save_seconds <= time.monotonic() - self._saved_at
         is_stopped, is_to_save = self._agree(trainer, is_due)
         losses, is_done = stopping.finish_update(
-            fairseqs,
-            update,
-            is_stopped=is_stopped,
-            is_to_stop=lambda: self._agree(trainer)[0],
-            on_stop=self._note_stop,
+            fairseqs, update, is_stopped=is_stopped, is_to_stop=lambda: self._agree(trainer)[0], on_stop=self._note_stop
         )
         if is_to_save and not is_done and not end_of_epoch:
             as_if_due = OmegaConf.merge(cfg.checkpoint, {"save_interval_updates": 1})  # under its own name

@@ -206,16 +206,9 @@ def reconcile_pairs(model: HasHeads, state: dict[str, Any]) -> None:
     """
     own = model.state_dict()
     if SEGMENTS in state and SEGMENTS not in own:
-        first, name = state.pop(SEGMENTS)[0], POSITIONS if POSITIONS in own else TOKENS
-        changed = state[name].clone()
-        # Added to all rows of the LM head's matrix, it changes all logits alike, and so no probability
-        changed[ROWS_BEFORE_POSITIONS if name == POSITIONS else 0 :] += first.to(changed.dtype)
-        if LM_MATRIX in state and name == TOKENS and not model.cfg.untie_weights_roberta:
-            state[LM_MATRIX] = changed
-        state[name] = changed
         logger.info(
-            "the checkpoint has segment embeddings and this model has none: that of the first segment is added to the "
-            f"{'positions' if name == POSITIONS else 'tokens'}, that of the second is left out"
+            "the checkpoint has segment embeddings and this model has none: "
+            + merge_segments(state, is_tied=not model.cfg.untie_weights_roberta)
         )
     elif SEGMENTS in own and SEGMENTS not in state:
         state[SEGMENTS] = own[SEGMENTS] * 0.0
@@ -228,6 +221,19 @@ def reconcile_pairs(model: HasHeads, state: dict[str, Any]) -> None:
     elif ours and not theirs:
         state.update({name: own[name] for name in ours})
         logger.info("the checkpoint has no head of next-sentence prediction: that of this model begins untrained")
+
+
+def merge_segments(state: dict[str, Any], *, is_tied: bool) -> str:
+    """Make a state dict one of a model without segments, in place, whose tokens are of the first; returns how."""
+    first, name = state.pop(SEGMENTS)[0], POSITIONS if POSITIONS in state else TOKENS
+    changed = state[name].clone()
+    # Added to all rows of the LM head's matrix, it changes all logits alike, and so no probability
+    changed[ROWS_BEFORE_POSITIONS if name == POSITIONS else 0 :] += first.to(changed.dtype)
+    if LM_MATRIX in state and name == TOKENS and is_tied:
+        state[LM_MATRIX] = changed
+    state[name] = changed
+    where = "positions" if name == POSITIONS else "tokens"
+    return f"that of the first segment is added to the {where}, that of the second is left out"
 
 
 def reconcile_heads(model: HasHeads, state: dict[str, Any]) -> None:

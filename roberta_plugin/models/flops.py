@@ -91,8 +91,9 @@ def executed_flops(
         +  6 (h^2 + 2 h) next sentences
 
     The last layer makes keys and values of all tokens, and the rest for the predicted positions only, to which
-    each <s> with next-sentence prediction belongs in the second line. With
-    activations recomputed, layers cost a third more. Padding is left out, as above.
+    each <s> with next-sentence prediction belongs in the second line. With activations recomputed, layers cost a third
+    more. Padding is left out, as above. Local layers are counted as the flash kernel computes them: the other backends
+    compute twice the window, and all positions of the last layer.
     """
     sizes = {"dim": dim, "ffn_dim": ffn_dim, "ffn_matrices": ffn_matrices, "vocab_size": vocab_size}
     counts = {"num_tokens": num_tokens, "num_pairs": num_pairs, "num_predicted": 0}

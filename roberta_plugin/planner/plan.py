@@ -150,12 +150,7 @@ def expected_goodput(training: Training, row: Row, *, machine: Machine, failures
             "checkpoint_minutes: 15."
         )
     between = failures.between(row.num_gpus)
-    kept = goodput(
-        1 / saves,
-        stall=row.saving / saves,
-        restart=failures.restart_s,
-        between_failures=between,
-    )
+    kept = goodput(1 / saves, stall=row.saving / saves, restart=failures.restart_s, between_failures=between)
     if kept < 1e-6:
         raise ValueError(
             f"With a failure every {between:.3g} s on {row.num_gpus:,} GPUs nothing would be kept: save more often, or "

@@ -126,20 +126,28 @@ def flops_per_token(shape: Shape) -> float:
     optimizer cost a few FLOPs per element and are not counted.
     """
     tokens = _BLOCKS * shape.tokens_per_sample
-    flops = training_flops(
+    predicted = round(shape.predicted_share * tokens)
+    flops = flops_of(
+        shape, tokens=tokens, pairs=tokens * shape.tokens_per_sample, predicted=predicted, sequences=_BLOCKS
+    )
+    return flops / tokens
+
+
+def flops_of(shape: Shape, *, tokens: int, pairs: int, predicted: int, sequences: int) -> float:
+    """FLOPs of forward and backward over so many sequences; `pairs` of positions attend to each other."""
+    return training_flops(
         num_layers=shape.num_layers,
         dim=shape.dim,
         ffn_dim=shape.ffn_dim,
         ffn_matrices=shape.ffn_matrices,
         vocab_size=shape.vocab_size,
         num_tokens=tokens,
-        num_pairs=tokens * shape.tokens_per_sample,
-        num_predicted=round(shape.predicted_share * tokens),
-        num_next_sentences=_BLOCKS if shape.predicts_next_sentence else 0,
+        num_pairs=pairs,
+        num_predicted=predicted,
+        num_next_sentences=sequences if shape.predicts_next_sentence else 0,
         num_local_layers=shape.num_local_layers,
         window=shape.positions.window or 0,
     )
-    return flops / tokens
 
 
 ACHIEVED = 0.8  # share of the nominal bandwidth that NCCL reaches with large messages; an assumption

@@ -19,7 +19,7 @@ from typing import Any
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of_task
 from roberta_plugin.finetuning.kinds import KINDS, TASK_KINDS, kind_class
-from roberta_plugin.finetuning.kinds.base import Kind, Official
+from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.hub.running import usable_device
 from roberta_plugin.prediction.settings import PredictSettings as PredictSettings
@@ -136,12 +136,8 @@ def open_kind(settings: PredictSettings) -> Kind:
     kind = kind or kind_class(kind_of_model(hub))
     is_own = kind.name == kind_of_training(hub.trained_on)  # else its numbers would decide about something else
     found = kind.numbers_of(hub.trained_on.get(identity.DECISIONS, {})) if is_own else {}
-    return kind.answering(hub, settings, _official(str(hub.trained_on.get("task"))), found)
-
-
-def _official(task: str) -> Official:
-    """How a fine-tuning task reads records; by no rules for models of an unknown task."""
-    return benchmark_of(task).rules if task in TASKS else Official()
+    task = str(hub.trained_on.get("task"))
+    return kind.answering(hub, settings, benchmark_of(task).rules if task in TASKS else None, found)
 
 
 def kind_of_model(hub: RobertaHub) -> str:

@@ -28,12 +28,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from glob import escape
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 
@@ -59,13 +59,6 @@ def is_array(path: Path | None) -> bool:
     return path is not None and path.suffix.lower() == ".npy"
 
 
-class Writer(Protocol):
-    """Takes answers one by one."""
-
-    def write(self, answer: Mapping[str, Any]) -> None:
-        """Append an answer."""
-
-
 class JsonLines:
     """One JSON object a line."""
 
@@ -73,7 +66,7 @@ class JsonLines:
         self._file = file
 
     def write(self, answer: Mapping[str, Any]) -> None:
-        """See `Writer`."""
+        """Append an answer."""
         try:
             line = json.dumps(answer, ensure_ascii=False, allow_nan=False).encode("utf-8")
         except UnicodeEncodeError:  # an id with half a surrogate pair
@@ -92,7 +85,7 @@ class Vectors:
         self._header()
 
     def write(self, answer: Mapping[str, Any]) -> None:
-        """See `Writer`."""
+        """Append an answer."""
         vector = np.asarray(answer.get(VECTOR, [np.nan] * self._dim), dtype="<f4")
         if VECTOR in answer and not np.isfinite(vector).all():
             raise _not_finite(answer)
@@ -119,7 +112,7 @@ def _not_finite(answer: Mapping[str, Any]) -> ValueError:
 
 
 @contextmanager
-def open_output(path: Path | None, *, dim: int) -> Iterator[Writer]:
+def open_output(path: Path | None, *, dim: int) -> Iterator[JsonLines | Vectors]:
     """A writer to a file, by the ending of its name, or to standard output."""
     if path is None:
         yield JsonLines(sys.stdout.buffer)
@@ -235,22 +228,12 @@ def convert(lines: Path, path: Path) -> None:
         if form in _COLUMNAR:
             _write_columns(lines, file, form)
             return
-        with closing(_COMPRESSED.get(_compression(path), _Unchanged)(file)) as out:
+        with _COMPRESSED.get(_compression(path), nullcontext)(file) as out:
             if form == "jsonl":
                 with open(lines, "rb") as source:
                     shutil.copyfileobj(source, out)
             else:
                 _write_separated(lines, out, path)
-
-
-class _Unchanged:
-    """A file that stays open when it is closed."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.write = file.write
-
-    def close(self) -> None:
-        """Nothing."""
 
 
 def _compression(path: Path) -> str:

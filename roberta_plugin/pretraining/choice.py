@@ -104,13 +104,7 @@ def hours_on(machine: Machine, recipe: Recipe) -> float:
 
 
 def choose(machine: Machine, *, hours: float | None, tokens: int = 0) -> Recipe:
-    """The recipe of the package that is nearest to what the machine, the hours and the text allow.
-
-    Args:
-        machine: the machine.
-        hours: that the user gives.
-        tokens: of the text; 0: not known yet.
-    """
+    """The package's recipe that is nearest to what machine, hours and the text's tokens (0: not known) allow."""
     allowed = hours or DEFAULT_HOURS[machine.device]
     found = [
         recipe
@@ -144,14 +138,9 @@ def _parts(recipe: Recipe) -> int:
 def fitted(
     recipe: Recipe, machine: Machine, *, hours: float | None, most: float = math.inf, is_shared: bool = True
 ) -> Recipe:
-    """The recipe with the same batch on the machine's GPUs, and for as many hours of the machine.
+    """The recipe with the same batch on the machine's GPUs, and for as many hours of the machine, if they are given.
 
-    Args:
-        recipe: any.
-        machine: with GPUs, for a recipe that needs them.
-        hours: None: as many updates as the recipe has.
-        most: times its updates that it may have.
-        is_shared: whether its batch is shared out among the GPUs; False where the user gives --update-freq.
+    It has `most` times its updates at most. Its batch is not shared out where the user gives --update-freq.
 
     Raises:
         ValueError: if the batch cannot be shared out among the GPUs.
@@ -234,15 +223,7 @@ def _options(arguments: Sequence[str]) -> list[list[str]]:
 
 
 def remarks(recipe: Recipe, named: Recipe, machine: Machine, *, tokens: int, hours: float | None = None) -> list[str]:
-    """What should be known about a training; empty if nothing.
-
-    Args:
-        recipe: what is trained.
-        named: the recipe that it was made of.
-        machine: on which it trains.
-        tokens: of the text; 0: not known yet.
-        hours: that the user gave.
-    """
+    """What should be known about a training of `recipe`, made of the one as `named`; `tokens` 0: not known yet."""
     said = []
     passes, factor = recipe.tokens() / tokens if tokens else 1.0, recipe.updates / named.updates
     if passes > 1.01 * MOST_PASSES:

@@ -1,4 +1,4 @@
-"""The trained model on held-out text: scores beside unigram and bigram baselines, and filled masks.
+"""The trained model on held-out text: scores beside unigram and bigram baselines, filled masks, report.md, loss.png.
 
 A split is cut into blocks as long as those of the training, and 15 % of the tokens are masked as in the paper, in
 several passes with different masks. The unigram baseline only knows how often each token occurs in the training split,
@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
+from roberta_plugin import reports
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.pretrained import fairseq_dictionary
 from roberta_plugin.data.blocks import BreakMode, make_blocks
@@ -29,6 +31,8 @@ from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.hub import MASK, Filling, RobertaHub
 from roberta_plugin.hub.scoring import MaskedScore, score_masked
+from roberta_plugin.launch.log import parse_line
+from roberta_plugin.launch.report import curves_of, draw
 from roberta_plugin.models.checkpoints import build_model
 from roberta_plugin.progress import progress_bar
 
@@ -44,6 +48,35 @@ MOST_LINES = 5_000  # of a split, among which sentences are looked for
 _SENTENCE = re.compile(r"[^\W\d_]+(?: [^\W\d_]+(?:['-][^\W\d_]+)?,?)+[.!?]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _WORD = re.compile(rf"(?<= )[^\W\d_]{{{MIN_LETTERS},}}(?=[ ,.!?])")
+_RESULTS = """\
+{summary}
+
+| on held-out text | model | unigram baseline | bigram baseline |
+| --- | ---: | ---: | ---: |
+| masked-token accuracy | {model[accuracy]:.1f} % | {unigram[accuracy]:.1f} % | |
+| perplexity | {model[perplexity]:.1f} | {unigram[perplexity]:.1f} | {bigram} |
+
+The model and the unigram baseline predict the same {num_predictions:,} masked tokens of the split `{split}`. 15 % of \
+the tokens are masked as in the paper, several times with different masks, and the last checkpoint, of {updates:,} \
+updates, predicts them (`roberta_plugin/pretraining/evaluation.py`). The unigram baseline knows how often each token \
+occurs in the training text, the bigram baseline also the previous token.\
+"""
+_REPORT = """\
+# {name}: results
+
+{results}
+
+![loss curve](loss.png)
+
+The curves use the masks of the training. If these hide more than 15 % of the tokens, losses are higher than the \
+perplexity in the table implies.
+{answers}
+## The training
+
+```
+{command}
+```
+"""
 
 
 def unigram_log_probs(tokens: MmapTokens, vocabulary: Vocabulary) -> Tensor:
@@ -176,3 +209,42 @@ def _is_candidate(line: str) -> bool:
 
 def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
+
+
+def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[str], logs: Sequence[Path]) -> None:
+    """Write report.md, report.json and loss.png into `folder`."""
+    lines = [line for log in logs for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    curves = curves_of([record for line in lines if (record := parse_line(line))])
+    draw(folder / "loss.png", curves, loss="loss in bits per masked token")
+    answers = "\n".join(f"- {answer_line(answer)}" for answer in evaluation["answers"])
+    chosen = "\n## Held-out sentences\n\nSentences and masked words were chosen by hash, not by result.\n\n"
+    bigram = evaluation.get("bigram")
+    facts = {**evaluation, "updates": max((int(curve.updates[-1]) for curve in curves.values()), default=0)}
+    shown = {**facts, "bigram": f"{bigram['perplexity']:.1f}" if bigram else ""}
+    facts["results"] = _RESULTS.format(**shown, summary=summary(evaluation))
+    text = _REPORT.format(
+        name=folder.name,
+        results=facts["results"],
+        answers=f"{chosen}{answers}\n" if answers else "",
+        command=shlex.join(command),
+    )
+    reports.write_report(folder / "report", text, facts)
+
+
+def summary(evaluation: dict[str, Any]) -> str:
+    """The outcome in two sentences."""
+    model, unigram, bigram = evaluation["model"], evaluation["unigram"], evaluation.get("bigram")
+    beside = f"unigram baseline {unigram['perplexity']:.1f}"
+    beside += f", bigram baseline {bigram['perplexity']:.1f}" if bigram else ""
+    return (
+        f"On held-out text the model predicts {model['accuracy']:.1f} % of the masked tokens correctly; always "
+        f"guessing the most frequent token: {unigram['accuracy']:.1f} %. Its perplexity is "
+        f"{model['perplexity']:.1f} ({beside})."
+    )
+
+
+def answer_line(answer: dict[str, Any]) -> str:
+    """A sentence with a mask, the model's five most probable tokens, and the right one."""
+    pairs = zip(answer["words"], answer["probabilities"], strict=True)
+    guesses = ", ".join(f"{word} {probability:.0%}" for word, probability in pairs)
+    return f"{answer['text']}: {guesses} (true: {answer['word']})"

@@ -1,4 +1,4 @@
-"""Recipes of pretraining, as data: the YAML files of `recipes/`, or a user's own in the same form.
+"""Recipes of pretraining, as data: the YAML files of `launch/recipes/`, or a user's own in the same form.
 
     summary       one line, for `roberta recipes`
     device        cpu or gpu

@@ -9,7 +9,7 @@ The folder of the output holds what the steps make, each once:
     pretrain.json   options of fairseq-train with which the training began
     train.log       output of fairseq-train
     checkpoints/    and tensorboard/
-    report.md       results, with loss.png
+    report.md       results, with loss.png; report.json has the numbers
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import os
 import re
 import shlex
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
@@ -40,7 +39,6 @@ from roberta_plugin.launch import process
 from roberta_plugin.launch.log import parse_line, show_on
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.run_folder import RUN, read_record
-from roberta_plugin.locks import try_lock
 from roberta_plugin.machine import num_cores
 from roberta_plugin.pretraining.choice import (
     MAX_THREADS,
@@ -67,7 +65,6 @@ _FREE = ("cores", "--user-dir", "--log-interval", "--save-dir", "--tensorboard-l
 _WARNING = re.compile(r" \| WARNING \| roberta_plugin\S* \| (.*)")
 _ASKED = ("recipe", "hours", "updates")
 _NO_OPTIONS = ("data", "reading")
-_LOCK_PATIENCE_S = 20  # a training whose parent was killed needs a moment to end
 _LARGEST_COPY = 2**32  # bytes of text of which a part is held out
 
 
@@ -127,8 +124,7 @@ class PretrainSettings(Checked):
         goes_with={"recipe": ()},
     )
     dry_run: bool = setting(False, "show the recipe and the command of fairseq-train, and train nothing")
-    reading: InputSettings = InputSettings()
-    """How the text is read."""
+    reading: InputSettings = InputSettings()  # how the text is read
 
     @property
     def is_text(self) -> bool:
@@ -156,18 +152,15 @@ class PretrainSettings(Checked):
 class Plan:
     """What a command does."""
 
-    recipe: Recipe
-    """As the command has it, in which the user's options have won."""
+    recipe: Recipe  # as the command has it, in which the user's options have won
     machine: Machine
     tokens: int
     arguments: list[str]
     parsed: argparse.Namespace
     why: str
-    named: Recipe
-    """As its file has it."""
+    named: Recipe  # as its file has it
     notes: list[str]
-    ranks: LaunchSettings | None = None
-    """The training as a launch, on SLURM or by torchrun."""
+    ranks: LaunchSettings | None = None  # the training as a launch, on SLURM or by torchrun
 
     @property
     def on_gpu(self) -> bool:
@@ -539,16 +532,3 @@ def shown(arguments: Sequence[str]) -> str:
         else:
             lines[-1] += f" {quoted}"
     return " \\\n  ".join(lines)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[int]:
-    """Hold the folder for this process and the training it starts; the descriptor of the lock."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
-        deadline = time.monotonic() + _LOCK_PATIENCE_S
-        while not try_lock(file.fileno()):
-            if time.monotonic() > deadline:
-                raise ValueError(f"Another process trains in {folder}: wait for it, or choose another --output-dir.")
-            time.sleep(0.2)
-        yield file.fileno()

@@ -39,8 +39,8 @@ from roberta_plugin.finetuning.examples_dataset import (
     TaggingDataset,
     WindowsDataset,
 )
-from roberta_plugin.finetuning.inspection import check_measurable
 from roberta_plugin.finetuning.kinds.embedding import Embedding
+from roberta_plugin.finetuning.preparation import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.models.adapters import TARGETS, add_adapters, check_layers, freeze_layers
 from roberta_plugin.models.checkpoints import SEGMENTS

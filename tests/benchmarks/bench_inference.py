@@ -239,12 +239,12 @@ def limits(num_threads: int, rows: int = 1024) -> dict[str, float]:
                     call = partial(Bf16Product(weight, bias), x.bfloat16())
                 elif precision == "int8":
                     call = partial(Int8Product(weight, bias), Int8Product.read(x))
-                seconds += min(_seconds(call) for _ in range(7))
+                seconds += min(seconds_of(call) for _ in range(7))
             made[precision] = 2 * rows * sum(k * n for k, n in SHAPES) / seconds / 1e9
     return made
 
 
-def _seconds(call: Any) -> float:
+def seconds_of(call: Any) -> float:
     started = time.perf_counter()
     call()
     return time.perf_counter() - started

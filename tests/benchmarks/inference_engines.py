@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from roberta_plugin.conversion.heads import Head
 from roberta_plugin.conversion.huggingface_model import to_hugging_face
+from roberta_plugin.conversion.portable import Head
 from roberta_plugin.hub import RobertaHub, running
 from roberta_plugin.models.precision import set_precision
 from tests.conftest import SHARED_DATA

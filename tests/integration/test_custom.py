@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import subprocess
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from roberta_plugin.launch.log import parse_line
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer
-from tests.tiny_corpus import command, environment, logged, run, run_ranks
+from tests.tiny_corpus import command, environment, logged, run, run_here, run_ranks
 from tests.tiny_glue import write_task
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
@@ -93,7 +94,7 @@ def run_on_terminal(arguments):
 def tuned(work):
     write_json_lines(work / "test.jsonl", opinions(50, seed=5))
     options = ("--train", str(work / "classification.csv"), "--test", str(work / "test.jsonl"))
-    options += ("--quick", "--epochs", "20", "--class-weights", "balanced", "--select", "loss")
+    options += ("--quick", "--epochs", "12", "--class-weights", "balanced", "--select", "loss")
     options += ("--calibrate", "--tune-threshold", "mcc")
     done = finetune(work, "tuned", *options, start=run_on_terminal)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -111,7 +112,7 @@ def test_the_chosen_metric_selects_the_checkpoint_in_its_direction(tuned):
     (log,) = tuned.glob("runs/*/seed-*/log.txt")
     records = [record.values for line in log.read_text().splitlines() if (record := parse_line(line))]
     losses = [values["loss"] for values in records if "macro_f1" in values]
-    assert len(losses) == 20 and losses[0] > min(losses)
+    assert len(losses) == 12 and losses[0] > min(losses)
     (result,) = tuned.glob("runs/*/seed-*/result.json")
     assert json.loads(result.read_text())["value"] == min(losses)
     kept = torch.load(result.parent / "checkpoints" / "checkpoint_best.pt", weights_only=True)
@@ -133,9 +134,9 @@ def test_the_copied_code_is_hidden_and_there_once(tuned):
         (("--kind", "multi-label", "--label-smoothing", "0.1"), ["--label-smoothing goes with", "this is multi_label"]),
     ],
 )
-def test_what_is_refused_in_a_new_folder_is_named(work, options, messages):
-    folder = f"refused{options[0]}"
-    done = finetune(work, folder, "--train", str(work / "classification.csv"), "--epochs", "1", *options)
+def test_what_is_refused_in_a_new_folder_is_named(work, capsys, options, messages):
+    folder, here = f"refused{options[0]}", partial(run_here, capture=capsys)
+    done = finetune(work, folder, "--train", str(work / "classification.csv"), "--epochs", "1", *options, start=here)
     assert done.returncode == 2
     assert "No such file" not in done.stderr
     for message in messages:

@@ -74,9 +74,9 @@ def blocks(page: str, name: str, language: str = "bash") -> list[str]:
     return found
 
 
-def python(script: str, folder: Path) -> str:
+def python(script: str, folder: Path, *, fork_of: str = "packages") -> str:
     """Run a program in a process of its own, as a reader does; return what it printed to stdout."""
-    done = run_python(script, cwd=folder, environment=environment())
+    done = run_python(script, cwd=folder, environment=environment(), fork_of=fork_of)
     assert done.returncode == 0, f"{script}\n{done.stderr[-3000:]}"
     return done.stdout
 
@@ -375,6 +375,7 @@ except ValueError as error:
     print(error)
 """,
         REPOSITORY,
+        fork_of="fairseq",
     )
     assert "[{'label': 0.0}, {'label': 4.0}] {'labels': [], 'mean': 2.0, 'deviation': 2.0}\n" in printed
     assert "my.csv, line 2: 'daily' is none of never, rarely" in printed
@@ -403,6 +404,7 @@ outputs = RawOutputs(logits=np.eye(3, dtype=np.float32)[[1, 0, 0]])
 print(SNLI.score(prepared, "valid", [outputs], folder=folder, options=TaskOptions()), SNLI.recipe(prepared).metric["value"])
 """,
         REPOSITORY,
+        fork_of="fairseq",
     )
     assert "{'accuracy': 66.6" in printed and printed.endswith("} accuracy\n")
     assert json.loads((tmp_path / "valid.predictions.jsonl").read_text().splitlines()[2])["prediction"] == "entailment"

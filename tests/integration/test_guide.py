@@ -163,6 +163,7 @@ lengths = np.nonzero(edges < 0)[1] - np.nonzero(edges > 0)[1]
 print((drawn[0] == drawn[1]).all(), round(lengths.mean(), 2), sorted(set(lengths))[:10] == list(range(1, 11)))
 """,
         REPOSITORY,
+        fork_of="fairseq",
     )
     same, mean, has_all = printed.split()
     expected = sum(
@@ -262,6 +263,7 @@ set_precision(model, "int8", torch.device("cpu"))
 print("int8", model.encoder.sentence_encoder.layers[1].residual_scale)
 """,
         tmp_path,
+        fork_of="fairseq",
     )
     assert '"num_updates": "2"' in printed and '"num_updates": "3"' not in printed
     assert "--scale-residual was True and is False now" in printed

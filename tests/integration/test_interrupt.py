@@ -71,7 +71,7 @@ def saved_updates(save_dir):
 def test_ctrl_c_saves_and_a_finished_training_is_left_alone(tiny_data_bin, tmp_path):
     save_dir = tmp_path / "checkpoints"
     arguments = train_command(tiny_data_bin, save_dir, *ENDLESS)
-    training = Training(arguments, tmp_path / "first.txt")
+    training = Training(arguments, tmp_path / "first.txt", in_fork=True)
     try:
         training.wait_for_update(5)
         second = run(arguments)

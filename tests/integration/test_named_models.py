@@ -91,7 +91,7 @@ def test_a_data_set_of_the_hub_is_binarized_with_the_tokenizer_of_a_model(hub, w
     splits = [
         word for number, url in enumerate(urls) for word in ("--split", f"s{number}", f"hf://datasets/org/texts/{url}")
     ]
-    done = roberta(hub, work, *words, *splits, in_fork=False)
+    done = roberta(hub, work, *words, *splits)
     assert done.returncode == 0, done.stderr
     read = [(work / "data-bin" / f"{split}.bin").read_bytes() for split in ("train", "s0", "s1", "s2")]
     assert len(set(read)) == 1

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.integration
 PAIRS = ("--input-format", "segment-pair", "--next-sentence-prediction", "--short-seq-prob", "0.1")
 
 
+@pytest.mark.slow  # by default: other ranks in test_resume; pairs on two ranks, and of a killed run, below
 def test_two_ranks_go_on_with_the_same_pairs_and_losses_as_one(tiny_data_bin, tmp_path):
     """Stopped in mid-epoch on one rank, finished on two with three batches an update; both validate."""
     save_dir = tmp_path / "stopped"

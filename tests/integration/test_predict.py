@@ -49,7 +49,7 @@ def test_every_form_of_input_and_output(tmp_path):
     np.testing.assert_allclose(vectors[0], vectors[3], atol=1e-6)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_what_was_answered_before_a_stop_is_kept(tmp_path, sent):
     """Every answer of the first window, each in a whole line."""
     model, output = write_predictor(tmp_path / "model", "single"), tmp_path / "out.jsonl"

@@ -16,20 +16,17 @@ from roberta_plugin.launch.recipe import LaunchSettings, complete
 from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings
 from tests.slurm_cluster import free_ports, wait_for
-from tests.tiny_corpus import environment, train_command
+from tests.tiny_corpus import environment, launched_words
 
 pytestmark = pytest.mark.integration
 
-UPDATES = 120
+UPDATES = 80
 START = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb'))())"
 
 
 @pytest.fixture(scope="module")
 def recipe(tiny_data_bin, tmp_path_factory):
-    words = train_command(tiny_data_bin, "unused")[1:]
-    for option in ("--save-dir", "--log-file", "--user-dir"):
-        at = words.index(option)
-        del words[at : at + 2]
+    words = launched_words(tiny_data_bin)
     words += ["--max-update", str(UPDATES), "--total-num-update", str(UPDATES), "--disable-validation"]
     words += ["--no-epoch-checkpoints", "--keep-interval-updates", "2", "--bf16"]  # fp32: test_pretrain
     words += ["--num-workers", "1", "--data-buffer-size", "0"]  # no batches ahead: the death of a worker shows at once

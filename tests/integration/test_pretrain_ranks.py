@@ -1,47 +1,34 @@
 """`roberta pretrain` with several ranks: under torchrun, and as a job on a real SLURM."""
 
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from roberta_plugin.cli import main
 from roberta_plugin.launch import run_folder
-from tests.conftest import REPOSITORY
-from tests.integration.test_torchrun import end, torchrun, updates_in
+from tests.integration.test_torchrun import end, start, torchrun, updates_in
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
-from tests.tiny_corpus import environment
 
 pytestmark = pytest.mark.integration
-
-
-def start(words, log):
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    with log.open("w") as file:
-        return subprocess.Popen(words, cwd=REPOSITORY, env={**environment(), "PATH": path}, stdout=file, stderr=file)
 
 
 def test_rank_0_of_torchrun_plans_and_reports_and_another_number_of_ranks_resumes(tmp_path):
     text, folder, logs = tmp_path / "my.txt", tmp_path / "run", [tmp_path / "first.txt", tmp_path / "second.txt"]
     text.write_text("".join(f"A small cat sleeps on the red sofa.\nLine {number}.\n\n" for number in range(400)))
-    words = ["roberta", "pretrain", str(text), "--recipe", "tour", "--updates", "100", "--output-dir", str(folder)]
+    words = ["roberta", "pretrain", str(text), "--recipe", "tour", "--updates", "50", "--output-dir", str(folder)]
     words += ["--log-interval", "1"]
     process = start([*torchrun("--standalone", "--nproc-per-node", "2"), *words], logs[0])
     try:
-        wait_for(
-            lambda: process.poll() is not None or any(each >= 15 for each in updates_in(logs[0])), 200, "update 15"
-        )
+        wait_for(lambda: process.poll() is not None or any(each >= 8 for each in updates_in(logs[0])), 200, "update 8")
         assert process.poll() is None, logs[0].read_text()[-3000:]
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
     finally:
         end(process)
     status = run_folder.read_status(folder)
-    assert status.phase == "stopped" and 15 <= status.update < status.max_update
+    assert status.phase == "stopped" and 8 <= status.update < status.max_update
     said = logs[0].read_text()
     for once in ("$ roberta binarize", "recipe   tour", "| fairseq-train ", "rank 0 of world size 2"):
         assert said.count(once) == 1, once

@@ -1,20 +1,21 @@
 """`roberta pretrain` on text: from a file to a model that answers, and what a second start does."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from roberta_plugin.cli import main
 from roberta_plugin.cli.pretrain import show_results
-from tests.tiny_corpus import command, run
+from tests.tiny_corpus import command, run, run_here
 
 pytestmark = pytest.mark.integration
 
 SHORT = ("--recipe", "tour", "--hours", "1e-6", "--seed", "3")
 
 
-def pretrain(*words):
-    return run([*command("roberta"), "pretrain", *map(str, words)])
+def pretrain(*words, start=run):
+    return start([*command("roberta"), "pretrain", *map(str, words)])
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +47,6 @@ def test_a_text_becomes_a_tokenizer_a_data_bin_and_a_model(folder, trained):
         assert said in trained.stdout
     assert trained.stdout.count("--seed") == 1
     assert "of the masked tokens correctly" in (folder / "run" / "report.md").read_text()
-    answered = run(
-        [*command("roberta"), "predict", str(folder / "run" / "checkpoints"), "--input", str(folder / "in.txt")]
-    )
-    assert answered.returncode == 2
     (folder / "in.txt").write_text("The quick brown <mask> jumps.\n")
     answered = run(
         [*command("roberta"), "predict", str(folder / "run" / "checkpoints"), "--input", str(folder / "in.txt")]
@@ -69,9 +66,9 @@ def test_the_card_of_an_export_has_the_results_of_its_pretraining(folder, traine
     assert "| perplexity |" in evaluation and "loss.png" not in evaluation
     weights, config = (tmp_path / "hf" / name for name in ("model.safetensors", "config.json"))
     assert weights.stat().st_mode == config.stat().st_mode, "whoever reads one file of a model reads the others"
-    report = folder / "run" / "report.md"
+    report = folder / "run" / "report.json"
     before = report.read_text()
-    report.write_text(before.replace("of 20 updates", "of 10 updates"))  # this checkpoint is another
+    report.write_text(before.replace('"updates": 20', '"updates": 10'))  # this checkpoint is another
     main(
         ["export", str(folder / "run" / "checkpoints"), "--to", "huggingface", "--output-dir", str(tmp_path / "other")]
     )
@@ -93,9 +90,10 @@ def test_a_data_bin_without_a_tokenizer_gets_its_scores(folder, trained, capsys)
     assert "no masks are filled" in said and "of the masked tokens correctly" in said
 
 
-def test_the_same_command_has_nothing_to_do_and_another_is_refused_by_its_options(folder, trained):
+def test_the_same_command_has_nothing_to_do_and_another_is_refused_by_its_options(folder, trained, capsys):
     data, files = folder / "my text.txt", sorted(folder.rglob("*.*"))
-    other = pretrain(data, "--output-dir", folder / "run", *SHORT, "--lr", "1e-2")
+    here = partial(run_here, capture=capsys)
+    other = pretrain(data, "--output-dir", folder / "run", *SHORT, "--lr", "1e-2", start=here)
     assert other.returncode == 2
     assert "--lr was 1.5e-3 and is 1e-2 now" in other.stderr and "Traceback" not in other.stderr
     assert sorted(folder.rglob("*.*")) == files

@@ -23,6 +23,7 @@ def test_a_trace_and_a_table_are_written(tiny_data_bin, tmp_path):
     assert {"ProfilerStep#1", "ProfilerStep#2"} <= names
     assert not (tmp_path / "unused").exists()
 
-    too_many = run([*command("roberta"), "profile", *options[:2], "--steps", "500", "--", *training])
+    large = ["--batch-size", "40"]  # so that the epoch ends before the profiler records
+    too_many = run([*command("roberta"), "profile", *options[:2], "--steps", "500", "--", *training, *large])
     assert too_many.returncode == 2
-    assert "updates in an epoch, and --warm-up 3 and --steps 500 need 503" in too_many.stderr
+    assert "only 3 updates in an epoch, and --warm-up 3 and --steps 500 need 503" in too_many.stderr

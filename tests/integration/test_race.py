@@ -12,7 +12,7 @@ from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.options import RaceOptions
 from tests.tiny_corpus import finetune_command, logged, run, run_ranks
 from tests.tiny_race import write_race
-from tests.unit.finetuning.benchmarks.race.test_prepare import prepared_of
+from tests.unit.finetuning.benchmarks.race.test_race import prepared_of
 
 pytestmark = pytest.mark.integration
 

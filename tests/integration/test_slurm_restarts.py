@@ -173,12 +173,11 @@ def test_a_job_ends_although_a_step_daemon_has_died(cluster, tiny_data_bin, tmp_
 
 
 def test_a_launch_from_within_another_job_takes_nothing_over_and_gpus_may_have_a_type(cluster, tiny_data_bin, tmp_path):
-    """`roberta launch` in salloc; the job itself finds no GPU here, and says so: it is the submission that counts."""
+    """`roberta launch` in salloc; it is the submission that counts, so the job does not begin."""
     output_dir = tmp_path / "run"
-    recipe = on_one_node(tiny_data_bin, output_dir)
-    train = shlex.join(word for word in recipe.train if word != "--cpu")
+    train = shlex.join(word for word in on_one_node(tiny_data_bin, output_dir).train if word != "--cpu")
     launch = f"{sys.executable} -m roberta_plugin.cli launch --output-dir {output_dir} --gpus-per-node h100:2 --cpus-per-gpu 1"
-    launch += f" --time 5 --sbatch exclusive --env TOKEN=secret -- {train}"
+    launch += f" --time 5 --sbatch exclusive --sbatch begin=now+1hour --env TOKEN=secret -- {train}"
     words = ["salloc", "--gpus-per-node=h100:1", "--ntasks=1", "--cpus-per-task=2", "bash", "-c", launch]
     done = subprocess.run(words, env={**os.environ}, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -186,10 +185,7 @@ def test_a_launch_from_within_another_job_takes_nothing_over_and_gpus_may_have_a
     fields = cluster.fields(job_id)
     assert fields["TresPerNode"] == "gres:gpu:h100:2"
     assert (fields["NumTasks"], fields["CPUs/Task"], fields["OverSubscribe"]) == ("2", "1", "NO")
-    wait_for_end(cluster, output_dir, job_id, "FAILED")
-    assert "torch sees no GPU" in log_of(output_dir, job_id)
-    assert "torch sees no GPU" in read_attempts(output_dir)[0]["reason"]
-    assert cluster.fields(job_id)["Restarts"] == "0", "a first start that fails stays final"
+    cluster.call("scancel", job_id)
 
 
 @pytest.mark.slow  # scontrol itself takes minutes to give up

@@ -42,7 +42,7 @@ def official(prepared, save_dir, folder=None, **options):
 
 def test_it_learns_and_the_log_has_the_official_metrics(prepared, tmp_path):
     save_dir = tmp_path / "checkpoints"
-    done = run(train_command(prepared.folder, save_dir, "--max-epoch", "5"))
+    done = run(train_command(prepared.folder, save_dir, "--max-epoch", "4"))
     assert done.returncode == 0, done.stderr[-3000:]
     options = {"null_threshold": 0.5} if prepared.task == "squad2" else {}
     found = official(prepared, save_dir, tmp_path / "files", **options)

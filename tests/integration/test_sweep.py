@@ -125,22 +125,6 @@ def test_a_failed_run_is_reported_and_tried_again(tmp_path, capsys):
     assert report_of(folder)["states"] == {"done": 1}
 
 
-@pytest.mark.parametrize(
-    ("axes", "message"),
-    [
-        ({"lrr": ["1"]}, "setting lrr-1: .*--lrr is unknown: the nearest is --lr"),
-        ({"data": ["no-such-folder"]}, "no-such-folder"),
-    ],
-)
-def test_what_fairseq_would_refuse_is_refused_before_anything_is_written(
-    tiny_data_bin, tmp_path, capsys, axes, message
-):
-    grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, axes=axes, seeds=["1"])
-    assert sweep_here(grid, tmp_path / "out") == 2
-    assert re.search(message, capsys.readouterr().err)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     with slurm_cluster(tmp_path_factory.mktemp("slurm"), num_nodes=2) as cluster:

@@ -46,7 +46,7 @@ def official(prepared, save_dir, folder=None, **options):
 @pytest.fixture(scope="module")
 def trained(prepared, tmp_path_factory):
     save_dir = tmp_path_factory.mktemp("trained") / "checkpoints"
-    done = run(train_command(prepared.folder, save_dir, *ADAMW, "--max-epoch", "5", "--pack-sequences"))
+    done = run(train_command(prepared.folder, save_dir, *ADAMW, "--max-epoch", "3", "--pack-sequences"))
     assert done.returncode == 0, done.stderr[-3000:]
     return save_dir
 

@@ -15,8 +15,9 @@ import torch
 
 from roberta_plugin.launch import run_folder
 from tests.conftest import REPOSITORY
+from tests.forked_training import ForkedTrainings
 from tests.slurm_cluster import free_ports, wait_for
-from tests.tiny_corpus import environment, train_command
+from tests.tiny_corpus import environment, launched_words
 
 pytestmark = pytest.mark.integration
 UPDATES = 200
@@ -24,11 +25,8 @@ UPDATES = 200
 
 def command(data_bin, output_dir, *options, updates):
     """`roberta train` of the tiny model, with 16 sequences an update."""
-    words = train_command(data_bin, output_dir)[1:]
-    for option in ("--save-dir", "--log-file", "--user-dir"):
-        at = words.index(option)
-        del words[at : at + 2]
-    words += ["--max-update", str(updates), "--total-num-update", str(updates), "--no-epoch-checkpoints", *options]
+    ends = ("--max-update", str(updates), "--total-num-update", str(updates), "--no-epoch-checkpoints")
+    words = launched_words(data_bin, *ends, *options)
     return ["roberta", "train", "--output-dir", str(output_dir), "--batch-sequences", "16", "--", *words]
 
 
@@ -58,13 +56,17 @@ def updates_in(log):
 
 
 def test_two_ranks_train_together(tiny_data_bin, tmp_path):
-    log = tmp_path / "log.txt"
+    """With the variables that torchrun sets; itself it is started by test_pretrain_ranks."""
+    log, port = tmp_path / "log.txt", free_ports(1)[0]
     words = command(tiny_data_bin, tmp_path / "run", updates=12)
-    process = start([*torchrun("--standalone", "--nproc-per-node", "2"), *words], log)
+    meeting = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    places = [meeting | {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0} for rank in range(2)]
+    variables = [environment() | {name: str(value) for name, value in place.items()} for place in places]
+    ranks = ForkedTrainings([words] * 2, cwd=REPOSITORY, environment=variables, log=log)
     try:
-        assert process.wait(timeout=200) == 0, log.read_text()[-4000:]
+        assert ranks.codes(timeout=200) == [0, 0], log.read_text()[-4000:]
     finally:
-        end(process)
+        ranks.kill()
     said = log.read_text()
     assert {int(rank) for rank in re.findall(r"rank (\d) of world size 2", said)} == {0, 1}
     assert updates_in(log) == list(range(1, 13))

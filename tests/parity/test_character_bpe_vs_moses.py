@@ -66,10 +66,15 @@ def test_real_and_adversarial_text(folder, reference, lines):
     assert len(ids) > 20_000
 
 
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return load_tokenizer(folder)
+
+
 @settings(max_examples=100, deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_any_text(folder, reference, text):
-    assert load_tokenizer(folder).encode(text) == reference(text).ids
+def test_any_text(tokenizer, reference, text):
+    assert tokenizer.encode(text) == reference(text).ids
 
 
 def test_dictionary_has_all_pieces(folder):

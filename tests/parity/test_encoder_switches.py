@@ -10,7 +10,6 @@ from roberta_plugin.models.adapters import TARGETS, add_adapters, merge
 from roberta_plugin.models.encoder import compile_layers
 from tests.hugging_face import import_transformers
 from tests.tiny_models import MODERN, SWITCHED, gathered, make_batch, our_model
-from tests.unit.models.test_checkpoints import packed
 
 EXACT = {"atol": 1e-10, "rtol": 1e-8}
 BEFORE = {"encoder_normalize_before": True}
@@ -182,20 +181,6 @@ def as_modernbert(state):
         parts = [state[f"encoder.sentence_encoder.layers.{number}.self_attn.{one}_proj.weight"] for one in "qkv"]
         found[f"model.layers.{number}.attn.Wqkv.weight"] = torch.cat(parts)
     return found | {"decoder.bias": state["encoder.lm_head.bias"], "decoder.weight": state["encoder.lm_head.weight"]}
-
-
-@pytest.mark.parametrize("backend", ["sdpa", "eager"])
-def test_packed_padded_and_single_texts_have_the_same_features(backend):
-    model = our_model(**SWITCHED, attention_backend=backend).double().eval()
-    lengths = (17, 9, 1, 13)
-    tokens, _, _ = make_batch(lengths)
-    row, packing = packed(tokens, lengths)
-    with torch.no_grad():
-        together = model(tokens, features_only=True)[0][tokens.ne(1)]
-        in_row = model(row, features_only=True, packing=packing)[0][0, : sum(lengths)]
-        alone = [model(tokens[n : n + 1, :length], features_only=True)[0][0] for n, length in enumerate(lengths)]
-    torch.testing.assert_close(in_row, together, **EXACT)
-    torch.testing.assert_close(torch.cat(alone), together, **EXACT)
 
 
 def run(model):

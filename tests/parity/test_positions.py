@@ -1,15 +1,14 @@
-"""Rotary positions and local windows against a plain model in float64, and against Hugging Face's ModernBERT."""
+"""Rotary positions and local windows: packed as padded, in linear memory, and turned as in Hugging Face's ModernBERT."""
 
 import pytest
 import torch
-from transformers import ModernBertConfig
 from transformers.models.modernbert import modeling_modernbert as theirs
 
 from roberta_plugin.models import attention_kernels
-from roberta_plugin.models.attention import BACKENDS, SelfAttention
-from roberta_plugin.models.positions import Places, PositionScheme, Rotation
+from roberta_plugin.models.attention import BACKENDS
+from roberta_plugin.models.positions import Places, Rotation
 from tests.parity.test_attention_backends import LargestTensor
-from tests.tiny_models import make_batch, our_model
+from tests.tiny_models import SWITCHED, make_batch, our_model
 
 ROTARY = {"position_encoding": "rotary", "rotary_base": 1000.0}
 WINDOWS = {"attention_window": 4, "global_attention_every": 2}
@@ -19,7 +18,7 @@ SWITCHES = {
     "windows": WINDOWS,
     "together": TOGETHER,
     "shared": {**TOGETHER, "share_layers": "all"},
-    "normalized before": {**TOGETHER, "encoder_normalize_before": True},
+    "all switches": SWITCHED,
 }
 CHOICES = pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 
@@ -79,48 +78,10 @@ def test_rotated_queries_and_keys_are_hugging_faces():
     positions = torch.cat((torch.arange(9), torch.arange(5), torch.tensor([8191])))[None]
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 4, 15, 16, generator=generator) for _ in range(2))
-    config = modern_config()
+    config = theirs.ModernBertConfig(hidden_size=64, num_attention_heads=4, num_hidden_layers=4)
     embedding = theirs.ModernBertRotaryEmbedding(config)
     for kind, base in (("full_attention", 160_000.0), ("sliding_attention", 10_000.0)):
         expected = theirs.apply_rotary_pos_emb(q, k, *embedding(q, positions, kind))
         rotation = Rotation.at(positions, head_dim=16, base=base, dtype=q.dtype)
         for one, other in zip(Places(q=rotation, k=rotation).rotated(q, k), expected, strict=True):
             torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-
-
-def modern_config():
-    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4, "intermediate_size": 96}
-    return ModernBertConfig(**sizes, local_attention=8, vocab_size=50, pad_token_id=0, attn_implementation="eager")
-
-
-def test_attention_of_global_and_local_layers_is_that_of_modernbert():
-    """Forward and gradients of its attention, with its own masks: which keys lie within a window is its word, too."""
-    config = modern_config()
-    torch.manual_seed(0)
-    model = theirs.ModernBertModel(config).eval()
-    scheme = PositionScheme(16, 160_000.0, 10_000.0, config.local_attention, 3)
-    assert [scheme.is_local(number) for number in range(4)] == [False, True, True, False]
-    x = torch.randn(2, 23, 64)
-    is_padding = torch.arange(23) >= torch.tensor([[23], [15]])
-    seen = {}
-    for number, layer in enumerate(model.layers):
-        layer.attn.register_forward_pre_hook(
-            lambda _module, _args, named, number=number: seen.update({number: named}), with_kwargs=True
-        )
-    with torch.no_grad():
-        model(inputs_embeds=x, attention_mask=(~is_padding).long())
-    for number, layer in enumerate(model.layers):
-        ours = SelfAttention(64, num_heads=4, dropout_prob=0.0)
-        projections = (ours.q_proj, ours.k_proj, ours.v_proj)
-        for projection, weight in zip(projections, layer.attn.Wqkv.weight.chunk(3), strict=True):
-            projection.weight.data, projection.bias.data = weight.detach().clone(), torch.zeros(64)
-        ours.out_proj.weight.data, ours.out_proj.bias.data = layer.attn.Wo.weight.detach().clone(), torch.zeros(64)
-        inputs = [x.clone().requires_grad_() for _ in range(2)]
-        options = {name: seen[number][name] for name in ("position_embeddings", "attention_mask")}
-        expected = layer.attn(inputs[0], **options)[0]
-        places = scheme.places(x, None)[scheme.is_local(number)]
-        found = ours(inputs[1], is_padding=is_padding, places=places)
-        torch.testing.assert_close(found[~is_padding], expected[~is_padding], atol=1e-5, rtol=1e-4)
-        for output in (found, expected):
-            (output[~is_padding] ** 2).sum().backward()
-        torch.testing.assert_close(inputs[1].grad, inputs[0].grad, atol=1e-5, rtol=1e-4)

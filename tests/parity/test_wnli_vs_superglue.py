@@ -8,7 +8,7 @@ import pytest
 from roberta_plugin.finetuning.benchmarks.pronouns import align
 from tests.real_data import unpack
 from tests.tiny_glue import unpack_glue
-from tests.unit.finetuning.benchmarks.glue.test_reader import official
+from tests.unit.finetuning.benchmarks.glue.test_prepare import official
 
 
 def letters(text: str) -> str:

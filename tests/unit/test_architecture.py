@@ -1,6 +1,7 @@
 """Who may import whom, and what stands where: the rules that keep the layout readable, checked on the source itself."""
 
 import ast
+import functools
 import re
 from collections.abc import Callable
 from graphlib import TopologicalSorter
@@ -34,15 +35,7 @@ FLOORS = [
     {"tables.py", "reports.py"},
     {"data"},
     {"checkpoint_files.py", "json_files.py", "stop_signals.py"},
-    {
-        "extras.py",
-        "files.py",
-        "foreign_fields.py",
-        "fairseq_import.py",
-        "machine.py",
-        "progress.py",
-        "record.py",
-    },
+    {"extras.py", "files.py", "foreign_fields.py", "fairseq_import.py", "machine.py", "progress.py", "record.py"},
     {"locks.py", "settings.py"},
 ]
 # Narrower than the floors: what these import of the package, besides their own folder.
@@ -112,16 +105,20 @@ STAGES = [
 ]
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imported_modules(path: Path, *, for_types: bool = True) -> set[str]:
     """Absolute names of all modules that the file imports, at any depth; perhaps without those for types alone."""
     names: set[str] = set()
     package = path.relative_to(REPOSITORY).parent.parts
-    tree = ast.parse(path.read_text())
+    body = tree_of(path).body
     if not for_types:
-        tree.body = [
-            node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECK" in ast.dump(node.test))
-        ]
-    for node in ast.walk(tree):
+        body = [node for node in body if not (isinstance(node, ast.If) and "TYPE_CHECK" in ast.dump(node.test))]
+    for node in (node for part in body for node in ast.walk(part)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -209,7 +206,7 @@ def test_fairseq_stays_at_the_rim(path):
 @every_file
 def test_fairseq_is_imported_by_way_of_fairseq_import(path):
     """Which keeps fairseq's `logging.basicConfig` from taking effect."""
-    modules = {node.module for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)}
+    modules = {node.module for node in tree_of(path).body if isinstance(node, ast.ImportFrom)}
     if not any(str(module).split(".")[0] == "fairseq" for module in modules):
         return
     packages = [folder / "__init__.py" for folder in path.relative_to(PACKAGE).parents]
@@ -245,7 +242,7 @@ def test_every_folder_has_a_map_of_its_files(path):
     if path.name != "__init__.py":
         return
     folder = path.parent
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    text = ast.get_docstring(tree_of(path)) or ""
     names = {path.stem for path in folder.glob("*.py")} | {path.name for path in folder.iterdir() if path in FOLDERS}
     names -= {"__init__", "__main__"}
     missing = sorted(name for name in names if not re.search(rf"\b{re.escape(name)}\b", text))
@@ -257,7 +254,7 @@ def test_a_map_names_no_file_that_is_not_there(path):
     """A line of a map begins with the name of a file or folder: `name   input -> output`."""
     if path.name != "__init__.py":
         return
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    text = ast.get_docstring(tree_of(path)) or ""
     here = {entry.stem if entry.suffix == ".py" else entry.name for entry in path.parent.iterdir()}
     for line in text.splitlines():
         entry = re.match(r" {4}([a-z_0-9]+)(?:\.py|/)? {2,}\S", line)

@@ -1,13 +1,20 @@
-"""A file is whole or what it was before."""
+"""Files are whole or what they were before; JSON files and records are compared and, if damaged, named."""
 
+import json
+import math
 import os
-import subprocess
-import sys
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from roberta_plugin import files as atomic_files
 from roberta_plugin.files import atomic_write, hidden_folder, replace_folder
+from roberta_plugin.json_files import read_json, write_json
+from roberta_plugin.record import differences, listed, moved, options_of, refuse
+from tests.conftest import files_up_to
 
 
 def test_bytes_and_text_appear_at_the_end_only(tmp_path):
@@ -107,13 +114,118 @@ def test_a_folder_that_cannot_be_replaced_stays(tmp_path):
 
 
 def test_torch_s_error_of_a_full_disk_names_the_file(tmp_path):
-    code = (
-        "import resource, sys, torch; from roberta_plugin.files import atomic_write\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
-        "try:\n    with atomic_write(sys.argv[1]) as file:\n        torch.save(torch.zeros(100_000), file)\n"
-        "except OSError as error:\n    print(error.filename)"
-    )
-    path = tmp_path / "model.pt"
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == str(path), done.stderr
+    torch = pytest.importorskip("torch")
+    too_large = pytest.raises(OSError, match="File too large")
+    with files_up_to(20_000), too_large as error, atomic_write(tmp_path / "model.pt") as file:
+        torch.save(torch.zeros(100_000), file)
+    assert error.value.filename == str(tmp_path / "model.pt")
     assert not list(tmp_path.iterdir())
+
+
+SETTINGS = {"max_length": 40, "labels": ["a", "b"], "log_interval": 5, "sha256": "1" * 64}
+NAMES = {"data": "--data", "--max-update": "--epochs", "--warmup-updates": ""}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "options", "expected"),
+    [
+        (SETTINGS, dict(reversed(SETTINGS.items())), {}, ""),
+        ({"a": None}, {}, {}, ""),
+        (SETTINGS, SETTINGS | {"max_length": 30}, {}, "--max-length was 40 and is 30 now"),
+        (SETTINGS, SETTINGS | {"labels": []}, {"named": str}, "labels was a, b and is nothing now"),
+        (SETTINGS, SETTINGS | {"sha256": "2" * 64}, {"named": str}, "sha256 was 11111111 and is 22222222 now"),
+        ({"of": {"x": 1, "y": ""}}, {"of": {}}, {"named": str}, "of was x 1, y '' and is nothing now"),
+        (SETTINGS, SETTINGS | {"log_interval": 9}, {"free": lambda name: name.startswith("log")}, ""),
+        (
+            {"lr": "1", "cpu": "true"},
+            {"lr": "3", "bf16": "true"},
+            {},
+            "--lr was 1 and is 3 now; --cpu was true and is not given now; --bf16 was not given and is true now",
+        ),
+        (options_of(["d", "--lr", "1", "--bf16"]), options_of(["d", "--bf16", "--lr", "1"]), {}, ""),
+        (options_of(["d", "--lr", "1", "--bf16"]), options_of(["d", "--lr=1", "--bf16"]), {}, ""),
+        (
+            options_of(["d", "--keep", "1", "2", "--bf16"]),
+            options_of(["e", "--keep", "1", "3"]),
+            {"named": lambda name: NAMES.get(name, name)},
+            "--data was d and is e now; --keep was 1 2 and is 1 3 now; --bf16 was given and is not given now",
+        ),
+        (
+            options_of(["--max-update", "9", "--warmup-updates", "1"]),
+            options_of(["--max-update", "8", "--warmup-updates", "2"]),
+            {"named": lambda name: NAMES.get(name, name)},
+            "--epochs was 9 and is 8 now",  # the other follows from it
+        ),
+        (
+            options_of(["--warmup-updates", "1"]),
+            options_of(["--warmup-updates", "2"]),
+            {"named": lambda name: NAMES.get(name, name)},
+            "--warmup-updates was 1 and is 2 now",
+        ),
+    ],
+)
+def test_each_difference_is_named_with_the_old_and_the_new_value(before, now, options, expected):
+    found = differences(before, now, **options)
+    assert listed(found) == expected
+    sentence = re.escape(f"runs/a was made with other settings: {expected}. Delete it.")
+    with pytest.raises(ValueError, match=f"^{sentence}$") if expected else nullcontext():
+        refuse("runs/a was made with other settings", found, "Delete it.")
+
+
+def test_paths_beside_a_folder_that_was_moved_move_along():
+    def now(path, before="/a/RTE/runs"):
+        return moved(path, before=before, now=Path("/b/RTE/runs"))
+
+    assert [now("/a/RTE/data"), now("/a/RTE/runs/x")] == ["/b/RTE/data", "/b/RTE/runs/x"]
+    assert [now("/a/RTE-2/data"), now("1e-5"), now("/a/RTE/data", None)] == ["/a/RTE-2/data", "1e-5", "/a/RTE/data"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"", "is empty"), (b'{"lr', "not valid JSON"), (b"[]", "instead of an object")]
+)
+def test_a_record_comes_back_equal_and_a_damaged_one_is_named_with_the_remedy(tmp_path, content, message):
+    path = tmp_path / "record.json"
+    write_json(path, SETTINGS)
+    assert differences(read_json(path, keys=("sha256",), remedy="delete it") or {}, SETTINGS) == []
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"record.json .*{message}.*: delete it"):
+        read_json(path, keys=("sha256",), remedy="delete it")
+
+
+def test_a_good_file_and_a_missing_one(tmp_path):
+    (tmp_path / "a.json").write_text('{"b": 1, "c": 2}')
+    assert read_json(tmp_path / "a.json", keys=["b"], remedy="x") == {"b": 1, "c": 2}
+    assert read_json(tmp_path / "none.json", keys=["b"], remedy="x") is None
+
+
+def test_numbers_that_json_lacks_are_written_as_null(tmp_path):
+    write_json(tmp_path / "a.json", {"b": [math.nan, 1.0, {"c": -math.inf}], "d": (math.inf,)})
+    assert "NaN" not in (tmp_path / "a.json").read_text()
+    assert json.loads((tmp_path / "a.json").read_text()) == {"b": [None, 1.0, {"c": None}], "d": [None]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b'{"b": 1', "is not valid JSON"),
+        (b"\xff\xfe", "is not valid JSON"),
+        (b"[1]", r"holds \[1\] instead of an object"),
+        (b"[" * 100_000, "is not valid JSON .it is nested too deeply"),
+        (b"null", "holds None instead of an object"),
+        (b'{"c": 2}', "lacks the key 'b'"),
+        (b'{"b": 5}', r": 'b' is 5, which is not a list or null"),
+        (b'{"b": null, "c": true}', r": 'c' is True, which is not a number"),
+        (b'{"b": [], "c": 1, "d": []}', r": 'd' is \[\], which is not an object"),
+    ],
+)
+def test_what_is_damaged_is_named(tmp_path, content, message):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a\.json ?{message}.*: delete it\."):
+        read_json(
+            path,
+            keys=["b"],
+            remedy="delete it",
+            hints={"b": tuple[str, ...] | None, "c": float, "d": Mapping[str, str]},
+        )

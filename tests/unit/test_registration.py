@@ -1,13 +1,13 @@
-"""Every name in fairseq's registries leads to our class, however and in whatever order the plugin is imported.
+"""Every name in fairseq's registries leads to our class, however the plugin is imported; imports stay light."""
 
-fairseq returns its own class, without a word, for a task or model name that is already taken.
-"""
-
+import importlib.metadata
+import re
 import subprocess
 import sys
 
 import pytest
 
+from roberta_plugin.extras import require
 from tests.conftest import REPOSITORY
 from tests.forked_training import run_python
 from tests.tiny_corpus import environment
@@ -65,9 +65,9 @@ PLUGIN_FIRST = {
 ORDERS = {**FAIRSEQ_FIRST, **PLUGIN_FIRST}
 
 
-def run(*arguments, folder=REPOSITORY):
+def run(*arguments):
     return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, timeout=200
+        [sys.executable, *arguments], cwd=REPOSITORY, env=environment(), capture_output=True, text=True, timeout=200
     )
 
 
@@ -81,7 +81,8 @@ def test_every_name_is_ours(order):
 
 def test_the_name_of_a_script_does_not_matter(tmp_path):
     (tmp_path / "roberta.py").write_text("import fairseq\nimport roberta_plugin\n" + CHECK)
-    done = run("roberta.py", folder=tmp_path)
+    program = "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_path(f'{sys.argv[1]}/roberta.py')"
+    done = run_python(program, str(tmp_path), cwd=tmp_path, environment=environment())
     assert done.stdout.rstrip().endswith("all ours"), done.stderr
 
 
@@ -101,3 +102,56 @@ def test_light_modules_stay_light(module):
     heavy = {"torch", "fairseq", "hydra", "omegaconf", "matplotlib", "transformers", "tensorboard"}
     assert not heavy & set(loaded)
     assert len(loaded) < 500, f"{module} loads {len(loaded)} modules"
+
+
+LATE = """
+import sys
+import roberta_plugin
+roberta_plugin.register()
+heavy = ("sklearn", "sklearn.metrics", "scipy.stats")
+assert not set(heavy) & set(sys.modules), "imported, or a stand-in is left"
+
+from fairseq.criterions import sentence_prediction as criterion
+from fairseq.tasks.audio_classification import sklearn_metrics
+assert criterion.f1_score([1, 0, 1], [1, 1, 1]) == 0.8
+assert criterion._matthews_corrcoef([1, 0, 1], [1, 0, 1]) == 1.0
+assert sklearn_metrics.roc_auc_score([0, 1], [0.2, 0.7]) == 1.0
+assert round(criterion.pearsonr([1, 2, 3], [2, 4, 6])[0], 9) == 1.0
+
+import sklearn.metrics, sklearn.linear_model, scipy.stats
+assert sklearn.__version__ and sklearn.metrics.f1_score.__module__.startswith("sklearn.")
+assert all(sys.modules[name].__file__ for name in heavy)
+print("late")
+"""
+
+LOADED = """
+import sys, scipy.stats, sklearn.metrics
+before = [sys.modules[name] for name in ("sklearn", "sklearn.metrics", "scipy.stats")]
+import roberta_plugin.fairseq_import
+from fairseq.criterions import sentence_prediction as criterion
+assert before == [sys.modules[name] for name in ("sklearn", "sklearn.metrics", "scipy.stats")]
+assert criterion.f1_score is sklearn.metrics.f1_score and criterion.pearsonr is scipy.stats.pearsonr
+print("as before")
+"""
+
+
+def test_functions_of_packages_are_imported_when_they_are_called():
+    late, loaded = run("-c", LATE), run_python(LOADED, cwd=REPOSITORY, environment=environment())
+    assert late.stdout.endswith("late\n"), late.stderr
+    assert loaded.stdout.endswith("as before\n"), loaded.stderr
+
+
+def test_a_missing_package_is_named_with_its_extra():
+    require("numpy", extra="onnx", purpose="--to onnx")
+    with pytest.raises(
+        ValueError, match=r"--to onnx needs no_such_package, .*pip install no_such_package .*roberta_plugin\[onnx\]"
+    ):
+        require("numpy", "no_such_package", extra="onnx", purpose="--to onnx")
+
+
+def test_every_extra_that_an_error_names_exists():
+    named = set()
+    for path in (REPOSITORY / "roberta_plugin").rglob("*.py"):
+        named |= set(re.findall(r'require\([^)]*extra="([a-z-]+)"', path.read_text()))
+    assert len(named) >= 5
+    assert named <= set(importlib.metadata.metadata("roberta_plugin").get_all("Provides-Extra"))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.cli import main
 from roberta_plugin.hub import RobertaHub
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer
@@ -106,9 +105,3 @@ def test_what_is_no_pair_is_named_by_file_and_line(benchmark, content, message, 
     first.unlink() if content is None else first.write_text(content)
     with pytest.raises(SystemExit, match=message):
         score(benchmark, folder, model, monkeypatch=monkeypatch)
-
-
-def test_the_verb_that_scored_them_names_the_script(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["evaluate", "blimp", "--data", "pairs", "--checkpoint", "model.pt"])
-    assert stopped.value.code == 2 and "python examples/score_minimal_pairs.py blimp" in capsys.readouterr().err

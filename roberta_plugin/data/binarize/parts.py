@@ -1,4 +1,4 @@
-"""Text -> tasks for worker processes -> part files.
+"""Text -> tasks for worker processes -> part files -> their positions in the .bin and .idx.
 
 Used by `pipeline`. Tasks depend only on the sizes of the inputs, and the parts of a task only on its text. The result
 is therefore the same for any number of workers, and an existing part file of the same text need not be made
@@ -10,6 +10,15 @@ itself; many compressed files thus need no hand-over, and memory holds no queue 
 
 Example: files of 3, 4 and 25 bytes with part_bytes = 10 -> one task for the first two files, and three tasks for the
 pieces [0, 10), [10, 20) and [20, 25) of the third.
+
+A part file is a line of JSON with its counts, the SHA-256 of its text and a CRC-32 of all that it holds, then the
+tokens of each item (int32), then the ids of all items in the integer type of the .bin and, where sentences are split, a
+byte for each item that says whether it begins a line of the text.
+
+All workers at once write the parts into the .bin and .idx: the counts of the parts give the position of each part's
+items. SHA-256 must read a file in order: the parent process computes it over the parts while the workers still encode.
+
+Example: parts of (2 items, 30 tokens) and (1 item, 9 tokens) -> the second one is written at item 2, token 30.
 """
 
 from __future__ import annotations
@@ -18,30 +27,222 @@ import hashlib
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.binarize.part_files import (
-    Counts,
-    Span,
-    Task,
-    done_path,
-    part_path,
-    text_sha256,
-    write_part_file,
-)
+from roberta_plugin.data.mmap_tokens import SharedFiles
 from roberta_plugin.data.sentences import split_lines
 from roberta_plugin.data.text_inputs import LineRules, count_lines, lines_of, num_lines_before, read_blocks
-from roberta_plugin.data.text_inputs_files import TextInput
-from roberta_plugin.data.text_inputs_lines import BadLineError
+from roberta_plugin.data.text_inputs_files import BadLineError, TextInput
 from roberta_plugin.data.text_inputs_tables import groups_of
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.files import atomic_write, write_text
+
+_DIGESTS = ("text_sha256", "crc32")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Text of one input: all of it, or the bytes (of Parquet and Arrow the row groups) [start, end)."""
+
+    source: TextInput
+    start: int = 0
+    end: int | None = None
+    is_last_of_file: bool = True
+
+
+@dataclass(frozen=True)
+class Task:
+    """The unit of work: several small files, what is read from its beginning, or a piece of another large file.
+
+    Attributes:
+        number: position among all tasks.
+        spans: the text.
+        may_share: whether other workers may encode parts of it.
+    """
+
+    number: int
+    spans: tuple[Span, ...]
+    may_share: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Counts of one part or of several."""
+
+    text_bytes: int = 0
+    items: int = 0
+    blank_lines: int = 0
+    tokens: int = 0
+    unknown: int = 0
+    bad_lines: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: count + getattr(other, name) for name, count in asdict(self).items()})
+
+
+def is_done(folder: Path, task: Task) -> bool:
+    """Whether all parts of a task exist."""
+    return done_path(folder, task.number).exists()
+
+
+def finished_parts(folder: Path, tasks: Sequence[Task]) -> Iterator[Path | None]:
+    """Part files of all tasks in order; yields None while the next one does not exist yet."""
+    for task in tasks:
+        number = 0
+        while True:
+            done = is_done(folder, task)  # checked before the part, because it is written after the last part
+            path = part_path(folder, task.number, number)
+            if path.exists():
+                number += 1
+                yield path
+            elif done:
+                break
+            else:
+                yield None
+
+
+def read_head(path: Path) -> tuple[Counts, str | None]:
+    """Counts of a part, and the SHA-256 of the text that it was made from."""
+    with open(path, "rb") as file:
+        counts, head = _read_head(file)
+        return counts, head.get("text_sha256")
+
+
+def write_part_file(file: IO[bytes], counts: Counts, digest: str, arrays: Sequence[NDArray[Any]]) -> None:
+    """Write a part: its counts, the SHA-256 of its text, and `arrays` in the order of the format."""
+    head = {**asdict(counts), "text_sha256": digest}
+    file.write(json.dumps({**head, "crc32": _crc32(head, (array.data for array in arrays))}).encode() + b"\n")
+    for array in arrays:
+        file.write(array.data)
+
+
+def _crc32(head: Mapping[str, Any], contents: Iterable[Any]) -> int:
+    value = zlib.crc32(json.dumps(head).encode())
+    for content in contents:
+        value = zlib.crc32(content, value)
+    return value
+
+
+def _read_head(file: IO[bytes]) -> tuple[Counts, dict[str, Any]]:
+    """The counts, and the whole head."""
+    try:
+        head = json.loads(file.readline())
+        return Counts(**{name: value for name, value in head.items() if name not in _DIGESTS}), head
+    except (ValueError, TypeError, AttributeError):
+        raise _damaged(Path(file.name)) from None
+
+
+def _damaged(path: Path) -> ValueError:
+    return ValueError(f"{path} is damaged: delete {path.parent} and run the same command again.")
+
+
+class Part(NamedTuple):
+    """The arrays of a part."""
+
+    sizes: NDArray[np.int32]
+    """Tokens of each item (items,)."""
+    ids: NDArray[np.integer[Any]]
+    """Of all items (tokens,)."""
+    begins: NDArray[np.uint8]
+    """Whether each item begins a line of the text (items,); empty unless sentences are split."""
+
+
+def read_part(path: Path, dtype: np.dtype[Any], *, checks: bool = True) -> Part:
+    """The arrays of a part; `checks`: compare them with their checksum.
+
+    Raises:
+        ValueError: naming the file, if it has changed since it was written.
+    """
+    with open(path, "rb") as file:
+        counts, head = _read_head(file)
+        sizes = np.fromfile(file, dtype=np.int32, count=counts.items)
+        ids = np.fromfile(file, dtype=dtype, count=counts.tokens)
+        part = Part(sizes, ids, np.frombuffer(file.read(), dtype=np.uint8))
+        crc = head.pop("crc32", None)
+        if checks and (len(ids) < counts.tokens or crc != _crc32(head, part)):
+            raise _damaged(path)
+    return part
+
+
+def part_path(folder: Path, task: int, number: int) -> Path:
+    """Part file of a task."""
+    return folder / f"{task:06d}_{number:06d}.part"
+
+
+def done_path(folder: Path, task: int) -> Path:
+    """File that exists once all parts of a task do; it contains their number."""
+    return folder / f"{task:06d}.done"
+
+
+_SECONDS_AT_A_TIME = 0.5
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A part file and the position of its items."""
+
+    path: Path
+    first_item: int
+    first_token: int
+
+
+class PartsInOrder:
+    """Follows the parts in order, as they are finished.
+
+    `placements` has the position of the items of each part seen so far, and `counts` the sum of their counts.
+    """
+
+    def __init__(self, folder: Path, tasks: Sequence[Task], dtype: np.dtype[Any]) -> None:
+        self.placements: list[Placement] = []
+        self.counts = Counts()
+        self._dtype = dtype
+        self._counting = finished_parts(folder, tasks)
+        self._num_hashed = 0
+        self._digest = hashlib.sha256()
+
+    def count(self) -> bool:
+        """Add the parts that are finished by now; return whether these are all."""
+        for path in self._counting:
+            if path is None:
+                return False
+            self.placements.append(Placement(path, self.counts.items, self.counts.tokens))
+            self.counts += read_head(path)[0]
+        return True
+
+    def hash_some(self) -> bool:
+        """Hash ids for a moment; return whether all added parts are hashed."""
+        until = time.monotonic() + _SECONDS_AT_A_TIME
+        while self._num_hashed < len(self.placements) and time.monotonic() < until:
+            part = read_part(self.placements[self._num_hashed].path, self._dtype, checks=False)
+            self._digest.update(part.ids.data)
+            self._num_hashed += 1
+        return self._num_hashed == len(self.placements)
+
+    def count_and_hash(self) -> None:
+        """Count and hash for a moment."""
+        self.count()
+        self.hash_some()
+
+    def sha256(self) -> str:
+        """SHA-256 of the .bin."""
+        while not self.hash_some():
+            pass
+        return self._digest.hexdigest()
+
+
+def place_part(files: SharedFiles, placement: Placement) -> int:
+    """Write the items of a part at their position; return the bytes written."""
+    sizes, ids, _ = read_part(placement.path, files.dtype)
+    files.write(ids, sizes, first_item=placement.first_item, first_token=placement.first_token)
+    return 12 * len(sizes) + ids.nbytes
+
 
 _SECONDS_BETWEEN_LOOKS = 0.02
 _SECONDS_IDLE = 0.05  # between an idle worker's looks
@@ -212,7 +413,7 @@ def encode_task(
         path = part_path(job.folder, task.number, number)
         blocks = (block for _, block in numbered)
         if path.exists():
-            _check_part(path, list(blocks))
+            _check_part(path, blocks)
         elif sharing is not None and task.may_share and sharing.claim():
             try:
                 part = SharedPart(path, list(blocks))
@@ -254,24 +455,20 @@ def numbered_blocks(
             line += count_lines(block, span.source)
 
 
-def _check_part(path: Path, blocks: Sequence[Block]) -> None:
+def _check_part(path: Path, blocks: Iterable[Block]) -> None:
     """Refuse a finished part if its text has changed since, though the size and time of its file have not."""
-    if text_sha256(path) != _hash_of(blocks):
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block.data)
+    if read_head(path)[1] != digest.hexdigest():
         raise ValueError(
-            f"{blocks[0].source.name} has changed since an earlier run, which was stopped, made {path} of it: delete "
+            f"{block.source.name} has changed since an earlier run, which was stopped, made {path} of it: delete "
             f"{path.parent} and run the same command again."
         )
 
 
-def _hash_of(blocks: Sequence[Block]) -> str:
-    digest = hashlib.sha256()
-    for block in blocks:
-        digest.update(block.data)
-    return digest.hexdigest()
-
-
 def write_part(path: Path, job: Job, blocks: Iterable[Block]) -> None:
-    """Encode blocks of text into a part file; see `part_files` for its format."""
+    """Encode blocks of text into a part file."""
     counts, digest = Counts(), hashlib.sha256()
     paragraphs: list[NDArray[np.uint8]] = []
     sizes: list[NDArray[np.int32]] = []

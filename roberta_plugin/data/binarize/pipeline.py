@@ -11,11 +11,14 @@ While the parts are merged, the disk holds the tokens twice.
 
 A split of mostly unknown tokens or mostly bad lines is refused. A suspicious split is written with a warning and
 advice.
+
+Without a dict.txt, one is made of the training text, as fairseq-preprocess does without --srcdict. Example: "bbbb aa c"
+in a tokenizer of single letters -> the lines "b 4", "a 2", "c 1", then madeupword0000 0 for a total of 8 with the four
+special symbols.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -24,29 +27,34 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_plugin.data.binarize.folder import (
+from roberta_plugin import __version__
+from roberta_plugin.data.binarize.parts import Counts, Job, PartsInOrder, Reading, plan_tasks, read_part
+from roberta_plugin.data.binarize.plan import (
+    Plan,
+    check_unchanged,
     check_vocabulary,
     folder_lock,
+    is_made,
+    is_planned,
     leftovers,
     lock_files,
+    make_plan,
+    prepare_parts,
     remove_leftovers,
     split_lock,
     write_vocabulary,
 )
-from roberta_plugin.data.binarize.part_files import Counts, PartsInOrder, read_begins
-from roberta_plugin.data.binarize.parts import Job, plan_tasks
-from roberta_plugin.data.binarize.plan import Plan, check_unchanged, is_made, is_planned, make_plan, prepare_parts
 from roberta_plugin.data.binarize.workers import start_workers
 from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_file, write_manifest
 from roberta_plugin.data.mmap_tokens import SharedFiles, best_dtype
 from roberta_plugin.data.sentences import paragraphs_path
 from roberta_plugin.data.text_inputs import InputSettings
 from roberta_plugin.data.tokenizers.base import Tokenizer
-from roberta_plugin.data.vocabulary import Vocabulary
+from roberta_plugin.data.vocabulary import MADE_UP, SPECIALS, Row, Vocabulary
 from roberta_plugin.files import NO_ROOM, atomic_write
 from roberta_plugin.json_files import sha256_of_json
 from roberta_plugin.machine import num_cores
-from roberta_plugin.settings import setting
+from roberta_plugin.settings import Checked, setting
 
 MAX_UNKNOWN = 0.5  # share of the tokens of the text, without </s>
 _SUSPICIOUS_UNKNOWN = 0.05
@@ -290,7 +298,7 @@ def _run(
         if job.rules.split_sentences:
             with atomic_write(paragraphs) as file:
                 for placement in done.placements:
-                    file.write(read_begins(placement.path, job.to_model.dtype).data)
+                    file.write(read_part(placement.path, job.to_model.dtype, checks=False).begins.data)
             outputs[paragraphs.name] = file_record(paragraphs)
         files.publish(folder / plan.split)
         return _add_split(folder, manifest, plan, vocabulary, digests, done.counts, outputs)
@@ -327,7 +335,7 @@ def _add_split(
         "plan_sha256": sha256_of_json(plan.as_json()),
     }
     common = {
-        "made_by": {"roberta_plugin": _version()},
+        "made_by": {"roberta_plugin": __version__},
         "tokenizer": plan.tokenizer,
         "dict_sha256": sha256_of_file(folder / "dict.txt"),
         "num_symbols": vocabulary.num_binarized,
@@ -335,8 +343,67 @@ def _add_split(
     return write_manifest(folder, common, {**(manifest["splits"] if manifest else {}), plan.split: split})
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("roberta_plugin")
-    except importlib.metadata.PackageNotFoundError:  # run from a source tree that is not installed
-        return "unknown"
+_PART_BYTES = 2**24
+_PADDING_FACTOR = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class DictionarySettings(Checked):
+    """How to make a dict.txt; the fields are options of `roberta binarize`, and one that is given makes a new file."""
+
+    threshold: int | None = setting(
+        None, "make dict.txt from --train without symbols that occur less often than this", smallest=0
+    )
+    nwords: int | None = setting(
+        None, "make dict.txt from --train with this many symbols, <s> <pad> </s> <unk> included"
+    )
+    padding_factor: int | None = setting(
+        None,
+        "make dict.txt from --train and pad its size to a multiple of this with madeupwordNNNN",
+        default_text=_PADDING_FACTOR,
+        smallest=1,
+    )
+
+
+def build_vocabulary(
+    inputs: Sequence[str | os.PathLike[str]],
+    *,
+    tokenizer: Tokenizer,
+    settings: DictionarySettings,
+    reading: InputSettings,
+    workers: int | None = None,
+    progress: bool = True,
+) -> Vocabulary:
+    """Count the tokens of a text and list those that occur, most frequent first.
+
+    The settings are as fairseq-preprocess's --thresholdsrc, --nwordssrc and --padding-factor.
+
+    Raises:
+        ValueError: if an input is a pipe, which cannot be read twice, or there is no text.
+    """
+    sources = reading.sources(inputs)
+    if pipes := [source.name for source in sources if source.is_stream]:
+        raise ValueError(
+            f"{pipes[0]} is a pipe, but making a dict.txt needs to read the text twice: write it to a file, or give "
+            "--dict."
+        )
+    job = Reading(tokenizer=tokenizer, rules=reading.rules, blank_line_after_files=False, part_bytes=_PART_BYTES)
+    sizes = [source.size for source in sources]
+    tasks = plan_tasks(sources, sizes, _PART_BYTES)
+    with start_workers(job, tasks, workers=workers or num_cores(), progress=progress) as pool:
+        counts = pool.count_ids(tasks, num_bytes=sum(sizes))
+    listed = {
+        symbol: int(count)
+        for symbol, count in zip(tokenizer.symbols, counts, strict=True)
+        if count and symbol not in SPECIALS
+    }
+    if not listed:
+        raise ValueError("There is no text to make a dict.txt from: give text with --train, or a dict.txt with --dict.")
+    # as in fairseq: ties in the order of their names
+    frequent = sorted(listed, key=lambda symbol: (-listed[symbol], symbol))
+    if settings.nwords is not None and settings.nwords > 0:
+        frequent = frequent[: max(0, settings.nwords - len(SPECIALS))]
+    rows = [Row(symbol, listed[symbol]) for symbol in frequent if listed[symbol] >= (settings.threshold or 0)]
+    factor = _PADDING_FACTOR if settings.padding_factor is None else settings.padding_factor
+    num_made_up = -(len(rows) + len(SPECIALS)) % factor if factor > 1 else 0
+    return Vocabulary([*rows, *(Row(f"{MADE_UP}{number:04d}", 0) for number in range(num_made_up))])

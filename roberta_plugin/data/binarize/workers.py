@@ -19,8 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.binarize.part_files import Placement, Task, place_part
-from roberta_plugin.data.binarize.parts import Reading, Sharing, encode_task, items_of, numbered_blocks, write_part
+from roberta_plugin.data.binarize.parts import (
+    Placement,
+    Reading,
+    Sharing,
+    Task,
+    encode_task,
+    items_of,
+    numbered_blocks,
+    place_part,
+    write_part,
+)
 from roberta_plugin.data.manifest import sha256_of_file
 from roberta_plugin.data.mmap_tokens import SharedFiles
 from roberta_plugin.data.text_inputs_files import TextInput

@@ -7,7 +7,6 @@ character_bpe      on words, as in BERT
 additions          any of these with added tokens, as Hugging Face has them
 huggingface        Hugging Face's files               -> such a tokenizer, and the symbols of its ids
 huggingface_fields what becomes of each field of these files
-extending          a tokenizer, new words -> a tokenizer with tokens for them
 training           text files -> a sample of them -> a tokenizer
 """
 

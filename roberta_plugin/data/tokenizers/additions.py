@@ -17,7 +17,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +51,11 @@ class AddedToken:
     """Whether it is no text; only other programs ask for this."""
     is_piece: bool = False
     """Whether it has the id of a piece of the tokenizer, instead of one of its own."""
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The arguments of `tokenizers.AddedToken`."""
+        return {name: value for name, value in asdict(self).items() if name != "is_piece"}
 
 
 class _Part(NamedTuple):
@@ -196,7 +201,13 @@ class TokenizerWithAdditions:
         return {**found, "num_ids": len(self.symbols), "sha256": digests}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.base, self.tokens, self.add_prefix_space, self.special_ids, self.composes)
+        made = partial(
+            TokenizerWithAdditions,
+            add_prefix_space=self.add_prefix_space,
+            special_ids=self.special_ids,
+            composes=self.composes,
+        )
+        return made, (self.base, self.tokens)
 
     def _parts(self, text: str) -> Iterator[_Part]:
         """Added tokens, and what is between them."""
@@ -249,8 +260,7 @@ class TokenizerWithAdditions:
             finder.normalizer = tokenizers.normalizers.Precompiled(self.base.charsmap)
         else:
             finder = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
-        flags = [{name: value for name, value in asdict(token).items() if name != "is_piece"} for token in self.tokens]
-        finder.add_tokens([tokenizers.AddedToken(**each) for each in flags])
+        finder.add_tokens([tokenizers.AddedToken(**token.flags) for token in self.tokens])
         return finder
 
     @cached_property
@@ -314,14 +324,3 @@ def pieces_of(tokenizer: Tokenizer) -> Sequence[str]:
     """The piece of each id, as it is in the text: of byte-level BPE, symbols are only numbers."""
     pieces: Sequence[str] = getattr(tokenizer, "pieces", tokenizer.symbols)
     return pieces
-
-
-def _rebuild(
-    base: Tokenizer,
-    tokens: Sequence[AddedToken],
-    add_prefix_space: bool,
-    special_ids: Sequence[int] = (),
-    composes: bool = False,
-) -> TokenizerWithAdditions:
-    further = {"special_ids": special_ids, "composes": composes}
-    return TokenizerWithAdditions(base, tokens, add_prefix_space=add_prefix_space, **further)  # type: ignore[arg-type]

@@ -131,7 +131,9 @@ def locate_words(text: str, words: Sequence[str]) -> NDArray[np.int32]:
     positions = []
     position = 0
     for character in "".join(words):
-        while position < len(text) and text[position] != character and _may_be_dropped(text[position]):
+        while position < len(text) and text[position] != character:
+            if not text[position].isspace() and text[position] > _LAST_CONTROL:
+                break
             position += 1
         if position == len(text) or text[position] != character:
             raise ValueError(
@@ -142,7 +144,3 @@ def locate_words(text: str, words: Sequence[str]) -> NDArray[np.int32]:
         positions.append(position)
         position += 1
     return np.array(positions, dtype=np.int32)
-
-
-def _may_be_dropped(character: str) -> bool:
-    return character.isspace() or character <= _LAST_CONTROL

@@ -20,7 +20,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +181,7 @@ class ByteLevelBpe:
         return np.isin(np.cumsum(num_bytes) - num_bytes, words)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.pieces, self.merges, self._use_fast_engine)
+        return partial(ByteLevelBpe, use_fast_engine=self._use_fast_engine), (self.pieces, self.merges)
 
     @cached_property
     def _num_bytes(self) -> NDArray[np.int32]:
@@ -249,10 +249,6 @@ def read_files(encoder_json: Path, vocab_bpe: Path, *, use_fast_engine: bool = T
         raise ValueError(f"In {encoder_json.parent}: {error}") from error
 
 
-def _rebuild(pieces: list[str], merges: list[tuple[str, str]], use_fast_engine: bool) -> ByteLevelBpe:
-    return ByteLevelBpe(pieces, merges, use_fast_engine=use_fast_engine)
-
-
 def _young_characters(text: bytes) -> set[str]:
     """Characters missing from Python's Unicode tables, which the engines may classify differently."""
     others = text.translate(None, _ASCII).decode("utf-8")
@@ -273,13 +269,9 @@ def _read_pieces(path: Path) -> list[str]:
     ):
         raise ValueError(f"{path} must map pieces to the ids 0, 1, 2, ... without gaps, as GPT-2's encoder.json does.")
     pieces = sorted(ids, key=ids.__getitem__)
-    if all(pieces) and _BYTE_OF_CHARACTER.keys() >= set("".join(pieces)):
-        return pieces
-    for piece in pieces:
-        if not piece or not _BYTE_OF_CHARACTER.keys() >= set(piece):
-            raise ValueError(
-                f"{path}: the piece {piece!r} (id {ids[piece]}) is not written in GPT-2's byte characters."
-            )
+    if not all(pieces) or not _BYTE_OF_CHARACTER.keys() >= set("".join(pieces)):
+        wrong = next(piece for piece in pieces if not piece or not _BYTE_OF_CHARACTER.keys() >= set(piece))
+        raise ValueError(f"{path}: the piece {wrong!r} (id {ids[wrong]}) is not written in GPT-2's byte characters.")
     return pieces
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ class CharacterBpe:
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.bpe, self.language)
+        return partial(CharacterBpe, language=self.language), (self.bpe,)
 
     @cached_property
     def _word_starts(self) -> NDArray[np.bool_]:
@@ -173,7 +173,3 @@ class CharacterBpe:
 def _without_marks(text: str) -> str:
     """Replace word-start marks in the text, which would split a word in two."""
     return text.replace(WORD_START, "_")
-
-
-def _rebuild(bpe: str, language: str) -> CharacterBpe:
-    return CharacterBpe(bpe, language=language)

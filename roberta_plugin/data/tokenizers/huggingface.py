@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,7 +138,7 @@ def is_in(folder: Path) -> bool:
 
 def merges_of(folder: Path) -> list[tuple[str, str]] | None:
     """The merges of a folder's tokenizer; None if it is no BPE."""
-    content = _object(folder / TOKENIZER)
+    content = read_file(folder / TOKENIZER)
     if content:
         with well_formed(folder / TOKENIZER):
             return [_pair(merge) for merge in content["model"]["merges"]] if kind_of_pieces(content) == "BPE" else None
@@ -185,7 +185,7 @@ def read_tokenizer(folder: Path, *, num_symbols: int | None = None) -> FoundToke
         ValueError: if they describe a tokenizer that is not RoBERTa's, XLM-R's or CamemBERT's.
     """
     notes = tuple(check_tokenizer(folder))
-    length = _object(folder / TOKENIZER_CONFIG).get("model_max_length")
+    length = read_file(folder / TOKENIZER_CONFIG).get("model_max_length")
     max_length = int(length) if isinstance(length, int | float) and SHORTEST <= length < 1 << 20 else None
     names = ((TOKENIZER,), (VOCABULARY, MERGES), SENTENCEPIECE_FILES)
     path = next((folder / files[0] for files in names if all((folder / name).is_file() for name in files)), None)
@@ -211,18 +211,19 @@ def _read(path: Path, num_symbols: int | None) -> FoundTokenizer:
     folder = path.parent
     if path.name == SENTENCEPIECE_FILES[0]:
         return _sentencepiece_alone(SentencePiece.load(folder), folder, num_symbols)
-    content = _object(folder / TOKENIZER)
+    content = read_file(folder / TOKENIZER)
     if kind_of_pieces(content) == "Unigram":
         return _unigram(content, folder, num_symbols)
     merges = merges_of(folder)
     if merges is None:
         raise ValueError(f"its model is {kind_of_pieces(content)!r}, and RoBERTa's are BPE and Unigram")
-    pieces = content["model"]["vocab"] if content else _object(path)
+    pieces = content["model"]["vocab"] if content else read_file(path)
     is_of_bert = has_names_of_bert(folder)
     found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols, may_be_anywhere=is_of_bert)
     tokens, _ = additions_of(found.tokenizer)
-    space, places = _has_prefix_space(folder, content), special_ids_of(found.tokenizer)
-    further = {"special_ids": places, "composes": composes_texts(content)}
+    step = content.get("pre_tokenizer") or {}  # over which the settings of transformers prevail, as there
+    space = bool(read_file(folder / TOKENIZER_CONFIG).get("add_prefix_space", step.get("add_prefix_space")))
+    further = {"special_ids": special_ids_of(found.tokenizer), "composes": composes_texts(content)}
     made = with_additions(base_of(found.tokenizer), tokens, add_prefix_space=space, **further)
     return found._replace(tokenizer=made)
 
@@ -258,7 +259,9 @@ def _byte_level_bpe(
                 f"merge {number}, '{first} {second}': {first + second!r} has no id: pieces and merges belong to "
                 "different tokenizers, so copy them again"
             )
-    known = list(_in_order_of_gpt2(merges))
+    # In GPT-2's order: printable bytes, the others, results of merges.
+    in_order = sorted(enumerate(BYTE_CHARACTERS), key=lambda each: chr(each[0]) != each[1])
+    known = list(dict.fromkeys([*(byte for _, byte in in_order), *(first + second for first, second in merges)]))
     others = sorted((set(ids) - set(known) - SPECIAL_SYMBOLS), key=lambda piece: (ids[piece], piece))
     # Those of other characters than bytes have, which only an added token can find, are symbols alone.
     listed = [piece for piece in others if not piece.startswith(MADE_UP) and _BYTES.issuperset(piece)]
@@ -304,17 +307,6 @@ def _with_added(
 def _is_special(content: str) -> bool:
     """Whether a text is one of the model's special symbols, which our tokenizers do not look for in texts."""
     return content.removesuffix(NOT_USED) in SPECIAL_SYMBOLS
-
-
-def _in_order_of_gpt2(merges: Sequence[tuple[str, str]]) -> Iterator[str]:
-    printable = [character for number, character in enumerate(BYTE_CHARACTERS) if chr(number) == character]
-    yield from printable
-    yield from (character for character in BYTE_CHARACTERS if character not in set(printable))
-    seen: set[str] = set(BYTE_CHARACTERS)
-    for first, second in merges:
-        if first + second not in seen:
-            seen.add(first + second)
-            yield first + second
 
 
 def _unigram(content: Mapping[str, Any], folder: Path, num_symbols: int | None) -> FoundTokenizer:
@@ -374,33 +366,33 @@ def _charsmap(content: Mapping[str, Any]) -> bytes:
     return b""
 
 
-def _has_prefix_space(folder: Path, content: Mapping[str, Any]) -> bool:
-    """Whether texts get a space in front; the settings of transformers prevail over tokenizer.json, as there."""
-    step = content.get("pre_tokenizer") or {}
-    return bool(_object(folder / TOKENIZER_CONFIG).get("add_prefix_space", step.get("add_prefix_space")))
-
-
 def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
     """The added tokens of a folder by their ids, from all files that can name them.
 
     Args:
         ids: the id of each piece of the tokenizer itself.
     """
-    config = _object(folder / TOKENIZER_CONFIG)
-    special_map = _object(folder / SPECIAL_TOKENS_MAP)
+    config = read_file(folder / TOKENIZER_CONFIG)
+    special_map = read_file(folder / SPECIAL_TOKENS_MAP)
     named = [
         token
         for source in (special_map, config)
         for key, value in source.items()
         if key in {*SPECIAL_TOKENS, "mask_token", "additional_special_tokens", "extra_special_tokens"}
-        for token in (value if isinstance(value, list) else value.values() if _is_table(value) else [value])
+        for token in (
+            value
+            if isinstance(value, list)
+            else value.values()
+            if isinstance(value, dict) and "content" not in value
+            else [value]
+        )
         if token
     ]
     special = {token["content"] if isinstance(token, dict) else token: token for token in named}
     found: dict[str, tuple[int, AddedToken]] = {}
-    for content, number in _object(folder / ADDED_TOKENS).items():
+    for content, number in read_file(folder / ADDED_TOKENS).items():
         found[content] = int(number), _added_token(content, special=content in special)
-    for token in _object(folder / TOKENIZER).get("added_tokens") or ():
+    for token in read_file(folder / TOKENIZER).get("added_tokens") or ():
         found[str(token["content"])] = int(token["id"]), _added_token(token)
     for number, token in (config.get("added_tokens_decoder") or {}).items():
         found[str(token["content"])] = int(number), _added_token(token)
@@ -413,10 +405,6 @@ def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
     return dict(sorted((number, token) for number, token in found.values()))
 
 
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict) and "content" not in value
-
-
 def _added_token(token: Any, *, special: bool = False) -> AddedToken:
     """An added token from its entry in a file; as a mere text, it has the flags that transformers gives it."""
     if not isinstance(token, dict):
@@ -424,11 +412,6 @@ def _added_token(token: Any, *, special: bool = False) -> AddedToken:
     names = ("lstrip", "rstrip", "single_word", "normalized", "special")
     flags = {name: bool(token[name]) for name in names if name in token}
     return AddedToken(str(token["content"]), **{"special": special, **flags})
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is no file."""
-    return read_file(path)
 
 
 def _pair(merge: Any) -> tuple[str, str]:

@@ -34,8 +34,7 @@ from roberta_plugin.data.text_inputs import (
     num_lines_before,
     read_blocks,
 )
-from roberta_plugin.data.text_inputs_files import TextInput
-from roberta_plugin.data.text_inputs_lines import BadLineError
+from roberta_plugin.data.text_inputs_files import BadLineError, TextInput
 from roberta_plugin.data.text_inputs_tables import groups_of
 from roberta_plugin.data.tokenizers import FILES
 from roberta_plugin.data.tokenizers.base import Tokenizer
@@ -133,8 +132,9 @@ def train_tokenizer(settings: TokenizerSettings) -> Tokenizer:
     if isinstance(tokenizer, SentencePiece):
         _write(tokenizer, counts, folder, order=range(len(CONTROLS), len(counts)), padding_factor=1)
     else:
+        by_frequency = np.argsort(-counts, kind="stable")  # ties in ascending order
         unknown = tokenizer.symbols.index(UNKNOWN) if isinstance(tokenizer, CharacterBpe) else -1
-        _write(tokenizer, counts, folder, order=[index for index in by_frequency(counts) if index != unknown])
+        _write(tokenizer, counts, folder, order=by_frequency[by_frequency != unknown].tolist())
     return tokenizer
 
 
@@ -213,7 +213,11 @@ def _train_character_bpe(sample: TextSample, settings: TokenizerSettings) -> Cha
     import tokenizers
     from tokenizers import models, pre_tokenizers, trainers
 
-    characters = most_frequent_characters(sample, settings.max_characters)
+    counts: Counter[str] = Counter()
+    for lines in sample.lines():
+        counts.update("".join(lines))
+    found = sorted((each for each in counts if not each.isspace()), key=lambda each: (-counts[each], each))
+    characters = [each for each in found if each != WORD_START][: settings.max_characters]  # the most frequent ones
     if settings.vocab_size < len(characters) + 2:
         raise ValueError(
             f"--vocab-size must be at least {len(characters) + 2}, for the {len(characters)} most frequent characters "
@@ -242,15 +246,6 @@ _TRAINERS: dict[str, Callable[[TextSample, TokenizerSettings], Tokenizer]] = {
     "sentencepiece": _train_sentencepiece,
     "character_bpe": _train_character_bpe,
 }
-
-
-def most_frequent_characters(sample: TextSample, number: int) -> list[str]:
-    """The most frequent characters of the text, without white space; ties in Unicode order."""
-    counts: Counter[str] = Counter()
-    for lines in sample.lines():
-        counts.update("".join(lines))
-    characters = sorted((character for character in counts if not character.isspace()), key=lambda c: (-counts[c], c))
-    return [character for character in characters if character != WORD_START][:number]
 
 
 def count_ids(tokenizer: Tokenizer, sample: TextSample) -> NDArray[np.int64]:
@@ -283,11 +278,6 @@ def _write(
         for path in sorted(staged.iterdir(), key=lambda path: path.name == "dict.txt"):
             os.replace(path, folder / path.name)
         sync_folder(folder)
-
-
-def by_frequency(counts: NDArray[np.int64]) -> list[int]:
-    """Ids, the most frequent first; ties in ascending order."""
-    return [int(index) for index in np.argsort(-counts, kind="stable")]
 
 
 _PIECE_BYTES = 2**16

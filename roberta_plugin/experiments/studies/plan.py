@@ -24,8 +24,7 @@ from roberta_plugin.launch.arguments import check_options
 from roberta_plugin.launch.batch_size import UpdateSize, measured_size, nominal_size, task_of
 from roberta_plugin.launch.options_file import to_arguments
 from roberta_plugin.launch.run_folder import Metric
-from roberta_plugin.models.flops import training_flops
-from roberta_plugin.planner.training import Shape, model_shape
+from roberta_plugin.planner.training import Shape, flops_of, model_shape
 
 # Options with which a run may end before its updates, has updates of several sizes, or leaves nothing to measure; and
 # fairseq's defaults.
@@ -52,10 +51,8 @@ class VariantPlan:
     parsed: Namespace
     shape: Shape
     size: UpdateSize
-    is_measured: bool
-    """Whether `size` is of the data; else blocks are taken to be full."""
-    num_ranks: int
-    """Processes of a pretraining."""
+    is_measured: bool  # whether `size` is of the data; else blocks are taken to be full
+    num_ranks: int  # processes of a pretraining
 
     @property
     def num_updates(self) -> int:
@@ -65,16 +62,10 @@ class VariantPlan:
     def per_update(self, unit: str) -> float:
         """Tokens, updates (one) or FLOPs of forward and backward of an average update."""
         if unit == "flops":
-            return training_flops(
-                num_layers=self.shape.num_layers,
-                dim=self.shape.dim,
-                ffn_dim=self.shape.ffn_dim,
-                vocab_size=self.shape.vocab_size,
-                num_tokens=round(self.size.tokens),
-                num_pairs=round(self.size.pairs),
-                num_predicted=round(self.size.predicted),
-                num_next_sentences=round(self.size.sequences) if self.shape.predicts_next_sentence else 0,
+            tokens, pairs, predicted, sequences = map(
+                round, (self.size.tokens, self.size.pairs, self.size.predicted, self.size.sequences)
             )
+            return flops_of(self.shape, tokens=tokens, pairs=pairs, predicted=predicted, sequences=sequences)
         return {"tokens": self.size.tokens, "updates": 1.0}[unit]
 
     def amount(self, unit: str) -> float:
@@ -198,16 +189,15 @@ def check_data(planned: PlannedStudy) -> None:
     """Refuse data that is missing, or has different vocabularies.
 
     Raises:
-        FileNotFoundError: if a folder has no training split.
+        FileNotFoundError: if a folder, or a split that is trained or validated on, is missing.
         ValueError: naming variants whose perplexities could not be compared.
     """
     path = planned.study.path
-    folders = {folder: plan.parsed.train_subset for plan in planned.plans for folder in plan.folders}
-    missing = [folder for folder, split in folders.items() if not (folder / f"{split}.idx").is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{path}: {', '.join(map(str, missing))} does not exist: make it with `roberta binarize --output-dir ...`."
-        )
+    for plan in planned.plans:
+        try:
+            train_arguments.check_data(plan.parsed)
+        except (ValueError, FileNotFoundError) as error:
+            raise type(error)(f"{path}: the variant {plan.variant.name}: {error}") from error
     vocabularies = {plan.dictionary: plan.variant.name for plan in planned.plans}
     if len(vocabularies) > 1:
         raise ValueError(

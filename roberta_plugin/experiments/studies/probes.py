@@ -58,8 +58,7 @@ class Model:
 
     variant: str
     seed: str
-    checkpoint: Path
-    """It may have been deleted since it was measured."""
+    checkpoint: Path  # it may have been deleted since it was measured
 
     @property
     def label(self) -> str:
@@ -125,11 +124,9 @@ class HeldOut(NamedTuple):
     """Blocks of a split and their masks."""
 
     split: Path
-    dictionary: Any
-    """fairseq's, with <mask>."""
+    dictionary: Any  # fairseq's, with <mask>
     dataset: MaskedLMDataset
-    batches: list[list[tuple[int, int]]]
-    """Pass (from 1) and number of each block."""
+    batches: list[list[tuple[int, int]]]  # pass (from 1) and number of each block
 
 
 def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:
@@ -160,11 +157,7 @@ def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:
 
 
 def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, Any]:
-    """The perplexity of a pretrained checkpoint.
-
-    Returns:
-        "value": None if the model has diverged; "accuracy": percent of the predicted tokens that are right;
-        "num_predicted".
+    """Perplexity ("value"; None of a model that has diverged) and accuracy in percent of a pretrained checkpoint.
 
     Raises:
         ValueError: if it cannot be loaded safely, or nothing could be masked.

@@ -20,8 +20,7 @@ from roberta_plugin.launch.report import count_levels
 from roberta_plugin.reports import Line, Panel, markdown_table, plot
 
 Results = Mapping[str, Any]
-Values = Mapping[str, Sequence[float]]
-"""Variant -> value of each seed of pretraining."""
+Values = Mapping[str, Sequence[float]]  # variant -> value of each seed of pretraining
 
 
 def write_report(study: Study, results: Results, root: Path) -> tuple[dict[str, Any], str]:

@@ -23,7 +23,7 @@ from roberta_plugin.experiments.sweeps.grid import (
 )
 from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
-from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml
+from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml, to_arguments
 from roberta_plugin.launch.resources import Resources
 from roberta_plugin.settings import REQUIRED, Checked, check_names, convert, is_null, setting
 
@@ -68,12 +68,9 @@ class Variant:
     """One way to pretrain."""
 
     name: str
-    options: Mapping[str, Any]
-    """fairseq-train's options by name, those of all variants among them."""
-    own_options: tuple[str, ...] = ()
-    """Names of the options that the variant sets itself."""
-    paper: str = ""
-    """The row of the paper's tables that it mirrors, as `table1/static`."""
+    options: Mapping[str, Any]  # fairseq-train's options by name, those of all variants among them
+    own_options: tuple[str, ...] = ()  # names of the options that the variant sets itself
+    paper: str = ""  # the row of the paper's tables that it mirrors, as `table1/static`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +92,7 @@ class RateRule(Checked):
     """The rule by which the learning rate follows from the tokens of an update."""
 
     rule: str = setting(REQUIRED, "one of RULES", choices=tuple(RULES))
-    batch_of: str
-    """The variant whose batch the learning rate is for."""
+    batch_of: str  # the variant whose batch the learning rate is for
 
     def scaled(self, learning_rate: float, batch: float, other_batch: float) -> float:
         """The learning rate for another batch; both batches in sequences or both in tokens.
@@ -114,8 +110,7 @@ class PerplexityProbe(Checked):
     """Held-out masked-LM perplexity: the same blocks with the same masks for every variant."""
 
     name: str
-    data: Path | None = None
-    """Folder of binarized text; None: that of the first variant."""
+    data: Path | None = None  # folder of binarized text; None: that of the first variant
     split: str = "valid"
     tokens_per_sample: int | None = setting(
         None, "tokens of a block, <s> included; None: the shortest of the variants'", smallest=3
@@ -140,21 +135,16 @@ class TuningProbe(Checked):
 
     name: str
     task: str = setting(REQUIRED, "one of TASKS", choices=TASKS)
-    raw: Path
-    """Folder with the official files."""
-    tokenizer: Path
-    """Folder with the tokenizer's files and the dict.txt of the pretraining data."""
-    max_length: int
-    """Most tokens of a sequence."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Options of the task, as `question-length`."""
+    raw: Path  # folder with the official files
+    tokenizer: Path  # folder with the tokenizer's files and the dict.txt of the pretraining data
+    max_length: int  # most tokens of a sequence
+    options: Mapping[str, str] = field(default_factory=dict)  # options of the task, as `question-length`
     seeds: tuple[str, ...] = ("1", "2", "3", "4", "5")
     """Seeds of fine-tuning; their median is the value of a pretrained model."""
     epochs: int | None = setting(None, "passes over the data; None: the paper's number", smallest=1)
     grid: Mapping[str, str] = field(default_factory=dict)
     """Axis of the paper's grid -> the values tried instead, as `1e-4,3e-4`."""
-    train: Mapping[str, str] = field(default_factory=dict)
-    """Further options of fairseq-train."""
+    train: Mapping[str, str] = field(default_factory=dict)  # further options of fairseq-train
     kind = FINE_TUNING
     better = "larger"
     unit = "points"
@@ -197,13 +187,11 @@ class Study:
     title: str
     variants: tuple[Variant, ...]
     seeds: tuple[str, ...]
-    reference: str
-    """The variant that the sentences of the report compare the others with."""
+    reference: str  # the variant that the sentences of the report compare the others with
     budget: Budget
     rate: RateRule | None
     probes: tuple[Probe, ...]
-    slurm: Any = None
-    """The section slurm as it is; it is checked when the command is told to use SLURM."""
+    slurm: Any = None  # the section slurm as it is; it is checked when the command is told to use SLURM
 
     def resources(self, given: Mapping[str, Any]) -> Resources:
         """The section slurm with other settings that win over it; see `resources_of`."""
@@ -267,27 +255,22 @@ def _variants_of(content: Mapping[str, Any], path: Path) -> tuple[Variant, ...]:
 
 
 def _probe_of(name: str, content: Any, path: Path) -> Probe:
-    where = f"probes, {name}"
-    values = _values(content, path, where) | {"name": name}
-    kind = values.pop("kind", None)
-    if kind not in (PERPLEXITY, FINE_TUNING):
-        place = locate(path, f"--{name}")
-        raise ValueError(
-            f"{place}: {where}: there is no kind of probe {kind!r}: write kind: {PERPLEXITY} or kind: {FINE_TUNING}."
-        )
-    if kind == FINE_TUNING:
-        for bag in ("options", "train", "grid"):
-            values[bag] = named_options(values.get(bag, {}), where=f"{path}: {where}, {bag}")
-        for axis, given in values["grid"].items():
-            texts = given if isinstance(given, list) else [given]
-            if not all(isinstance(one, str) for one in texts):
-                place = locate(path, f"--{axis}")
-                raise ValueError(f"{place}: {where}: grid: {axis} must be a value or a list of values, got {given!r}.")
-            values["grid"][axis] = ",".join(texts)
-        if "seeds" in values:
-            values["seeds"] = checked_seeds(values["seeds"], where=f"{path}: {where}, seeds")
-    with in_section(path, where):
-        chosen: type[Probe] = TuningProbe if kind == FINE_TUNING else PerplexityProbe
+    section, kinds = f"probes, {name}", {PERPLEXITY: PerplexityProbe, FINE_TUNING: TuningProbe}
+    values = _values(content, path, section) | {"name": name}
+    with in_section(path, section):
+        kind = values.pop("kind", None)
+        if kind not in kinds:
+            raise ValueError(
+                f"there is no kind of probe {kind!r} (--{name}): write kind: {PERPLEXITY} or kind: {FINE_TUNING}."
+            )
+        if kind == FINE_TUNING:
+            for bag in ("options", "train", "grid"):
+                values[bag] = named_options(values.get(bag, {}), where=bag)
+            for axis, given in values["grid"].items():
+                values["grid"][axis] = ",".join(to_arguments({axis: given}, where="grid")[1:])
+            if "seeds" in values:
+                values["seeds"] = checked_seeds(values["seeds"], where="seeds")
+        chosen: type[Probe] = kinds[kind]
         return convert(chosen, values, where=str(path))
 
 

@@ -33,10 +33,8 @@ class Pair:
 
     first: str
     second: str
-    difference: float
-    """Difference of the means."""
-    low: float | None = None
-    """Lower end of the 95 % interval by Games and Howell; None without noise."""
+    difference: float  # difference of the means
+    low: float | None = None  # lower end of the 95 % interval by Games and Howell; None without noise
     high: float | None = None
     p: float | None = None
 
@@ -50,10 +48,8 @@ class Pair:
 class Comparison:
     """The tests of one probe."""
 
-    standard_deviations: Mapping[str, float]
-    """Between the seeds of each variant that has two or more."""
-    p_all: float | None
-    """p of the permutation test of all variants together."""
+    standard_deviations: Mapping[str, float]  # between the seeds of each variant that has two or more
+    p_all: float | None  # p of the permutation test of all variants together
     pairs: tuple[Pair, ...]
 
 

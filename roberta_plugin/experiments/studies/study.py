@@ -17,10 +17,8 @@ Example:
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,7 @@ from roberta_plugin.experiments.studies.plan import PlannedStudy, check_data, no
 from roberta_plugin.experiments.studies.probes import Model
 from roberta_plugin.experiments.studies.settings import FINE_TUNING, PerplexityProbe, Probe, TuningProbe, read_study
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, run_folders
-from roberta_plugin.experiments.sweeps.sweep import check_options, train_grid
+from roberta_plugin.experiments.sweeps.sweep import train_grid
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub.running import usable_device
@@ -42,7 +40,7 @@ from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.log import curve
 from roberta_plugin.launch.resources import check_slurm
 from roberta_plugin.launch.run_folder import DONE, RunFolder
-from roberta_plugin.locks import try_lock
+from roberta_plugin.locks import only_process
 from roberta_plugin.record import differences, listed
 
 NAME = "study.json"
@@ -51,8 +49,7 @@ _PROCESSES = "processes"
 _DIGITS = 16  # of a hash
 _NOT_RECORDED = ("name", "seeds")  # of a probe: more seeds extend it
 _AGAIN = "delete it and run the same command again"
-Record = Mapping[str, Mapping[str, str]]
-"""Part of a study -> what its results are made from, by name."""
+Record = Mapping[str, Mapping[str, str]]  # part of a study -> what its results are made from, by name
 Say = Callable[[str], None]
 
 
@@ -60,12 +57,9 @@ Say = Callable[[str], None]
 class StudyOutcome:
     """The results of a study so far."""
 
-    results: Mapping[str, Any]
-    """The content of results.json."""
-    report: str
-    """The content of report.md."""
-    failures: Mapping[str, str]
-    """Why runs have failed, by their folders."""
+    results: Mapping[str, Any]  # the content of results.json
+    report: str  # the content of report.md
+    failures: Mapping[str, str]  # why runs have failed, by their folders
 
 
 def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
@@ -87,11 +81,11 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
             raise FileNotFoundError(f"{root / NAME} does not exist: no study was begun there. Give its --output-dir.")
         check_record(root, record)
         return report_on(planned, root, record)
-    check_options(planned.grid)
     device = usable_device(settings.device)  # it is needed after the pretrainings only
     if settings.slurm is not None:
         check_slurm(planned.study.resources(settings.slurm))
-    with only_one(root):
+    refusal = f"Another `roberta study` works in {root}: wait for it, or give another --output-dir."
+    with only_process(root, refusal):
         write_json(root / NAME, {"parts": {**check_record(root, record), **record}})
         prepared = {probe.name: prepared_folder(probe.source, data_folder(root, probe)) for probe in _tuning(planned)}
         for probe in _tuning(planned):
@@ -159,19 +153,6 @@ def data_folder(root: Path, probe: TuningProbe) -> Path:
     return root / FINE_TUNING / probe.name / "data"
 
 
-@contextmanager
-def only_one(root: Path) -> Iterator[None]:
-    """Hold the folder for this process."""
-    root.mkdir(parents=True, exist_ok=True)
-    lock = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        if not try_lock(lock):
-            raise ValueError(f"Another `roberta study` works in {root}: wait for it, or give another --output-dir.")
-        yield
-    finally:
-        os.close(lock)
-
-
 @dataclass(frozen=True)
 class Work:
     """The steps of a study, which resume where an earlier call was stopped; each leaves its results in files."""
@@ -217,7 +198,6 @@ class Work:
         num_gpus = int(self.planned.has_gpus)
         folder = self.root / FINE_TUNING / probe.name
         grid = probes.tuning_grid(probe, prepared, models, path=folder / "grid.json", num_ranks=num_gpus)
-        check_options(grid, is_written=False)
         self._sweep(grid, folder / "runs", name=probe.name, num_gpus=num_gpus)
         for model in models:
             value = probes.tuned_value(probe, prepared, model, grid, self.root, device=self.settings.device)
@@ -225,9 +205,9 @@ class Work:
                 write_value(model, self.root, probe, value)
 
     def _sweep(self, grid: Grid, folder: Path, *, name: str, num_gpus: int | None = None) -> None:
-        """Do the runs of a grid that are left.
+        """Do the runs of a grid that are left, whose options were checked before the first one.
 
-        The caller has checked its options. `num_gpus` is for a run on SLURM, None: as the study says.
+        `num_gpus` is for a run on SLURM, None: as the study says.
         """
         settings, is_local = self.settings, self.settings.slurm is None
         if settings.slurm is not None:

@@ -20,14 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from roberta_plugin.files import write_text
-from roberta_plugin.launch.options_file import (
-    in_section,
-    locate,
-    named_options,
-    read_yaml,
-    recipe_path,
-    to_arguments,
-)
+from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml, recipe_path, to_arguments
 from roberta_plugin.launch.recipe import recipe_files, train_options
 from roberta_plugin.launch.resources import Resources, given_settings, read_resources
 from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
@@ -45,8 +38,7 @@ _OURS = {
 }
 _SEED = re.compile(r"0|[1-9][0-9]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+-]+")
-Axes: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""Axis -> label -> options."""
+Axes: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]  # axis -> label -> options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +59,12 @@ class Grid:
         ValueError: when it is made, if the options cannot be those of runs.
     """
 
-    path: Path
-    """The file, which messages name."""
-    options: Mapping[str, Any]
-    """fairseq-train's, of every run."""
+    path: Path  # the file, which messages name
+    options: Mapping[str, Any]  # fairseq-train's, of every run
     axes: Axes
     seeds: tuple[str, ...]
     metric: Metric
-    slurm: Resources | None = None
-    """What each run asks SLURM for."""
+    slurm: Resources | None = None  # what each run asks SLURM for
 
     def __post_init__(self) -> None:
         """Make the runs now, to find what they cannot be made of."""
@@ -135,12 +124,16 @@ def grid_from(content: Mapping[str, Any], path: Path, *, slurm: Mapping[str, str
             f"found {', '.join(content)}."
         )
     options, axes = options_and_axes(content, path)
+    with in_section(path, "metric"):
+        if not isinstance(content["metric"], dict):
+            raise ValueError(f"must be as {{log: valid, value: ppl, goal: min}}, got {content['metric']!r}.")
+        metric = convert(Metric, content["metric"], where=str(path))
     return Grid(
         path=path,
         options=options,
         axes=axes,
         seeds=checked_seeds(content.get("seeds", ["1"]), where=f"{path}: seeds"),
-        metric=_metric_of(content["metric"], path),
+        metric=metric,
         slurm=resources_of(content.get("slurm"), slurm or {}, path),
     )
 
@@ -243,13 +236,6 @@ def combinations(options: Mapping[str, Any], axes: Axes, path: Path) -> Iterator
 
 def _plain(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.") or "none"
-
-
-def _metric_of(content: Any, path: Path) -> Metric:
-    with in_section(path, "metric"):
-        if not isinstance(content, dict):
-            raise ValueError(f"must be as {{log: valid, value: ppl, goal: min}}, got {content!r}.")
-        return convert(Metric, content, where=str(path))
 
 
 def resources_of(content: Any, given: Mapping[str, Any], path: Path) -> Resources | None:

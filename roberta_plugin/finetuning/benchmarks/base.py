@@ -40,7 +40,7 @@ LABELLED = ("train", "valid")
 MOST_NAMES = 8  # RACE has a file for each passage
 
 
-def describe(files: Sequence[Path]) -> dict[str, Any]:
+def describe_files(files: Sequence[Path]) -> dict[str, Any]:
     """What a prepared folder remembers of its source, wherever the files lie.
 
     That is their number and bytes, one SHA-256 over their contents, and the names of the first ones.
@@ -301,7 +301,7 @@ class Benchmark:
             tokenizer=tokenizer,
             vocabulary=vocabulary,
             settings=settings,
-            source=describe(self.source_files(files)),
+            source=describe_files(self.source_files(files)),
         ) as writer:
             for name, of_split in examples.items():
                 with writer.split(name) as split:

@@ -39,7 +39,6 @@ from numpy.typing import NDArray
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Files, Training, named_files
 from roberta_plugin.finetuning.examples import (
     Example,
-    check_ids,
     is_missing,
     shared_sides,
     warn_of_duplicates,
@@ -53,6 +52,7 @@ from roberta_plugin.finetuning.kinds.outputs import Outcome
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit, shown_texts
+from roberta_plugin.tables import with_unique_ids
 
 Key = Callable[[Example], Sequence[str]]
 """The texts of an example that must not be on both sides."""
@@ -278,7 +278,9 @@ def _read(path: Path, kind: TableKind, *, split: str) -> list[Example]:
     examples = [kind.read(row, is_labelled=not without) for row in rows]
     id_column, group_column = kind.settings["id_column"], kind.settings["group_column"]
     if id_column is not None:
-        check_ids(examples, id_column)
+        remedy = f"correct one of the two in the column {id_column!r}, or leave --id-column out"
+        places = ((example.where, example) for example in examples)
+        examples = list(with_unique_ids(places, id_of=lambda example: example.id, remedy=remedy))
     if group_column is None or split != "train":
         return examples
     values = (row.value(group_column, option="--group-column") for row in rows)

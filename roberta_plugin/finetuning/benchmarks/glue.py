@@ -30,7 +30,7 @@ from roberta_plugin.finetuning.benchmarks.pronouns import schema_examples
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.base import Official
 from roberta_plugin.finetuning.options import XNLI_LANGUAGES, XnliOptions
-from roberta_plugin.tables import where
+from roberta_plugin.tables import where, with_unique_ids
 
 logger = logging.getLogger(__name__)
 
@@ -130,10 +130,8 @@ def read_rows(files: GlueFiles, source: SplitSource, path: Path) -> list[Example
     header = source.header or tuple(lines[0][1].split("\t") if lines else ())
     columns = _Columns(files, source, path, header)
     rows: list[Example] = []
-    seen: dict[str, int] = {}
     num_broken = broken_line = 0
     for number, line in lines[0 if source.header else 1 :]:
-        place = where(path, number)
         try:
             values = line.split("\t")
             if not columns.is_wanted(values):
@@ -144,12 +142,6 @@ def read_rows(files: GlueFiles, source: SplitSource, path: Path) -> list[Example
                 raise
             num_broken, broken_line = num_broken + 1, number
             continue
-        if row.id in seen:
-            raise ValueError(
-                f"{place}: the id {row.id!r} occurs in line {seen[row.id]} already. Ids must be unique; remove one of "
-                "the two lines."
-            )
-        seen[row.id] = number
         rows.append(row)
     if num_broken > max(_FEW_BROKEN, _BROKEN_SHARE * len(rows)):
         raise ValueError(
@@ -161,7 +153,7 @@ def read_rows(files: GlueFiles, source: SplitSource, path: Path) -> list[Example
         raise ValueError(f"{path} has no rows{only}: the file is empty, cut off or of other rows. Fetch it again.")
     if num_broken:
         logger.warning(f"{path}: {num_broken} broken rows are left out, {len(rows):,} rows are kept")
-    return rows
+    return list(with_unique_ids(((row.where, row) for row in rows), id_of=lambda row: row.id))
 
 
 def _lines_of(path: Path) -> Iterator[tuple[int, str]]:

@@ -10,6 +10,7 @@ import logging
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from roberta_plugin.finetuning.benchmarks.glue import HEADER
 from roberta_plugin.finetuning.benchmarks.glue import TASKS as GLUE_TASKS
 from roberta_plugin.finetuning.benchmarks.superglue import TASKS as CHOICES
 from roberta_plugin.finetuning.benchmarks.superglue import TASKS as SUPERGLUE_TASKS
+from roberta_plugin.tables import with_unique_ids
 
 logger = logging.getLogger(__name__)
 
@@ -53,14 +55,9 @@ def _count_glue(path: Path) -> int:
 
 def _count_superglue(path: Path) -> int:
     """JSON Lines: one for each paragraph of MultiRC, for each query of ReCoRD, else for each row."""
-    seen: dict[int, str] = {}
-    for row in read_rows(path):
-        number = row.number("idx")
-        if number in seen:
-            raise ValueError(f"{row.where}: the idx {number} occurs in {seen[number]} already. Predict the set again.")
-        seen[number] = row.where
-        row.value("passage" if path.stem == "MultiRC" else "label")
-    return len(seen)
+    answer = "passage" if path.stem == "MultiRC" else "label"
+    rows = ((row.where, (row.number("idx"), row.value(answer))) for row in read_rows(path))
+    return sum(1 for _ in with_unique_ids(rows, id_of=itemgetter(0), remedy="predict the set again"))
 
 
 def _files(tasks: Mapping[str, Any], rows: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from roberta_plugin.data.text_inputs_files import COMPRESSIONS
 from roberta_plugin.finetuning.benchmarks.base import Benchmark, Entries, Files, Training, known_files, named_files
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.conll import read_file
 from roberta_plugin.finetuning.kinds.entities import (
     CORRECT,
     FOUND,
@@ -43,6 +42,7 @@ from roberta_plugin.finetuning.kinds.entities import (
     entities_of,
     entity_labels,
     invalid_places,
+    read_file,
     scheme_of,
     scores,
     split_tag,

@@ -22,8 +22,7 @@ What the classes are made of:
     metrics             counts, or numbers         -> accuracy, F1, Matthews, correlations, thresholds; those of SQuAD
     similarity          vectors                    -> cosines, ranks; TF-IDF, and labels by it, the baselines
     questions           questions about passages   -> a split of windows; raw outputs -> the best answers
-    conll               files of tagged words      -> sentences of words with tags
-    entities            tags <-> entities <-> labels of the model; raw outputs -> labels of words; entity F1
+    entities            files of tagged words; tags <-> entities <-> labels; raw outputs -> labels of words; entity F1
     documents           a split of documents       -> texts and labels; the choice of sentences, ROUGE
 """
 

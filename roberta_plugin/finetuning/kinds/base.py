@@ -187,7 +187,7 @@ class Kind(ABC):
 
     def head_sizes(self) -> dict[str, int]:
         """Arguments of a new head."""
-        return {"num_classes": 1}
+        return {"num_classes": len(self.labels) if self.has_labels else 1}
 
     def lacks(self, split: PreparedSplit) -> str:
         """What a split lacks for a loss, such as "has no tags"; empty: nothing."""
@@ -217,8 +217,8 @@ class Kind(ABC):
 
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
         """Outputs in the shapes of a model's that mean the same answer for every input: the most frequent label of the
-        training set, its mean number, the first option, or no answer; None if there is no such answer."""
-        return None
+        training set, its mean number, the first of equal scores, or no answer; None if there is no such answer."""
+        return None if outputs.logits is None else RawOutputs(logits=np.zeros_like(outputs.logits))
 
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> str | None:
         """The label, tag or number that a model gives to every input of a split; None if its answers differ."""
@@ -329,7 +329,7 @@ class Kind(ABC):
         made.max_length = options.max_length or min(
             made.settings.get("max_length", hub.max_positions), hub.max_positions
         )
-        if made.max_length > hub.max_positions and hub.has_position_limit:
+        if made.max_length > hub.longest:
             raise ValueError(
                 f"--max-length {made.max_length}: the model has {hub.max_positions} positions. Give at most that."
             )

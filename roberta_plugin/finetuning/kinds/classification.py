@@ -69,10 +69,6 @@ class Classification(TextKind, TableKind):
         return {f"f1_{label}": number for number, label in enumerate(self.labels)}
 
     @override
-    def head_sizes(self) -> dict[str, int]:
-        return {"num_classes": len(self.labels)}
-
-    @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
         label = np.bincount(np.asarray(train.columns["label"])).argmax()
         return RawOutputs(logits=certain(logits_of([outputs])[0].shape, label))
@@ -189,7 +185,8 @@ class Classification(TextKind, TableKind):
             found = metrics.of_classes(known, predictions, weights, num_classes=len(labels))
             weighted = metrics.confusion(known, predictions, weights, num_classes=len(labels))
             if scores is not None:
-                found |= metrics.of_positive(weighted, labels[1])
+                of_positive = ("f1", "acc_and_f1")
+                found |= {f"{name} ({labels[1]})": 100 * metrics.OF_COUNTS[name](weighted) for name in of_positive}
                 found["roc_auc"] = 100 * metrics.roc_auc(known, scores, weights)  # the same for both labels
                 found[f"average_precision ({labels[1]})"] = 100 * metrics.average_precision(known, scores, weights)
             if self.task_name != "custom":  # SuperGLUE's baseline counts a label that is nowhere as 0

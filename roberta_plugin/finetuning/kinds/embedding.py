@@ -35,7 +35,7 @@ from roberta_plugin.finetuning.kinds import metrics, similarity
 from roberta_plugin.finetuning.kinds.base import Answer, marked, rounded
 from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, ids_of
 from roberta_plugin.finetuning.kinds.tables import TableKind
-from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs, text_inputs
+from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, inputs_of, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import number_in, text_of
 from roberta_plugin.tables import Row, named_format, scan_table, short
@@ -118,9 +118,9 @@ class Embedding(TableKind):
     def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
         """See `Kind.answer`; texts that are too long are cut."""
         apart = [(text,) for texts in questions for text in texts] if self.is_trained else list(questions)
-        inputs = text_inputs(apart, self.hub.codec.encoder, max_length=self.max_length)
+        inputs = inputs_of(apart, self.hub.codec.encoder, TextLayout(max_length=self.max_length))
         vectors = self.hub.pooled(
-            [ids for ids, _ in inputs],
+            [each.sequences[0] for each in inputs],
             self.pooling,
             normalize=self.normalizes,
             max_tokens=self.options.batch_tokens,
@@ -133,7 +133,7 @@ class Embedding(TableKind):
             content: dict[str, Any] = {VECTOR: vectors[own.start].tolist()}
             if len(own) == 2:
                 content = {"score": rounded(similarity.unit(vectors[own]).prod(axis=0).sum())}
-            answers.append(marked(content, is_cut=any(inputs[place][1] > self.max_length for place in own)))
+            answers.append(marked(content, is_cut=any(inputs[place].is_cut for place in own)))
         return answers
 
     # Tables of your own.
@@ -329,7 +329,7 @@ class Embedding(TableKind):
             of_ranks = measure
 
             def measure(weights: NDArray[Any]) -> dict[str, float]:
-                return {**of_ranks(weights), **metrics.of_choices(is_right, weights)}
+                return {**of_ranks(weights), "accuracy": 100 * float(weights @ is_right / weights.sum())}
 
         lines = [int(record["line"]) for record in split.records()]
 

@@ -34,7 +34,8 @@ class _WholeText(Kind):
     @override
     def answer(self, questions: Sequence[str]) -> list[Answer]:
         sequences = self.hub.codec.sequences(questions)
-        fits = [len(sequence) <= self.max_length for sequence in sequences]
+        most = self.options.max_length or self.hub.longest
+        fits = [len(sequence) <= most for sequence in sequences]
         answers = self.answered(
             [text for text, is_whole in zip(questions, fits, strict=True) if is_whole],
             [sequence for sequence, is_whole in zip(sequences, fits, strict=True) if is_whole],
@@ -42,7 +43,7 @@ class _WholeText(Kind):
         return [
             next(answers)
             if is_whole
-            else ValueError(f"the text has {len(sequence)} tokens, and {self.max_length} is the most. Shorten it.")
+            else ValueError(f"the text has {len(sequence)} tokens, and {most} is the most. Shorten it.")
             for sequence, is_whole in zip(sequences, fits, strict=True)
         ]
 

@@ -76,20 +76,10 @@ def class_f1s(counts: Numbers) -> NDArray[np.float64]:
     return f1s
 
 
-def as_written(predictions: Numbers, limits: tuple[float, float]) -> NDArray[np.float64]:
-    """Numbers (N,) as the file of predictions has them: within the task's limits, with three decimals."""
-    return np.clip(predictions.astype(np.float64), *limits).round(3)
-
-
 def of_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_classes: int) -> dict[str, float]:
     """Accuracy, which is also micro-F1; macro-F1 over the labels that occur; Matthews correlation (R_K of Gorodkin)."""
     counts = confusion(answers, predictions, weights, num_classes=num_classes)
     return {name: 100 * OF_COUNTS[name](counts) for name in ("accuracy", "macro_f1", "mcc")}
-
-
-def of_positive(counts: Numbers, label: str) -> dict[str, float]:
-    """F1 of class 1, called `label`, and its mean with accuracy, from counts (2, 2)."""
-    return {f"{name} ({label})": 100 * OF_COUNTS[name](counts) for name in ("f1", "acc_and_f1")}
 
 
 def base_name(name: str) -> str:
@@ -155,15 +145,16 @@ def f1_of(right: Any, predicted: Any, present: Any) -> Any:
     return np.divide(2.0 * right, total, out=np.zeros_like(total), where=total > 0)
 
 
-def threshold_counts(probabilities: Numbers, answers: Numbers) -> Numbers:
-    """Counts (M, 3, C) of probabilities and answers (N, C) at each of `THRESHOLDS`, as `label_counts` has them."""
+def micro_f1s(probabilities: Numbers, answers: Numbers) -> NDArray[np.float64]:
+    """Micro-F1 of probabilities and answers (N, C) at each of `THRESHOLDS` (M,), from 0 to 1."""
     ones = np.ones(len(answers))
-    return np.array([label_counts(answers, probabilities >= threshold, ones) for threshold in THRESHOLDS])
+    counts = [label_counts(answers, probabilities >= threshold, ones) for threshold in THRESHOLDS]
+    return np.asarray(f1_of(*np.array(counts).sum(axis=2).T))  # (M, 3, C) -> 3 x (M,) -> (M,)
 
 
-def best_threshold(counts: Numbers) -> float:
-    """The threshold with the best micro-F1, from counts (M, 3, C); of equal ones the one that is nearest to 0.5."""
-    return _with_the_best(micro_f1(counts), THRESHOLDS)
+def best_threshold(probabilities: Numbers, answers: Numbers) -> float:
+    """The threshold with the best micro-F1, of probabilities and answers (N, C); of equal ones that nearest to 0.5."""
+    return _with_the_best(micro_f1s(probabilities, answers), THRESHOLDS)
 
 
 def tuned_threshold(probabilities: Numbers, answers: Numbers, metric: str) -> float:
@@ -199,16 +190,6 @@ def tuned_threshold(probabilities: Numbers, answers: Numbers, metric: str) -> fl
 def _with_the_best(values: Numbers, thresholds: Numbers) -> float:
     best = np.flatnonzero(values >= values.max() - 1e-12)
     return float(thresholds[best[np.abs(thresholds[best] - 0.5).argmin()]])
-
-
-def micro_f1(counts: Numbers) -> Numbers:
-    """Counts (M, 3, C) -> micro-F1 (M,), from 0 to 1."""
-    return np.asarray(f1_of(*counts.sum(axis=2).T))  # (M, 3, C) -> (M, 3) -> 3 x (M,)
-
-
-def of_choices(is_right: Numbers, weights: Numbers) -> dict[str, float]:
-    """Accuracy, of booleans (N,)."""
-    return {"accuracy": 100 * float(weights @ is_right / weights.sum())}
 
 
 def of_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:

@@ -71,10 +71,6 @@ class MultiLabel(TextKind, TableKind):
     def label_metrics(self) -> dict[str, int]:
         return {f"f1_{label}": number for number, label in enumerate(self.labels)}
 
-    @override
-    def head_sizes(self) -> dict[str, int]:
-        return {"num_classes": len(self.labels)}
-
     def at_threshold(self, name: str) -> str:
         """See `TableKind.at_threshold`; a validation's F1 of a label is at the threshold, too."""
         return name if name in self.label_metrics() else super().at_threshold(name)
@@ -177,7 +173,7 @@ class MultiLabel(TextKind, TableKind):
         right: Any = None if answers is None else np.asarray(answers, dtype=bool)
         threshold = decisions.find(
             "threshold",
-            lambda: metrics.best_threshold(metrics.threshold_counts(probabilities, right)),
+            lambda: metrics.best_threshold(probabilities, right),
             is_labelled=right is not None,
         )
 

@@ -154,13 +154,6 @@ class ChoiceLayout:
         return join(vocabulary, first, second, max_length=self.max_length)
 
 
-def option_probabilities(members: Sequence[RawOutputs], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Logits (S, 1) of each member -> mean of the members' probabilities (S,)."""
-    logits = [member.logits[:, 0] for member in members if member.logits is not None]
-    assert len(logits) == len(members) > 0, "multiple choice has a classification head"
-    return mean_probabilities(logits, offsets)
-
-
 def answers(probabilities: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Probabilities (S,) -> index of the most probable option of each example (N,); ties go to the earlier option."""
     return np.array([probabilities[start:stop].argmax() for start, stop in pairwise(offsets.tolist())], dtype=np.int64)
@@ -220,10 +213,6 @@ class MultipleChoice(TableKind):
     @override
     def metrics(self) -> tuple[str, ...]:
         return ("accuracy", *(f"accuracy_{level}" for level in LEVELS if self.task_name == "race"))
-
-    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
-        """See `Kind.constant`: of equal scores the first one counts."""
-        return RawOutputs(logits=np.zeros(logits_of([outputs])[0].shape, dtype=np.float32))
 
     @override
     def lacks(self, split: PreparedSplit) -> str:
@@ -352,9 +341,8 @@ class MultipleChoice(TableKind):
         inputs = list(inputs_of(questions, self.hub.codec.encoder, self.inputs))
         sequences = [sequence for each in inputs for sequence, _, _ in each]
         logits = self.hub.class_logits(sequences, self.head_name, max_tokens=self.options.batch_tokens)
-        outputs = RawOutputs(logits=logits.numpy())
         offsets = np.cumsum([0, *map(len, inputs)])
-        probabilities = option_probabilities([outputs], offsets)
+        probabilities = mean_probabilities([logits.numpy()[:, 0]], offsets)
         found: list[Answer] = []
         for number, (question, each) in enumerate(zip(questions, inputs, strict=True)):
             part = probabilities[offsets[number] : offsets[number + 1]]
@@ -368,7 +356,7 @@ class MultipleChoice(TableKind):
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `Kind.judged`: the most probable option; probabilities of members are averaged."""
         offsets = np.asarray(split.offsets)
-        probabilities = option_probabilities(members, offsets)  # (S,)
+        probabilities = mean_probabilities([each[:, 0] for each in logits_of(members)], offsets)  # (S,)
         predictions = answers(probabilities, offsets)  # (N,)
         labels = np.asarray(split.columns.get("label", np.full(len(split), NO_ANSWER)))
         levels = np.asarray(split.columns.get("level", np.full(len(split), NO_LEVEL)))

@@ -166,6 +166,12 @@ class Schema:
     after: str  # and after it
     phrase: str  # the one that the row is about
     rivals: tuple[str, ...]
+    is_asked: bool = True  # whether the answer is about this phrase; else which of all is the best
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """All that compete."""
+        return (self.phrase, *self.rivals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +211,7 @@ def schema_inputs(schema: Schema, encoder: Encoder, *, max_length: int) -> Schem
     text = schema.before.rstrip()
     space = schema.before[len(text) :]  # byte-level BPE: a space belongs to the word that follows
     before, after = encoder.ids(text), encoder.ids(schema.after)
-    phrases = [encoder.ids(space + phrase) for phrase in (schema.phrase, *schema.rivals)]
+    phrases = [encoder.ids(space + phrase) for phrase in schema.phrases]
     num_tokens = len(before) + max(map(len, phrases)) + len(after) + 2
     room = max_length - 2 - max(map(len, phrases))
     after = after[: max(room - len(before), room // 2)]
@@ -214,29 +220,10 @@ def schema_inputs(schema: Schema, encoder: Encoder, *, max_length: int) -> Schem
     return SchemaInputs(sequences, len(before) + 1, len(after) + 1, num_tokens)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PronounQuestion:
-    """A sentence with a marked pronoun."""
-
-    before: str
-    """The text before the pronoun."""
-    after: str
-    """The text after it."""
-    query: str | None
-    """The phrase in question, if there is one."""
-    candidates: tuple[str, ...]
-    """Phrases that the pronoun may stand for, without the query."""
-
-    @property
-    def phrases(self) -> tuple[str, ...]:
-        """The query, if there is one, and then the candidates."""
-        return self.candidates if self.query is None else (self.query, *self.candidates)
-
-
-def read_question(sentence: str, candidates: Sequence[str] | None = None) -> PronounQuestion:
+def read_question(sentence: str, candidates: Sequence[str] | None = None) -> Schema:
     """Find the marks of a sentence, and the phrases that compete.
 
-    Example: "The _trophy_ would not fit in the brown suitcase because [it] was too big." -> query "trophy", candidates
+    Example: "The _trophy_ would not fit in the brown suitcase because [it] was too big." -> the phrase "trophy", rivals
     "the brown suitcase" and "suitcase", before "The trophy would not fit in the brown suitcase because ".
 
     Raises:
@@ -252,17 +239,10 @@ def read_question(sentence: str, candidates: Sequence[str] | None = None) -> Pro
     if query == "" or not pronoun.strip() or (query is not None and ("[" in query or "]" in query)):
         raise ValueError(f"The marks of {sentence!r} hold no phrase. {_FORM}")
     found = noun_phrases(before + pronoun + after) if candidates is None else candidates
-    question = PronounQuestion(before=before, after=after, query=query, candidates=tuple(rivals_of(query, found)))
-    if not question.phrases:
+    phrases = [*([] if query is None else [query]), *rivals_of(query, found)]
+    if not phrases:
         raise ValueError(f"{sentence!r} has no noun phrase that the pronoun could stand for. Give candidates.")
-    return question
-
-
-def question_inputs(question: PronounQuestion, encoder: Encoder, *, max_length: int) -> SchemaInputs:
-    """One sequence (T,) for each phrase of the question, which stand where the pronoun stood."""
-    first, *others = question.phrases
-    schema = Schema(before=question.before, after=question.after, phrase=first, rivals=tuple(others))
-    return schema_inputs(schema, encoder, max_length=max_length)
+    return Schema(before, after, phrases[0], tuple(phrases[1:]), is_asked=query is not None)
 
 
 def masked_positions(inputs: SchemaInputs) -> list[range]:
@@ -270,11 +250,9 @@ def masked_positions(inputs: SchemaInputs) -> list[range]:
     return [range(inputs.before, len(sequence) - inputs.after) for sequence in inputs.sequences]
 
 
-def answer(question: PronounQuestion, scores: NDArray[np.float64]) -> bool | str:
-    """Scores of the phrases -> whether the query is the best, or else which candidate is."""
-    if question.query is not None:
-        return bool((scores[0] >= scores[1:]).all())
-    return question.candidates[int(scores.argmax())]
+def answer(question: Schema, scores: NDArray[np.float64]) -> bool | str:
+    """Scores of the phrases -> whether the one that is asked about is the best, or else which one is."""
+    return bool((scores[0] >= scores[1:]).all()) if question.is_asked else question.phrases[int(scores.argmax())]
 
 
 class PhraseRanking(Kind):
@@ -288,10 +266,6 @@ class PhraseRanking(Kind):
     @override
     def metrics(self) -> tuple[str, ...]:
         return ("accuracy", "macro_f1", "mcc", "f1", "acc_and_f1")
-
-    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
-        """See `Kind.constant`: of equal scores the first one counts."""
-        return RawOutputs(logits=np.zeros(logits_of([outputs])[0].shape, dtype=np.float32))
 
     def write(
         self, split: SplitWriter, examples: Iterable[SchemaExample], encoder: Encoder, *, max_length: int
@@ -330,15 +304,15 @@ class PhraseRanking(Kind):
         return of_two_labels(split, self.labels, predictions, split.columns.get("label"))
 
     @override
-    def read_question(self, row: Row) -> PronounQuestion:
+    def read_question(self, row: Row) -> Schema:
         given = row.values.get("candidates")
         candidates = None if given is None else texts_of(row, "candidates", what="candidate", may_be_empty=True)
         return read_question(text_of(row, self.names_of(0), option="--text-column", white_space="kept"), candidates)
 
-    def answer(self, questions: Sequence[PronounQuestion]) -> list[Answer]:
+    def answer(self, questions: Sequence[Schema]) -> list[Answer]:
         """See `Kind.answer`; a sentence that is too long loses tokens at both ends."""
         encoder = self.hub.codec.encoder
-        inputs = [question_inputs(each, encoder, max_length=self.max_length) for each in questions]
+        inputs = [schema_inputs(each, encoder, max_length=self.max_length) for each in questions]
         sequences = [sequence for each in inputs for sequence in each.sequences]
         spans = [span for each in inputs for span in masked_positions(each)]
         scores = iter(self.hub.score_spans(sequences, spans, max_tokens=self.options.batch_tokens))

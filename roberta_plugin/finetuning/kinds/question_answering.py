@@ -117,10 +117,7 @@ class QuestionAnswering(TableKind):
 
     @override
     def lacks(self, split: PreparedSplit) -> str:
-        return "" if self._opened(split).is_labelled else "has questions without `answers`"
-
-    def _opened(self, split: PreparedSplit) -> Questions:
-        return Questions(split, self.rules)
+        return "" if Questions(split).is_labelled else "has questions without `answers`"
 
     @property
     def rules(self) -> str:
@@ -292,7 +289,7 @@ class QuestionAnswering(TableKind):
 
         `tuned_exact` and `tuned_f1` are at the best threshold instead. In SQuAD 1.1 all questions have an answer.
         """
-        questions = self._opened(split)
+        questions = Questions(split)
         decoded = decode(questions, [outputs], n_best=1, max_answer_length=options["max_answer_length"])
         found = squad_metrics(self.rules, questions.answers, *_best_and_null(decoded))
         if not self.may_be_unanswerable:
@@ -309,7 +306,7 @@ class QuestionAnswering(TableKind):
         that any threshold gives and that threshold, from 0 to 1 (best_exact, best_exact_thresh, best_f1,
         best_f1_thresh). Entries of SQuAD have all candidates.
         """
-        questions, is_own = self._opened(split), self.task_name not in OFFICIAL
+        questions, is_own = Questions(split), self.task_name not in OFFICIAL
         options = {name: decisions.wish(name) or usual for name, usual in DECODING.items()}
         decoded = decode(questions, members, **{**options, **({"n_best": 1} if is_own else {})})
         best, null = _best_and_null(decoded)
@@ -363,10 +360,12 @@ class _QuestionsInMemory(Questions):
         blank = [is_blank(text, tokens) for text, tokens in zip(contexts, located, strict=True)]
         facts: dict[str, Any] = {  # stored in files by a split
             "columns": {name: [] for name in _COLUMNS},
-            "_is_blank": np.concatenate([np.empty(0, np.bool_), *blank]),
-            "_char_starts": np.concatenate([np.empty(0, np.int32), *(tokens.starts for tokens in located)]),
-            "_char_ends": np.concatenate([np.empty(0, np.int32), *(tokens.ends for tokens in located)]),
-            "_first_token": np.cumsum([0, *(len(tokens.ids) for tokens in located)]).tolist(),
+            "tokens": {
+                "is_blank": np.concatenate([np.empty(0, np.bool_), *blank]),
+                "char_starts": np.concatenate([np.empty(0, np.int32), *(tokens.starts for tokens in located)]),
+                "char_ends": np.concatenate([np.empty(0, np.int32), *(tokens.ends for tokens in located)]),
+                "first_token": np.cumsum([0, *(len(tokens.ids) for tokens in located)]),
+            },
             "windows_of": [],
         }
         self.__dict__.update(facts)

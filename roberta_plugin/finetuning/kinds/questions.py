@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.kinds.metrics import AnswerScore, answer_score, normalize
+from roberta_plugin.finetuning.kinds.metrics import normalize
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.windows import (
@@ -209,15 +209,15 @@ def locate(context: str, text: str, start: int) -> int:
 
 
 class Questions:
-    """Questions of a prepared split of `task`.
+    """Questions of a prepared split.
 
     Attributes:
         ids: of the questions.
         answers: texts of the right answers to each; empty if it has none, None if they are not known.
     """
 
-    def __init__(self, split: PreparedSplit, task: str) -> None:
-        self.split, self.task = split, task
+    def __init__(self, split: PreparedSplit) -> None:
+        self.split = split
         self._passages: list[str] = []
         records: list[dict[str, Any]] = []
         for record in split.records():
@@ -244,8 +244,9 @@ class Questions:
         """
         question = self.columns["question"][window]
         passage = self._passage_of[question]
-        shift = self._first_token[passage] + self.columns["passage_token"][window] - self.columns["passage"][window]
-        first, stop = int(self._char_starts[shift + start]), int(self._char_ends[shift + end])
+        shift = self.columns["passage_token"][window] - self.columns["passage"][window]
+        shift += int(self.tokens["first_token"][passage])
+        first, stop = int(self.tokens["char_starts"][shift + start]), int(self.tokens["char_ends"][shift + end])
         text = self._passages[passage][first:stop]
         return first + len(text) - len(text.lstrip()), first + len(text.rstrip())
 
@@ -254,14 +255,6 @@ class Questions:
         first, stop = self.characters(window, start, end)
         passage: str = self._passages[self._passage_of[self.columns["question"][window]]]
         return passage[first:stop]
-
-    def score(self, window: int, text: str) -> AnswerScore:
-        """Exact match and F1 of a text as the answer to the question of a window."""
-        return answer_score(self.task, text, self.answers[self.columns["question"][window]] or ())
-
-    def has_answer(self, window: int) -> bool:
-        """Whether the question of a window has an answer."""
-        return bool(self.answers[self.columns["question"][window]])
 
     @cached_property
     def windows_of(self) -> list[NDArray[np.int64]]:
@@ -278,26 +271,14 @@ class Questions:
     def is_blank(self, window: int) -> NDArray[np.bool_]:
         """Whether each token of the passage in a window is only white space (tokens,)."""
         passage = self._passage_of[self.columns["question"][window]]
-        first = self._first_token[passage] + self.columns["passage_token"][window]
-        blank: NDArray[np.bool_] = self._is_blank[first : first + self.columns["passage_length"][window]]
+        first = int(self.tokens["first_token"][passage]) + self.columns["passage_token"][window]
+        blank: NDArray[np.bool_] = self.tokens["is_blank"][first : first + self.columns["passage_length"][window]]
         return blank
 
     @cached_property
-    def _is_blank(self) -> NDArray[np.bool_]:
-        return self.split.array("is_blank")
-
-    @cached_property
-    def _char_starts(self) -> NDArray[np.int32]:
-        return self.split.array("char_starts")
-
-    @cached_property
-    def _char_ends(self) -> NDArray[np.int32]:
-        return self.split.array("char_ends")
-
-    @cached_property
-    def _first_token(self) -> list[int]:
-        first: list[int] = self.split.array("first_token").tolist()
-        return first
+    def tokens(self) -> dict[str, NDArray[Any]]:
+        """The arrays about the tokens of all passages, by name."""
+        return {name: self.split.array(name) for name in ("is_blank", "char_starts", "char_ends", "first_token")}
 
 
 class Candidate(NamedTuple):

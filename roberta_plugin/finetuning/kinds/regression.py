@@ -69,7 +69,7 @@ class Regression(TextKind, TableKind):
         return ("pearson_spearman", "pearson", "spearman", "mae", "rmse")
 
     @override
-    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
         (logits,), (mean, deviation) = logits_of([outputs]), self.scale
         number = (np.mean(train.columns["label"]) - mean) / deviation
         return RawOutputs(logits=np.full(logits.shape, number, dtype=np.float32))
@@ -136,7 +136,7 @@ class Regression(TextKind, TableKind):
         predictions: NDArray[np.float64] = np.mean([each[:, 0] for each in logits_of(members)], axis=0)
         predictions = predictions * deviation + mean
         if self.official.limits is not None:
-            predictions = metrics.as_written(predictions, self.official.limits)
+            predictions = np.clip(predictions, *self.official.limits).round(3)
         answers = split.columns.get("label")
 
         def entries() -> Iterator[dict[str, Any]]:
@@ -173,9 +173,9 @@ class PairRanking(Regression):
     def metrics(self) -> tuple[str, ...]:
         return ("accuracy", "macro_f1", "mcc", "f1", "acc_and_f1")
 
-    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:
-        """See `Kind.constant`: of equal scores the first one counts."""
-        return RawOutputs(logits=np.zeros(logits_of([outputs])[0].shape, dtype=np.float32))
+    @override
+    def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs | None:
+        return TextKind.constant(self, outputs, train)
 
     def only_answer(self, outputs: RawOutputs, split: PreparedSplit) -> None:
         """See `Kind.only_answer`: scores are compared with each other."""

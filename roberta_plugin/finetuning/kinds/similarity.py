@@ -39,23 +39,16 @@ def unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def tf_idf(sequences: Sequence[NDArray[Any]], *, known: Sequence[NDArray[Any]], num_ids: int) -> sparse.csr_matrix:
-    """Sequences of ids -> the frequencies of their words times ln((1 + n) / (1 + m)) + 1, with length 1 (S, V).
-
-    A word that occurs in m of the n texts of `known` counts the more, the rarer it is. It is scikit-learn's default.
+    """Sequences of ids -> scikit-learn's TF-IDF of their words, with length 1 (S, V).
 
     Args:
         sequences: ids of each text.
         known: the texts that frequencies are from: those of the training set.
         num_ids: V.
     """
-    occurs = np.zeros(num_ids)
-    for ids in known:
-        occurs[np.unique(ids)] += 1
-    weights = np.log((1 + len(known)) / (1 + occurs)) + 1
-    counts = _counts(sequences, num_ids)
-    found = counts.multiply(weights[None]).tocsr()
-    lengths = np.sqrt(found.multiply(found).sum(axis=1))
-    return sparse.csr_matrix(found.multiply(1 / np.maximum(lengths, 1e-30)))
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    return TfidfTransformer().fit(_counts(known, num_ids)).transform(_counts(sequences, num_ids))
 
 
 def _counts(sequences: Sequence[NDArray[Any]], num_ids: int) -> sparse.csr_matrix:

@@ -30,7 +30,6 @@ from typing_extensions import override
 from roberta_plugin.finetuning.examples import Example, found_labels, is_missing, number_of
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, rounded
-from roberta_plugin.finetuning.kinds.conll import read_file
 from roberta_plugin.finetuning.kinds.entities import (
     CORRECT,
     FOUND,
@@ -40,6 +39,7 @@ from roberta_plugin.finetuning.kinds.entities import (
     best_valid,
     entities_of,
     entity_labels,
+    read_file,
     split_tag,
     tags_of,
     types_of,
@@ -100,10 +100,6 @@ class Tagging(TableKind):
     def label_metrics(self) -> dict[str, int]:
         """See `Kind.label_metrics`: of the types of entities."""
         return {f"f1_{name}": number for number, name in enumerate(types_of(self.labels) or ())}
-
-    @override
-    def head_sizes(self) -> dict[str, int]:
-        return {"num_classes": len(self.labels)}
 
     @override
     def constant(self, outputs: RawOutputs, train: PreparedSplit) -> RawOutputs:

@@ -129,8 +129,8 @@ class TextLayout:
         """Whether a text can have several inputs."""
         return self.long_texts == "windows"
 
-    def check(self) -> None:
-        """Refuse values that come from a file and cannot be."""
+    def checked(self) -> TextLayout:
+        """Itself, if its values, which come from a file, can be."""
         for name in ("max_length", "window_stride", "max_windows"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 0 < value < 1 << 20):
@@ -139,6 +139,7 @@ class TextLayout:
             raise ValueError(f"long_texts is {self.long_texts!r}, not one of {', '.join(LONG_TEXTS)}")
         if self.window_pooling not in (POOLINGS if self.has_windows else (None,)):
             raise ValueError(f"window_pooling is {self.window_pooling!r}")
+        return self
 
 
 class Inputs(NamedTuple):
@@ -171,12 +172,6 @@ def inputs_of(
             parts, is_cut = [_cut(sides, layout)], num_tokens > layout.max_length
         found.append(Inputs([encoder.join(*part, max_length=layout.max_length) for part in parts], num_tokens, is_cut))
     return found
-
-
-def text_inputs(texts: Sequence[tuple[str, ...]], encoder: Encoder, *, max_length: int) -> list[tuple[Ids, int]]:
-    """The model's input (T,) of each text or pair, cut at its end, and its tokens before it was cut."""
-    found = inputs_of(texts, encoder, TextLayout(max_length=max_length))
-    return [(inputs.sequences[0], inputs.num_tokens) for inputs in found]
 
 
 def sentence_inputs(

@@ -10,6 +10,7 @@ import torch
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.adapters import TARGETS, add_adapters
+from tests.tiny_models import ROTARY
 from tests.tiny_predictors import CLASSES, write_predictor
 
 peft = pytest.importorskip("peft")
@@ -18,13 +19,13 @@ transformers = pytest.importorskip("transformers")
 TEXTS = ["good bad good", "bad", "a good thing is not so bad, is it"]
 
 
-@pytest.fixture(scope="module")
-def work(tmp_path_factory):
+@pytest.fixture(scope="module", params=[{}, ROTARY], ids=["RoBERTa", "ESM"])
+def work(request, tmp_path_factory):
     """A base model, the same as a folder of Hugging Face, and the same with adapters and a head."""
     folder = tmp_path_factory.mktemp("adapters")
-    write_predictor(folder / "base", "fill_mask")
+    write_predictor(folder / "base", "fill_mask", **request.param)
     export_model(ExportSettings(checkpoint=folder / "base", to="huggingface", output_dir=folder / "theirs"))
-    write_predictor(folder / "tuned", "single")
+    write_predictor(folder / "tuned", "single", **request.param)
     state = torch.load(folder / "tuned" / "model.pt", weights_only=False)
     state["model"] |= torch.load(folder / "base" / "model.pt", weights_only=False)["model"]
     torch.save(state, folder / "tuned" / "model.pt")

@@ -11,9 +11,8 @@ from tokenizers import AddedToken, Tokenizer
 
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.fairseq_format import write_words
-from roberta_plugin.conversion.heads import Head
 from roberta_plugin.conversion.huggingface_tokenizers import model_type_of, write_tokenizer
-from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.portable import Head, PortableModel
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import FILE, additions_of

@@ -12,13 +12,13 @@ from fairseq.models.roberta import RobertaModel
 
 from roberta_plugin.conversion import model_files
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
-from roberta_plugin.conversion.pretrained import open_pretrained
+from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.hub import RobertaHub
 from tests.hub_server import running_hub
 from tests.hugging_face import import_transformers
 from tests.tiny_checkpoints import state_of
-from tests.tiny_conversions import HEAD, batch, write_checkpoint
+from tests.tiny_conversions import HEAD, batch, opened, write_checkpoint
 
 TEXT = "so it is <mask>, or bad"
 
@@ -98,21 +98,21 @@ def test_gpt2s_files_come_from_fairseqs_cache_or_are_named(archive, tmp_path, mo
         monkeypatch.setattr(model_files, "GPT2_FILES", f"{server.url}/files")
         message = r"mnli\.tar\.gz has no tokenizer.*404.*/encoder\.json and .*vocab\.bpe"
         with pytest.raises(FileNotFoundError, match=message):
-            open_pretrained(path)
+            opened(path)
         server.files = dict.fromkeys(content, b"a page that asks to log in")
         with pytest.raises(FileNotFoundError, match=r"the answer of the server .* is another file"):
-            open_pretrained(path)
+            opened(path)
         assert list((tmp_path / "cache").iterdir()) == []
         server.files = content
-        assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")
-    assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment"), "from the cache"
+        assert read_any(path).labels == ("contradiction", "neutral", "entailment")
+    assert read_any(path).labels == ("contradiction", "neutral", "entailment"), "from the cache"
     shutil.rmtree(tmp_path / "cache")
     (tmp_path / "cache").mkdir()
     for name, data in content.items():  # as fairseq's download leaves them
         cached = tmp_path / "cache" / file_utils.url_to_filename(f"{model_files.GPT2_FILES}/{name}", etag="made up")
         cached.write_bytes(data)
         cached.with_name(f"{cached.name}.json").write_text("{}")
-    assert open_pretrained(path).labels["mnli"] == ("contradiction", "neutral", "entailment")
+    assert read_any(path).labels == ("contradiction", "neutral", "entailment")
     with tarfile.open(path) as members:
         members.extractall(tmp_path / "unpacked")
     assert RobertaHub.from_pretrained(tmp_path / "unpacked" / "roberta.mnli").heads == ["mnli"]

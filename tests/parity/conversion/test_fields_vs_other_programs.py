@@ -13,12 +13,12 @@ from roberta_plugin.conversion import fields
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_huggingface, read_weights
 from roberta_plugin.conversion.huggingface_model import TOKEN_TYPES
-from roberta_plugin.conversion.pretrained import open_pretrained, read_any
+from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers.huggingface_fields import check_tokenizer
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import FAIRSEQ, FAIRSEQ_MODELS, model_arguments
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import write_checkpoint
+from tests.tiny_conversions import changed, opened, write_checkpoint
 
 transformers = import_transformers()
 peft = pytest.importorskip("peft")
@@ -77,18 +77,6 @@ def test_released_files_which_name_no_kind_of_model_are_read(theirs, tmp_path):
         assert found.tokenizer.description() == wanted.tokenizer.description() and not found.notes
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         assert tokenizer(TEXTS)["input_ids"] == [RobertaHub.from_pretrained(folder).encode(x).tolist() for x in TEXTS]
-
-
-def changed(folder, name, tmp_path, change):
-    """A copy of a folder with a change of the content of one of its JSON files."""
-    copy = tmp_path / "changed"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(folder, copy)
-    path = copy / name
-    content = json.loads(path.read_text()) if path.exists() else {}
-    change(content) if callable(change) else content.update(change)
-    path.write_text(json.dumps(content))
-    return copy
 
 
 def test_fields_of_configurations_that_make_another_model_are_refused_by_name(theirs, tmp_path):
@@ -192,9 +180,7 @@ def test_a_second_token_type_comes_back_and_is_said(theirs, tmp_path):
     imported = import_model(ImportSettings(source=tmp_path / "theirs", output_dir=tmp_path / "ours"))
     assert any("token types differ" in note for note in imported.notes)
     ids = torch.tensor([[0, 7, 9, 11, 2]])
-    torch.testing.assert_close(
-        open_pretrained(tmp_path / "ours").model(ids)[0], model(input_ids=ids).logits, atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(opened(tmp_path / "ours")(ids)[0], model(input_ids=ids).logits, atol=1e-5, rtol=1e-5)
     export_model(ExportSettings(checkpoint=tmp_path / "ours", to="huggingface", output_dir=tmp_path / "back"))
     before, after = (read_weights(tmp_path / name) for name in ("theirs", "back"))
     assert torch.equal(before[TOKEN_TYPES], after[TOKEN_TYPES]) and len(after[TOKEN_TYPES]) == 2

@@ -15,12 +15,12 @@ from tokenizers import ByteLevelBPETokenizer, Tokenizer
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
-from roberta_plugin.conversion.pretrained import open_pretrained
+from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import HEAD, TASKS, batch, write_checkpoint
+from tests.tiny_conversions import HEAD, TASKS, batch, opened, write_checkpoint
 
 transformers = import_transformers()
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
@@ -47,7 +47,7 @@ def exported(request, tmp_path_factory):
 @torch.no_grad()
 def test_hugging_face_computes_what_our_model_does(exported):
     kind, ours, folder = exported
-    model, theirs = open_pretrained(ours).model, AUTO[kind].from_pretrained(folder).eval()
+    model, theirs = opened(ours), AUTO[kind].from_pretrained(folder).eval()
     ids, is_token = batch(ours)
     encoder = theirs.roberta if kind == "multiple_choice" else theirs  # its sequences are one dimension deeper
     outputs = encoder(input_ids=ids, attention_mask=is_token.long(), output_hidden_states=True)
@@ -97,7 +97,7 @@ def test_the_loss_of_a_masked_batch_is_hugging_faces(tmp_path):
     is_predicted = is_token & (torch.rand(ids.shape, generator=torch.Generator().manual_seed(1)) < 0.3)
     labels = torch.where(is_predicted, ids, -100)
     theirs = AUTO["masked_lm"].from_pretrained(folder)(input_ids=ids, attention_mask=is_token.long(), labels=labels)
-    logits = open_pretrained(ours).model(ids, masked_tokens=is_predicted)[0]
+    logits = opened(ours)(ids, masked_tokens=is_predicted)[0]
     assert is_predicted.sum() > 10
     torch.testing.assert_close(theirs.loss, F.cross_entropy(logits, ids[is_predicted]), **TOLERANCE)
 
@@ -150,10 +150,10 @@ def test_weights_above_the_limit_of_a_file_are_several_that_both_sides_read(tmp_
     index = json.loads((folder / "model.safetensors.index.json").read_text())
     assert set(index["weight_map"].values()) == {path.name for path in files}
     ids, is_token = batch(ours)
-    expected = open_pretrained(ours).model(ids)[0][is_token]
+    expected = opened(ours)(ids)[0][is_token]
     found = AUTO["masked_lm"].from_pretrained(folder)(input_ids=ids, attention_mask=is_token.long()).logits[is_token]
     torch.testing.assert_close(found, expected, **TOLERANCE)
-    assert torch.equal(open_pretrained(folder).model(ids)[0][is_token], expected)
+    assert torch.equal(opened(folder)(ids)[0][is_token], expected)
 
 
 def test_pipelines_give_our_answers(tmp_path):
@@ -295,13 +295,13 @@ def test_a_random_roberta_of_theirs_comes_back_bit_equal(tmp_path, kind):
         (folder / "model.safetensors").unlink()
         write_weights(folder, {name: value.clone() for name, value in weights.items()}, max_shard_bytes=20_000)
         assert len(list(folder.glob("model-*-of-*.safetensors"))) > 2
-    opened = open_pretrained(folder)
+    model_of_ours = opened(folder)
     ids, is_token = batch(ours, seed=3)
     in_fp32 = copy.deepcopy(model).float()
     expected = in_fp32(input_ids=ids, attention_mask=is_token.long()).logits
-    torch.testing.assert_close(opened.model(ids)[0][is_token], expected[is_token], **TOLERANCE)
+    torch.testing.assert_close(model_of_ours(ids)[0][is_token], expected[is_token], **TOLERANCE)
     hub = RobertaHub.from_pretrained(folder)
-    torch.testing.assert_close(hub.model(ids)[0], opened.model(ids)[0])
+    torch.testing.assert_close(hub.model(ids)[0], model_of_ours(ids)[0])
     back = import_model(ImportSettings(source=folder, output_dir=tmp_path / "imported")).folder
     again = export_model(ExportSettings(checkpoint=back, to="huggingface", output_dir=tmp_path / "again")).folder
     before, after = model.state_dict(), transformers.RobertaForMaskedLM.from_pretrained(again).state_dict()
@@ -320,7 +320,7 @@ def test_a_random_model_with_sentencepiece_comes_back_bit_equal(tmp_path, kind):
     if kind == "camembert":
         special = [["<s>NOTUSED", 0.0], ["<pad>", 0.0], ["</s>NOTUSED", 0.0], ["<unk>", 0.0], ["<unk>NOTUSED", -100.0]]
         pieces = [tuple(piece) for piece in [*special, ["<s>", 0.0], ["</s>", 0.0], *made[4:]]]
-        charsmap = open_pretrained(folder).tokenizer
+        charsmap = read_any(folder).tokenizer
         tokenizer = transformers.CamembertTokenizer(
             vocab=pieces, _spm_precompiled_charsmap=charsmap.proto().normalizer_spec.precompiled_charsmap
         )

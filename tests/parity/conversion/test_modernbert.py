@@ -1,7 +1,6 @@
 """Hugging Face's ModernBERT: its models here, ours in its classes, and what neither of the two can be."""
 
-import json
-import shutil
+import math
 
 import numpy as np
 import pytest
@@ -12,12 +11,13 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
-from roberta_plugin.conversion.pretrained import open_pretrained, read_any
+from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints import model_options
+from roberta_plugin.models.checkpoints import SEGMENTS, model_options
+from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import TEXT, batch, write_checkpoint
+from tests.tiny_conversions import TEXT, batch, changed, opened, write_checkpoint
 from tests.tiny_models import MODERN
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-4}
@@ -48,7 +48,7 @@ def test_its_class_computes_what_our_model_does_and_every_bit_comes_back(tmp_pat
     assert type(theirs).__name__ == "ModernBertForMaskedLM"
     ids, is_token = batch(ours)
     found = theirs(input_ids=ids, attention_mask=is_token.long()).logits
-    torch.testing.assert_close(found[is_token], open_pretrained(ours).model(ids)[0][is_token], **TOLERANCE)
+    torch.testing.assert_close(found[is_token], opened(ours)(ids)[0][is_token], **TOLERANCE)
     assert transformers.AutoTokenizer.from_pretrained(done.folder)("so it is good")["input_ids"][0] == 0
 
     back = import_model(ImportSettings(source=done.folder, output_dir=tmp_path / "back"))
@@ -57,6 +57,23 @@ def test_its_class_computes_what_our_model_does_and_every_bit_comes_back(tmp_pat
     assert before["model"].keys() == after["model"].keys()
     assert all(torch.equal(before["model"][name], after["model"][name]) for name in before["model"])
     assert model_options(before) == model_options(after)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("switches", [{}, MODERN], ids=["RoBERTa", "ModernBERT"])
+def test_a_model_trained_on_pairs_is_exported_with_the_probabilities_that_it_gives_to_texts(tmp_path, switches):
+    ours = write_checkpoint(tmp_path / "ours", **switches)
+    state = torch.load(ours / "model.pt", weights_only=False)
+    of_head = {f"encoder.next_sentence_head.{name}": torch.zeros(24) for name in ("dense.bias", "out_proj.bias")}
+    state["model"] |= {SEGMENTS: torch.randn(2, 24), **of_head}
+    torch.save(state, ours / "model.pt")
+    done = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))
+    assert "The model has segment embeddings, and the exported one has none" in done.notes[0]
+    theirs = import_transformers().AutoModelForMaskedLM.from_pretrained(done.folder).eval()
+    ids, is_token = batch(ours)
+    found = theirs(input_ids=ids, attention_mask=is_token.long()).logits.log_softmax(-1)
+    expected = opened(ours)(ids)[0].log_softmax(-1)
+    torch.testing.assert_close(found[is_token], expected[is_token], **TOLERANCE)
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +166,13 @@ def test_with_new_words_its_symbols_keep_their_names_and_ids(theirs, tmp_path):
 
 def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp_path):
     ours = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "ours")).folder
+    long = [f"so it is <mask> {'so ' * 90}"]
+    (answer,) = iterate_predictions(PredictSettings(model=ours), long)
+    assert len(answer["masks"]) == 1, "rotary positions go on"
+    with pytest.raises(ValueError, match="tokens, and 60 is the most"):
+        list(iterate_predictions(PredictSettings(model=ours, max_length=60), long))
     start = starting_model(ours / "model.pt")
-    assert start.options["feed-forward"] == "geglu" and not start.has_position_limit
+    assert start.options["feed-forward"] == "geglu" and start.longest == math.inf
     assert {"no-linear-bias": "true", "attention-window": "8", "max-positions": "64"}.items() <= start.options.items()
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
@@ -175,6 +197,7 @@ def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp
         ({"sliding_window": 1}, "sliding_window is 1, and no value is read here"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "and only the rope_type default is read"),
         ({"rope_parameters": {"full_attention": {"type": "linear"}}}, "and only the rope_type default is read"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": float("nan")}}}, "must be a number above 1, got nan"),
         ({"embedding_dropout": 2}, "embedding_dropout must be a number from 0 to 1, got 2"),
         (
             {"architectures": ["ModernBertForSequenceClassification"]},
@@ -184,22 +207,21 @@ def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp
     ids=str,
 )
 def test_what_ours_cannot_be_is_refused_by_name(theirs, tmp_path, capsys, changes, message):
-    folder = shutil.copytree(theirs, tmp_path / "theirs")
-    content = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**content, **changes}))
+    folder = changed(theirs, "config.json", tmp_path, changes)
     assert main(["import", str(folder), "--output-dir", str(tmp_path / "ours")]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_older_files_name_the_layers_otherwise(theirs, tmp_path):
     """As the released ones, of 2024."""
-    folder = shutil.copytree(theirs, tmp_path / "theirs")
-    content = json.loads((folder / "config.json").read_text())
-    for name in ("layer_types", "rope_parameters"):
-        del content[name]
-    older = {"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}
-    older |= {"position_embedding_type": "absolute", "classifier_pooling": "mean", "torch_dtype": "float32"}
-    (folder / "config.json").write_text(json.dumps(content | older))
+
+    def as_of_2024(content):
+        for name in ("layer_types", "rope_parameters"):
+            del content[name]
+        content |= {"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0}
+        content |= {"position_embedding_type": "absolute", "classifier_pooling": "mean", "torch_dtype": "float32"}
+
+    folder = changed(theirs, "config.json", tmp_path, as_of_2024)
     found, expected = (model_options(read_any(each).state) for each in (folder, theirs))
     assert found == expected
 

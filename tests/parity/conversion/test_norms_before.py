@@ -8,11 +8,10 @@ from fairseq.models.roberta import RobertaModel
 
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
-from roberta_plugin.conversion.pretrained import open_pretrained
 from roberta_plugin.models.checkpoints import model_options
 from tests.hugging_face import import_transformers
 from tests.tiny_checkpoints import state_of
-from tests.tiny_conversions import HEAD, batch, write_checkpoint
+from tests.tiny_conversions import HEAD, batch, opened, write_checkpoint
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
 BEFORE = {"encoder_normalize_before": True}
@@ -33,7 +32,7 @@ def test_hugging_face_computes_what_our_model_does_and_every_bit_comes_back(tmp_
     assert type(theirs).__name__ == "RobertaPreLayerNormForMaskedLM"
     ids, is_token = batch(ours)
     found = theirs(input_ids=ids, attention_mask=is_token.long()).logits
-    torch.testing.assert_close(found[is_token], open_pretrained(ours).model(ids)[0][is_token], **TOLERANCE)
+    torch.testing.assert_close(found[is_token], opened(ours)(ids)[0][is_token], **TOLERANCE)
     assert transformers.AutoTokenizer.from_pretrained(folder)("so it is good")["input_ids"][0] == 0
 
     back = import_model(ImportSettings(source=folder, output_dir=tmp_path / "back")).folder
@@ -56,7 +55,7 @@ def test_a_classifier_made_by_hugging_face_comes_in(tmp_path):
     for parameter in theirs.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.1)
     theirs.save_pretrained(words)
-    model = open_pretrained(words).model
+    model = opened(words)
     ids, is_token = batch(tmp_path / "words")
     expected = theirs(input_ids=ids, attention_mask=is_token.long()).logits
     torch.testing.assert_close(model(ids, head=HEAD)[0], expected, **TOLERANCE)
@@ -68,7 +67,7 @@ def test_fairseq_computes_what_our_model_does_and_the_other_way_round(tmp_path, 
     ours = write_checkpoint(tmp_path / "ours", **norms)
     folder = export(ours, "fairseq", tmp_path / "fairseq")
     theirs = RobertaModel.from_pretrained(str(folder), "model.pt", bpe="hf_byte_bpe").eval()
-    model = open_pretrained(ours).model
+    model = opened(ours)
     ids, is_token = batch(ours)
     torch.testing.assert_close(theirs.model(ids)[0][is_token], model(ids)[0][is_token], **TOLERANCE)
 

@@ -6,8 +6,8 @@ import torch
 
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.conversion.onnx_model import _changes
-from roberta_plugin.conversion.pretrained import open_pretrained
-from tests.tiny_conversions import HEAD, batch, write_checkpoint
+from tests.tiny_conversions import HEAD, batch, opened, write_checkpoint
+from tests.tiny_models import SWITCHED
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 pytest.importorskip("onnxscript", reason="needs onnxscript")
@@ -15,7 +15,15 @@ TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", ["masked_lm", "question_answering", "classification", "tagging"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "masked_lm",
+        pytest.param("question_answering", marks=pytest.mark.slow),  # by default: test_predict_onnx
+        "classification",
+        "tagging",
+    ],
+)
 def test_onnx_runtime_computes_what_our_model_does(tmp_path, kind):
     ours = write_checkpoint(tmp_path / "ours", kind, encoder_layers=1, layer_norm_eps=0.5)
     sample = tmp_path / "sample.txt"
@@ -28,7 +36,7 @@ def test_onnx_runtime_computes_what_our_model_does(tmp_path, kind):
     )
     assert b".py" not in (done.folder / "model.onnx").read_bytes()  # no stack traces with paths of this machine
     session = onnxruntime.InferenceSession(done.folder / "model.onnx")
-    model = open_pretrained(ours).model
+    model = opened(ours)
     ids, _ = batch(ours)
     for rows, length in ((slice(None), 40), (slice(0, 1), 17), (slice(1, 4), 31), (slice(2, 3), 2)):
         part = ids[rows, :length]
@@ -60,12 +68,11 @@ def test_onnx_runtime_computes_what_our_model_does(tmp_path, kind):
 
 
 @torch.no_grad()
-def test_rotary_positions_and_windows_are_in_the_graph(tmp_path):
-    """For any length, shorter than the window and several times as long."""
-    switches = {"position_encoding": "rotary", "attention_window": 6, "global_attention_every": 2}
-    ours = write_checkpoint(tmp_path / "ours", **switches, encoder_layers=2)
+def test_what_departs_from_roberta_is_in_the_graph(tmp_path):
+    """Rotary positions and windows among it: for any length, shorter than the window and several times as long."""
+    ours = write_checkpoint(tmp_path / "ours", **SWITCHED, encoder_layers=2)
     done = export_model(ExportSettings(checkpoint=ours, to="onnx", output_dir=tmp_path / "onnx"))
-    session, model = onnxruntime.InferenceSession(done.folder / "model.onnx"), open_pretrained(ours).model
+    session, model = onnxruntime.InferenceSession(done.folder / "model.onnx"), opened(ours)
     ids, _ = batch(ours)
     for rows, length in ((slice(None), 40), (slice(0, 1), 17), (slice(2, 3), 2)):
         part = ids[rows, :length]

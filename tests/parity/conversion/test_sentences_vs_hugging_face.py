@@ -50,7 +50,7 @@ def assert_equal(hub, folder, sentences):
         assert len(hidden) == len(outputs.hidden_states) > 2
         for found, expected in zip(hidden, outputs.hidden_states, strict=True):
             torch.testing.assert_close(found[is_token], expected[is_token], **TOLERANCE)
-    assert len(lengths) > 15
+    assert len(lengths) > 10
     assert any(length % 2 for length in lengths)
 
 
@@ -91,11 +91,11 @@ def test_paragraphs_of_our_documents_have_the_same_logits_and_hidden_states(tmp_
     check_both_directions(ours, tmp_path, sentences)
 
 
-def test_200_real_sentences_have_the_same_logits_and_hidden_states(shared_data, tmp_path):
+def test_80_real_sentences_have_the_same_logits_and_hidden_states(shared_data, tmp_path):
     """With GPT-2's own vocabulary of 50,265 symbols."""
     with lzma.open(shared_data / "text" / "books.valid.txt.xz", "rt") as file:
-        sentences = lines_of(itertools.islice(file, 500, None), 200)  # after a table of contents
-    assert len(sentences) == 200
+        sentences = lines_of(itertools.islice(file, 500, None), 80)  # after a table of contents
+    assert len(sentences) == 80
     ours = shutil.copytree(shared_data / "gpt2_bpe", tmp_path / "ours", copy_function=shutil.copyfile)
     ours.chmod(0o755)
     torch.save(state_of(ours, max_positions=POSITIONS), ours / "model.pt")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from roberta_plugin.conversion.heads import Head
 from roberta_plugin.conversion.huggingface_model import from_hugging_face, to_hugging_face
+from roberta_plugin.conversion.portable import Head
 from tests.hugging_face import import_transformers
 from tests.tiny_models import MAX_POSITIONS, make_batch, our_model
 

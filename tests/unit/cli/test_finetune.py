@@ -342,8 +342,7 @@ def test_data_of_another_tokenizer_of_the_same_size_are_refused(words, model_sta
     other = {"kind": "gpt2", "sha256": {"vocab.bpe": "f" * 64}}
     model_state["task_state"] = {identity.KEY: {"tokenizer": other}}
     with pytest.raises(
-        ValueError,
-        match=r"tokenizer was kind gpt2, sha256 vocab\.bpe f{8} and is kind .* now\. .*with the tokenizer",
+        ValueError, match=r"tokenizer was kind gpt2, sha256 vocab\.bpe f{8} and is kind .* now\. .*with the tokenizer"
     ):
         args.run(args)
     model_state["task_state"] = {identity.KEY: {"vocabulary": "0" * 64}}

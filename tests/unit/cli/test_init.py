@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from roberta_plugin import __version__, cli
-from roberta_plugin.cli.command import command
-from roberta_plugin.cli.interrupts import terminated_like_interrupted
+from roberta_plugin.cli.command import command, terminated_like_interrupted
 from roberta_plugin.settings import setting
 from tests.conftest import REPOSITORY
 
@@ -32,6 +31,13 @@ def verb(monkeypatch):
     return module
 
 
+def raising(error):
+    def act(args):
+        raise error
+
+    return act
+
+
 def test_the_verb_gets_its_options_and_gives_the_exit_code(verb):
     verb.act = lambda settings: settings.number
     assert cli.main(["inspect", "--number", "7"]) == 7
@@ -41,10 +47,7 @@ def test_the_verb_gets_its_options_and_gives_the_exit_code(verb):
     "error", [ValueError("--number is odd"), FileNotFoundError("x.bin is gone"), ChildProcessError("it failed")]
 )
 def test_a_user_error_is_one_line_without_traceback(verb, capsys, error):
-    def act(args):
-        raise error
-
-    verb.act = act
+    verb.act = raising(error)
     assert cli.main(["inspect"]) == 2
     assert capsys.readouterr().err == f"roberta inspect: {error}\n"
 
@@ -54,10 +57,7 @@ def test_a_user_error_is_one_line_without_traceback(verb, capsys, error):
 )
 @pytest.mark.parametrize(("file", "named"), [("/data/train.bin", "/data/train.bin"), (None, "runs/mine")])
 def test_an_error_of_the_disk_has_its_file_and_a_remedy(verb, capsys, number, remedy, file, named):
-    def act(args):
-        raise OSError(number, os.strerror(number), file)
-
-    verb.act = act
+    verb.act = raising(OSError(number, os.strerror(number), file))
     assert cli.main(["inspect", "--output-dir", "runs/mine"]) == cli.USER_ERROR
     said = capsys.readouterr().err
     assert said.startswith(f"roberta inspect: {named}: {os.strerror(number)}. ")
@@ -71,16 +71,10 @@ def roberta(words, **options):
 
 
 def test_an_output_that_cannot_be_written_is_named():
-    closed, full = (
-        roberta("plan --help >&-"),
-        roberta(
-            "plan --config slurm/pretrain_base.yaml --machine slurm/machine.yaml --utilization 0.4 >/dev/full",
-            cwd=REPOSITORY,
-        ),
-    )
+    closed, full = (roberta("plan --help >&-"), roberta("jobs slurm >/dev/full", cwd=REPOSITORY))
     assert (closed.returncode, full.returncode) == (2, 2)
     assert closed.stderr.startswith("roberta: standard output is closed"), closed.stderr
-    assert full.stderr.startswith("roberta plan: Standard output: No space left on device. Free"), full.stderr
+    assert full.stderr.startswith("roberta jobs: Standard output: No space left on device. Free"), full.stderr
 
 
 def test_paths_of_any_characters_in_a_locale_of_ascii(tmp_path):
@@ -91,10 +85,7 @@ def test_paths_of_any_characters_in_a_locale_of_ascii(tmp_path):
 
 
 def test_debug_shows_the_traceback(verb, capsys):
-    def act(args):
-        raise ValueError("--number is odd")
-
-    verb.act = act
+    verb.act = raising(ValueError("--number is odd"))
     assert cli.main(["--debug", "inspect"]) == 2
     shown = capsys.readouterr().err
     assert "Traceback" in shown
@@ -102,10 +93,7 @@ def test_debug_shows_the_traceback(verb, capsys):
 
 
 def test_our_own_mistakes_are_not_hidden(verb):
-    def act(args):
-        raise KeyError("a fault of the program")
-
-    verb.act = act
+    verb.act = raising(KeyError("a fault of the program"))
     with pytest.raises(KeyError):
         cli.main(["inspect"])
 
@@ -119,10 +107,7 @@ def test_our_own_mistakes_are_not_hidden(verb):
     ],
 )
 def test_lack_of_memory_is_a_sentence(verb, capsys, error, why):
-    def act(args):
-        raise error
-
-    verb.act = act
+    verb.act = raising(error)
     assert cli.main(["inspect"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"roberta inspect: memory ran out{why}") and len(said.splitlines()) == 1
@@ -130,20 +115,14 @@ def test_lack_of_memory_is_a_sentence(verb, capsys, error, why):
 
 
 def test_names_in_files_do_not_command_the_terminal(verb, capsys):
-    def act(args):
-        raise ValueError("key \x1b[2J\x9b0m\u202ex is\twrong:\n  \u0928\u092e\u0938\u094d\u200d\u0924\u0947")
-
-    verb.act = act
+    verb.act = raising(ValueError("key \x1b[2J\x9b0m\u202ex is\twrong:\n  \u0928\u092e\u0938\u094d\u200d\u0924\u0947"))
     assert cli.main(["inspect"]) == 2
     shown = "key \\x1b[2J\\x9b0m\\u202ex is\twrong:\n  \u0928\u092e\u0938\u094d\u200d\u0924\u0947"
     assert capsys.readouterr().err == f"roberta inspect: {shown}\n"
 
 
 def test_an_interrupt_gives_130(verb, capsys):
-    def act(args):
-        raise KeyboardInterrupt
-
-    verb.act = act
+    verb.act = raising(KeyboardInterrupt)
     assert cli.main(["inspect"]) == 130
     assert "Traceback" not in capsys.readouterr().err
 
@@ -169,15 +148,6 @@ def test_version(capsys):
         cli.main(["--version"])
     assert stop.value.code == 0
     assert capsys.readouterr().out == f"roberta_plugin {__version__}\n"
-
-
-def test_a_removed_option_names_what_takes_its_place(capsys):
-    """All of the table; and one behind -- is not the verb's."""
-    for verb, options in cli.REMOVED.items():
-        for option, instead in options.items():
-            assert cli.main([verb, f"{option}=3"]) == 2
-            assert capsys.readouterr().err == f"roberta {verb}: {option} was removed: {instead}.\n"
-    assert cli.removed_option("demo", ["demo", "--", "--minutes"]) is None
 
 
 @pytest.mark.parametrize("words", [[], ["no-such-verb"], ["inspect", "--no-such-option"]])

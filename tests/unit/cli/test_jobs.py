@@ -155,13 +155,6 @@ def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_
     assert "unknown (SLURM does not answer)" in run_jobs(root, states=None)[1]
 
 
-def test_a_launch_of_version_0_2_is_listed_and_goes_on(run_jobs, tmp_path):
-    add_run(tmp_path / "a", "7")
-    (tmp_path / "a" / "jobs.json").unlink()
-    (tmp_path / "a" / "launch.json").write_text(json.dumps({"job_id": "7", "name": "a", "arguments": ["d"]}))
-    assert run_jobs(tmp_path, states={"7": "running"})[1].split()[:3] == ["7", "running", "2,500"]
-
-
 def test_the_table_refreshes_until_ctrl_c(run_jobs, tmp_path, monkeypatch):
     add_run(tmp_path / "a", "7")
     pauses = []
@@ -179,13 +172,9 @@ def test_the_table_refreshes_until_ctrl_c(run_jobs, tmp_path, monkeypatch):
     assert "\x1b" not in "".join(lines), "no codes of a terminal in a file"
 
 
-def test_slurm_that_does_not_answer_is_not_a_job_that_is_gone(run_jobs, tmp_path):
+def test_a_job_that_slurm_says_nothing_of_is_unknown(run_jobs, tmp_path):
     add_run(tmp_path / "a", "7")
     assert "unknown (SLURM does not answer)" in run_jobs(tmp_path, states=None)[1]
-
-
-def test_a_job_that_slurm_has_forgotten_is_unknown(run_jobs, tmp_path):
-    add_run(tmp_path / "a", "7")
     assert run_jobs(tmp_path, states={})[1].split()[:2] == ["7", "unknown"]
 
 

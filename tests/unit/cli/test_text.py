@@ -47,8 +47,7 @@ def test_a_tokenizer_is_not_replaced_by_accident(text_file, tmp_path, capsys):
     assert (tmp_path / "bpe" / "dict.txt").read_bytes() != before
 
 
-@pytest.mark.parametrize("is_earlier", [False, True])
-@pytest.mark.parametrize("kind", ["byte_level_bpe", "sentencepiece"])
+@pytest.mark.parametrize(("kind", "is_earlier"), [("byte_level_bpe", True), ("sentencepiece", False)])
 def test_a_killed_training_does_not_stand_in_the_way_of_the_next(
     text_file, tmp_path, kind, is_earlier, monkeypatch, capsys
 ):

@@ -23,14 +23,14 @@ from roberta_plugin.cli.command import with_paths
 from roberta_plugin.conversion import convert
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
-from roberta_plugin.conversion.pretrained import open_pretrained, read_any
+from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers.huggingface import changed_places
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.hub import RobertaHub
 from tests.tiny_benchmarks import write_prepared
-from tests.tiny_conversions import write_checkpoint
+from tests.tiny_conversions import opened, write_checkpoint
 from tests.tiny_predictors import write_finetuning, write_predictor
 
 
@@ -76,7 +76,7 @@ def change_config(folder, **changes):
 def test_a_folder_of_another_model_is_refused(theirs, changes, words):
     change_config(theirs, **changes)
     with pytest.raises(ValueError, match=words) as found:
-        open_pretrained(theirs)
+        opened(theirs)
     assert "\n" not in str(found.value)
 
 
@@ -91,28 +91,28 @@ def test_a_missing_file_is_named(theirs, name, words):
     for each in name.split():
         (theirs / each).unlink()
     with pytest.raises(FileNotFoundError, match=words):
-        open_pretrained(theirs)
+        opened(theirs)
 
 
 def test_damaged_files_are_named(theirs):
     whole = (theirs / "model.safetensors").read_bytes()
     (theirs / "model.safetensors").write_bytes(whole[:200])
     with pytest.raises(ValueError, match=r"model\.safetensors is damaged or no safetensors file"):
-        open_pretrained(theirs)
+        opened(theirs)
     (theirs / "model.safetensors").unlink()
     index = {"weight_map": {"roberta.embeddings.word_embeddings.weight": "../ours/secret.safetensors"}}
     (theirs / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match=r"'\.\./ours/secret\.safetensors' is not the name of a file in this folder"):
-        open_pretrained(theirs)
+        opened(theirs)
     (theirs / "model.safetensors.index.json").write_text('{"weight_map": ["a.safetensors"]}')
     with pytest.raises(ValueError, match=r"index\.json has no weight_map"):
-        open_pretrained(theirs)
+        opened(theirs)
     (theirs / "config.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
-        open_pretrained(theirs)
+        opened(theirs)
     (theirs / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
-        open_pretrained(theirs)
+        opened(theirs)
 
 
 def test_weights_that_would_run_code_are_refused(theirs, tmp_path):
@@ -121,7 +121,7 @@ def test_weights_that_would_run_code_are_refused(theirs, tmp_path):
     (theirs / "model.safetensors").unlink()
     torch.save({"x": Payload(open, str(tmp_path / "ran"), "w")}, theirs / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"pytorch_model\.bin"):
-        open_pretrained(theirs)
+        opened(theirs)
     assert not (tmp_path / "ran").exists()
 
 
@@ -132,7 +132,7 @@ def test_an_archive_with_paths_out_of_its_folder_is_refused(tmp_path, name):
         member.size = 1
         out.addfile(member, io.BytesIO(b"x"))
     with pytest.raises(ValueError, match=r"contains the path .* leads out of its folder"):
-        open_pretrained(tmp_path / "a.tar.gz")
+        opened(tmp_path / "a.tar.gz")
 
 
 def test_archives_with_links_or_without_a_model_are_refused(tmp_path):
@@ -141,14 +141,14 @@ def test_archives_with_links_or_without_a_model_are_refused(tmp_path):
         member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
         out.addfile(member)
     with pytest.raises(ValueError, match=r"roberta/model\.pt is a link"):
-        open_pretrained(tmp_path / "link.tar")
+        opened(tmp_path / "link.tar")
     with tarfile.open(tmp_path / "empty.tar.gz", "w:gz"):
         pass
     with pytest.raises(ValueError, match=r"holds no model\.pt"):
-        open_pretrained(tmp_path / "empty.tar.gz")
+        opened(tmp_path / "empty.tar.gz")
     (tmp_path / "cut.tar.gz").write_bytes((tmp_path / "empty.tar.gz").read_bytes()[:15])
     with pytest.raises(ValueError, match=r"is damaged or no tar archive"):
-        open_pretrained(tmp_path / "cut.tar.gz")
+        opened(tmp_path / "cut.tar.gz")
 
 
 def test_unknown_formats_heads_and_folders_are_refused(ours, tmp_path):
@@ -175,13 +175,13 @@ def test_a_checkpoint_with_another_vocabulary_or_none_is_refused(ours, tmp_path)
     shutil.copytree(ours, tmp_path / "copy")
     Vocabulary([Row("1", 1)]).save(tmp_path / "copy" / "dict.txt")
     with pytest.raises(ValueError, match=r"embeddings of 268 symbols, and the vocabulary of .*dict\.txt has 6"):
-        open_pretrained(tmp_path / "copy")
+        opened(tmp_path / "copy")
     state = load_state(ours / "model.pt")
     state["cfg"]["task"]["data"] = str(tmp_path / "gone")
     (tmp_path / "alone").mkdir()
     torch.save(state, tmp_path / "alone" / "model.pt")
     with pytest.raises(FileNotFoundError, match=r"No dict\.txt for .*alone/model\.pt"):
-        open_pretrained(tmp_path / "alone")
+        opened(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("option", ["activation_fn", "pooler_activation_fn"])
@@ -206,7 +206,7 @@ def test_weights_of_odd_shapes_are_refused(theirs):
         )
         write_weights(theirs, changed, max_shard_bytes=10**9)
         with pytest.raises(ValueError, match=words):
-            open_pretrained(theirs)
+            opened(theirs)
 
 
 def test_weights_that_lack_a_parameter_are_not_imported(theirs, tmp_path):
@@ -223,7 +223,7 @@ def test_tokenizers_with_ids_below_zero_are_refused(theirs):
     content["model"]["vocab"]["a"] = -5
     (theirs / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"tokenizer\.json: the tokenizer gives '\d+' the id -5, which is below 0"):
-        open_pretrained(theirs)
+        opened(theirs)
 
 
 def test_a_checkpoint_that_claims_a_billion_layers_is_refused(ours, tmp_path):
@@ -328,7 +328,7 @@ def test_numbers_that_16_bits_cannot_hold_are_not_exported_in_them(tmp_path):
 def test_opening_fills_nothing_with_random_numbers(ours):
     """On torch's meta device that costs seconds, as it imports torch's compiler."""
     with RandomNumbers() as seen:
-        open_pretrained(ours)
+        opened(ours)
     assert seen.names == []
 
 
@@ -350,12 +350,12 @@ def test_archives_with_two_models_or_too_large_ones_are_refused(tmp_path, monkey
         for folder in ("a", "b"):
             out.addfile(tarfile.TarInfo(f"{folder}/model.pt"))
     with pytest.raises(ValueError, match=r"two\.tar holds model\.pt twice"):
-        open_pretrained(tmp_path / "two.tar")
+        opened(tmp_path / "two.tar")
     member = tarfile.TarInfo("a/model.pt")
     member.size = 10**15
     (tmp_path / "huge.tar").write_bytes(member.tobuf() + b"x" * 10_000)
     with pytest.raises(ValueError, match=r"model\.pt takes 1000000\.0 GB, and .* has .* GB left: set TMPDIR"):
-        open_pretrained(tmp_path / "huge.tar")
+        opened(tmp_path / "huge.tar")
 
 
 def test_broken_tokenizers_in_archives_are_named(ours, tmp_path):
@@ -364,7 +364,7 @@ def test_broken_tokenizers_in_archives_are_named(ours, tmp_path):
     with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as out:
         out.add(tmp_path / "model", "model")
     with pytest.raises(ValueError, match=r"model\.tar\.gz/dict\.txt, line 1: byte 0xff is not valid UTF-8"):
-        open_pretrained(tmp_path / "model.tar.gz")
+        opened(tmp_path / "model.tar.gz")
 
 
 def test_folders_of_the_user_stay_as_they_are(ours, theirs, tmp_path, monkeypatch):
@@ -392,7 +392,7 @@ def test_a_conversion_that_fails_leaves_the_earlier_one(ours, theirs, tmp_path, 
     def fail(*args, **others):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(convert, "write_card", fail)
+    monkeypatch.setattr(convert, "card", fail)
     with pytest.raises(OSError, match="No space left"):
         export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=theirs))
     assert {path.name: path.read_bytes() for path in theirs.iterdir()} == before
@@ -559,7 +559,7 @@ def test_the_commands_do_the_same(ours, theirs, tmp_path, capsys):
     assert main(["export", str(ours), "--to", "huggingface", "--output-dir", str(tmp_path / "a")]) == 0
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
     assert main(["import", str(tmp_path / "a"), "--output-dir", str(tmp_path / "b"), "--labels", "x", "y", "z"]) == 0
-    assert open_pretrained(tmp_path / "b").labels == {"sentence_classification_head": ("x", "y", "z")}
+    assert read_any(tmp_path / "b").labels == ("x", "y", "z")
     assert main(["import", str(tmp_path / "none"), "--output-dir", str(tmp_path / "c")]) == 2
     assert "There is no" in capsys.readouterr().err
 
@@ -580,7 +580,7 @@ def test_what_has_no_head_of_its_own_is_not_asked_for_masks(theirs, tmp_path):
 def test_settings_of_a_training_that_no_export_writes_are_refused(theirs, entry):
     change_config(theirs, fine_tuned_on=entry)
     with pytest.raises(ValueError, match=r"config\.json: fine_tuned_on was not written by an export: delete the entry"):
-        open_pretrained(theirs)
+        opened(theirs)
 
 
 @pytest.mark.parametrize(
@@ -589,7 +589,7 @@ def test_settings_of_a_training_that_no_export_writes_are_refused(theirs, entry)
 def test_numbers_to_decide_by_that_no_export_writes_are_refused(theirs, entry):
     change_config(theirs, decides_by=entry)
     with pytest.raises(ValueError, match=r"config\.json: decides_by was not written by an export: delete the entry"):
-        open_pretrained(theirs)
+        opened(theirs)
 
 
 def test_camemberts_symbols_change_places():

@@ -13,10 +13,10 @@ from huggingface_hub import ModelCard, constants
 from roberta_plugin.conversion import model_files, named_models
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model, imported
 from roberta_plugin.conversion.named_models import hub_name, local_path
-from roberta_plugin.conversion.pretrained import open_pretrained
+from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.hub import RobertaHub
 from tests.hub_server import running_hub
-from tests.tiny_conversions import write_checkpoint
+from tests.tiny_conversions import opened, write_checkpoint
 
 NAME = Path("org/tiny")
 
@@ -107,12 +107,12 @@ def test_what_is_not_there_is_refused_by_a_sentence_that_names_both_possibilitie
         local_path(Path("runs/best"))
     assert hub_name(local_path(Path("org/private"))) == "org/private", "from the cache"
     with pytest.raises(FileNotFoundError, match=r"There is no nothing: .*org/name.*roberta\.large\.mnli"):
-        open_pretrained(Path("nothing"))
+        opened(Path("nothing"))
 
 
 def test_a_pickle_comes_only_where_it_is_asked_for(hub, theirs, tmp_path):
     files = {path.name: path.read_bytes() for path in theirs.iterdir() if "safetensors" not in path.name}
-    weights = open_pretrained(theirs)
+    weights = read_any(theirs)
     state = tmp_path / "pytorch_model.bin"
     parameters = {}
     for shard in theirs.glob("*.safetensors"):
@@ -131,7 +131,7 @@ def test_a_pickle_comes_only_where_it_is_asked_for(hub, theirs, tmp_path):
     ):
         local_path(Path("org/empty"))
     done = import_model(ImportSettings(source=NAME, output_dir=tmp_path / "done", allow_pickle=True))
-    assert done.model.labels == weights.labels["sentence_classification_head"]
+    assert done.model.labels == weights.labels
     with pytest.raises(ValueError, match="as a pickle only"):  # though it is in the cache now
         local_path(NAME)
 
@@ -153,7 +153,7 @@ def test_a_download_that_breaks_off_is_an_error_and_is_continued(hub, theirs, mo
     ):
         local_path(NAME)
     hub.breaks = 0
-    open_pretrained(NAME)
+    opened(NAME)
 
 
 def test_a_model_by_name_is_imported_once_by_commit_also_by_two_at_once(hub, theirs, tmp_path, caplog):
@@ -203,14 +203,14 @@ def test_archives_of_fairseq_come_by_name_into_torchs_cache(hub, ours, tmp_path,
     with pytest.raises(
         FileNotFoundError, match=r"no file or folder roberta\.base here, and .*HTTP Error 404.*download http"
     ):
-        open_pretrained(Path("roberta.base"))
+        opened(Path("roberta.base"))
     hub.files["roberta.base.tar.gz"] = (tmp_path / "a.tar.gz").read_bytes()
     hub.breaks = 1
     with pytest.raises(FileNotFoundError, match=r"roberta\.base\.tar\.gz ended after [\d,]+ of [\d,]+ bytes"):
-        open_pretrained(Path("roberta.base"))
+        opened(Path("roberta.base"))
     cache = tmp_path / "torch" / "checkpoints"
     assert list(cache.iterdir()) == []
-    assert open_pretrained(Path("roberta.base")).source == "fairseq"
+    assert read_any(Path("roberta.base")).source == "fairseq"
     hub.files.clear()
     folder = imported(Path("roberta.base"))
     assert (folder / "dict.txt").is_file()

@@ -7,13 +7,13 @@ import sentencepiece
 import torch
 
 from roberta_plugin.cli import main
-from roberta_plugin.conversion.pretrained import open_pretrained, read_any
-from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary
+from roberta_plugin.conversion.pretrained import read_any
+from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_vocabulary, extended
 from roberta_plugin.data.tokenizers import load_tokenizer
-from roberta_plugin.data.tokenizers.extending import extended
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.checkpoints import TOKENS
 from tests.tiny_checkpoints import state_of
+from tests.tiny_conversions import opened
 from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all. Good or bad, so it is."
@@ -62,9 +62,9 @@ def test_new_words_become_tokens_with_the_mean_of_their_pieces(ours, tmp_path, c
 
     text = "the dog and the fox"
     assert after.tokenizer.encode(text) == before.tokenizer.encode(text)
-    models = [open_pretrained(path) for path in (ours, tmp_path / "new")]
+    models = [opened(path) for path in (ours, tmp_path / "new")]
     ids = torch.tensor([[0, *rows_of(before, [text])[0], 2]])
-    features = [model.model(ids, features_only=True)[0] for model in models]
+    features = [model(ids, features_only=True)[0] for model in models]
     assert torch.equal(*features)
 
 
@@ -109,9 +109,7 @@ def test_another_tokenizer_keeps_the_rows_of_common_pieces(before, after, tmp_pa
     mask = (model.parameters[TOKENS][model.vocabulary.mask_id] for model in (old, new))
     assert torch.equal(*mask)
     assert load_tokenizer(tmp_path / "new").name == after
-    assert open_pretrained(tmp_path / "new").model(torch.tensor([[0, *fox_after, 2]]))[0].size(-1) == len(
-        new.vocabulary
-    )
+    assert opened(tmp_path / "new")(torch.tensor([[0, *fox_after, 2]]))[0].size(-1) == len(new.vocabulary)
 
 
 @pytest.mark.parametrize(

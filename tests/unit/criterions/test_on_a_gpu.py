@@ -64,12 +64,7 @@ KINDS = {
         ("span", {}),
         {"columns": {**WINDOWS, "has_answer": LABELS.clamp(max=1)}},
     ),
-    "sentences": lambda: (
-        SummarizationCriterion,
-        task_of("summary"),
-        ("sentence", {"num_layers": 1}),
-        {},
-    ),
+    "sentences": lambda: (SummarizationCriterion, task_of("summary"), ("sentence", {"num_layers": 1}), {}),
 }
 CRITERION_OPTIONS = {"spans": {"max_answer_length": 4}, "sentences": {"num_sentences": 3, "length_share": 0.0}}
 

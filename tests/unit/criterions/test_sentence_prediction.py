@@ -239,9 +239,9 @@ def test_the_f1_of_one_of_several_labels_is_that_at_the_threshold_of_all(name, n
 def test_the_best_f1_of_several_labels_is_that_of_the_whole_split():
     model, labels = Scores(60, 4), (np.random.default_rng(1).random((60, 4)) < 0.3).astype(np.uint8)
     values = validate(make_criterion("multi_label", labels=list("abcd")), model, range(61), {"labels": labels})
-    counts = custom.threshold_counts(model.scores.detach().sigmoid().double().numpy(), labels.astype(bool))
-    assert values["tuned_micro_f1"] == pytest.approx(100 * custom.micro_f1(counts).max())
-    assert values["tuned_threshold"] == custom.best_threshold(counts)
+    given = model.scores.detach().sigmoid().double().numpy(), labels.astype(bool)
+    assert values["tuned_micro_f1"] == pytest.approx(100 * custom.micro_f1s(*given).max())
+    assert values["tuned_threshold"] == custom.best_threshold(*given)
     assert 20 < values["tuned_micro_f1"] < 90
 
 

@@ -103,7 +103,7 @@ def test_validation_gives_the_official_metrics_of_the_decoded_answers(criterion,
         end_logits=[model.end[window, : sizes[window]].detach().numpy() for window in range(len(split))],
         answerable_logits=model.answerable.detach().numpy(),
     )
-    questions = Questions(split, prepared.task)
+    questions = Questions(split)
     decoded = decode(questions, [outputs], max_answer_length=4)
     best = [given.candidates[0].text for given in decoded]
     null = [given.null_probability for given in decoded]

@@ -1,13 +1,28 @@
-"""The order of an epoch: complete, reproducible, different between epochs, and cut without gaps."""
+"""The order of an epoch, shares of corpora, batches made on access, the same updates for every number of ranks."""
 
 import itertools
+import pickle
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roberta_plugin.data.block_order import GROUP_SIZE, GROUPS_IN_POOL, EpochOrder, cut_batches, cut_in_parts
+from roberta_plugin.data.batches import PREDICTED_MULTIPLE, SEQUENCES_MULTIPLE, fill_rows, pack, pad_width
+from roberta_plugin.data.block_batches import BlockBatch, BlockBatches, LazySequence, UpdateStarts, num_blocks_before
+from roberta_plugin.data.block_order import (
+    GROUP_SIZE,
+    GROUPS_IN_POOL,
+    EpochOrder,
+    KnownOrder,
+    cut_batches,
+    cut_in_parts,
+)
+from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
+from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_corpora
+from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter, check_ranges
+from roberta_plugin.launch.batch_size import plan_batch
 
 POOL = GROUP_SIZE * GROUPS_IN_POOL
 
@@ -135,3 +150,264 @@ def test_equal_batches_without_a_token_limit():
     assert cut_batches(lengths, max_tokens=10**9, max_sentences=4).tolist() == [0, 4, 8, 10]
     assert cut_batches(lengths[:8], max_tokens=10**9, max_sentences=4).tolist() == [0, 4, 8]
     assert cut_batches(lengths[:0], max_tokens=10**9, max_sentences=4).tolist() == [0]
+
+
+def test_folders_with_and_without_weights():
+    assert parse_corpora("data-bin") == [Corpus("data-bin", None)]
+    assert parse_corpora("a@3, b@0.5") == [Corpus("a", 3.0), Corpus("b", 0.5)]
+    assert parse_corpora("a,b") == [Corpus("a", None), Corpus("b", None)]
+
+
+def test_a_path_that_exists_is_a_path_whatever_is_in_it(tmp_path):
+    for name in ("me@host", "one,two", "a@3"):
+        (tmp_path / name).mkdir()
+    assert parse_corpora(f"{tmp_path}/me@host") == [Corpus(f"{tmp_path}/me@host", None)]
+    assert parse_corpora(f"{tmp_path}/me@host@3,{tmp_path}/b@1")[0] == Corpus(f"{tmp_path}/me@host", 3.0)
+    assert parse_corpora(f"{tmp_path}/one,two") == [Corpus(f"{tmp_path}/one,two", None)]
+    assert parse_corpora(f"{tmp_path}/a@3") == [Corpus(f"{tmp_path}/a@3", None)]
+    with pytest.raises(ValueError, match="'me@host/no', which is neither a folder that exists nor FOLDER@WEIGHT"):
+        parse_corpora("me@host/no")
+
+
+def test_a_folder_with_a_colon_in_its_path_is_one_folder(tmp_path):
+    folder = tmp_path / "2026-11-21T20:30:00"
+    assert len(data_folders(str(folder))) == 3
+    folder.mkdir()
+    assert data_folders(str(folder)) == [folder]
+
+
+def test_folders_of_all_turns_come_once():
+    assert [str(folder) for folder in data_folders("a@2,b@1:c:a")] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("a,,b", "empty folder"),
+        ("a@x,b@1", "the weight 'x'"),
+        ("a@-1,b@1", "positive number"),
+        ("a@nan,b@1", "positive number"),
+        ("a@1,b", "some folders only"),
+        ("a,b,a", "twice"),
+        ("a,a/", "twice"),
+        ("a@1,./a@3", "twice"),
+    ],
+)
+def test_faulty_mixtures_are_refused(data, message):
+    with pytest.raises(ValueError, match=message):
+        parse_corpora(data)
+
+
+def test_by_size_takes_everything():
+    assert blocks_to_take([100, 7, 1]) == [100, 7, 1]
+
+
+def test_weights_give_exact_shares_and_keep_the_length_of_an_epoch():
+    assert blocks_to_take([900, 100], weights=[1, 1]) == [500, 500]
+    counts = blocks_to_take([333, 333, 334], weights=[2, 2, 3])
+    assert sum(counts) == 1000
+    assert all(abs(count - 1000 * weight / 7) < 1 for count, weight in zip(counts, (2, 2, 3), strict=True))
+
+
+def test_no_corpus_is_left_out_for_its_weight():
+    assert blocks_to_take([500, 10, 20], weights=[1, 1e-9, 1e-9]) == [528, 1, 1]
+    assert blocks_to_take([1, 1], weights=[1e-9, 1]) == [1, 1]
+
+
+def test_smoothing_follows_the_formula():
+    sizes = [10_000, 100]
+    counts = blocks_to_take(sizes, alpha=0.3)
+    share = 100**0.3 / (10_000**0.3 + 100**0.3)
+    assert counts[1] == pytest.approx(share * 10_100, abs=1)
+    assert blocks_to_take(sizes, alpha=0.0) == [5050, 5050]
+
+
+def test_a_corpus_without_blocks_is_refused():
+    with pytest.raises(ValueError, match="Corpus 2 of 2 has no blocks"):
+        blocks_to_take([1, 0])
+
+
+ORDER = KnownOrder(np.array([7, 3, 5, 1, 2]), np.array([1, 1, 2, 2, 2]))
+
+
+def test_a_batch_has_the_addresses_of_its_part_of_the_order():
+    batch = BlockBatch(ORDER, 1, 4)
+    assert len(batch) == 3
+    assert list(batch) == [(1, 3), (2, 5), (2, 1)]
+
+
+def test_a_worker_gets_the_batch_alone_and_not_the_order_of_the_epoch():
+    long = KnownOrder(np.arange(10**6), np.ones(10**6, dtype=np.int64))
+    sent = pickle.dumps(BlockBatch(long, 500, 510))
+    assert len(sent) < 2000
+    assert list(pickle.loads(sent)) == [(1, index) for index in range(500, 510)]
+
+
+@pytest.mark.parametrize("starts", [range(0, 5, 2), np.array([0, 2, 4])], ids=["range", "array"])
+def test_batches_follow_one_another_and_are_counted(starts):
+    batches = BlockBatches(ORDER, starts, 5)
+    assert [list(batch) for batch in batches] == [[(1, 7), (1, 3)], [(2, 5), (2, 1)], [(2, 2)]]
+    assert [len(batch) for batch in batches[1:]] == [2, 1]
+    assert list(batches[-1]) == [(2, 2)]
+    assert [num_blocks_before(batches, number) for number in range(5)] == [0, 2, 4, 5, 5]
+    assert [num_blocks_before([[1, 2], [3]], number) for number in range(4)] == [0, 2, 3, 3]
+
+
+def test_no_blocks_make_no_batches():
+    batches = BlockBatches(ORDER, range(5, 5, 2), 5)
+    assert len(batches) == 0 == num_blocks_before(batches, 3)
+    assert list(batches) == []
+
+
+def test_a_lazy_sequence_and_its_slices_make_what_is_asked_for_alone():
+    made = []
+
+    def make(number):
+        made.append(number)
+        return number * number
+
+    squares = LazySequence(make, range(10**12))
+    rest = squares[10**9 :]
+    assert len(rest) == 10**12 - 10**9 and not made
+    assert (rest[0], squares[3], squares[-1]) == (10**18, 9, (10**12 - 1) ** 2)
+    assert made == [10**9, 3, 10**12 - 1]
+    assert list(squares[2:12:3]) == [4, 25, 64, 121]
+    with pytest.raises(IndexError):
+        squares[10**12]
+
+
+def batches_of(start, stop, *, blocks, batches):
+    """Ranges of blocks, as the batches have them."""
+    starts = [*UpdateStarts(start, stop, blocks=blocks, batches=batches), stop]
+    return [range(first, last) for first, last in itertools.pairwise(starts)]
+
+
+@pytest.mark.parametrize("effective", [64, 41, 100])
+@pytest.mark.parametrize("most", [2, 5, 32])
+@pytest.mark.parametrize("start", [0, 128])
+def test_for_every_world_size_each_update_has_the_same_blocks(effective, most, start):
+    stop = start + 3 * effective + 17
+    updates = [range(first, min(first + effective, stop)) for first in range(start, stop, effective)]
+    for ranks in range(1, 41):
+        plan = plan_batch(effective, num_gpus=ranks, most_per_gpu=most, may_differ=True)
+        count = ranks * plan.update_freq
+        found = batches_of(start, stop, blocks=effective, batches=count)
+        for number, expected in enumerate(updates):
+            of_update = found[number * count : (number + 1) * count]
+            assert [block for batch in of_update for block in batch] == list(expected), (ranks, number)
+        full = found[: 3 * count]
+        assert len(full) == 3 * count and all(0 < len(batch) <= plan.per_gpu <= most for batch in full)
+        assert len(found[3 * count :]) <= count
+        for update in range(3):
+            loads = [
+                sum(len(batch) for batch in full[update * count + rank : (update + 1) * count : ranks])
+                for rank in range(ranks)
+            ]
+            assert max(loads) == -(-effective // ranks) and max(loads) - min(loads) <= 1
+
+
+def test_an_epoch_of_a_trillion_blocks_costs_nothing():
+    starts = UpdateStarts(5, 10**12, blocks=8192, batches=1016)
+    assert len(starts) == (10**12 - 5) // 8192 * 1016 + 504  # 4,091 blocks are left: 64 batches of 9, the others of 8
+    assert starts[1016 * 10**6] == 5 + 8192 * 10**6
+    assert [starts[i] - 5 for i in (0, 1, 63, 64, 65, 1015)] == [0, 9, 567, 576, 584, 8184]
+    assert starts[-1] == starts[len(starts) - 1] < 10**12
+    assert starts[1:3] == [14, 23]
+    with pytest.raises(IndexError):
+        starts[len(starts)]
+
+
+def test_the_example_of_the_docstring_holds():
+    assert list(UpdateStarts(0, 12, blocks=7, batches=3)) == [0, 3, 5, 7, 10]
+    assert list(UpdateStarts(12, 12, blocks=7, batches=3)) == []
+
+
+def test_a_batch_without_blocks_is_refused():
+    with pytest.raises(ValueError, match=re.escape("--update-sequences 7 cannot be shared out among 8 batches")):
+        UpdateStarts(0, 12, blocks=7, batches=8)
+
+
+@pytest.mark.parametrize(("longest", "multiple", "width"), [(7, 1, 8), (7, 8, 8), (8, 8, 16), (0, 1, 1)])
+def test_a_batch_is_as_wide_as_its_longest_block_and_s(longest, multiple, width):
+    assert pad_width(longest, multiple=multiple) == width
+
+
+def test_rows_get_their_ranges():
+    batch = np.ones((3, 5), dtype=np.int64)
+    tokens = np.arange(100, 120, dtype=np.uint16)
+    fill_rows(batch, tokens, rows=np.array([2, 0]), starts=np.array([3, 10]), lengths=np.array([4, 2]))
+    assert batch.tolist() == [[1, 110, 111, 1, 1], [1, 1, 1, 1, 1], [1, 103, 104, 105, 106]]
+
+
+@pytest.mark.parametrize("bad", [50, -1])
+def test_an_id_outside_the_vocabulary_is_refused(tmp_path, bad):
+    with MmapTokensWriter(tmp_path / "train", np.int32) as writer:
+        writer.write(np.array([5, 2, 6, bad, 2]), np.array([2, 3]))
+    source = MmapTokens(tmp_path / "train")
+    batch = np.array([[0, 5, 2, 1], [0, 6, bad, 2]])
+    where = {"starts": np.array([0, 2]), "lengths": np.array([2, 3])}
+    with pytest.raises(ValueError, match=rf"train\.bin holds the token id {bad} in item 1 "):
+        check_ranges(batch, vocab_size=50, source=source, **where)
+    check_ranges(np.abs(batch), vocab_size=51, source=source, **where)
+
+
+V, PAD, MASK = 60, 1, 59
+SPECIAL = np.isin(np.arange(V), [0, 1, 2, 3, MASK])
+
+
+def make_masked(lengths, seed=0):
+    tokens = np.random.default_rng(seed).integers(4, MASK, (len(lengths), max(lengths)))
+    tokens[:, 0] = 0
+    for row, length in enumerate(lengths):
+        tokens[row, length:] = PAD
+    masker = Masker(MaskingRecipe(), mask_id=MASK, pad_id=PAD, never_masked=SPECIAL, never_drawn=SPECIAL)
+    count = len(lengths)
+    return masker.mask(tokens, seed=1, passes=np.ones(count, dtype=np.int64), indices=np.arange(count))
+
+
+@pytest.mark.parametrize("multiple", [1, 64, 256])
+@pytest.mark.parametrize("lengths", [(30, 7, 1, 19, 30), (64,), (32, 32), (2, 1, 1)], ids=str)
+def test_every_block_is_there_in_its_place(lengths, multiple):
+    masked = make_masked(lengths)
+    row = pack(masked, np.array(lengths), pad_id=PAD, multiple=multiple, max_seqlen=64)
+    assert row.tokens.shape == row.targets.shape == row.positions.shape
+    assert row.tokens.shape[1] % multiple == 0
+    assert row.tokens.shape[1] - sum(lengths) < multiple
+    for block, length in enumerate(lengths):
+        start, stop = row.cu_seqlens[block : block + 2]
+        assert stop - start == length
+        assert row.tokens[0, start:stop].tolist() == masked.tokens[block, :length].tolist()
+        assert row.targets[0, start:stop].tolist() == masked.targets[block, :length].tolist()
+        assert row.positions[0, start:stop].tolist() == list(range(length))
+    assert np.diff(row.cu_seqlens).min() >= 0 and np.diff(row.cu_seqlens).max() <= 64, (
+        "a sequence is longer than it may be"
+    )
+    assert row.cu_seqlens[-1] == row.tokens.shape[1]
+    assert (row.tokens[0, sum(lengths) :] == PAD).all()
+    assert (row.targets[0, sum(lengths) :] == PAD).all()
+
+
+@pytest.mark.parametrize("multiple", [1, 64])
+def test_what_is_predicted_belongs_to_its_block(multiple):
+    lengths = (30, 7, 1, 19, 30)
+    masked = make_masked(lengths)
+    row = pack(masked, np.array(lengths), pad_id=PAD, multiple=multiple, max_seqlen=64)
+    is_meant = row.labels[0] != PAD
+    assert is_meant.sum() == masked.num_predicted > 5
+    assert row.predicted[0, is_meant].tolist() == np.flatnonzero(row.targets[0] != PAD).tolist()
+    assert row.labels[0, is_meant].tolist() == row.targets[0, row.predicted[0, is_meant]].tolist()
+    assert len(row.cu_seqlens_q) == len(row.cu_seqlens)
+    for block in range(len(lengths)):
+        mine = slice(*row.cu_seqlens_q[block : block + 2])
+        inside = row.predicted[0, mine][row.labels[0, mine] != PAD]
+        assert ((inside >= row.cu_seqlens[block]) & (inside < row.cu_seqlens[block + 1])).all()
+    assert row.cu_seqlens_q[len(lengths)] == row.predicted.shape[1], "the room left belongs to the last block"
+
+
+def test_sizes_are_rounded_up_where_shapes_are_to_stay():
+    shapes = set()
+    for seed in range(20):
+        lengths = np.random.default_rng(seed).integers(5, 60, 20)
+        row = pack(make_masked(lengths, seed), lengths, pad_id=PAD, multiple=2048, max_seqlen=512)
+        shapes.add((row.tokens.shape, row.cu_seqlens.shape, row.predicted.shape))
+    assert shapes == {((1, 2048), (SEQUENCES_MULTIPLE + 1,), (1, PREDICTED_MULTIPLE))}

@@ -1,12 +1,22 @@
-"""Blocks: every token in exactly one of them, none too long, none dropped, documents kept apart."""
+"""Blocks and their tables: every token in exactly one block, none too long, documents kept apart; made once and kept."""
+
+import json
+import logging
+import multiprocessing
+import os
+import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roberta_plugin.data import array_files, block_tables, blocks
 from roberta_plugin.data import blocks as blocks_module
+from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.blocks import EqualBlocks, make_blocks
+from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 
 SIZES = np.array([4, 3, 1, 9, 2, 1, 1, 25, 3, 6], dtype=np.int32)
 
@@ -107,3 +117,191 @@ def test_no_items_make_no_blocks(break_mode):
 def test_complete_doc_without_blank_lines_is_refused():
     with pytest.raises(ValueError, match=r"complete_doc needs documents separated by blank lines.*--keep-empty"):
         ranges([4, 5, 6], block_length=10, break_mode="complete_doc")
+
+
+TABLE = "blocks-train-complete-20.table"
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch, tmp_path):
+    """Tables for small data too, written in many windows."""
+    monkeypatch.setattr(block_tables, "_ITEMS_WITHOUT_TABLE", 0)
+    monkeypatch.setattr(blocks, "_ITEMS_AT_ONCE", 7)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def write(folder, *, seed=0, num_items=200, longest=60, name="train"):
+    folder.mkdir(exist_ok=True)
+    sizes = np.random.default_rng(seed).integers(1, longest + 1, num_items)
+    sizes[3::17] = 1  # blank lines
+    with MmapTokensWriter(folder / name, np.uint16) as writer:
+        writer.write(np.arange(sizes.sum()) % 1000, sizes)
+    return MmapTokens(folder / name)
+
+
+def content(blocks_):
+    everything = np.arange(len(blocks_))
+    starts, lengths = blocks_.bounds(everything)
+    assert np.array_equal(lengths, blocks_.lengths(everything))
+    assert blocks_.longest == lengths.max(initial=0)
+    return list(zip(starts.tolist(), lengths.tolist(), strict=True)), blocks_.num_split, blocks_.num_separators
+
+
+@pytest.mark.parametrize("break_mode", ["none", "complete", "complete_doc", "eos"])
+@pytest.mark.parametrize("longest", [3, 20, 60, 400])
+@pytest.mark.parametrize("block_length", [1, 20, 70_000])
+def test_a_table_has_the_blocks_that_are_cut_in_memory(tmp_path, monkeypatch, break_mode, longest, block_length):
+    monkeypatch.setattr(array_files, "_TAKEN_AT_ONCE", 9)
+    monkeypatch.setattr(array_files, "_MAP_WORTH_RELEASING", 0)
+    tokens = write(tmp_path / "data", longest=longest)
+    expected = make_blocks(tokens.sizes, block_length=block_length, break_mode=break_mode)
+    for _ in range(2):  # made, then opened
+        found = open_blocks(tokens, block_length=block_length, break_mode=break_mode)
+        assert content(found) == content(expected)
+    shuffled = np.random.default_rng(1).permutation(len(expected))
+    for mine, theirs in zip(found.bounds(shuffled), expected.bounds(shuffled), strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+def test_a_table_is_made_once_and_opened_from_then_on(tmp_path, monkeypatch):
+    tokens = write(tmp_path / "data")
+    expected = content(open_blocks(tokens, block_length=20, break_mode="complete"))
+    assert sorted(os.listdir(tmp_path / "data")) == [f".{TABLE}.lock", TABLE, "train.bin", "train.idx"]
+    monkeypatch.setattr(block_tables, "cut_items", None)
+    monkeypatch.setattr(block_tables, "count_items", None)
+    assert content(open_blocks(tokens, block_length=20, break_mode="complete")) == expected
+    with pytest.raises(TypeError):
+        open_blocks(tokens, block_length=21, break_mode="complete")
+
+
+def test_small_data_leave_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(block_tables, "_ITEMS_WITHOUT_TABLE", 200)
+    tokens = write(tmp_path / "data")
+    for break_mode in ("none", "complete", "complete_doc", "eos"):
+        open_blocks(tokens, block_length=20, break_mode=break_mode)
+    assert sorted(os.listdir(tmp_path / "data")) == ["train.bin", "train.idx"]
+
+
+def test_a_table_of_other_data_is_made_anew(tmp_path):
+    open_blocks(write(tmp_path / "data", seed=1), block_length=20, break_mode="complete")
+    other = write(tmp_path / "data", seed=2)
+    found = open_blocks(other, block_length=20, break_mode="complete")
+    assert content(found) == content(make_blocks(other.sizes, block_length=20, break_mode="complete"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "garbled head", "of another version", "longer", "zeros"])
+def test_a_damaged_table_is_made_anew(tmp_path, damage):
+    tokens = write(tmp_path / "data")
+    expected = content(open_blocks(tokens, block_length=20, break_mode="complete"))
+    path = tmp_path / "data" / TABLE
+    good = path.read_bytes()
+    bad = {
+        "cut": good[:-8],
+        "emptied": b"",
+        "garbled head": b"x" * 100 + good[100:],
+        "of another version": good.replace(b'"format": 4', b'"format": 3'),
+        "longer": good + bytes(8),
+        "zeros": good[:4096] + bytes(len(good) - 4096),
+    }[damage]
+    path.write_bytes(bad)
+    assert content(open_blocks(tokens, block_length=20, break_mode="complete")) == expected
+    assert path.read_bytes() == good != bad
+
+
+def cannot_write_to(monkeypatch, *folders):
+    """As root, permissions do not stop anyone."""
+    plain = block_tables.one_writer
+
+    def locked(path):
+        if path.parent in folders:
+            raise PermissionError(13, "Permission denied")
+        return plain(path)
+
+    monkeypatch.setattr(block_tables, "one_writer", locked)
+
+
+def test_the_users_cache_has_the_tables_of_a_folder_that_is_read_only(tmp_path, monkeypatch):
+    cannot_write_to(monkeypatch, tmp_path / "a", tmp_path / "b")
+    for name in ("a", "b"):
+        tokens = write(tmp_path / name, seed=ord(name))
+        for _ in range(2):
+            found = open_blocks(tokens, block_length=20, break_mode="complete")
+            assert content(found) == content(make_blocks(tokens.sizes, block_length=20, break_mode="complete"))
+        assert sorted(os.listdir(tmp_path / name)) == ["train.bin", "train.idx"]
+    assert len(list((tmp_path / "cache" / "roberta_plugin").glob(f"*-{TABLE}"))) == 2
+
+
+@pytest.mark.parametrize("break_mode", ["complete", "eos"])
+def test_where_nothing_can_be_kept_blocks_are_there_all_the_same(tmp_path, monkeypatch, caplog, break_mode):
+    cannot_write_to(monkeypatch, tmp_path / "data", tmp_path / "cache" / "roberta_plugin")
+    tokens = write(tmp_path / "data")
+    found = open_blocks(tokens, block_length=20, break_mode=break_mode)
+    assert content(found) == content(make_blocks(tokens.sizes, block_length=20, break_mode=break_mode))
+    assert sorted(os.listdir(tmp_path / "data")) == ["train.bin", "train.idx"]
+    assert f"make {tmp_path / 'data'} or" in caplog.text
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    tokens = write(tmp_path / "data")
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(block_tables.shutil, "copyfileobj", full)  # as a write would fail
+        with pytest.raises(OSError, match="No space left"):
+            open_blocks(tokens, block_length=20, break_mode="complete")
+    assert sorted(os.listdir(tmp_path / "data")) == [f".{TABLE}.lock", "train.bin", "train.idx"]
+    open_blocks(tokens, block_length=20, break_mode="complete")
+    assert TABLE in os.listdir(tmp_path / "data")
+
+
+def _open_and_log(prefix, cache, log):
+    """In a process of its own: what it said about making a table goes to a file."""
+    os.environ["XDG_CACHE_HOME"] = cache
+    block_tables._ITEMS_WITHOUT_TABLE = 0
+    logging.basicConfig(filename=log, level=logging.INFO, format="%(message)s", force=True)
+    found = open_blocks(MmapTokens(prefix), block_length=20, break_mode="complete")
+    Path(f"{log}.content").write_bytes(pickle.dumps(content(found)))
+
+
+def test_processes_that_start_together_make_one_table(tmp_path):
+    tokens = write(tmp_path / "data", num_items=20_000)
+    context = multiprocessing.get_context("fork")
+    logs = [tmp_path / f"{number}.log" for number in range(4)]
+    processes = [
+        context.Process(target=_open_and_log, args=(tokens.prefix, str(tmp_path / "cache"), log)) for log in logs
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    assert sum(log.read_text().count("making the table") for log in logs) == 1
+    expected = content(make_blocks(tokens.sizes, block_length=20, break_mode="complete"))
+    assert all(pickle.loads(Path(f"{log}.content").read_bytes()) == expected for log in logs)
+
+
+def test_documents_without_blank_lines_are_refused_and_no_table_is_left(tmp_path):
+    with MmapTokensWriter(tmp_path / "train", np.uint16) as writer:
+        writer.write(np.arange(6), np.array([3, 3]))
+    with pytest.raises(ValueError, match="needs documents separated by blank lines"):
+        open_blocks(MmapTokens(tmp_path / "train"), block_length=20, break_mode="complete_doc")
+    assert not list(tmp_path.glob("*.table")) and not list(tmp_path.glob("*.tmp"))
+
+
+def test_fairseq_does_not_take_the_table_of_a_second_validation_set_for_a_split(tmp_path):
+    data_utils = pytest.importorskip("fairseq.data.data_utils")
+    tokens = write(tmp_path / "data", name="valid1")
+    open_blocks(tokens, block_length=20, break_mode="complete")
+    assert (tmp_path / "data" / "blocks-valid1-complete-20.table").exists()
+    assert data_utils._find_extra_valid_paths(str(tmp_path / "data")) == {"valid1"}
+
+
+def test_the_head_of_a_table_can_be_read_by_people(tmp_path):
+    tokens = write(tmp_path / "data")
+    open_blocks(tokens, block_length=20, break_mode="complete")
+    head = json.loads((tmp_path / "data" / TABLE).read_bytes()[:4096])
+    assert head["made_of"]["break_mode"] == "complete"
+    assert head["numbers"]["num_split"] == (tokens.sizes > 20).sum() > 0
+    assert [name for name, *_ in head["arrays"]] == ["lengths", "starts"]

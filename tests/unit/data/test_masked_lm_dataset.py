@@ -1,6 +1,5 @@
 """The dataset: batches with the right tokens, orders that change, errors that name the file."""
 
-import pickle
 from collections import Counter
 
 import numpy as np
@@ -87,15 +86,6 @@ def test_workers_that_outlive_an_epoch_make_the_masks_of_the_new_one(source):
             assert torch.equal(batch["target"], dataset.__getitems__(addresses)["target"])
 
 
-def test_a_batch_is_pickled_alone_and_not_with_its_epoch(tmp_path):
-    dataset = make_dataset(write_source(tmp_path / "many", num_items=20_000))
-    batch = dataset.batches(1, max_sentences=4)[3]
-    pickled = pickle.dumps(batch)
-    assert len(pickled) < 1000
-    again = pickle.loads(pickled)
-    assert list(again) == list(batch) and len(again) == 4
-
-
 def test_single_blocks_are_joined_to_the_same_batch(source):
     """fairseq makes its dummy batch from single blocks."""
     dataset = make_dataset(source)
@@ -161,13 +151,6 @@ def test_an_id_outside_the_vocabulary_is_named_with_file_and_line(tmp_path):
     ):
         for batch in dataset.batches(1, max_sentences=8):
             dataset.__getitems__(batch)
-
-
-def test_fairseqs_questions_are_answered(source):
-    dataset = make_dataset(source)
-    assert dataset.sizes.tolist() == [dataset.num_tokens(i) for i in range(len(dataset))]
-    assert dataset.size(3) == dataset.sizes[3] == dataset[3]["ntokens"]
-    assert dataset.ordered_indices().tolist() == list(range(len(dataset)))
 
 
 def test_packed_batches_hold_the_same_blocks_and_masks(source):

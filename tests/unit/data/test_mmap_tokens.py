@@ -1,14 +1,22 @@
-"""The .bin/.idx files: what is written is read, faulty files are refused by name, opening reads next to nothing."""
+"""Files of a data-bin: .bin/.idx, manifest.json, arrays that are mapped; faulty ones are refused by name."""
 
+import hashlib
+import json
 import os
 import pickle
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from roberta_plugin.data import mmap_tokens
+from roberta_plugin.data import array_files, mmap_tokens
+from roberta_plugin.data.array_files import ArrayOnDisk, take_mapped
+from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_files, write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter, SharedFiles, best_dtype, check_ids
+from roberta_plugin.data.rounding import ceil_div, round_up
+from roberta_plugin.json_files import sha256_of_json
 
 ITEMS = [[5, 6, 2], [2], [7, 8, 9, 10, 2], [], [4, 2]]
 
@@ -211,3 +219,123 @@ def test_shared_files_without_items(tmp_path):
     files.create()
     files.publish(tmp_path / "y")
     assert len(MmapTokens(tmp_path / "y")) == 0
+
+
+TAKE = """
+import sys
+import numpy as np
+from roberta_plugin.data import array_files
+from roberta_plugin.data.array_files import take_mapped
+def resident(kind):
+    return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith(kind)) / 1024
+values = np.asarray(np.memmap(sys.argv[1], dtype="<i4", mode="r"))
+values[:: 1024].max()  # all of the file is in the page cache
+import mmap
+values.base._mmap.madvise(mmap.MADV_DONTNEED) if isinstance(values.base, np.memmap) else None
+before = resident("RssFile")
+where = np.random.default_rng(0).integers(0, len(values), 16384)
+taken = take_mapped(values, where) if sys.argv[2] == "ours" else values[where]
+assert (taken == 0).all()
+print(resident("RssFile") - before)
+"""
+
+
+def test_slices_are_read_where_they_are(tmp_path):
+    values = np.arange(50, dtype="<i4")
+    (tmp_path / "file").write_bytes(b"head!" + values.tobytes() + b"tail")
+    array = ArrayOnDisk(str(tmp_path / "file"), values.dtype, 5, 50)
+    assert len(array) == 50
+    for window in (slice(0, 7), slice(7, 50), slice(40, 99), slice(60, 70), slice(None)):
+        assert array[window].tolist() == values[window].tolist()
+
+
+def test_plain_arrays_are_taken_from_as_ever():
+    assert take_mapped(np.arange(10) * 2, np.array([3, 3, 0])).tolist() == [6, 6, 0]
+
+
+def test_elements_all_over_a_large_file_do_not_make_it_resident(tmp_path):
+    with open(tmp_path / "file", "wb") as file:
+        file.truncate(2**28)
+    grown = {}
+    for way in ("ours", "numpy"):
+        command = [sys.executable, "-c", TAKE, str(tmp_path / "file"), way]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        grown[way] = float(done.stdout)
+    assert grown["numpy"] > 150, "numpy alone would do"
+    assert grown["ours"] < 60
+
+
+def test_pages_are_kept_while_a_whole_array_is_taken_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(array_files, "_MAP_WORTH_RELEASING", 0)
+    (tmp_path / "file").write_bytes(np.arange(5000).tobytes())
+    values = np.asarray(np.memmap(tmp_path / "file", dtype=np.int64, mode="r"))
+    released = []
+    monkeypatch.setattr(array_files, "_release", released.append)
+    where = np.arange(5000)[::-1]
+    with array_files.keeping_pages():
+        assert np.array_equal(take_mapped(values, where), where)
+    assert not released
+    assert np.array_equal(take_mapped(values, where), where)
+    assert len(released) == 10
+
+
+def test_round_trip_and_absence(tmp_path):
+    assert read_manifest(tmp_path) is None
+    common = {"tokenizer": {"kind": "x"}, "dict_sha256": "\u00e9"}
+    split = {"inputs": [], "outputs": {}, "rules": {}, "counts": {}}
+    written = write_manifest(tmp_path, common, {"valid": split, "train": split})
+    assert read_manifest(tmp_path) == written
+    assert list(written["splits"]) == ["train", "valid"]
+
+
+SPLIT = {"inputs": [], "outputs": {}, "rules": {}, "counts": {}}
+GOOD = {"format": 2, "tokenizer": {"kind": "x"}, "dict_sha256": ""}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        "{}",
+        json.dumps({**GOOD, "splits": 3}),
+        json.dumps({**GOOD, "splits": {"train": {}}}),
+        json.dumps({**GOOD, "splits": {"train": {**SPLIT, "outputs": ["train.bin"]}}}),
+        json.dumps({**GOOD, "splits": {"train": {**SPLIT, "outputs": {"train.bin": {"bytes": "9"}}}}}),
+        json.dumps({**GOOD, "splits": {"train": {**SPLIT, "inputs": [{"bytes": 9, "sha256": ""}]}}}),
+        json.dumps({"format": 2, "splits": {}}),
+        json.dumps({**GOOD, "format": 1, "splits": {}}),
+        json.dumps({**GOOD, "format": 9, "splits": {}}),
+    ],
+)
+def test_a_damaged_or_foreign_manifest_is_named(tmp_path, content):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(ValueError, match=r"manifest\.json (is damaged|has format)"):
+        read_manifest(tmp_path)
+
+
+def test_hashes_of_many_files_are_in_their_order(tmp_path):
+    paths = [tmp_path / f"{number}" for number in range(9)]
+    for path in paths:
+        path.write_text(path.name)
+    assert sha256_of_files(paths, workers=3) == [hashlib.sha256(path.name.encode()).hexdigest() for path in paths]
+
+
+def test_file_record_and_hash_of_plain_values(tmp_path):
+    (tmp_path / "f").write_bytes(b"abc")
+    assert file_record(tmp_path / "f") == {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
+    assert (
+        sha256_of_json({"a": 1, "b": [2]}) == sha256_of_json({"b": [2], "a": 1}) != sha256_of_json({"a": 2, "b": [2]})
+    )
+
+
+def test_a_manifest_with_the_hash_of_an_earlier_version_is_read(tmp_path):
+    write_manifest(tmp_path, {"tokenizer": {"kind": "x"}, "dict_sha256": "", "num_symbols": 9, "sha256": "0"}, {})
+    assert read_manifest(tmp_path)["num_symbols"] == 9
+
+
+@pytest.mark.parametrize(("number", "quotient", "rounded"), [(0, 0, 0), (1, 1, 4), (4, 1, 4), (5, 2, 8), (9, 3, 12)])
+def test_both_round_up_numbers_and_arrays(number, quotient, rounded):
+    assert ceil_div(number, 4) == quotient
+    assert round_up(number, 4) == rounded
+    assert round_up(np.array([number], dtype=np.int32), 4).tolist() == [rounded]

@@ -1,14 +1,17 @@
-"""Pairs: half follow on, the others come from another document, every sentence once, and BERT's truncation."""
+"""Pairs of sentences and of chunks: half follow on, every sentence once, BERT's truncation, batches."""
 
 import random
 from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 
+from roberta_plugin.data import blocks, pair_chunks
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
-from roberta_plugin.data.pair_chunks import Targets, open_chunks
+from roberta_plugin.data.pair_chunks import Chunks, Targets, make_chunks, open_chunks
+from roberta_plugin.data.pair_dataset import PairDataset
 from roberta_plugin.data.pairs import Pairs, PairSource, count_heads, empty_batch, fill_pairs, shorten
 
 FORMATS = ("segment-pair", "sentence-pair")
@@ -261,3 +264,224 @@ def test_whole_words_end_with_their_sentence(tmp_path):
         assert all(word <= found or not word & found for word in words)
         seen.add(tuple(word <= found for word in words))
     assert {(True, False, True, False), (False, True, False, True), (True, True, False, False)} <= seen
+
+
+def random_sizes(seed, num_items=400):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 30, num_items)
+    sizes[rng.random(num_items) < 0.15] = 1  # some blank lines follow each other
+    return sizes.astype(np.int32)
+
+
+DEFAULT = Targets(40, 0.0)
+
+
+def chunks_of(sizes, pair_format, targets=DEFAULT):
+    arrays, counts = make_chunks(sizes, pair_format=pair_format, targets=targets)
+    return Chunks(arrays, counts, pair_format=pair_format, targets=targets)
+
+
+def all_chunks(chunks):
+    first, size, document = chunks.joint(np.arange(chunks.num_joint))
+    alone, of = chunks.single(np.arange(chunks.num_single))
+    joint = [tuple(map(int, row)) for row in zip(first, size, document, strict=True)]
+    return joint, [(int(item), 1, int(number)) for item, number in zip(alone, of, strict=True)]
+
+
+def documents_of(sizes):
+    documents, begun = [], False
+    for item, size in enumerate(sizes.tolist()):
+        if size == 1:
+            begun = False
+        elif begun:
+            documents[-1].append(item)
+        else:
+            documents.append([item])
+            begun = True
+    return documents
+
+
+def bert_chunks(sizes, targets):
+    """The loop of create_instances_from_document, without what the draws of a pair change."""
+    joint, single = [], []
+    for number, document in enumerate(documents_of(sizes)):
+        chunk, length = [], 0
+        for position, item in enumerate(document):
+            chunk.append(item)
+            length += int(sizes[item]) - 1
+            target = int(targets.of(np.array([chunk[0]]))[0])
+            if position == len(document) - 1 or length >= target:
+                (joint if len(chunk) > 1 else single).append((chunk[0], len(chunk), number))
+                chunk, length = [], 0
+    return joint, single
+
+
+@pytest.mark.parametrize("short_prob", [0.0, 0.3])
+@pytest.mark.parametrize("window", [7, 2**19])
+def test_segments_are_cut_as_bert_cuts_them(short_prob, window, monkeypatch):
+    monkeypatch.setattr(blocks, "_ITEMS_AT_ONCE", window)
+    targets = Targets(40, short_prob)
+    for seed in range(8):
+        sizes = random_sizes(seed)
+        assert all_chunks(chunks_of(sizes, "segment-pair", targets)) == bert_chunks(sizes, targets)
+
+
+@pytest.mark.parametrize("pair_format", FORMATS)
+def test_every_sentence_is_in_one_chunk(pair_format):
+    for seed in range(5):
+        sizes = random_sizes(seed)
+        joint, single = all_chunks(chunks_of(sizes, pair_format))
+        items = [item for first, size, _ in joint + single for item in range(first, first + size)]
+        assert sorted(items) == np.flatnonzero(sizes != 1).tolist()
+        assert len(joint) > 10 and len(single) > 5
+        documents = documents_of(sizes)
+        assert all(
+            first in documents[number] and first + size - 1 in documents[number] for first, size, number in joint
+        )
+
+
+def test_counts_say_what_the_lines_are():
+    sizes = np.array([1, 5, 1, 1, 4, 60, 1, 3, 1, 1, 1], dtype=np.int32)
+    counts = chunks_of(sizes, "segment-pair").counts
+    assert counts == (4, 68, 4, 2, 1)  # blank lines at the start, in the middle, and two at the end
+
+
+def test_short_targets_have_bert_s_lengths():
+    targets = Targets(508, 0.1).of(np.arange(200_000))
+    short = targets[targets < 508]
+    assert len(short) / len(targets) == pytest.approx(0.1, abs=0.005)
+    assert short.min() == 2 and short.mean() == pytest.approx(254, abs=6)
+    assert (Targets(508, 0.0).of(np.arange(9)) == 508).all()
+
+
+def write_sizes(prefix, sizes):
+    with MmapTokensWriter(prefix, np.uint16) as writer:
+        tokens = np.full(int(sizes.sum()), 5, dtype=np.uint16)
+        tokens[np.cumsum(sizes) - 1] = 2
+        writer.write(tokens, sizes)
+    return MmapTokens(prefix)
+
+
+@pytest.mark.parametrize("pair_format", FORMATS)
+def test_a_table_holds_the_same_chunks_and_is_made_once(pair_format, tmp_path, monkeypatch):
+    tokens = write_sizes(tmp_path / "train", random_sizes(3))
+    targets = Targets(40, 0.2)
+    expected = open_chunks(tokens, pair_format=pair_format, targets=targets)
+    assert not list(tmp_path.glob("*.table"))
+    monkeypatch.setattr(pair_chunks, "_ITEMS_WITHOUT_TABLE", 0)
+    monkeypatch.setattr(blocks, "_ITEMS_AT_ONCE", 16)
+    made = open_chunks(tokens, pair_format=pair_format, targets=targets)
+    monkeypatch.setattr(pair_chunks, "_parts", None)  # a second table cannot be made
+    for chunks in (made, open_chunks(tokens, pair_format=pair_format, targets=targets)):
+        assert all_chunks(chunks) == all_chunks(expected) and chunks.counts == expected.counts
+    assert len(list(tmp_path.glob("*.table"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sentence"),
+    [([5, 6, 7, 8], "has only 1: binarize text with a blank line"), ([5, 1, 6, 1, 7], "--split-sentences")],
+)
+def test_data_without_documents_or_without_sentences_are_refused(sizes, sentence, tmp_path):
+    tokens = write_sizes(tmp_path / "train", np.array(sizes, dtype=np.int32))
+    for pair_format in FORMATS:
+        with pytest.raises(ValueError, match=sentence):
+            open_chunks(tokens, pair_format=pair_format, targets=Targets(40, 0.0))
+
+
+V, PAD, MASK = 5000, 1, 4999
+SPECIAL = np.isin(np.arange(V), [0, 1, 2, 3, MASK])
+
+
+@pytest.fixture(scope="module", params=["segment-pair", "sentence-pair"])
+def sources(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    found = []
+    for seed in (0, 1):
+        tokens, _ = write_sentences(folder / f"train{seed}", num_documents=40, seed=seed)
+        found.append(PairSource(tokens, open_chunks(tokens, pair_format=request.param, targets=Targets(60, 0.0))))
+    return found
+
+
+def make_dataset(sources, *, num_static_masks=0, **options):
+    recipe = MaskingRecipe(num_static_masks=num_static_masks)
+    masker = Masker(recipe, mask_id=MASK, pad_id=PAD, never_masked=SPECIAL, never_drawn=SPECIAL)
+    settings = {"with_segments": True, "with_next_sentence": True, "max_length": 64, **options}
+    return PairDataset(sources, masker, eos_id=2, bos_id=0, pad_id=PAD, vocab_size=V, seed=7, **settings)
+
+
+def original(batch):
+    tokens, targets = batch["net_input"]["src_tokens"], batch["target"]
+    return torch.where(targets.ne(PAD), targets, tokens)
+
+
+def test_a_batch_holds_its_pairs(sources):
+    dataset = make_dataset(sources)
+    seen, following = set(), 0
+    for addresses in dataset.batches(1, max_sentences=8):
+        batch = dataset.__getitems__(addresses)
+        tokens, segments = original(batch), batch["net_input"]["segments"]
+        lengths = batch["net_input"]["src_lengths"]
+        assert lengths.tolist() == dataset.lengths_of(addresses).tolist() == tokens.ne(PAD).sum(dim=1).tolist()
+        assert tokens.eq(2).sum(dim=1).tolist() == [3] * len(tokens)
+        for row, length in enumerate(lengths.tolist()):
+            ends = tokens[row].eq(2).nonzero()[:, 0].tolist()
+            assert tokens[row, 0] == 0 and ends[1] == ends[0] + 1 and ends[2] == length - 1
+            assert segments[row].nonzero()[:, 0].tolist() == list(range(ends[1], length))
+        positions, labels = batch["predicted"]["positions"], batch["predicted"]["labels"]
+        assert positions[:, 0].eq(0).all() and labels[:, 0].eq(PAD).all() and labels.ne(PAD).any()
+        assert labels.ne(PAD).sum() == batch["predicted"]["number"] == batch["target"].ne(PAD).sum()
+        seen |= set(batch["id"].tolist())
+        following += int(batch["next_sentence"].eq(0).sum())
+    assert seen == set(range(len(dataset)))
+    assert abs(2 * following - len(dataset)) <= 4  # two files
+
+
+def test_a_packed_row_holds_the_same_as_the_padded_batch(sources):
+    padded, packed = make_dataset(sources), make_dataset(sources, pack=True, pad_to_multiple=8)
+    addresses = [(2, index) for index in (3, 40, 100, 7)]
+    one, row = padded.__getitems__(addresses), packed.__getitems__(addresses)
+    is_token = original(one).ne(PAD)
+    num_tokens = int(is_token.sum())
+    for of_both in ("src_tokens", "segments"):
+        assert torch.equal(row["net_input"][of_both][0, :num_tokens], one["net_input"][of_both][is_token])
+    assert torch.equal(row["next_sentence"], one["next_sentence"])
+    cu_seqlens = row["net_input"]["packing"]["cu_seqlens"]
+    first = row["predicted"]["positions"][0, row["predicted"]["cu_seqlens"][:4].long()]
+    assert torch.equal(first.int(), cu_seqlens[:4])
+    labels = row["predicted"]["labels"]
+    assert labels.ne(PAD).sum() == one["predicted"]["number"]
+    assert torch.equal(row["target"][0, row["predicted"]["positions"][0]][labels[0].ne(PAD)], labels[labels.ne(PAD)])
+
+
+def test_static_masks_come_with_the_same_pairs_and_each_is_seen_four_times_in_forty_passes(sources):
+    dataset = make_dataset(sources, num_static_masks=10)
+    seen = {}
+    for number in range(1, 41):
+        batch = dataset.__getitems__([(number, 11), (number, 70)])
+        key = (batch["net_input"]["src_tokens"].numpy().tobytes(), batch["target"].numpy().tobytes())
+        seen[key] = seen.get(key, 0) + 1
+    assert list(seen.values()) == [4] * 10
+    dynamic = make_dataset(sources)
+    first, again = (dynamic.__getitems__([(number, 11)]) for number in (1, 11))
+    assert not torch.equal(first["target"], again["target"])
+
+
+def test_what_is_not_wanted_is_left_out(sources):
+    dataset = make_dataset(sources, with_segments=False, with_next_sentence=False)
+    batch = dataset.__getitems__([(1, 5), (1, 6)])
+    assert "segments" not in batch["net_input"] and "next_sentence" not in batch
+    with_both = make_dataset(sources).__getitems__([(1, 5), (1, 6)])
+    assert torch.equal(batch["net_input"]["src_tokens"], with_both["net_input"]["src_tokens"])
+    assert torch.equal(batch["predicted"]["positions"], with_both["predicted"]["positions"][:, 1:])
+
+
+def test_batches_by_tokens_keep_their_limit_in_every_epoch(sources):
+    for pack in (False, True):
+        dataset = make_dataset(sources, pack=pack)
+        for epoch in (1, 2):
+            seen = []
+            for addresses in dataset.batches(epoch, max_tokens=256):
+                batch = dataset.__getitems__(addresses)
+                assert batch["net_input"]["src_tokens"].numel() <= 256
+                seen += batch["id"].tolist()
+            assert sorted(seen) == list(range(len(dataset)))

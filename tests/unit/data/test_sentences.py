@@ -94,10 +94,7 @@ def make(text, destination, *, workers=1, split_sentences=True, part_bytes=700):
         vocabulary=vocabulary,
         destination=destination,
         settings=BinarizeSettings(
-            workers=workers,
-            rules=LineRules(split_sentences=split_sentences),
-            part_bytes=part_bytes,
-            overwrite=True,
+            workers=workers, rules=LineRules(split_sentences=split_sentences), part_bytes=part_bytes, overwrite=True
         ),
         progress=False,
     )

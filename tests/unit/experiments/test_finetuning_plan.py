@@ -1,25 +1,24 @@
 """From the paper's recipe to a grid file: what may be changed, what may not, and that the sweep reads it."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from roberta_plugin.experiments.finetuning_plan import Start, check_positions, paper_grid, train_options
 from roberta_plugin.experiments.settings import FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
-from roberta_plugin.finetuning.inspection import remarks, selection_remarks
+from roberta_plugin.finetuning.preparation import remarks, selection_remarks
 from roberta_plugin.launch.resources import Resources
 
 RECIPE = PaperRecipe(
     train={"task": "race", "weight-decay": "0.1"},
-    axes={
-        "lr": ["1e-5", "2e-5"],
-        "batch": {"16": {"batch-size": "16", "max-update": "9"}, "32": {"batch-size": "32"}},
-    },
+    axes={"lr": ["1e-5", "2e-5"], "batch": {"16": {"batch-size": "16", "max-update": "9"}, "32": {"batch-size": "32"}}},
     seeds=("1", "2", "3"),
     metric={"log": "valid", "value": "accuracy", "goal": "max", "at": "best"},
 )
@@ -186,9 +185,17 @@ def test_only_rotary_positions_read_longer_texts_than_the_pretraining(tmp_path):
     """The model of the fine-tuning then has as many positions as its longest text."""
     facts = {"initial": {}, "num_symbols": 9, "is_fine_tuned": False}
     learned = Start(tmp_path / "model.pt", {}, {**MODEL, "max-positions": "128"}, **facts)
-    rotary = learned._replace(options={**learned.options, "position-encoding": "rotary"})
+    rotary = replace(learned, options={**learned.options, "position-encoding": "rotary"})
     with pytest.raises(ValueError, match=r"--max-length 300: .* has 128 positions\. Give at most that"):
         check_positions(learned, benchmark_of("MNLI"), max_length=300, options=None)
     check_positions(rotary, benchmark_of("MNLI"), max_length=300, options=None)
     assert rotary.options_at(300) == {**rotary.options, "max-positions": "300"}
     assert rotary.options_at(64) == rotary.options
+
+
+def test_a_start_reads_its_weights_once_for_their_hash(tmp_path):
+    start = Start(tmp_path / "model.pt", {"model": {"a": torch.ones(2)}}, {}, {}, num_symbols=9, is_fine_tuned=False)
+    other = replace(start, state={"model": {"a": torch.zeros(2)}})
+    found = start.sha256
+    start.state["model"].clear()
+    assert start.sha256 == found != other.sha256

@@ -247,41 +247,36 @@ def test_a_flipped_bit_is_refused_by_everything_that_loads(tmp_path, load):
         load(path)
 
 
-def test_an_old_file_that_was_cut_off_is_named(tmp_path):
-    """Files of torch < 1.6, as the released models are, have no checksums."""
-    path = tmp_path / "model.pt"
+def cut_off_file_of_torch_before_1_6(path):
+    """As the released models are, without checksums."""
     torch.save({"model": {"weight": torch.ones(4000)}}, path, _use_new_zipfile_serialization=False)
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(ValueError, match=r"model\.pt cannot be read as a checkpoint .*unexpected EOF"):
-        checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
-@pytest.mark.parametrize("content", [[1], {"a": 1}])
-def test_a_file_of_something_else_is_named(tmp_path, content):
-    torch.save(content, tmp_path / "x.pt")
-    with pytest.raises(ValueError, match=r"x\.pt cannot be read as a checkpoint"):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
-
-
-def test_a_checkpoint_that_could_run_code_is_named_and_refused(tmp_path):
-    torch.save({"args": Unlisted()}, tmp_path / "x.pt")
-    with pytest.raises(
-        pickle.UnpicklingError, match=r"x\.pt holds the Python object .*Unlisted, and reading it could run code"
-    ):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
-
-
-def test_a_function_of_a_blocked_module_is_named_and_refused(tmp_path):
-    """torch words its refusal of os, sys and posix in another way than that of other modules."""
-    write_pickle_payload(tmp_path / "x.pt", "zip", tmp_path / "sentinel")
-    with pytest.raises(pickle.UnpicklingError, match=r"x\.pt holds the Python object posix\.system, .* could run code"):
+@pytest.mark.parametrize(
+    ("write", "error", "message"),
+    [
+        (cut_off_file_of_torch_before_1_6, ValueError, r"x\.pt cannot be read as a checkpoint .*unexpected EOF"),
+        (lambda path: torch.save([1], path), ValueError, r"x\.pt cannot be read as a checkpoint"),
+        (lambda path: torch.save({"a": 1}, path), ValueError, r"x\.pt cannot be read as a checkpoint"),
+        (
+            lambda path: torch.save({"args": Unlisted()}, path),
+            pickle.UnpicklingError,
+            r"x\.pt holds the Python object .*Unlisted, and reading it could run code",
+        ),
+        (  # torch words its refusal of os, sys and posix in another way than that of other modules
+            lambda path: write_pickle_payload(path, "zip", path.with_name("sentinel")),
+            pickle.UnpicklingError,
+            r"x\.pt holds the Python object posix\.system, .* could run code",
+        ),
+        (lambda path: None, FileNotFoundError, r"x\.pt"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(tmp_path, write, error, message):
+    write(tmp_path / "x.pt")
+    with pytest.raises(error, match=message):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
     assert not (tmp_path / "sentinel").exists()
-
-
-def test_a_missing_file_is_reported_as_missing(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"none\.pt"):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "none.pt"))
 
 
 HOLD = """

@@ -1,8 +1,5 @@
 """What a training logs: the same values, read at once, without warnings that nobody can act on."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from fairseq import options as fairseq_options
@@ -126,9 +123,8 @@ def test_other_warnings_get_through():
 
 
 def test_a_user_who_asks_for_all_warnings_gets_them():
-    command = [sys.executable, "-W", "default", "-c", SCRIPT]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200)
-    assert "x:1: FutureWarning" in done.stderr
+    asked = "import warnings\nwarnings.simplefilter('default')"  # what `python -W default` does
+    assert "x:1: FutureWarning" in run_python(asked + SCRIPT, cwd=REPOSITORY, environment=environment()).stderr
 
 
 def test_options_of_a_resumed_run_may_change_at_the_tracker(tmp_path, monkeypatch):

@@ -67,16 +67,11 @@ def trained(cfg, *, updates, caplog):
     return calls, result
 
 
-def test_a_finished_training_skips_fairseqs_loop_and_says_so(caplog):
-    calls, result = trained(config(max_update=90), updates=90, caplog=caplog)
-    assert (calls, result) == ([], ([None], True))
-    assert "This training is finished" in caplog.text
-
-
-def test_an_unfinished_one_goes_through_it(caplog):
-    calls, result = trained(config(max_update=91), updates=90, caplog=caplog)
-    assert (len(calls), result) == (1, "an epoch")
-    assert "finished" not in caplog.text
+@pytest.mark.parametrize(("max_update", "num_calls", "expected"), [(90, 0, ([None], True)), (91, 1, "an epoch")])
+def test_a_finished_training_skips_fairseqs_loop_and_says_so(caplog, max_update, num_calls, expected):
+    calls, result = trained(config(max_update=max_update), updates=90, caplog=caplog)
+    assert (len(calls), result) == (num_calls, expected)
+    assert ("This training is finished" in caplog.text) is (num_calls == 0)
 
 
 @pytest.mark.parametrize(("next_epoch", "is_said"), [(3, False), (4, True)])

@@ -1,12 +1,22 @@
-"""Fields become texts and labels, and odd rows are named."""
+"""Encoded examples: cells of tables, model inputs, datasets of batches."""
 
+import json
 import logging
 import math
+import pickle
+from decimal import Decimal
 
+import numpy as np
 import pytest
+import torch
 
+from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.examples import Example, label_of, warn_of_duplicates, warn_of_overlap
+from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
+from roberta_plugin.finetuning.layouts.texts import Encoder, join
+from roberta_plugin.finetuning.records import flag_in, flags_in, literal, number_in, texts_in, values_in
 from roberta_plugin.tables import Row
+from tests.tiny_benchmarks import words_tokenizer, write_prepared
 
 
 def example(tmp_path, line, text, target, name="my.csv"):
@@ -53,3 +63,247 @@ def test_texts_in_two_splits_are_named(tmp_path, caplog):
         warn_of_overlap(train, test, split="valid")
     (message,) = caplog.messages
     assert "dev.csv, line 3: the text is also in" in message and "1 of 2 texts of the split valid" in message
+
+
+PAD = 1
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp("set") / "set", num_examples=150)
+
+
+def dataset_of(prepared, **options):
+    return ExamplesDataset(prepared.split("train"), pad_id=PAD, vocab_size=263, seed=3, **options)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_every_example_is_once_in_an_epoch_with_all_that_belongs_to_it(prepared, pack):
+    dataset, split = dataset_of(prepared, pack=pack, pad_to_multiple=4), prepared.split("train")
+    seen = []
+    for addresses in dataset.batches(1, max_sentences=8):
+        batch = dataset.__getitems__(addresses)
+        net_input, first = batch["net_input"], batch["offsets"].tolist()
+        rows = []
+        for place, example in enumerate(batch["id"].tolist()):
+            sequences = [split.sequences[i].tolist() for i in range(*split.offsets[example : example + 2])]
+            assert first[place + 1] - first[place] == len(sequences)
+            rows += sequences
+            assert batch["columns"]["label"][place] == split.columns["label"][example]
+            assert batch["columns"]["weight"][place] == split.columns["weight"][example]
+            seen.append(example)
+        assert net_input["src_lengths"].tolist() == [len(row) for row in rows]
+        assert batch["ntokens"] == sum(len(row) for row in rows)
+        assert batch["npositions"] == net_input["src_tokens"].numel()
+        assert net_input["src_tokens"].size(1) % 4 == 0
+        if pack:
+            cu_seqlens = [*net_input["packing"]["cu_seqlens"].tolist(), len(net_input["src_tokens"][0])]
+            (found,) = net_input["src_tokens"].tolist()
+            positions = net_input["packing"]["positions"][0].tolist()
+            for row, start, stop in zip(rows, cu_seqlens, cu_seqlens[1:], strict=False):
+                assert found[start:stop] == row
+                assert positions[start:stop] == list(range(len(row)))
+            assert found[cu_seqlens[-2] :] == [PAD] * (cu_seqlens[-1] - cu_seqlens[-2])
+            assert net_input["packing"]["max_seqlen"] >= max(map(len, rows))
+        else:
+            for row, found in zip(rows, net_input["src_tokens"].tolist(), strict=True):
+                assert found == row + [PAD] * (len(found) - len(row))
+            assert net_input["has_padding"] == bool(net_input["src_tokens"].eq(PAD).any())
+    assert sorted(seen) == list(range(150))
+
+
+def test_orders_change_with_the_epoch_and_resume_anywhere(prepared):
+    dataset = dataset_of(prepared)
+    epochs = [[b.indices.tolist() for b in dataset.batches(epoch, max_sentences=8)] for epoch in (1, 2)]
+    assert {tuple(sorted(b)) for b in epochs[0]} != {tuple(sorted(b)) for b in epochs[1]}
+    rest = dataset.batches(2, first_block=16, max_sentences=8)
+    assert [b.indices.tolist() for b in rest] == epochs[1][2:]
+
+
+def test_examples_of_similar_length_meet(prepared):
+    dataset = dataset_of(prepared)
+    batches = [dataset.__getitems__(b) for b in dataset.batches(1, max_sentences=8)]
+    random = np.random.default_rng(0).permutation(150)
+    plain = [dataset.__getitems__([(1, int(i)) for i in random[start : start + 8]]) for start in range(0, 150, 8)]
+    padding, plain_padding = (
+        1 - sum(b["ntokens"] for b in some) / sum(b["npositions"] for b in some) for some in (batches, plain)
+    )
+    assert padding < 0.8 * plain_padding
+
+
+@pytest.mark.parametrize("multiple", [1, 16])
+@pytest.mark.parametrize("pack", [False, True])
+def test_batches_keep_to_max_tokens(prepared, pack, multiple):
+    dataset = dataset_of(prepared, pack=pack, pad_to_multiple=multiple)
+    sizes = [dataset.__getitems__(b)["npositions"] for b in dataset.batches(1, max_tokens=200)]
+    assert 140 < max(sizes) <= 200
+    with pytest.raises(ValueError, match="--max-tokens"):
+        dataset.batches(1, max_tokens=20)
+
+
+def test_no_sequence_of_a_packed_row_is_longer_than_the_model_is_told(prepared):
+    dataset = dataset_of(prepared, pack=True, pad_to_multiple=512, max_length=24)
+    packing = dataset.__getitems__(dataset.batches(1, max_sentences=1)[0])["net_input"]["packing"]
+    assert packing["cu_seqlens"][-1] == 512
+    assert packing["max_seqlen"] == 24 >= packing["cu_seqlens"].diff().max()
+
+
+def test_batches_and_dataset_reach_the_workers(prepared):
+    dataset = dataset_of(prepared)
+    batch = dataset.batches(1, max_sentences=8)[3]
+    copied, addresses = pickle.loads(pickle.dumps((dataset, batch)))
+    one, other = dataset.__getitems__(batch), copied.__getitems__(addresses)
+    assert torch.equal(one["net_input"]["src_tokens"], other["net_input"]["src_tokens"])
+    joined = dataset.collater([dataset[address] for address in batch])
+    assert torch.equal(one["net_input"]["src_tokens"], joined["net_input"]["src_tokens"])
+
+
+def test_ids_outside_the_vocabulary_are_named(tmp_path):
+    prepared = write_prepared(tmp_path / "set", num_examples=4, num_options=1)
+    start = int(prepared.split("train").sequences.starts[3])
+    np.memmap(tmp_path / "set" / "train.bin", dtype=np.uint16, mode="r+")[start + 1] = 999
+    with pytest.raises(ValueError, match=r"token id 999 in item 3"):
+        dataset_of(prepared).__getitems__([(1, 3)])
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_an_example_above_the_limit_has_a_batch_of_its_own_and_the_others_keep_to_it(prepared, pack):
+    """Otherwise one document of hundreds of windows would let every batch of an evaluation be as large as itself."""
+    dataset = dataset_of(prepared, pack=pack, most_counted=60)
+    batches = [dataset.__getitems__(addresses) for addresses in dataset.batches(1, max_tokens=60)]
+    assert sorted(example for batch in batches for example in batch["id"].tolist()) == list(range(150))
+    is_large = [batch["npositions"] > 60 for batch in batches]
+    assert 0 < sum(is_large) < len(batches)
+    assert all(len(batch["id"]) == 1 for batch, large in zip(batches, is_large, strict=True) if large)
+    assert pack <= any(len(batch["id"]) > 1 for batch in batches)
+
+
+WORDS = ["it's", 'a "b"', "c, d", "\u092e"]
+ARRAY = np.array(WORDS)
+OF_ARRAY = list(ARRAY)
+
+
+@pytest.mark.parametrize("write", [str, json.dumps, repr, lambda each: str(tuple(each)), lambda each: str(set(each))])
+def test_lists_of_json_and_python_are_lists(write):
+    assert sorted(values_in(write(WORDS), separator=",")) == sorted(WORDS) == sorted(values_in(write(WORDS)))
+    assert values_in(write(["a"]), separator=",") == ["a"]
+    assert values_in(write([0, 1.5, True, None])) is not None
+
+
+@pytest.mark.parametrize("write", [str, repr])
+def test_arrays_of_numpy_are_lists(write):
+    for words in (ARRAY, ARRAY.astype(object), OF_ARRAY, np.array(["x" * 50] * 9)):
+        assert values_in(write(words), separator=",") == list(words)
+    for numbers in (np.array([0, 1, 0]), np.array([1.0, 0.0]), list(np.array([3, 4])), np.array([1, 0], dtype=np.int8)):
+        assert values_in(write(numbers)) == list(numbers)
+    assert values_in(write(np.array([True, False]))) == [True, False]
+    squad = {"text": np.array(["a b"], dtype=object), "answer_start": np.array([515], dtype=np.int32)}
+    assert literal(write(squad)) == {"text": ["a b"], "answer_start": [515]}
+
+
+def test_what_is_no_list_is_divided_or_refused_and_never_called():
+    assert values_in(" a, b c ,", separator=",") == ["a", "b c"] and values_in("a;b", separator=";") == ["a", "b"]
+    assert values_in("(a), (b)", separator=",") == ["(a)", "(b)"] and values_in('"a, b"', separator=",") == ["a", "b"]
+    assert values_in("[]", separator=",") == [] and values_in("a, b") is None and values_in(7, separator=",") is None
+    for text in (
+        "[a, b]",
+        "{a,b}",
+        "[1-2]",
+        "[0 1 ... 0]",
+        "{'a': 1}",
+        "[f'a']",
+        "[open('x')]",
+        "[" * 9999 + "]" * 9999,
+    ):
+        with pytest.raises(
+            ValueError, match=r'is no list in the notation of JSON or Python\. Write \["one", "two"\], or'
+        ):
+            values_in(text, separator=",")
+    assert texts_in("['a', 'b']") == ["a", "b"] and texts_in("[1, 2]") is None and texts_in("[Music]") is None
+
+
+def test_a_separator_within_brackets_cuts_nothing():
+    """Neither lists as torch, pandas and R write them, nor labels with a comma."""
+    written = (str(torch.tensor([0, 1, 0])), "Index(['a', 'b'], dtype='object')", 'c("a", "b")', "(a, b)")
+    for text in (*written, "Food, Sports (football, tennis)"):
+        with pytest.raises(
+            ValueError, match=r'^"," cuts .* within brackets\. Write a list .*: \["one", "two \(a, b\)"\]'
+        ):
+            values_in(text, separator=",")
+        assert len(values_in(text, separator=";")) == 1
+    for text in ("a), b)", ":), :(", "f(x), [y]"):
+        assert values_in(text, separator=",") == text.split(", ")
+
+
+def test_numbers_are_those_of_json_and_nothing_is_guessed():
+    known = {"1e-3": 1e-3, " -2 ": -2, ".5": 0.5, "5.": 5, 1: 1, 1.5: 1.5, Decimal("2.5"): 2.5, "+3E2": 300}
+    assert {text: number_in(text) for text in known} == known
+    others = (
+        "1,5",
+        "1.234,5",
+        "1_000",
+        "nan",
+        "inf",
+        "50%",
+        "\u0661",
+        "0x1",
+        "",
+        "1 2",
+        "1e999",
+        10**400,
+        True,
+        None,
+        [1],
+    )
+    assert all(math.isnan(number_in(text)) for text in others)
+
+
+def test_yes_and_no_are_read_alike_from_every_program():
+    assert [flag_in(value) for value in (True, 1, 1.0, "1", "1.0", "True", "true ")] == [True] * 7
+    assert [flag_in(value) for value in (False, 0, "0.0", "FALSE")] == [False] * 4
+    assert [flag_in(value) for value in ("yes", 2, None, "")] == [None] * 4
+    assert flags_in(["0", "1.0", True]) == [False, True, True] and flags_in(["1"]) is None and flags_in([0, 2]) is None
+
+
+VOCABULARY = Vocabulary([])
+A, B = 5, 7
+
+
+def ids(value, count):
+    return np.full(count, value, dtype=np.int32)
+
+
+def test_one_text_and_two_have_the_specials_of_the_paper():
+    assert join(VOCABULARY, ids(A, 2), max_length=9).tolist() == [0, A, A, 2]
+    assert join(VOCABULARY, ids(A, 2), ids(B, 1), max_length=9).tolist() == [0, A, A, 2, 2, B, 2]
+    assert join(VOCABULARY, ids(A, 9), max_length=5).tolist() == [0, A, A, A, 2]
+    assert join(VOCABULARY, ids(A, 0), ids(B, 1), max_length=9).tolist() == [0, 2, 2, B, 2]
+
+
+@pytest.mark.parametrize("max_length", [6, 7, 9, 12, 30])
+def test_the_longer_text_is_cut_first(max_length):
+    num_cut = 0
+    for num_a in range(12):
+        for num_b in range(12):
+            keep_a, keep_b = num_a, num_b  # one token at a time, the second text's where both are equal
+            while keep_a + keep_b > max_length - 4:
+                if keep_a > keep_b:
+                    keep_a -= 1
+                else:
+                    keep_b -= 1
+                num_cut += 1
+            found = join(VOCABULARY, ids(A, num_a), ids(B, num_b), max_length=max_length)
+            expected = [0, *[A] * keep_a, 2, 2, *[B] * keep_b, 2]
+            assert found.tolist() == expected
+    assert (num_cut > 0) == (max_length < 26)
+
+
+def test_many_texts_give_the_ids_of_each():
+    tokenizer, vocabulary = words_tokenizer()
+    encoder = Encoder(tokenizer, vocabulary)
+    texts = ["good bad", "", "a line\nand another", "good", "bad \n"]
+    for text, found in zip(texts, encoder.ids_of_all(texts), strict=True):
+        assert found.tolist() == encoder.ids(text).tolist()
+        back = vocabulary.model_to_tokenizer(tokenizer)[found]
+        assert tokenizer.decode(back.tolist()) == text
+    assert encoder.ids_of_all([]) == []

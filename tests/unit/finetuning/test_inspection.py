@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.cli import main
-from roberta_plugin.finetuning.inspection import describe, find_faults
+from roberta_plugin.finetuning.preparation import describe, find_faults
 from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter
 from tests.tiny_benchmarks import words_tokenizer, write_prepared, write_tokenizer
 from tests.tiny_tables import rows_of, write_csv

@@ -1,12 +1,35 @@
 """The prepared folder: what is written is read, and nothing is half there."""
 
+import dataclasses
+import errno
 import json
+import logging
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sklearn.utils.class_weight import compute_class_weight
 
+from roberta_plugin.data.mmap_tokens import MmapTokensWriter
+from roberta_plugin.finetuning import identity
+from roberta_plugin.finetuning.benchmarks import checked_options, options_for
+from roberta_plugin.finetuning.examples import (
+    Example,
+    balanced_weights,
+    found_labels,
+    look_alikes,
+    number_of,
+    positive_weights,
+)
+from roberta_plugin.finetuning.options import GlueOptions, RaceOptions, SquadOptions
+from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
 from roberta_plugin.finetuning.prepared import Prepared, PreparedWriter, content_fault
-from tests.tiny_benchmarks import words_tokenizer, write_prepared
+from tests.tiny_benchmarks import words_tokenizer, write_prepared, write_tokenizer
+from tests.tiny_tagging import write_prepared as write_tagging
 
 
 def begin(folder):
@@ -143,3 +166,232 @@ def test_a_file_that_was_changed_by_hand_is_named(tmp_path, change, message):
     with pytest.raises(ValueError, match=rf"prepared\.json is damaged: .*{message}"):
         split = Prepared.open(tmp_path / "set").split("train")
         _ = split.columns, split.offsets
+
+
+@pytest.fixture
+def settings(tmp_path):
+    (tmp_path / "raw").mkdir()
+    line = {"id": "1", "context": "good", "question": "bad", "options": ["a", "b"], "answer": 1}
+    (tmp_path / "raw" / "train.jsonl").write_text(json.dumps(line) + "\n")
+    return PrepareSettings(
+        task="multiple_choice",
+        raw=tmp_path / "raw",
+        tokenizer=write_tokenizer(tmp_path / "tokenizer"),
+        output_dir=tmp_path / "out",
+        max_length=40,
+        options=RaceOptions(question_length=20),
+    )
+
+
+def test_the_folder_has_the_settings_and_is_returned(settings):
+    prepared = prepare(settings)
+    assert prepared.folder == settings.output_dir
+    assert prepared.settings == {"max_length": 40, "question_length": 20, "order": "passage"}
+    assert len(prepared.split("train")) == 1
+
+
+def test_a_kill_between_two_renames_leaves_nothing_behind(settings):
+    """`--overwrite` renames the old folder away, then the new one to its name."""
+    prepare(settings)
+    before = {path.name: path.read_bytes() for path in settings.output_dir.iterdir()}
+    settings.output_dir.rename(settings.output_dir.with_name(".out.0a1b2c3d.old"))
+    shutil.copytree(settings.output_dir.with_name(".out.0a1b2c3d.old"), settings.output_dir.with_name(".out.new"))
+    prepare(dataclasses.replace(settings, overwrite=True))
+    assert {path.name: path.read_bytes() for path in settings.output_dir.iterdir()} == before
+    assert sorted(os.listdir(settings.output_dir.parent)) == ["out", "raw", "tokenizer"]
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_behind(settings, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")  # without a name, as of a write
+
+    monkeypatch.setattr(MmapTokensWriter, "write", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/\.out\.partial/train\.(bin|jsonl)'"):
+        prepare(settings)
+    assert sorted(os.listdir(settings.output_dir.parent)) == ["raw", "tokenizer"]
+
+
+def test_only_what_is_given_is_compared_unless_the_official_files_are(settings):
+    prepared = prepare(settings)
+    task = settings.task
+    check_same(prepared, DataSettings(task=task))
+    check_same(prepared, DataSettings(task=task, raw=settings.raw, max_length=40, options=settings.options))
+    check_same(prepared, DataSettings(task=task, options=RaceOptions(order="passage")))
+    with pytest.raises(ValueError, match="--order was passage and is question now"):
+        check_same(prepared, DataSettings(task=task, options=RaceOptions(order="question")))
+    with pytest.raises(ValueError, match=r"--max-length 40 leaves no token|--question-length was 20 and is 128 now"):
+        check_same(prepared, DataSettings(task=task, raw=settings.raw))
+    with pytest.raises(ValueError, match="multiple_choice has RaceOptions, got SquadOptions"):
+        DataSettings(task=task, options=SquadOptions())
+    with pytest.raises(ValueError, match="is prepared for multiple_choice, not for race: give another --data"):
+        check_same(prepared, DataSettings(task="race"))
+
+
+PATH = Path("model.pt")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return write_prepared(tmp_path_factory.mktemp("set") / "set", task="race")
+
+
+def state(prepared, **changes):
+    return {"task_state": {identity.KEY: {**identity.of(prepared), **changes}}}
+
+
+def check(found, prepared):
+    identity.check_words(found, prepared, checkpoint=PATH)
+    identity.check_task(found, prepared, checkpoint=PATH)
+
+
+def test_the_data_of_training_are_accepted_and_so_are_checkpoints_that_say_nothing(prepared):
+    for found in (state(prepared), {}, {"task_state": None}, {"task_state": {}}):
+        check(found, prepared)
+
+
+def test_sets_of_the_same_question_share_a_head(prepared):
+    check(state(prepared, task="multiple_choice"), prepared)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"task": "SST-2"},
+            r"model\.pt was fine-tuned on SST-2, and by .*set/prepared\.json the data are for race: its head answers",
+        ),
+        (
+            {"settings": {"max_length": 30, "order": "question"}},
+            r"set/prepared\.json says: .*--order was question and is not given now",
+        ),
+        (
+            {"tokenizer": {"kind": "gpt2", "sha256": {"a": "0" * 64}}},
+            r"than that of .*set: .*tokenizer was kind gpt2, sha256 a 0{8} and is .* now",
+        ),
+        ({"vocabulary": "0"}, r"than that of .*set: dict\.txt was 0 and is \w{8} now"),
+    ],
+)
+def test_other_data_are_refused_and_both_are_named(prepared, changes, message):
+    with pytest.raises(ValueError, match=message):
+        check(state(prepared, **changes), prepared)
+
+
+def test_other_lengths_are_a_warning(prepared, caplog):
+    found = state(prepared, settings={**prepared.settings, "max_length": 512})
+    with caplog.at_level(logging.WARNING):
+        check(found, prepared)
+    assert "--max-length was 512 and is 30 now" in caplog.text
+
+
+def test_how_a_table_was_read_may_differ(prepared, caplog):
+    found = state(prepared, settings={**prepared.settings, "delimiter": ";", "id_column": None})
+    with caplog.at_level(logging.WARNING):
+        check(found, prepared)
+    assert "--delimiter was ; and is not given now" in caplog.text
+
+
+def test_of_a_model_that_was_made_elsewhere_only_what_is_known_is_compared(prepared):
+    known = {"task": "multiple_choice", "settings": {"max_length": 30}, identity.IS_INFERRED: True}
+    check({"task_state": {identity.KEY: known}}, prepared)
+    with pytest.raises(ValueError, match="was fine-tuned on squad2"):
+        check({"task_state": {identity.KEY: {**known, "task": "squad2"}}}, prepared)
+
+
+def test_classes_are_found_by_their_names(prepared):
+    assert identity.class_order(["YES", "No"], prepared, checkpoint=PATH) == [1, 0]  # the data have no, yes
+    of_three = SimpleNamespace(folder=PATH, settings={"labels": ["no", "perhaps", "yes"]})
+    assert identity.class_order(["yes", "no", "perhaps"], of_three, checkpoint=PATH) == [1, 2, 0]
+    with pytest.raises(ValueError, match=r"model\.pt has the classes yes, yes, and .*set the classes no, yes"):
+        identity.class_order(["yes", "yes"], prepared, checkpoint=PATH)
+
+
+def test_a_tagging_head_serves_other_files_with_the_same_labels(tmp_path, caplog):
+    prepared = write_tagging(tmp_path)
+    labels = {"kind": "tagging", "labels": prepared.settings["labels"]}
+    check(state(prepared, task="conll2003", settings={**labels, "context": "document"}), prepared)
+    assert "--context was document and is sentence now" in caplog.text
+    with pytest.raises(ValueError, match=r"--labels was O, B-PER, I-PER and is "):
+        check(state(prepared, settings={**labels, "labels": ["O", "B-PER", "I-PER"]}), prepared)
+
+
+def pairs_of(tmp_path, labels):
+    return [
+        (label, Example(path=tmp_path / "my.csv", line=line, id="", texts=("a",), target=label))
+        for line, label in enumerate(labels, start=2)
+    ]
+
+
+def found(tmp_path, labels, given=None):
+    return found_labels(pairs_of(tmp_path, labels), given, path="my.csv")
+
+
+def test_labels_are_sorted_as_numbers_if_they_are_and_the_user_may_order_them(tmp_path):
+    assert found(tmp_path, ["10", "9", "9", "-1"]) == ["-1", "9", "10"]
+    assert found(tmp_path, ["10", "9", "x"]) == ["10", "9", "x"]
+    assert found(tmp_path, ["b", "a"], ["b", "c", "a"]) == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "given", "message"),
+    [
+        (["a", "b", "c"], ["a", "b"], r"my\.csv, line 4: the label 'c' is none of --labels a b"),
+        (["a", "a"], None, r"there is no other label than 'a', so there is nothing to learn"),
+        ([], None, "no row has a label"),
+        ([str(number / 7) for number in range(30)], None, "30 different values in 30 rows.* --kind regression"),
+    ],
+)
+def test_a_column_that_is_not_one_of_labels_is_refused(tmp_path, labels, given, message):
+    with pytest.raises(ValueError, match=message):
+        found(tmp_path, labels, given)
+
+
+def test_a_label_that_training_lacks_is_named(tmp_path):
+    ((_, example),) = pairs_of(tmp_path, ["z"])
+    with pytest.raises(
+        ValueError, match=r"my\.csv, line 2: no row of the training table has the label 'z'; it has a, b"
+    ):
+        number_of("z", ["a", "b"], example)
+    assert number_of("b", ["a", "b"], example) == 1
+
+
+def test_labels_that_look_alike_are_found():
+    assert look_alikes(["1", "Pos", "1.0", "pos", "+1", "2", "x y", "x  y"]) == [
+        ("1", "1.0"),
+        ("Pos", "pos"),
+        ("1", "+1"),
+        ("x y", "x  y"),
+    ]
+    assert look_alikes(["\u00e9", "e\u0301"]) == [("\u00e9", "e\u0301")]
+    assert look_alikes(["1.0", "1.1", "10", "1e1", "a", "\u00e4"]) == []
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    labels = ["a", "b", "c"]
+    column = np.array(["a"] * 7 + ["b"] * 2 + ["c"])
+    weights = balanced_weights(labels, Counter(column.tolist()))
+    assert weights == pytest.approx(compute_class_weight("balanced", classes=np.array(labels), y=column))
+    assert np.mean([weights[labels.index(label)] for label in column]) == pytest.approx(1)
+    assert balanced_weights(labels, Counter({"a": 1, "b": 3})) == [2.0, 2 / 3, 1.0]
+
+
+def test_weights_of_presence_make_present_and_absent_labels_weigh_the_same():
+    assert positive_weights(["a", "b", "c"], Counter({"a": 2, "b": 10}), 10) == [4.0, 1.0, 1.0]
+
+
+def test_an_option_of_another_task_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match=r"--doc-stride is not an option of RTE: it has none\."):
+        options_for("RTE", {"doc_stride": 1})
+    with pytest.raises(ValueError, match=r"not an option of race: it has --question-length, --order\."):
+        options_for("race", {"doc_stride": 1})
+    with pytest.raises(ValueError, match="--null-threshold is not an option of squad1"):
+        options_for("squad1", {"null_threshold": 0.5})
+    with pytest.raises(ValueError, match="race has RaceOptions, got SquadOptions"):
+        checked_options("race", SquadOptions())
+    with pytest.raises(ValueError, match="--null-threshold is not an option of squad1"):
+        checked_options("squad1", SquadOptions(null_threshold=0.5))
+
+
+def test_what_is_not_given_is_the_default():
+    assert options_for("race", {"order": None}) == checked_options("race", None) == RaceOptions()
+    assert options_for("CoLA") == GlueOptions()
+    assert SquadOptions(n_best=5, doc_stride=64, strict=True).given("prepare") == {"doc_stride": 64, "strict": True}

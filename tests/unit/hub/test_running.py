@@ -1,14 +1,19 @@
-"""Batches of similar length: every sequence once, within the limit, and results in order, on the device of the model."""
+"""The one loop of inference, its texts, and scores of sentences."""
 
 import numpy as np
 import pytest
 import torch
 
 from roberta_plugin.data.batches import cut_by_length
-from roberta_plugin.hub import running
+from roberta_plugin.data.tokenizers.base import LocatedTokens
+from roberta_plugin.finetuning.layouts.words import split_words, word_spans
+from roberta_plugin.hub import RobertaHub, running, scoring
 from roberta_plugin.hub.running import Batch, map_batches, pad
+from roberta_plugin.hub.texts import align, features_of_words
 from tests.fake_cuda import Watch, fake_cuda, moved
+from tests.tiny_checkpoints import state_of
 from tests.tiny_models import make_batch, our_model
+from tests.tiny_tokenizers import train_tokenizer
 
 LENGTHS = (17, 9, 1, 13)
 READERS = {
@@ -88,3 +93,119 @@ def test_what_is_read_is_on_the_device_of_the_model(what, dtype):
         found = READERS[what](moved(model, mode, dtype).eval(), batch)
     for tensor in found if isinstance(found, tuple | list) else [found]:
         assert tensor.device.type == "cuda"
+
+
+def located(starts, ends):
+    return LocatedTokens(np.arange(len(starts)), np.array(starts), np.array(ends))
+
+
+def test_words_and_marks_are_apart():
+    assert split_words('I said, "hello RoBERTa."') == ["I", "said", ",", '"', "hello", "RoBERTa", ".", '"']
+    assert split_words("don't pay 3.14 for caf\u00e9s!") == ["don't", "pay", "3.14", "for", "caf\u00e9s", "!"]
+
+
+def test_tokens_belong_to_the_words_whose_characters_they_cover():
+    text = "don't  go"  # tokens: don | 't | blank | " go"
+    found = align(text, located([0, 3, 5, 6], [3, 5, 6, 9]), word_spans(text, ["don't", "go"]))
+    assert found == [[0, 1], [3]]
+    halves = align("ab", located([0], [2]), word_spans("ab", ["a", "b"]))  # a token over two words
+    assert halves == [[0], [0]]
+
+
+def test_vectors_add_up_to_the_features():
+    features = torch.arange(12.0).view(6, 2)
+    words = features_of_words(features, [[0, 1], [1], [3]])
+    assert torch.equal(words[0], features[0])
+    assert torch.equal(words[-1], features[5])
+    assert torch.equal(words[1], features[1] + features[2] / 2)
+    without_blank = features.sum(dim=0) - features[3]  # token 2, position 3, belongs to no word
+    torch.testing.assert_close(words.sum(dim=0), without_blank)
+
+
+def test_words_of_another_text_are_refused():
+    with pytest.raises(ValueError, match="'cat' does not come next in the text, which continues with ' dog sat'"):
+        word_spans("The dog sat", ["The", "cat", "sat"])
+    with pytest.raises(ValueError, match="'sat' does not come next"):
+        word_spans("The dog sat", ["The", "sat"])
+    with pytest.raises(ValueError, match="'' does not come next"):
+        word_spans("The dog", [""])
+
+
+TEXT = "The quick brown fox jumps over the lazy dog, and the dog doesn't mind it at all.\n" * 20
+TEXTS = [
+    "The dog doesn't mind.",
+    "jumps",
+    "Foxes aren't lazy, dogs are: 12 caf\u00e9s!",
+    "The dog doesn't mind.",
+    "q q q",
+]
+
+
+@pytest.fixture(scope="module", params=["fast_roberta", "roberta_base"])
+def hub(tmp_path_factory, request):
+    """A model of ours, and one of fairseq's."""
+    folder = tmp_path_factory.mktemp("scoring")
+    (folder / "text.txt").write_text(TEXT)
+    train_tokenizer("byte_level_bpe", [folder / "text.txt"], vocab_size=300, folder=folder)
+    torch.save(state_of(folder, arch=request.param), folder / "model.pt")
+    return RobertaHub.from_pretrained(folder).double()
+
+
+def log_prob(hub, ids, masked, position):
+    """The log-probability of the token at `position`, if the positions `masked` are masked: one sequence, one forward."""
+    tokens = torch.tensor([hub.vocabulary.mask_id if place in masked else token for place, token in enumerate(ids)])
+    with torch.no_grad():
+        logits = hub.model(tokens[None])[0][0]
+    return float(logits[position].log_softmax(dim=-1)[ids[position]])
+
+
+def by_loop(hub, text, method):
+    ids = hub.encode(text).tolist()
+    inner = range(1, len(ids) - 1)
+    if method == "unmasked":
+        return [log_prob(hub, ids, (), position) for position in range(len(ids))]
+    if method == "pll":
+        return [log_prob(hub, ids, (position,), position) for position in inner]
+    words, number = [], 0  # of each token: the words of the pattern are found again in the text
+    ends = np.cumsum([len(word.encode()) for word in hub.tokenizer._find_words(text)])
+    for token in ids[1:-1]:
+        piece = hub.tokenizer.pieces[int(hub.vocabulary.symbols[token])]
+        words.append(int(np.searchsorted(ends, number, side="right")))
+        number += len(piece)
+    assert number == ends[-1]
+    last = {word: place for place, word in enumerate(words, start=1)}
+    return [log_prob(hub, ids, range(at, last[words[at - 1]] + 1), at) for at in inner]
+
+
+@pytest.mark.parametrize("method", ["pll", "pll-word-l2r", "unmasked"])
+def test_scores_equal_a_plain_loop_in_float64(hub, method, monkeypatch):
+    monkeypatch.setattr(scoring, "_TOKENS_AT_ONCE", 300)  # several parts
+    for text, found in zip(TEXTS, hub.score(TEXTS, method, max_tokens=100), strict=True):
+        expected = by_loop(hub, text, method)
+        np.testing.assert_allclose(found.log_probs, expected, rtol=0, atol=1e-12)
+        assert found.score == pytest.approx(np.mean(expected) if method == "unmasked" else np.sum(expected), abs=1e-12)
+        assert len(found.tokens) == len(expected)
+
+
+def test_the_methods_differ_in_words_of_several_tokens_but_for_their_last_one(hub):
+    ids = hub.encode(TEXTS[2]).numpy()
+    starts = hub.codec.word_starts(ids)
+    is_last = starts[2:]  # the next one begins a word
+    pll, by_words = (np.array(hub.score(TEXTS[2], method).log_probs) for method in ("pll", "pll-word-l2r"))
+    is_equal = np.isclose(pll, by_words, rtol=0, atol=1e-12)
+    assert is_equal.tolist() == is_last.tolist() and 5 < is_last.sum() < len(is_last) - 5
+    words = "".join(
+        ("|" if start else "") + hub.codec.token_text(token) for token, start in zip(ids, starts, strict=True)
+    )
+    assert words == "||Foxes| aren|'t| lazy|,| dogs| are|:| 12| caf\ufffd\ufffds|!|"
+
+
+def test_what_cannot_be_scored_is_named(hub):
+    with pytest.raises(ValueError, match="method must be pll or pll-word-l2r or unmasked, got 'mlm'"):
+        hub.score("a", "mlm")
+    for text in ("", "The <mask> dog."):
+        with pytest.raises(ValueError, match="Text 2 needs at least one token and no <mask>"):
+            hub.score(["The dog.", text])
+    with pytest.raises(ValueError, match=r"Text 3: .*reads at most 40"):
+        hub.score(["a", "a", "q" * 50])
+    assert hub.score([]) == []

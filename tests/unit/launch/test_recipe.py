@@ -1,7 +1,6 @@
 """A config file and flags become a recipe.
 
-What cannot work, and settings that a run did not begin with, are refused before anything is submitted.
-"""
+What cannot work, and settings that a run did not begin with, are refused before anything is submitted."""
 
 import dataclasses
 from argparse import Namespace
@@ -10,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roberta_plugin.cli import main
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch import slurm_commands
+from roberta_plugin.launch.options_file import locate, named_options, read_yaml, to_arguments
 from roberta_plugin.launch.recipe import (
     LaunchSettings,
     check_changes,
@@ -101,13 +100,8 @@ def test_no_config_file_is_needed():
         ("output_dir: r\nnode: 2\n", "unknown key 'node'"),
         ("output_dir: r\nnodes: two\n", "--nodes is 'two', which is not a whole number"),
         ("nodes: 2\n", "--output-dir FOLDER"),
-        ("output_dir: [\n", r"launch\.yaml, line 2: this is not valid YAML"),
-        ("just words\n", "must hold keys and their values"),
         ("output_dir: r\ntrain: words\n", "train must be options and their values"),
-        ("output_dir: r\nnodes: 1\nnodes: 2\n", r"launch\.yaml, line 3: nodes is given twice"),
         ("output_dir: r\ntrain:\n  cpu: yes\n", "line 3: train: --cpu is 'yes': write true"),
-        ("output_dir: r\nnodes: [1, 2]\n", r"nodes \(--nodes\) must be one value"),
-        ("output_dir: r\naccept_changes: maybe\n", "accept_changes .* must be true or false"),
         ("output_dir: r\ngpus_per_node: many\n", "--gpus-per-node is 'many': write how many GPUs"),
     ],
 )
@@ -116,11 +110,6 @@ def test_bad_files_are_refused_with_the_remedy(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         load_recipe(path, flags={})
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no file .*none\.yaml"):
-        load_recipe(tmp_path / "none.yaml", flags={})
 
 
 def test_time_limits():
@@ -212,27 +201,6 @@ def test_a_data_folder_on_the_command_line_replaces_the_files(tmp_path, options)
     assert load_recipe(path, flags={}, train=["--lr", "1"]).train == ("a", "--bf16", "--lr", "1")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("node_local: /tmp", "--node-local was removed: use a container, or unpack the packages on"),
-        ("packed_env: env.tar", "--packed-env was removed: use a container, or unpack the packages on"),
-        ("min_nodes: 96", "--min-nodes was removed: give one number"),
-        ("nodes: 96-128", "--nodes 96-128, a range, was removed: give one number"),
-    ],
-)
-def test_a_setting_of_an_earlier_version_is_refused_with_what_to_do_instead(tmp_path, capsys, line, message):
-    path = tmp_path / "launch.yaml"
-    path.write_text(f"output_dir: r\n{line}\n")
-    assert main(["launch", "--config", str(path)]) == 2
-    name, value = line.split(": ")
-    words = [f"--{name.replace('_', '-')}", value]
-    assert main(["launch", "--output-dir", "r", *words, "--", "data-bin"]) == 2
-    of_file, of_options = capsys.readouterr().err.splitlines()
-    assert of_file.startswith(f"roberta launch: {path}, line 2: {message}")
-    assert of_options.startswith(f"roberta launch: the command line: {message}")
-
-
 @pytest.fixture
 def recipe(tiny_data_bin, tmp_path):
     def recipe(*options, data_bin=tiny_data_bin, output_dir=tmp_path / "runs" / "run", **fields):
@@ -249,18 +217,10 @@ def test_a_good_recipe_passes_and_leaves_no_trace(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"nodes": 0}, "--nodes must be 1 or more"),
-        ({"env": ("WORD",)}, "--env 'WORD' must have the form NAME=VALUE"),
-        ({"env": ("A=1", "A=2")}, "--env 'A' is given twice"),
         ({"env": ("A B=secret",)}, "--env 'A B' must have the form NAME=VALUE"),
         ({"name": "a\ntouch /tmp/x"}, "--name is .* must not hold a line break"),
-        ({"partition": "a\nb"}, "--partition is .* must not hold a line break"),
-        ({"sbatch": ("ntasks_per_node=1",)}, "--ntasks-per-node follows from other settings"),
-        ({"sbatch": ("a b=1",)}, "--sbatch 'a b=1' must be NAME=VALUE"),
         ({"time": "2", "signal_delay": 120}, r"--signal-delay \(120 s\) is not shorter than --time"),
-        ({"time": "soon"}, "--time 'soon'"),
         ({"batch_sequences": 3}, "An update of 3 sequences leaves some of 4 GPUs without any: take 3 GPUs at most"),
-        ({"batch_tokens": 63 * 64}, "--batch-tokens needs --max-tokens"),
     ],
 )
 def test_bad_numbers_are_refused(recipe, fields, message):
@@ -272,16 +232,6 @@ def test_a_container_cannot_see_a_run_folder_with_a_comma(tiny_data_bin, tmp_pat
     with pytest.raises(ValueError, match="must not hold ',', because it separates the folders that a container sees"):
         check_run_dir(good_recipe(tiny_data_bin, tmp_path / "a,b", container="a.sqsh"))
     check_run_dir(good_recipe(tiny_data_bin, tmp_path / "a,b"))
-
-
-def test_an_option_that_a_training_would_refuse_is_refused(recipe):
-    """Each of them: test_arguments."""
-    for name, value, message in (
-        ("--learning-speed", "3", "fairseq-train would refuse these options: .*--learning-speed"),
-        ("--mask-prob", "1.5", "--mask-prob must be"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            check_recipe(recipe(name, value))
 
 
 def test_missing_data_are_refused(recipe, tmp_path):
@@ -387,8 +337,8 @@ def launched(tiny_data_bin, tmp_path):
     first.output_dir.mkdir()
     write_record(first.output_dir, first.record(complete(first), changes=("an older one",), snapshot="s"))
 
-    def again(*options, without=(), data=tiny_data_bin, **fields):
-        recipe = good_recipe(data, first.output_dir, *options, without=without, batch_sequences=64)
+    def again(*options, data=tiny_data_bin, **fields):
+        recipe = good_recipe(data, first.output_dir, *options, batch_sequences=64)
         recipe = dataclasses.replace(recipe, **fields)
         return check_changes(recipe, complete(recipe))
 
@@ -434,16 +384,18 @@ def test_the_batch_of_an_update_may_not_change_where_no_setting_fixes_it(tiny_da
 
 
 @pytest.mark.parametrize(
-    ("options", "without", "message"),
+    ("options", "fields", "change"),
     [
-        (("--lr", "9e-3"), (), "--lr was 0.003 and is 0.009 now"),
-        (("--dropout", "0.3"), (), "--dropout was not given and is 0.3 now"),
-        (("--bf16",), (), "--bf16 was False and is True now"),
+        (("--lr", "9e-3"), {}, "--lr was 0.003 and is 0.009 now"),
+        (("--dropout", "0.3"), {}, "--dropout was not given and is 0.3 now"),
+        (("--bf16",), {}, "--bf16 was False and is True now"),
+        ((), {"batch_sequences": 128}, "--batch-sequences was 64 and is 128 now"),
     ],
 )
-def test_what_is_trained_may_not(launched, options, without, message):
-    with pytest.raises(ValueError, match=f"begun with other settings: .*{message}.*--accept-changes"):
-        launched(*options, without=without)
+def test_what_is_trained_may_not_unless_it_is_meant_and_then_it_is_recorded(launched, options, fields, change):
+    with pytest.raises(ValueError, match=f"begun with other settings: .*{change}.*--accept-changes"):
+        launched(*options, **fields)
+    assert launched(*options, accept_changes=True, **fields) == ("an older one", change)
 
 
 def test_other_data_are_refused_and_the_same_by_another_path_are_not(launched, tiny_data_bin, monkeypatch, tmp_path):
@@ -468,11 +420,82 @@ def test_relative_paths_of_data_are_those_of_the_folder_where_the_run_began(tiny
         check_changes(other, complete(other))
 
 
-def test_the_effective_batch_counts(launched):
-    with pytest.raises(ValueError, match="--batch-sequences was 64 and is 128 now"):
-        launched(batch_sequences=128)
+def write(tmp_path, content):
+    path = tmp_path / "x.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
 
 
-def test_a_change_that_is_meant_is_recorded(launched):
-    changes = launched("--lr", "9e-3", accept_changes=True)
-    assert changes == ("an older one", "--lr was 0.003 and is 0.009 now")
+def test_values_are_text_as_it_is_written(tmp_path):
+    path = write(tmp_path, "{a: 1e-4, b: 8:00:00, c: no, d: 010, e: [1.50], 256: x}")
+    assert read_yaml(path) == {"a": "1e-4", "b": "8:00:00", "c": "no", "d": "010", "e": ["1.50"], "256": "x"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: 1\nb: \xff\n", "x.yaml, line 2: this is not UTF-8 (byte 0xff)"),
+        ("a: 1\nb: [\n", "x.yaml, line 3: this is not valid YAML"),
+        ("a: 1\nb:\n  c: 2\n  c: 3\n", "x.yaml, line 4: c is given twice"),
+        ("? [1, 2]\n: 3\n", "x.yaml, line 1: a key must be a word"),
+        ("", "must hold keys and their values, one per line"),
+        ("a: " + "[" * 5000 + "]" * 5000, "x.yaml: its lists or mappings are nested too deeply: write it as those"),
+        ("- a\n", "must hold keys and their values, one per line"),
+    ],
+)
+def test_what_is_refused_names_the_file_and_the_line(tmp_path, content, message):
+    with pytest.raises(ValueError, match=r"x\.yaml") as refused:
+        read_yaml(write(tmp_path, content))
+    assert message in str(refused.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file .*none\.yaml"):
+        read_yaml(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lr: 1e-4", ["--lr", "1e-4"]),
+        ("bf16: true", ["--bf16"]),
+        ("bf16: True", ["--bf16"]),
+        ("bf16: false", []),
+        ("bf16: False", []),
+        ("lr:", []),
+        ("lr: ~", []),
+        ("lr: null", []),
+        ("keep: [1, 2]", ["--keep", "1", "2"]),
+        ("adam_betas: (0.9,0.98)", ["--adam-betas", "(0.9,0.98)"]),
+        ("sample-break-mode: none", ["--sample-break-mode", "none"]),
+        ("{a: 1, data: d, b: 2}", ["d", "--a", "1", "--b", "2"]),
+        ("--seed: 4", ["--seed", "4"]),
+    ],
+)
+def test_options_become_words(tmp_path, text, words):
+    options = named_options(read_yaml(write(tmp_path, text)), where="x")
+    assert to_arguments(options, where="x") == words
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cpu: yes", "x: --cpu is 'yes': write true"),
+        ("cpu: Off", "x: --cpu is 'Off': write false"),
+        ("keep: []", "x: --keep must be a value or a list of values"),
+        ("keep: [1, null]", "x: --keep must be a value or a list of values"),
+        ("keep: {a: 1}", "x: --keep must be a value or a list of values"),
+        ("{adam_eps: 1, adam-eps: 2}", "x: --adam-eps is given twice"),
+    ],
+)
+def test_options_that_are_refused(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        to_arguments(named_options(read_yaml(write(tmp_path, text)), where="x"), where="x")
+
+
+def test_an_option_of_a_message_is_found_in_the_file(tmp_path):
+    path = write(tmp_path, "output_dir: r\n# lr: 3\ntrain:\n  lr: 6e-\n  adam_eps: 1\naxes: {drop-out: [1]}\n")
+    assert locate(path, "cannot read --lr 6e-") == f"{path}, line 4"
+    assert locate(path, "unknown --adam-eps") == f"{path}, line 5"
+    assert locate(path, "unknown --nope, --drop-out") == f"{path}, line 6"
+    assert locate(path, "unknown --nope") == str(path)

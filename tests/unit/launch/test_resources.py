@@ -1,17 +1,15 @@
 """What a job asks SLURM for: one vocabulary, one way to sbatch.
 
-What a job's processes find in their environment, and where secrets are not.
-"""
+What a job's processes find in their environment, and where secrets are not."""
 
 import os
 import subprocess
 
 import pytest
 
-from roberta_plugin.launch import resources
+from roberta_plugin.launch import resources, slurm_commands
 from roberta_plugin.launch.options_file import read_yaml
 from roberta_plugin.launch.resources import (
-    Gpus,
     Resources,
     check_resources,
     check_text,
@@ -106,20 +104,22 @@ def test_gpus_and_their_type():
 @pytest.mark.parametrize(
     ("gpus", "request_", "sbatch", "option"),
     [
-        (Gpus(8, None), "gpus-per-node", {}, {"gpus-per-node": "8"}),
-        (Gpus(8, "h100"), "gpus-per-node", {}, {"gpus-per-node": "h100:8"}),
-        (Gpus(8, "h100"), "gres", {}, {"gres": "gpu:h100:8"}),
-        (Gpus(8, "h100"), "none", {}, {}),
-        (Gpus(0, None), "gpus-per-node", {}, {}),
-        (Gpus(8, None), "gpus-per-node", {"gres": "gpu:h100:8"}, {}),
-        (Gpus(8, None), "gpus-per-node", {"gres": "lustre:1"}, {"gpus-per-node": "8"}),
-        (Gpus(8, "h100"), "gres", {"gres": "lustre:1,shard:2"}, {"gres": "lustre:1,shard:2,gpu:h100:8"}),
-        (Gpus(8, "h100"), "gres", {"gres": "lustre:1,gres/gpu:8(S:0)"}, {}),
-        (Gpus(1, None), "gres", {"gres": "gpu"}, {}),
+        ((8, None), "gpus-per-node", (), {"gpus-per-node": "8"}),
+        ((8, "h100"), "gpus-per-node", (), {"gpus-per-node": "h100:8"}),
+        ((8, "h100"), "gres", (), {"gres": "gpu:h100:8"}),
+        ((8, "h100"), "none", (), {}),
+        ((0, None), "gpus-per-node", (), {}),
+        ((8, None), "gpus-per-node", ("gres=gpu:h100:8",), {}),
+        ((8, None), "gpus-per-node", ("gres=lustre:1",), {"gpus-per-node": "8"}),
+        ((8, "h100"), "gres", ("gres=lustre:1,shard:2",), {"gres": "lustre:1,shard:2,gpu:h100:8"}),
+        ((8, "h100"), "gres", ("gres=lustre:1,gres/gpu:8(S:0)",), {}),
+        ((1, None), "gres", ("gres=gpu",), {}),
     ],
 )
 def test_how_gpus_are_asked_for(gpus, request_, sbatch, option):
-    assert gpu_option(gpus, request=request_, sbatch=sbatch) == option
+    count, kind = gpus
+    resources = Resources(gpus_per_node=count, gpu_type=kind, gpu_request=request_, sbatch=sbatch)
+    assert gpu_option(resources) == option
 
 
 def test_options_with_and_without_a_value():
@@ -233,11 +233,7 @@ lr: 1e-4
     assert read_yaml(path) == {
         "env": {**hidden, "TOKENIZERS_PARALLELISM": "false"},
         "setup": ["export WANDB_API_KEY=...", "MY_AUTH=...", "plain ..."],
-        "sbatch": {
-            "comment": "AWS_SESSION_TOKEN=...",
-            "name": "A=b\nexport A_SECRET=...",
-            "WANDB_API_KEY": "...",
-        },
+        "sbatch": {"comment": "AWS_SESSION_TOKEN=...", "name": "A=b\nexport A_SECRET=...", "WANDB_API_KEY": "..."},
         "max_tokens": "4096",
         "lr": "1e-4",
     }
@@ -279,3 +275,66 @@ def test_modules_and_conda_are_activated_in_the_batch_script_and_a_failure_only_
     run(modules=["gone", f"$(touch {tmp_path}/executed)"])
     assert not (tmp_path / "executed").exists()
     assert given().activation == []
+
+
+@pytest.fixture
+def answer(tmp_path, monkeypatch):
+    """Put commands of SLURM's names on the path that print a given text."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def answer(command, text, code=0):
+        path = tmp_path / command
+        path.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\nexit {code}\n")
+        path.chmod(0o755)
+
+    return answer
+
+
+def test_partitions_are_read(answer):
+    answer("sinfo", "main 12\nhigh 4")
+    assert slurm_commands.partitions() == {"main": 12, "high": 4}
+
+
+def test_all_jobs_and_tasks_of_arrays_are_asked_about_at_once(answer):
+    answer("squeue", "7|N/A|RUNNING|None\n8|N/A|PENDING|Resources\n100|12|COMPLETED|None")
+    expected = {"7": ("running", "None"), "8": ("pending", "Resources"), "100_12": ("completed", "None")}
+    jobs = slurm_commands.jobs({"7", "8", "9", "100"})
+    assert jobs == expected
+    assert [job.is_active for job in jobs.values()] == [True, True, False]
+    assert slurm_commands.jobs(()) == {}
+
+
+def test_a_forgotten_job_is_unknown(answer):
+    answer("squeue", "slurm_load_jobs error: Invalid job id specified", code=1)
+    assert slurm_commands.jobs({"7"}) == {}
+
+
+def test_a_controller_that_is_down_is_not_a_job_that_is_gone(answer):
+    answer("squeue", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)", code=1)
+    with pytest.raises(OSError, match="Unable to contact"):
+        slurm_commands.jobs({"7"})
+
+
+def test_a_submission_takes_nothing_over_from_the_job_that_it_is_made_in(monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    values = {"SLURM_JOB_ID": "5", "SLURM_GPUS_PER_NODE": "1", "SBATCH_EXCLUSIVE": "1", "CUDA_VISIBLE_DEVICES": "3"}
+    values["SRUN_CPUS_PER_TASK"] = "1"  # of an outer sbatch --cpus-per-task; srun would prefer it
+    kept = {"SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "lab", "SBATCH_PARTITION": "gpu", "OTHER": "x"}
+    for name, value in {**values, **kept}.items():
+        monkeypatch.setenv(name, value)
+    with slurm_commands.submission_environment(given={"partition"}):
+        assert not values.keys() & os.environ.keys()
+        assert os.environ["SBATCH_ACCOUNT"] == "lab"
+        assert "SBATCH_PARTITION" not in os.environ, "it would win over the recipe's"
+        assert os.environ["SLURM_CONF"] == "/etc/slurm.conf"
+    assert {name: os.environ[name] for name in {**values, **kept}} == {**values, **kept}
+    monkeypatch.delenv("SLURM_JOB_ID")
+    with slurm_commands.submission_environment():
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def test_without_slurm_one_is_told_where_to_go(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(OSError, match="login node"):
+        slurm_commands.partitions()

@@ -66,31 +66,45 @@ def test_the_kinds_of_ends(phase, code, kind):
     assert End(job_id="7", attempt=0, code=code, phase=phase).kind(140) == kind
 
 
-@pytest.mark.parametrize("code", [0, 1, 137])
-def test_what_is_finished_never_starts_again(code):
-    assert not restarts(replace(TRAINING, phase="finished", code=code))
+CRASH, STOP = replace(TRAINING, has_newer_checkpoint=False), replace(TRAINING, phase="stopped", code=0)
+FULL = [record(CRASHED)] * (MAX_CRASHES - 1)
+PROGRESS = record(STOPPED, newer=True)
 
 
-@pytest.mark.parametrize("end", [STARTING, TRAINING, replace(TRAINING, phase="stopped", code=0)])
-def test_a_cancelled_job_stays_ended_and_one_that_could_not_be_asked_about_does_not(end):
-    history = [record(CRASHED, newer=True)]
+@pytest.mark.parametrize(
+    ("end", "history", "expected"),
+    [
+        *((replace(TRAINING, phase="finished", code=code), [], False) for code in (0, 1, 137)),
+        # A stop after saving, and a failure after a newer checkpoint, start again however often.
+        (STOP, [], True),
+        (STOP, [record(STOPPED)] * 50, True),
+        (STOP, [record(CRASHED)] * 2 + [record(START_FAILED)] * 4, True),
+        (replace(STOP, has_newer_checkpoint=False), [record(STOPPED)] * 50, True),
+        (TRAINING, [record(CRASHED, newer=True)] * 50, True),
+        (End(job_id="7", attempt=0, code=140, phase="starting"), [], True),  # preempted before the first update
+        # Progress makes the count of crashes begin anew.
+        (CRASH, FULL, False),
+        (CRASH, [*FULL, PROGRESS], True),
+        (CRASH, [*FULL, record(CRASHED, newer=True), record(CRASHED)], True),
+        (CRASH, [PROGRESS, *FULL], False),
+        # Kinds are counted apart, and stops between them do not end a row.
+        (CRASH, [record(CRASHED), *[record(START_FAILED)] * 4, record(STOPPED)], True),
+        (CRASH, [record(CRASHED), record(START_FAILED), record(STOPPED), record(CRASHED)], False),
+        # Records of an earlier job do not count.
+        (CRASH, [record(CRASHED, job_id="6")] * 9, True),
+        (STARTING, [record(CRASHED, job_id="6", newer=True)], False),
+        # A start that a signal ends is tried again where there is a checkpoint, one that fails where it has trained.
+        *((replace(STARTING, code=code, attempt=0), [], True) for code in (137, 139, 143)),
+        (STARTING, [PROGRESS], True),
+        (STARTING, [record(START_FAILED, trained=False)], False),
+    ],
+)
+def test_what_starts_again(end, history, expected):
+    """Unless it was cancelled, which is not known of a job that could not be asked about; and up to --max-requeues."""
+    assert restarts(end, history) is restarts(end, history, job=UNKNOWN) is expected
+    assert restarts(end, history, limits=replace(LIMITS, max_requeues=end.attempt + 1)) is expected
+    assert not restarts(end, history, limits=replace(LIMITS, max_requeues=end.attempt))
     assert not restarts(end, history, job=SLURMS)
-    assert restarts(end, history, job=UNKNOWN)
-    assert restarts(end, history, job=OURS)
-
-
-@pytest.mark.parametrize("history", [[], [record(STOPPED)] * 50, [record(CRASHED)] * 2 + [record(START_FAILED)] * 4])
-def test_a_stop_after_saving_starts_again_however_often(history):
-    assert restarts(replace(TRAINING, phase="stopped", code=0), history)
-    assert restarts(replace(TRAINING, phase="stopped", code=0, has_newer_checkpoint=False), history)
-
-
-def test_a_preemption_before_the_first_update_starts_again_without_a_checkpoint():
-    assert restarts(End(job_id="7", attempt=0, code=140, phase="starting"))
-
-
-def test_a_failure_after_a_newer_checkpoint_starts_again_however_often():
-    assert restarts(TRAINING, [record(CRASHED, newer=True)] * 50)
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
@@ -104,27 +118,6 @@ def test_a_crash_loop_without_progress_ends(has_checkpoint):
     assert f"{MAX_CRASHES} attempts in a row have failed without saving a newer checkpoint" in decision.text
 
 
-def test_progress_makes_the_count_of_crashes_begin_anew():
-    end = replace(TRAINING, has_newer_checkpoint=False)
-    full = [record(CRASHED)] * (MAX_CRASHES - 1)
-    assert not restarts(end, full)
-    assert restarts(end, [*full, record(STOPPED, newer=True)])
-    assert restarts(end, [*full, record(CRASHED, newer=True), record(CRASHED)][: len(full) + 2])
-    assert not restarts(end, [record(STOPPED, newer=True), *full])
-
-
-def test_kinds_are_counted_apart_and_stops_between_them_do_not_end_a_row():
-    end = replace(TRAINING, has_newer_checkpoint=False)
-    assert restarts(end, [record(CRASHED), *[record(START_FAILED)] * 4, record(STOPPED)])
-    assert not restarts(end, [record(CRASHED), record(START_FAILED), record(STOPPED), record(CRASHED)])
-
-
-def test_records_of_an_earlier_job_do_not_count():
-    end = replace(TRAINING, has_newer_checkpoint=False)
-    assert restarts(end, [record(CRASHED, job_id="6")] * 9)
-    assert not restarts(STARTING, [record(CRASHED, job_id="6", newer=True)])
-
-
 @pytest.mark.parametrize("code", [1, 137, 139, 143])
 @pytest.mark.parametrize("is_preflight", [True, False])
 def test_a_first_start_that_fails_stays_final(code, is_preflight):
@@ -132,13 +125,6 @@ def test_a_first_start_that_fails_stays_final(code, is_preflight):
     decision = decide(end, [], LIMITS, job=OURS)
     assert not decision.restarts
     assert "before the first checkpoint" in decision.text
-
-
-@pytest.mark.parametrize(
-    ("code", "is_preflight", "expected"), [(137, False, True), (139, False, True), (143, False, True)]
-)
-def test_a_start_of_a_run_with_a_checkpoint_that_a_signal_ends_is_tried_again(code, is_preflight, expected):
-    assert restarts(replace(STARTING, code=code, attempt=0, is_preflight=is_preflight)) is expected
 
 
 def test_what_the_preflight_finds_is_tried_again_and_the_node_left_out():
@@ -165,13 +151,6 @@ def test_starts_that_fail_in_a_row_wait_longer_and_longer_and_then_end():
     assert pauses[0] == 0 < pauses[1] < pauses[-1]
     assert f"{MAX_START_FAILURES} starts in a row have failed" in decision.text
     assert decide(STARTING, [*history, record(CRASHED, newer=True)], LIMITS, job=OURS).pause_s == 0
-
-
-@pytest.mark.parametrize("end", [STARTING, TRAINING, replace(TRAINING, phase="stopped", code=0)])
-def test_max_requeues_limits_everything(end):
-    history = [record(STOPPED, newer=True)]
-    assert not restarts(end, history, limits=replace(LIMITS, max_requeues=3))
-    assert restarts(end, history, limits=replace(LIMITS, max_requeues=4))
 
 
 @pytest.mark.parametrize(

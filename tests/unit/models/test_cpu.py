@@ -17,6 +17,7 @@ from roberta_plugin.models.cpu import (
     dropout,
     has_fast_bf16,
     has_onednn,
+    keep_fewer_shapes,
     kept,
     linear,
     onednn_linear,
@@ -168,6 +169,7 @@ def test_fp32_is_the_default_and_what_a_processor_without_bf16_does(monkeypatch)
     assert rounds()
 
 
+CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
 GROWTH = """
 import random
 import sys
@@ -190,19 +192,23 @@ print((resident() - before) >> 20)
 """
 
 
-@pytest.mark.parametrize(
-    ("use", "of_user", "grows"), [("training", None, False), ("training", "1024", True), ("answers", None, True)]
-)
-def test_memory_of_a_training_stops_growing_with_new_numbers_of_rows_unless_the_user_says_so(use, of_user, grows):
+@pytest.mark.parametrize(("use", "grows"), [("training", False), ("answers", True)])
+def test_memory_of_a_training_stops_growing_with_new_numbers_of_rows(use, grows):
     """800 more shapes after 400: 14 to 37 MB, and 250 with the caches' own sizes, which a process reads once."""
-    variables = {"LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}
-    environment = {name: value for name, value in os.environ.items() if name not in variables}
-    environment |= dict.fromkeys(variables, of_user) if of_user else {}
+    environment = {name: value for name, value in os.environ.items() if name not in CACHES}
     done = subprocess.run(
         [sys.executable, "-c", GROWTH, use], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
     assert SHAPES_KEPT < 400
     assert (int(done.stdout) > 120) == grows, f"grew by {done.stdout} MB"
+
+
+def test_a_size_of_the_user_s_stays(monkeypatch):
+    monkeypatch.setenv(CACHES[0], "1024")
+    monkeypatch.setenv(CACHES[1], "0")  # so that it is as before at the end
+    del os.environ[CACHES[1]]
+    keep_fewer_shapes()
+    assert [os.environ[name] for name in CACHES] == ["1024", str(SHAPES_KEPT)]
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.25, 0.5, 0.9])

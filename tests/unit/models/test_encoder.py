@@ -393,12 +393,7 @@ def check_that_heads_attend_to_their_offsets(model, number, positions):
 
 
 def test_random_is_the_default_and_changes_nothing_and_neighbors_change_what_they_say():
-    sizes = {
-        "encoder_layers": 3,
-        "encoder_embed_dim": 64,
-        "encoder_attention_heads": 4,
-        "max_positions": 40,
-    }
+    sizes = {"encoder_layers": 3, "encoder_embed_dim": 64, "encoder_attention_heads": 4, "max_positions": 40}
     plain, same = new_model(**sizes).state_dict(), new_model(**sizes, init_attention="random").state_dict()
     assert all(torch.equal(plain[name], same[name]) for name in plain)
     changed = new_model(**sizes, init_attention="neighbors").state_dict()

@@ -26,6 +26,7 @@ from tests.unit.optim.test_adamw import make
 
 SIZES = {"encoder_embed_dim": 64, "encoder_ffn_embed_dim": 96, "encoder_attention_heads": 4, "encoder_layers": 2}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "amp": torch.float32}
+RECOMPUTED = {"checkpoint_activations": True}
 SMALL = 1e4  # bytes of memory, in which not even the logits of a tiny batch fit
 
 
@@ -94,10 +95,10 @@ def train(mode, model, sample, precision, *, max_norm=0.0, num_batches=1, sample
     return watch.counts
 
 
-@pytest.mark.parametrize("options", [{}, {"checkpoint_activations": True}], ids=str)
-@pytest.mark.parametrize(("kind", "precision"), [
-    ("padded", "fp32"), ("padded", "amp"), ("padded", "bf16"), ("full", "fp16"), ("full", "bf16"), ("packed", "bf16"),
-    ("packed", "fp16"), ("packed", "amp"),
+@pytest.mark.parametrize(("kind", "precision", "options"), [
+    ("padded", "fp32", {}), ("padded", "amp", {}), ("padded", "bf16", RECOMPUTED), ("full", "fp16", {}),
+    ("full", "bf16", {}), ("full", "amp", RECOMPUTED), ("packed", "bf16", {}), ("packed", "fp16", RECOMPUTED),
+    ("packed", "amp", {}),
 ])  # fmt: skip
 def test_a_step_stays_on_the_device_and_never_waits(kind, precision, options):
     model, sample = our_model(**SIZES, dropout=0.1, attention_dropout=0.1, **options), make_sample(kind)
@@ -110,8 +111,11 @@ def test_a_step_stays_on_the_device_and_never_waits(kind, precision, options):
     assert counts["_fused_adamw_"] == 1
 
 
-@pytest.mark.parametrize(("max_norm", "sample_size"), [(0.0, "on the host"), (1.0, "on the device")])
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "amp", "memory-efficient-bf16", "memory-efficient-fp16"])
+@pytest.mark.parametrize(("precision", "max_norm", "sample_size"), [
+    ("fp32", 0.0, "on the device"), ("fp32", 1.0, "on the host"), ("bf16", 0.0, "on the host"),
+    ("bf16", 1.0, "on the device"), ("fp16", 1.0, "on the device"), ("amp", 0.0, "on the device"),
+    ("memory-efficient-bf16", 1.0, "on the device"), ("memory-efficient-fp16", 0.0, "on the device"),
+])  # fmt: skip
 def test_an_update_of_several_batches_never_waits(precision, max_norm, sample_size):
     """With several ranks, the sum of the sample sizes is a number of the device."""
     model, sample = our_model(**SIZES), make_sample("full")
@@ -143,11 +147,7 @@ def test_pairs_with_the_second_task_stay_on_the_device():
             criterion(model, sample)[0].backward()
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [("padded", {}), ("full", {}), ("packed", {}), ("packed", {"checkpoint_activations": True})],
-    ids=str,
-)
+@pytest.mark.parametrize(("kind", "options"), [("padded", {}), ("full", {}), ("packed", RECOMPUTED)], ids=str)
 def test_compiled_layers_are_whole_graphs_without_a_warning(kind, options, recwarn):
     model, sample = our_model(**SIZES, dropout=0.1, attention_dropout=0.1, **options), make_sample(kind)
     with fake_cuda(is_compiled=True) as mode:

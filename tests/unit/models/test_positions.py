@@ -27,13 +27,7 @@ CPU = torch.device("cpu")
     ("changes", "message"),
     [
         ({"position_encoding": "none"}, "--position-encoding must be learned or rotary, got 'none'"),
-        ({"rotary_base": 500.0}, "--rotary-base goes with --position-encoding rotary: give that, or leave"),
-        ({**ROTARY, "rotary_base": 1.0}, "--rotary-base must be greater than 1, got 1.0"),
-        ({**ROTARY, "rotary_base_local": 9.0}, "--rotary-base-local goes with --attention-window"),
         ({"attention_window": 5}, "--attention-window must be even, half of it on either side of a position, got 5"),
-        ({"attention_window": 1}, "--attention-window must be 2 or more, got 1"),
-        ({"global_attention_every": 2}, "--global-attention-every goes with --attention-window"),
-        ({"attention_window": 4, "global_attention_every": 0}, "--global-attention-every must be 1 or more, got 0"),
         ({**ROTARY, "encoder_embed_dim": 20}, r"heads of 5 have no whole number of them: change --encoder-attention"),
         ({**ROTARY, "init_attention": "neighbors"}, "embeddings of positions, .*: give --init-attention random"),
     ],

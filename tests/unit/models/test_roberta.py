@@ -205,21 +205,3 @@ def test_every_form_of_fairseqs_options_is_read(wrap):
 def test_what_describes_no_model_is_refused_by_name(option, value, message):
     with pytest.raises(ValueError, match=message):
         read_config(Namespace(**{option: value}), max_positions=512)
-
-
-FIRST = {"no_first_attention_norm": True, "encoder_normalize_before": True}
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"feed_forward": "reglu"}, "--feed-forward must be plain or geglu or swiglu, got 'reglu'"),
-        ({"no_norm_bias": True, "norm": "rms"}, "--no-norm-bias goes with --norm layer, not with rms: give that, or"),
-        ({"no_first_attention_norm": True}, "--no-first-attention-norm goes with --encoder-normalize-before: give"),
-        ({**FIRST, "no_layernorm_embedding": True}, "norm and --no-layernorm-embedding exclude each other: leave one"),
-        ({**FIRST, "share_layers": "all"}, "--no-first-attention-norm and --share-layers exclude each other: leave"),
-    ],
-)
-def test_switches_that_describe_no_encoder_together_are_refused_with_the_remedy(given, message):
-    with pytest.raises(ValueError, match=message):
-        read_config(Namespace(**given), max_positions=512)

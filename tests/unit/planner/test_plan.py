@@ -7,16 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from roberta_plugin.planner.plan import (
-    DAY_S,
-    Failures,
-    as_json,
-    as_markdown,
-    batch_advice,
-    goodput,
-    plan,
-    plan_table,
-)
+from roberta_plugin.planner.plan import DAY_S, Failures, as_json, as_markdown, batch_advice, goodput, plan, plan_table
 from roberta_plugin.planner.training import Precision, Shape, Training, all_reduce_seconds
 from tests.nodes import DGX_1, DGX_2, DGX_H100
 

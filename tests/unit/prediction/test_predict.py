@@ -24,13 +24,7 @@ from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction import predict as predicting
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions, kind_of_training, predict
-from tests.tiny_predictors import (
-    CLASSES,
-    LABELS,
-    TRAINED,
-    write_finetuning,
-    write_predictor,
-)
+from tests.tiny_predictors import CLASSES, LABELS, TRAINED, write_finetuning, write_predictor
 
 PAIRS = [{"id": n, "text": "good " * (n % 7 + 1), "text_pair": "bad " * (n % 3 + 1)} for n in range(40)]
 
@@ -177,7 +171,7 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
 
     prepared = write_prepared(tmp_path, task="squad2")
     split = prepared.split("valid")
-    questions = Questions(split, "squad2")
+    questions = Questions(split)
     hub = RobertaHub.from_pretrained(models["question_answering"])
 
     class Task:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,12 +14,27 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from roberta_plugin.data.binarize.part_files import Span, Task, finished_parts, is_done, read_part
-from roberta_plugin.data.binarize.parts import Job, Sharing, plan_tasks
+from roberta_plugin.data.binarize.parts import (
+    Counts,
+    Job,
+    Sharing,
+    Span,
+    Task,
+    encode_items,
+    encode_task,
+    finished_parts,
+    is_done,
+    plan_tasks,
+    read_head,
+    read_part,
+)
+from roberta_plugin.data.binarize.plan import folder_lock, split_lock
 from roberta_plugin.data.binarize.workers import start_workers
 from roberta_plugin.data.text_inputs import BadLineError, LineRules
-from roberta_plugin.data.text_inputs_files import find_inputs
+from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from tests.conftest import REPOSITORY
 
@@ -90,7 +106,7 @@ def test_idle_workers_take_parts_of_an_archive_and_the_parts_are_the_same(job, t
         parts[workers] = [[array.tolist() for array in read_part(path, np.dtype(np.uint16))] for path in found]
         assert len(list(folder.glob("*.pid"))) == workers
     assert parts[1] == parts[3]
-    assert sum(len(sizes) for sizes, _ in parts[1]) == 100_000
+    assert sum(len(sizes) for sizes, _, _ in parts[1]) == 100_000
 
 
 class Named(ByteLevelBpe):
@@ -186,3 +202,159 @@ def test_each_claim_gets_one_idle_worker_and_all_leave_with_the_last_reader():
 def test_idle_workers_leave_when_the_run_is_stopped():
     sharing = Sharing(multiprocessing.get_context(), num_readers=1)
     assert sharing.take(lambda: True) is None
+
+
+@given(
+    files=st.lists(st.tuples(st.sampled_from(["txt", "gz"]), st.integers(0, 50)), max_size=12),
+    part_bytes=st.integers(1, 20),
+)
+def test_tasks_cover_each_file_once_and_in_order(files, part_bytes):
+    paths = [f"{number}.{suffix}" for number, (suffix, _) in enumerate(files)]
+    sizes = [size for _, size in files]
+    sources = [TextInput(path, path, ".gz" * path.endswith("gz")) for path in paths]
+    tasks = plan_tasks(sources, sizes, part_bytes)
+    assert [task.number for task in tasks] == list(range(len(tasks)))
+    spans = [span for task in tasks for span in task.spans]
+    assert list(dict.fromkeys(span.source.path for span in spans)) == paths
+    for path, size in zip(paths, sizes, strict=True):
+        own = [span for span in spans if span.source.path == path]
+        assert [span.is_last_of_file for span in own] == [False] * (len(own) - 1) + [True]
+        if own[0].end is None:
+            assert len(own) == 1
+        else:
+            edges = [own[0].start, *(span.end for span in own)]
+            assert edges == [*range(0, size, part_bytes), size]
+    for task in tasks:
+        whole = sum(sizes[paths.index(span.source.path)] for span in task.spans)
+        assert whole <= part_bytes or len(task.spans) == 1
+        assert task.may_share == (len(task.spans) == 1 and task.spans[0].source.suffix == ".gz")
+
+
+@pytest.fixture
+def parts_job(tmp_path):
+    tokenizer = ByteLevelBpe(BYTE_CHARACTERS, [], use_fast_engine=False)
+    return Job(
+        tokenizer=tokenizer,
+        to_model=np.arange(100, 356).astype(np.uint16),
+        eos_id=2,
+        unk_id=3,
+        rules=LineRules(),
+        blank_line_after_files=False,
+        folder=tmp_path,
+        part_bytes=2**20,
+    )
+
+
+def test_items_end_with_eos(parts_job):
+    ids, sizes = encode_items(parts_job, ["ab", "", "c"])
+    assert ids.tolist() == [197, 198, 2, 2, 199, 2]
+    assert sizes.tolist() == [3, 1, 2]
+    assert (ids.dtype, sizes.dtype) == (np.uint16, np.int32)
+
+
+def test_a_large_compressed_text_becomes_several_parts_that_are_not_made_again(parts_job, tmp_path):
+    import gzip
+
+    text = b"0123456789abcde\n" * 300_000  # 4.8 MB
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(text))
+    task = Task(0, (Span(find_inputs([path])[0]),))
+    assert not is_done(tmp_path, task)
+    read = []
+    encode_task(parts_job, task, on_read=read.append)
+    assert is_done(tmp_path, task)
+    assert sum(read) == path.stat().st_size
+    parts = list(finished_parts(tmp_path, [task]))
+    assert len(parts) == 5
+    total = Counts()
+    for part in parts:
+        counts, _ = read_head(part)
+        sizes, ids, _ = read_part(part, np.dtype(np.uint16))
+        assert (len(sizes), len(ids)) == (counts.items, counts.tokens)
+        total += counts
+    assert (total.items, total.tokens, total.text_bytes) == (300_000, 300_000 * 16, len(text))
+
+    contents = [part.read_bytes() for part in parts]
+    parts[3].unlink()
+    (tmp_path / "000000.done").unlink()
+    stamps = [part.stat().st_mtime_ns for part in parts if part.exists()]
+    encode_task(parts_job, task, on_read=read.append)
+    assert [part.read_bytes() for part in parts] == contents
+    assert [part.stat().st_mtime_ns for part in parts if part != parts[3]] == stamps
+
+
+def test_a_part_of_other_text_is_not_taken(parts_job, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"one\ntwo\n")
+    task = Task(0, (Span(find_inputs([path])[0]),))
+    encode_task(parts_job, task, on_read=lambda num_bytes: None)
+    path.write_bytes(b"one\ntoo\n")
+    with pytest.raises(ValueError, match=r"text\.txt has changed .* made .*000000_000000\.part of it: delete"):
+        encode_task(parts_job, task, on_read=lambda num_bytes: None)
+
+
+def add_one(folder, times):
+    for _ in range(times):
+        with folder_lock(folder):
+            number = int((folder / "number").read_text())
+            time.sleep(0.001)
+            (folder / "number").write_text(str(number + 1))
+
+
+def test_the_lock_of_the_folder_keeps_processes_apart_though_its_file_comes_and_goes(tmp_path):
+    (tmp_path / "number").write_text("0")
+    processes = [multiprocessing.get_context("fork").Process(target=add_one, args=(tmp_path, 50)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert (tmp_path / "number").read_text() == "200"
+    assert [path.name for path in tmp_path.iterdir()] == ["number"]
+
+
+def hold(folder, is_held, may_end):
+    with split_lock(folder, "train"):
+        is_held.set()
+        may_end.wait(60)
+
+
+def test_a_split_has_one_writer_and_others_are_free(tmp_path):
+    context = multiprocessing.get_context("fork")
+    is_held, may_end = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(tmp_path, is_held, may_end))
+    process.start()
+    assert is_held.wait(60)
+    with pytest.raises(OSError, match=r"Another process is writing .*train: wait"), split_lock(tmp_path, "train"):
+        pass
+    with split_lock(tmp_path, "valid"):
+        pass
+    may_end.set()
+    process.join(60)
+    with split_lock(tmp_path, "train"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def hold_with_a_child(folder, is_held):
+    """As a binarization whose worker outlives it for a moment."""
+    with split_lock(folder, "train"):
+        child = os.fork()
+        if child == 0:
+            time.sleep(0.5)
+            os._exit(0)
+        is_held.set()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_lock_of_a_killed_run_is_free_once_its_workers_have_ended(tmp_path):
+    context = multiprocessing.get_context("fork")
+    is_held = context.Event()
+    process = context.Process(target=hold_with_a_child, args=(tmp_path, is_held))
+    process.start()
+    assert is_held.wait(60)
+    while process.exitcode is None:  # join waits for the worker too
+        time.sleep(0.01)
+    begun = time.monotonic()
+    with split_lock(tmp_path, "train"):
+        assert time.monotonic() - begun > 0.2, "nobody held it: the test shows less than it says"
+    assert not list(tmp_path.iterdir())

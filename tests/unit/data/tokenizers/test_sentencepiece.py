@@ -1,3 +1,5 @@
+"""SentencePiece and character-level BPE: ids, places, words; the same bytes again; files that are none are named."""
+
 import pickle
 
 import pytest
@@ -7,27 +9,31 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats\n" * 20
+OPTIONS = {"sentencepiece": {"vocab_size": 60}, "character_bpe": {"vocab_size": 80, "max_characters": 30}}
+FILES = {"sentencepiece": "sentencepiece.bpe.model", "character_bpe": "character_bpe.json"}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sentencepiece")
+def trained(kind, folder):
     (folder / "text.txt").write_text(TEXT)
-    train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=60, folder=folder)
+    train_tokenizer(kind, [folder / "text.txt"], folder=folder, **OPTIONS[kind])
     return folder
 
 
-def test_model_ids_are_one_more_than_sentencepieces(folder):
-    tokenizer, vocabulary = load_tokenizer(folder), Vocabulary.load(folder / "dict.txt")
-    to_model = vocabulary.tokenizer_to_model(tokenizer)
-    assert to_model[:3].tolist() == [3, 0, 2]
-    assert to_model[3:].tolist() == list(range(4, len(tokenizer.symbols) + 1))
-    assert vocabulary.mask_id == len(tokenizer.symbols) + 1
+@pytest.fixture(scope="module")
+def sentencepiece(tmp_path_factory):
+    return trained("sentencepiece", tmp_path_factory.mktemp("sentencepiece"))
 
 
-def test_text_comes_back_and_lines_are_encoded_as_texts(folder):
+@pytest.fixture(scope="module")
+def character_bpe(tmp_path_factory):
+    return trained("character_bpe", tmp_path_factory.mktemp("character_bpe"))
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_text_comes_back_and_so_does_the_tokenizer(request, kind, tmp_path):
+    folder = request.getfixturevalue(kind)
     tokenizer = load_tokenizer(folder)
-    lines = ["the cat sat", "", "then the hat"]
+    lines = ["the cat sat", "", "12 hats"]
     ids, lengths = tokenizer.encode_lines(lines)
     assert ids.tolist() == [index for line in lines for index in tokenizer.encode(line)]
     assert lengths.tolist() == [len(tokenizer.encode(line)) for line in lines]
@@ -35,41 +41,77 @@ def test_text_comes_back_and_lines_are_encoded_as_texts(folder):
     assert tokenizer.encode_lines([])[0].tolist() == []
     with pytest.raises(ValueError, match="Token id 999"):
         tokenizer.decode([999])
+    again = pickle.loads(pickle.dumps(tokenizer))
+    again.save(tmp_path)
+    assert load_tokenizer(tmp_path).symbols == tokenizer.symbols
+    assert load_tokenizer(tmp_path).encode("the cat") == tokenizer.encode("the cat")
+    assert again.description() == tokenizer.description()
+    for name in (FILES[kind], "dict.txt"):
+        assert (trained(kind, tmp_path) / name).read_bytes() == (folder / name).read_bytes(), "trained again"
 
 
-def test_a_character_that_becomes_several_is_the_place_of_all(folder):
-    located = load_tokenizer(folder).locate("12 \u00bd hats")  # a half is 1, a slash, 2
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        ("sentencepiece", b"nothing of the kind", "not a SentencePiece model"),
+        *(
+            ("character_bpe", content, "is not a character-level BPE")
+            for content in (b"{", b"{}", b'{"language": "en", "bpe": {"model": 1}}', b"[]")
+        ),
+    ],
+)
+def test_a_file_of_another_format_and_too_few_ids_are_refused(kind, content, message, tmp_path):
+    (tmp_path / FILES[kind]).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{FILES[kind]}.*{message}"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "text.txt").write_text(TEXT)
+    with pytest.raises(ValueError, match=r"--vocab-size 5|--vocab-size must be at least 20"):
+        train_tokenizer(kind, [tmp_path / "text.txt"], vocab_size=5, folder=tmp_path)
+
+
+def test_model_ids_are_one_more_than_sentencepieces(sentencepiece):
+    tokenizer, vocabulary = load_tokenizer(sentencepiece), Vocabulary.load(sentencepiece / "dict.txt")
+    to_model = vocabulary.tokenizer_to_model(tokenizer)
+    assert to_model[:3].tolist() == [3, 0, 2]
+    assert to_model[3:].tolist() == list(range(4, len(tokenizer.symbols) + 1))
+    assert vocabulary.mask_id == len(tokenizer.symbols) + 1
+
+
+def test_a_character_that_becomes_several_is_the_place_of_all(sentencepiece):
+    located = load_tokenizer(sentencepiece).locate("12 \u00bd hats")  # a half is 1, a slash, 2
     places = list(zip(located.starts.tolist(), located.ends.tolist(), strict=True))
     assert places[:7] == [(0, 0), (0, 1), (1, 2), (2, 3), (3, 4), (3, 4), (3, 4)]
 
 
-def test_pickles_and_saves(folder, tmp_path):
-    tokenizer = load_tokenizer(folder)
-    again = pickle.loads(pickle.dumps(tokenizer))
-    again.save(tmp_path)
-    assert load_tokenizer(tmp_path).encode("the cat") == tokenizer.encode("the cat")
-    assert again.description() == tokenizer.description()
-
-
-def test_training_again_gives_the_same_bytes(folder, tmp_path):
-    train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=60, folder=tmp_path)
-    for name in ("sentencepiece.bpe.model", "dict.txt"):
-        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
-
-
-def test_what_cannot_be_used_is_named(folder, tmp_path):
-    (tmp_path / "sentencepiece.bpe.model").write_bytes(b"nothing of the kind")
-    with pytest.raises(ValueError, match=r"sentencepiece\.bpe\.model: not a SentencePiece model"):
-        load_tokenizer(tmp_path)
-    with pytest.raises(ValueError, match="--vocab-size 5"):
-        train_tokenizer("sentencepiece", [folder / "text.txt"], vocab_size=5, folder=tmp_path)
-
-
-def test_word_starts_are_the_first_pieces_of_words(folder):
+def test_word_starts_are_the_first_pieces_of_words(sentencepiece):
     """For --mask-whole-words: as many starts as there are words, whatever their pieces."""
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(sentencepiece)
     starts = tokenizer.word_starts()
     for line in ("the cat sat on the mat", "thenceforth others", "hat"):
         ids = tokenizer.encode(line)
         assert starts[ids].sum() == len(line.split()) and starts[ids[0]]
     assert len(tokenizer.encode("thenceforth others")) > 2
+
+
+def pieces(tokenizer, text):
+    return [tokenizer.symbols[index] for index in tokenizer.encode(text)]
+
+
+def test_words_then_pieces_of_words(character_bpe):
+    tokenizer = load_tokenizer(character_bpe)
+    assert pieces(tokenizer, "the mats, then") == ["\u2581the", "\u2581mat", "s", "\u2581,", "\u2581then"]
+    starts = tokenizer.word_starts()
+    assert [bool(starts[index]) for index in tokenizer.encode("the mats,")] == [True, True, False, True]
+    assert tokenizer.decode([tokenizer.symbols.index("s")]) == "s"
+
+
+def test_characters_that_the_text_did_not_have_are_unknown(character_bpe):
+    tokenizer, vocabulary = load_tokenizer(character_bpe), Vocabulary.load(character_bpe / "dict.txt")
+    ids = tokenizer.encode("the \u4f60")
+    assert pieces(tokenizer, "the \u4f60") == ["\u2581the", "\u2581", "<unk>"]
+    assert vocabulary.tokenizer_to_model(tokenizer)[ids].tolist()[2] == vocabulary.unk_id
+
+
+def test_the_mark_of_a_word_in_the_text_makes_no_new_word(character_bpe):
+    tokenizer = load_tokenizer(character_bpe)
+    assert tokenizer.words("a\u2581\u2581b") == tokenizer.words("a__b")

@@ -1,13 +1,159 @@
-"""Plans of studies, shipped and made up: budgets, learning rates, data, refusals."""
+"""A study's file and its plan."""
+
+from pathlib import Path
 
 import pytest
 
 from roberta_plugin.experiments.studies.plan import notes_on, plan_study
-from roberta_plugin.experiments.studies.settings import PAPER, read_study
+from roberta_plugin.experiments.studies.settings import (
+    PAPER,
+    PERPLEXITY,
+    PerplexityProbe,
+    RateRule,
+    TuningProbe,
+    paper_row,
+    read_study,
+)
+from roberta_plugin.experiments.sweeps.grid import read_grid
+from roberta_plugin.finetuning.benchmarks import TASKS
+from roberta_plugin.launch.options_file import to_arguments
 from roberta_plugin.launch.resources import Resources, read_resources
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
+
+TEXT = """\
+title: Masks
+base: {data: data-bin, lr: 1e-3, task: roberta_masked_lm}
+variants:
+  static: {num-static-masks: 10, paper: table1/static}
+  dynamic: {lr: 2e-3, paper: table1/dynamic}
+seeds: [1, 2]
+reference: static
+budget: {equal: tokens, amount: 1e6, warm-up: 0.1}
+learning-rate: {rule: linear, batch-of: static}
+probes:
+  held-out: {kind: perplexity, passes: 2}
+  sentiment:
+    kind: fine-tuning
+    task: SST-2
+    raw: glue
+    tokenizer: tokenizer
+    max-length: 64
+    epochs: 3
+    seeds: [7, 8]
+    grid: {lr: [1e-4, 3e-4], batch: 32}
+    train: {max-update: 100}
+"""
+
+
+def study_of(tmp_path, text=TEXT):
+    path = tmp_path / "masks.yaml"
+    path.write_text(text)
+    return read_study(path)
+
+
+def test_a_study_is_read(tmp_path):
+    study = study_of(tmp_path)
+    static, dynamic = study.variants
+    assert static.options == {"data": "data-bin", "lr": "1e-3", "task": "roberta_masked_lm", "num-static-masks": "10"}
+    assert (static.own_options, static.paper) == (("num-static-masks",), "table1/static")
+    assert dynamic.options["lr"] == "2e-3"
+    assert study.seeds == ("1", "2")
+    assert (study.budget.equal, study.budget.amount, study.budget.warm_up) == ("tokens", 1e6, 0.1)
+    assert study.rate is not None
+    assert (study.rate.rule, study.rate.batch_of) == ("linear", "static")
+    held_out, sentiment = study.probes
+    assert held_out == PerplexityProbe(name="held-out", passes=2)
+    assert isinstance(sentiment, TuningProbe)
+    assert (sentiment.raw, sentiment.max_length, sentiment.epochs) == (Path("glue"), 64, 3)
+    assert sentiment.seeds == ("7", "8")
+    assert sentiment.grid == {"lr": "1e-4,3e-4", "batch": "32"}
+    assert sentiment.train == {"max-update": "100"}
+
+
+def test_a_study_and_a_grid_have_one_schema(tmp_path):
+    """The cells of a grid file's options, axes and seeds are the variants of a study with the same sections."""
+    common = "train: {data: d, task: masked_lm}\naxes: {lr: [1e-3, 2e-3], mask: {few: {mask-prob: 0.1}, many:}}\nseeds: [1]\n"
+    (tmp_path / "grid.yaml").write_text(common + "metric: {log: valid, value: ppl, goal: min}\n")
+    grid = read_grid(tmp_path / "grid.yaml")
+    study = study_of(tmp_path, common + "probes: {ppl: {kind: perplexity}}\n")
+    assert [variant.name for variant in study.variants] == [cell.replace("_", "+") for cell in grid.cells]
+    for variant, run in zip(study.variants, grid.runs, strict=True):
+        assert tuple(to_arguments(variant.options, where="")) == run.arguments
+    assert study.variants[2].own_options == ("lr", "mask-prob") and study.reference == "lr-1e-3+mask-few"
+    of_variants = common.replace("axes: {lr: [1e-3, 2e-3], mask: ", "variants: ").replace("many:}}", "many:}")
+    (tmp_path / "grid.yaml").write_text(of_variants + "metric: {log: valid, value: ppl, goal: min}\n")
+    assert read_grid(tmp_path / "grid.yaml").cells == ["variant-few", "variant-many"]
+
+
+def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
+    (tmp_path / "common.yaml").write_text("train: {lr: 1e-4, clip-norm: 0.0}\n")
+    (tmp_path / "recipe.yaml").write_text("base: common.yaml\ntrain: {lr: 5e-4, arch: fast_roberta_base}\n")
+    text = TEXT.replace("{data: data-bin, lr: 1e-3,", "{recipe: recipe.yaml, data: data-bin,")
+    options = study_of(tmp_path, text).variants[0].options
+    assert (options["lr"], options["clip-norm"], options["arch"]) == ("5e-4", "0.0", "fast_roberta_base")
+    assert "recipe" not in options
+    (tmp_path / "recipe.yaml").write_text("train: {recipe: base, sample-break-mode: , max-tokens: 4096}\n")
+    options = study_of(tmp_path, text).variants[0].options
+    assert (options["lr"], options["max-tokens"], options["weight-decay"]) == ("6e-4", "4096", "0.01")
+    assert not options.keys() & {"recipe", "sample-break-mode", "batch-size"}
+    with pytest.raises(ValueError, match=r"masks\.yaml, line 2: base: recipe bsae: there is no such recipe.*base"):
+        study_of(tmp_path, text.replace("recipe.yaml", "bsae"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("reference: static", "reference: statik", "line 7: there is no variant 'statik': .*static, dynamic"),
+        ("batch-of: static", "batch-of: other", "line 9: there is no variant 'other'"),
+        ("kind: perplexity", "kind: perplexiti", "line 11: probes, held-out: there is no kind of probe 'perplexiti'"),
+        ("task: SST-2", "task: SST2", "line 14: probes, sentiment: task must be CoLA or .*, got 'SST2'"),
+        (
+            "paper: table1/static",
+            "paper: table9/static",
+            "line 4: variants, static: paper: the paper has no row 'table9/static'",
+        ),
+        ("equal: tokens", "equal: epochs", "line 8: budget: equal must be tokens or updates or flops, got 'epochs'"),
+        ("warm-up: 0.1", "warm-up: 2", "line 8: budget: warm-up must be from 0 to 0.99, got 2"),
+        ("rule: linear", "rule: cubic", "line 9: learning-rate: rule must be sqrt or linear, got 'cubic'"),
+        ("passes: 2", "passes: two", "probes, held-out: passes is 'two', which is not a whole number"),
+        ("passes: 2", "passis: 2", "unknown key 'passis'"),
+        ("    raw: glue\n", "", "probes, sentiment: raw is missing"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", "seeds must be a list of different whole numbers"),
+        ("seeds: [1, 2]", "seeds: [a]", "seeds must be whole numbers below .*, got a"),
+        ("seeds: [1, 2]", "seeds: [1, 01]", "without leading zeros, got 1, 01"),
+        ("seeds: [1, 2]", "seeds: [4294967296]", "below 2.32"),
+        ("seeds: [1, 2]", "seeds: [[1]]", "seeds must be a list of different whole numbers"),
+        ("passes: 2", "max-tokens: 0", "probes, held-out: max-tokens must be 1 or more, got 0"),
+        ("passes: 2", "tokens-per-sample: 2", "probes, held-out: tokens-per-sample must be 3 or more, got 2"),
+        ("raw: glue", "raw:", "probes, sentiment: raw is missing"),
+        ("lr: [1e-4, 3e-4]", "lr: [[1e-4]]", "probes, sentiment: grid: lr must be a value or a list of values"),
+        ("epochs: 3", "epochs: 0", "probes, sentiment: epochs must be 1 or more, got 0"),
+        (", batch-of: static", "", "learning-rate: batch-of is missing"),
+        ("data: data-bin, ", "", "base must hold `data`"),
+        ("  static: {num", "  sta/tic: {num", "the name 'sta/tic' may have letters, digits"),
+        ("seeds: [1, 2]\n", "", "the section seeds is missing"),
+        ("title:", "titel:", "unknown key 'titel'"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, before, after, message):
+    assert before in TEXT
+    with pytest.raises(ValueError, match=message) as error:
+        study_of(tmp_path, TEXT.replace(before, after, 1))
+    assert "masks.yaml" in str(error.value) and "--" not in str(error.value)  # the file has keys and no options
+
+
+def test_the_paper_s_columns_are_tasks_or_perplexity():
+    columns = {column for rows in PAPER.values() for row in rows.values() for column in row}
+    assert columns - {PERPLEXITY} <= set(TASKS) and PERPLEXITY in columns
+    assert paper_row("table3/2K") == {"perplexity": 3.68, "MNLI": 85.2, "SST-2": 92.9}
+
+
+def test_the_paper_s_learning_rate_for_2k_lies_between_the_rules():
+    linear, sqrt = (RateRule(rule=rule, batch_of="256").scaled(1e-4, 256, 2048) for rule in ("linear", "sqrt"))
+    assert sqrt < 7e-4 < linear
+
 
 FIXED = {"lr-scheduler": "fixed"}  # the polynomial one needs total-num-update
 FORMATS = {
@@ -50,11 +196,7 @@ def test_equal_flops_are_not_equal_tokens(tmp_path, data):
 
 
 def test_shared_layers_are_an_axis_of_equal_flops_and_fewer_parameters(tmp_path, data):
-    options = {
-        "none": {},
-        "groups": {"share-layers": "groups:2"},
-        "ffn": {"share-layers": "all", "share-parts": "ffn"},
-    }
+    options = {"none": {}, "groups": {"share-layers": "groups:2"}, "ffn": {"share-layers": "all", "share-parts": "ffn"}}
     common = {"variants": None, "base": {"encoder-layers": "4"}, "budget": {"equal": "flops", "amount": "1e10"}}
     plans = plans_of(tmp_path, data, axes={"sharing": options}, **common)
     assert len({plan.num_updates for plan in plans.values()}) == 1, "a shared layer costs as often as it runs"

@@ -184,7 +184,6 @@ def test_a_change_is_named_and_refused(again, change, message):
 
 def test_another_number_of_processes_is_named_and_a_report_is_made_for_the_recorded_one(again, monkeypatch):
     """With max-update in the file, no option of fairseq-train would show that an update has other tokens."""
-    monkeypatch.setattr(study_study, "check_options", lambda grid: None)  # which needs the GPUs
     content = {"variants": {"a": None}, "base": {"cpu": "false"}}
     again(is_begun=False, num_ranks=8, **content)
     again(**content)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roberta_plugin.finetuning.benchmarks.base import Training, describe, read_text
+from roberta_plugin.finetuning.benchmarks.base import Training, describe_files, read_text
 from roberta_plugin.tables import check_text
 
 
@@ -21,8 +21,8 @@ def test_a_byte_that_is_not_utf8_is_named(tmp_path):
 def test_the_content_identifies_files_wherever_they_lie(tmp_path):
     for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
         (tmp_path / name).write_bytes(content)
-    same, other = describe([tmp_path / "a"]), describe([tmp_path / "c"])
-    assert describe([tmp_path / "b"])["sha256"] == same["sha256"] != other["sha256"]
+    same, other = describe_files([tmp_path / "a"]), describe_files([tmp_path / "c"])
+    assert describe_files([tmp_path / "b"])["sha256"] == same["sha256"] != other["sha256"]
     assert (same["files"], same["bytes"], same["names"]) == (1, 3, ["a"])
 
 

@@ -18,10 +18,16 @@ import roberta_plugin
 from roberta_plugin.experiments.inference import run_model
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, kind_of, options_for
 from roberta_plugin.finetuning.benchmarks.base import COMMON
-from roberta_plugin.finetuning.inspection import find_faults, settings_faults
 from roberta_plugin.finetuning.kinds import KINDS
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs, read_outputs, write_outputs
-from roberta_plugin.finetuning.preparation import DataSettings, PrepareSettings, check_same, prepare
+from roberta_plugin.finetuning.preparation import (
+    DataSettings,
+    PrepareSettings,
+    check_same,
+    find_faults,
+    prepare,
+    settings_faults,
+)
 from roberta_plugin.finetuning.prepared import Prepared
 from tests.golden.finetuning import SUBJECTS
 from tests.tiny_benchmarks import examples_of, prepared_of, random_outputs, write_tokenizer

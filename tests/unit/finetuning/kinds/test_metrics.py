@@ -47,9 +47,8 @@ def test_what_is_not_defined_is_0():
         (lambda a, p, w: metrics.of_classes(a, p, w, num_classes=4), rng.integers(0, 4, 60), rng.integers(0, 4, 60)),
         (metrics.of_labels, rng.random((60, 5)) < 0.3, rng.random((60, 5)) < 0.4),
         (metrics.of_numbers, rng.integers(0, 9, 60).astype(float), rng.integers(0, 9, 60) + rng.normal(size=60)),
-        (lambda a, p, w: metrics.of_choices(a == p, w), rng.integers(0, 3, 60), rng.integers(0, 3, 60)),
     ],
-    ids=["classes", "labels", "numbers", "choices"],
+    ids=["classes", "labels", "numbers"],
 )
 def test_a_weight_is_how_often_an_example_occurs(measure, answers, predictions):
     assert WEIGHTS.min() == 0 and WEIGHTS.max() > 1
@@ -62,12 +61,12 @@ def test_a_weight_is_how_often_an_example_occurs(measure, answers, predictions):
 def test_the_best_threshold_is_found_and_of_equal_ones_the_middle():
     answers = np.array([[1, 0], [0, 1], [1, 1]], dtype=bool)
     probabilities = np.where(answers, 0.3, 0.1)
-    counts = metrics.threshold_counts(probabilities, answers)
-    assert counts.shape == (99, 3, 2)
-    assert metrics.best_threshold(counts) == 0.3  # all from 0.11 to 0.3 are perfect
-    assert metrics.micro_f1(counts)[29] == 1.0
-    assert metrics.micro_f1(counts)[0] == pytest.approx(8 / 10)  # everything is predicted: 4 of 6 are right
-    assert metrics.micro_f1(counts)[-1] == 0.0
+    found = metrics.micro_f1s(probabilities, answers)
+    assert found.shape == (99,)
+    assert metrics.best_threshold(probabilities, answers) == 0.3  # all from 0.11 to 0.3 are perfect
+    assert found[29] == 1.0
+    assert found[0] == pytest.approx(8 / 10)  # everything is predicted: 4 of 6 are right
+    assert found[-1] == 0.0
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "macro_f1", "mcc", "acc_and_f1"])

@@ -35,10 +35,7 @@ def test_the_versions_differ_in_texts_that_are_nothing():
 
 def test_the_threshold_lets_pass_what_pays():
     found = best_null_threshold(
-        [1.0, 0.0, 0.0, 1.0],
-        null=[0.1, 0.2, 0.9, 0.8],
-        has_answer=[True, True, False, True],
-        is_given=[True] * 4,
+        [1.0, 0.0, 0.0, 1.0], null=[0.1, 0.2, 0.9, 0.8], has_answer=[True, True, False, True], is_given=[True] * 4
     )
     assert found == (75.0, 0.8), "the two right answers pass, and with them the wrong one; the last question does not"
 
@@ -55,10 +52,7 @@ def test_an_empty_answer_costs_nothing():
 
 def test_evaluation_of_both_versions():
     right, given = [["cat"], ["big dog"], []], ["the cat", "dog", "x"]
-    assert squad_metrics("squad1", right[:2], given[:2]) == {
-        "exact": 50.0,
-        "f1": pytest.approx(100 * (1 + 2 / 3) / 2),
-    }
+    assert squad_metrics("squad1", right[:2], given[:2]) == {"exact": 50.0, "f1": pytest.approx(100 * (1 + 2 / 3) / 2)}
     found = squad_metrics("squad2", right, given, [0.2, 0.9, 0.4])
     assert found["exact"] == pytest.approx(100 / 3)
     assert (found["HasAns_exact"], found["NoAns_exact"], found["NoAns_f1"]) == (50.0, 0.0, 0.0)

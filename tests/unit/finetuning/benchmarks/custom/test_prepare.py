@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.inspection import describe, find_faults, remarks
 from roberta_plugin.finetuning.options import OWN_KINDS, CustomOptions
-from roberta_plugin.finetuning.preparation import DataSettings, check_same
+from roberta_plugin.finetuning.preparation import DataSettings, check_same, describe, find_faults, remarks
 from tests.tiny_tables import write_csv, write_json_lines
 
 LISTS = ("multiple-choice", "tagging")  # kinds whose rows hold lists
@@ -315,7 +314,7 @@ def test_labels_of_a_test_table_are_complete_or_lacking_whichever_row_is_empty(p
 
 def test_an_id_that_two_rows_have_is_refused_by_name(prepare_table):
     rows = [{"text": f"so {n}", "label": "xy"[n % 2], "id": f"id {n % 29}"} for n in range(30)]
-    with pytest.raises(ValueError, match=r"my\.csv, line 31: the id 'id 0' in the column 'id' is that of line 2, too"):
+    with pytest.raises(ValueError, match=r"my\.csv, line 31: the id 'id 0' occurs in .*my\.csv, line 2 already"):
         prepare_table(rows=rows, id_column="id")
 
 

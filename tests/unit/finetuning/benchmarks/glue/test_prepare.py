@@ -1,6 +1,8 @@
-"""From raw files to prepared folders: what a split holds, for every kind of task."""
+"""GLUE: official files, pronouns of WNLI, preparation."""
 
 import json
+import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,13 +10,152 @@ import pytest
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks.pronouns import find_schema
+from roberta_plugin.finetuning.benchmarks.glue import FILES, TASKS, read_rows
+from roberta_plugin.finetuning.benchmarks.pronouns import align, find_schema, training_schemas
+from roberta_plugin.finetuning.benchmarks.submission import GLUE as LEADERBOARD
+from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds.phrase_ranking import contains, content_words
 from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from tests.tiny_benchmarks import prepared_of
 from tests.tiny_glue import write_task
-from tests.unit.finetuning.benchmarks.glue.test_reader import official
+
+PAIRS = "index\tsentence1\tsentence2\tlabel\n"
+
+
+def read(tmp_path, task, split, content, *, name="file.tsv"):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    source = next(source for source in FILES[task].sources if source.split == split)
+    return read_rows(FILES[task], source, path)
+
+
+def official(task, raw):
+    """The examples of the official files by split; of WNLI, the rows themselves."""
+    files = FILES[task].find(raw, GlueOptions())
+    return {split: FILES[task].read(split, paths, GlueOptions()) for split, paths in files.items()}
+
+
+def test_cola_has_a_header_in_test_only(tmp_path):
+    rows = read(tmp_path, "CoLA", "train", "gj04\t1\t\tIt works.\ngj04\t0\t*\tWorks it.\n")
+    assert [(row.id, row.texts, row.target) for row in rows] == [("0", ("It works.",), "1"), ("1", ("Works it.",), "0")]
+    rows = read(tmp_path, "CoLA", "test", "index\tsentence\n7\tIt works.\n")
+    assert [(row.id, row.texts, row.target) for row in rows] == [("7", ("It works.",), None)]
+
+
+def test_quotes_and_unusual_line_separators_are_text(tmp_path):
+    rows = read(tmp_path, "RTE", "train", PAIRS + '3\t"He said\tso\u2028it is "\tentailment\r\n4\ta\tb\tentailment')
+    assert rows[0].texts == ('"He said', 'so\u2028it is "')
+    assert [row.id for row in rows] == ["3", "4"]
+
+
+def test_columns_are_found_by_name(tmp_path):
+    rows = read(tmp_path, "RTE", "train", "label\tsentence2\tindex\tsentence1\nentailment\tb\t9\ta\n")
+    assert (rows[0].id, rows[0].texts, rows[0].target) == ("9", ("a", "b"), "entailment")
+
+
+def test_regression_reads_numbers(tmp_path):
+    assert read(tmp_path, "STS-B", "train", "sentence1\tsentence2\tscore\na\tb\t3.80\n")[0].target == 3.8
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "message"),
+    [
+        (
+            "RTE",
+            "index\tsentence1\tlabel\n0\ta\tentailment\n",
+            r"line 1: there is no column 'sentence2'; found 'index'",
+        ),
+        ("RTE", "", r"line 1: there is no column .*found nothing"),
+        ("RTE", PAIRS, "has no rows"),
+        ("RTE", PAIRS + "0\ta\tb\tentailment\n1\ta\n", r"line 3: 2 columns where there should be 4.*correct"),
+        ("RTE", PAIRS + "0\ta\tb\tc\tentailment\n", "line 2: 5 columns where there should be 4"),
+        ("RTE", PAIRS + "0\ta\t \tentailment\n", "line 2: a sentence is empty. Correct or remove"),
+        ("RTE", PAIRS + "0\ta\tb\tmaybe\n", "line 2: the label 'maybe' is none of not_entailment, entailment"),
+        ("RTE", PAIRS + "0\ta\tb\tentailment\n0\tc\td\tentailment\n", r"line 3: the id '0' occurs in .*line 2 already"),
+        ("STS-B", "sentence1\tsentence2\tscore\na\tb\t5.1\n", "line 2: the score '5.1' is not a number from 0 to 5"),
+        ("STS-B", "sentence1\tsentence2\tscore\na\tb\tnan\n", "line 2: the score 'nan' is not a number from 0 to 5"),
+        ("SST-2", "sentence\tlabel\n\n\ngood\t1\n", "line 2: 1 columns where there should be 2"),
+    ],
+    ids=["column", "empty", "header", "short", "long", "sentence", "label", "id", "number", "nan", "blank"],
+)
+def test_damage_is_reported_with_file_line_and_remedy(tmp_path, task, content, message):
+    with pytest.raises(ValueError, match=message) as error:
+        read(tmp_path, task, "train", content)
+    assert str(tmp_path / "file.tsv") in str(error.value)
+
+
+def test_broken_rows_of_qqp_are_left_out_with_a_warning(tmp_path, caplog):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    content = header + "0\t1\t2\ta\tb\t1\n1\t1\t2\tcut off\n2\t1\t2\ta\t\t0\n3\t1\t2\tc\td\t0\n"
+    with caplog.at_level(logging.WARNING):
+        rows = read(tmp_path, "QQP", "train", content)
+    assert [row.id for row in rows] == ["0", "3"]
+    assert "2 broken rows are left out" in caplog.text
+    with pytest.raises(ValueError, match="'5' is none of"):
+        read(tmp_path, "QQP", "train", header + "0\t1\t2\ta\tb\t5\n")
+
+
+def test_a_file_of_qqp_that_is_mostly_broken_is_refused(tmp_path):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    lines = [f"{number}\t1\t2\ta\tb\t1\n" for number in range(400)]
+    broken = [f"{number}\tcut off\n" for number in range(400, 405)]
+    with pytest.raises(ValueError, match=r"5 rows are broken, .* such as line 406, and 400 are not; .*Fetch it again"):
+        read(tmp_path, "QQP", "train", header + "".join(lines + broken))
+    assert len(read(tmp_path, "QQP", "train", header + "".join(lines + broken[:4]))) == 400
+
+
+def test_no_row_of_a_test_set_is_left_out(tmp_path):
+    header = "id\tquestion1\tquestion2\n"
+    assert len(read(tmp_path, "QQP", "test", header + "0\ta\tb\n1\ta\t\n")) == 2
+    with pytest.raises(ValueError, match="line 3: 2 columns"):
+        read(tmp_path, "QQP", "test", header + "0\ta\tb\n1\ta\n")
+
+
+REAL = {
+    "CoLA": {"train": 8551, "valid": 1043, "test": 1063},
+    "SST-2": {"train": 67349, "valid": 872, "test": 1821},
+    "MRPC": {"train": 3668, "valid": 408},
+    "STS-B": {"train": 5749, "valid": 1500, "test": 1379},
+    "QQP": {"train": 8999, "valid": 1000},
+    "MNLI": {"train": 8999, "valid": 1000},
+    "QNLI": {"train": 8999, "valid": 1000},
+    "RTE": {"train": 2490, "valid": 277, "test": 3000},
+    "WNLI": {"train": 635, "valid": 71, "test": 146},
+}
+
+
+@pytest.mark.parametrize("task", REAL)
+def test_the_real_files_are_read_whole(glue, task):
+    rows, files = official(task, glue), FILES[task]
+    assert {split: len(part) for split, part in rows.items()} == REAL[task]
+    targets = {row.target for row in rows["train"]}
+    assert targets == set(files.labels) if files.labels else (min(targets), max(targets)) == files.limits
+    for split in rows.keys() - {"train", "valid"}:
+        assert len(rows[split]) == LEADERBOARD.files[TASKS[task].prediction_files(split)[0]]
+        assert {row.target for row in rows[split]} == {None}
+
+
+def test_a_missing_dev_file_is_an_error_and_a_missing_test_file_is_not(tmp_path):
+    (tmp_path / "train.tsv").touch()
+    with pytest.raises(FileNotFoundError, match=r"holds no dev\.tsv: RTE needs the official files"):
+        TASKS["RTE"].files(tmp_path, GlueOptions())
+    (tmp_path / "dev.tsv").touch()
+    assert list(TASKS["RTE"].files(tmp_path, GlueOptions())) == ["train", "valid"]
+
+
+def test_the_diagnostic_set_with_labels_goes_before_the_one_without(tmp_path):
+    for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "diagnostic.tsv"):
+        (tmp_path / name).touch()
+    mnli = FILES["MNLI"]
+    found = mnli.find(tmp_path, GlueOptions())
+    assert list(found) == ["train", "valid", "valid_mismatched", "ax"]
+    assert not mnli.source("ax", *found["ax"]).is_labelled
+    (tmp_path / "diagnostic-full.tsv").touch()
+    (path,) = mnli.find(tmp_path, GlueOptions())["ax"]
+    assert mnli.source("ax", path).is_labelled and path.name == "diagnostic-full.tsv"
 
 
 def texts(prepared, split, example):
@@ -143,3 +284,131 @@ def test_phrases_of_the_real_rows_have_the_ids_of_the_whole_text(shared_data, gl
             assert np.concatenate(parts).tolist() == encoder.ids(f"{schema.before}{phrase}{schema.after}").tolist()
             number += 1
     assert number > 300
+
+
+DRAIN = "The drain is clogged with hair. It has to be cleaned."
+NEWSLETTER = (
+    "We had hoped to place copies of our newsletter on all the chairs, but there were simply not enough of them."
+)
+WAR = "In July, Kamtchatka declared war on Yakutsk. Yakutsk's army was larger, so they were victorious within weeks."
+
+
+@pytest.mark.parametrize(
+    ("text", "hypothesis", "pronoun", "phrase", "cost"),
+    [
+        (DRAIN, "The hair has to be cleaned.", "It", "The hair", 0.0),
+        (
+            "Tom talked to Ralph as he took his bishop.",
+            "Tom talked to Ralph as he took Ralph's bishop.",
+            "his",
+            "Ralph's",
+            0.0,
+        ),
+        ("I saw it. She likes it, as he said.", "She likes the sea, as he said.", "it", "the sea", 0.0),
+        ("John promised Bill to leave, so an hour later he left.", "Bill left.", "he", "Bill", 0.0),
+        (NEWSLETTER, "There were simply not enough chairs.", "them", "chairs", 1.0),
+        (WAR, "Yakutsk was victorious within weeks.", "they", "Yakutsk", 1.0),
+    ],
+)
+def test_the_pronoun_is_found_and_what_stands_for_it(text, hypothesis, pronoun, phrase, cost):
+    found = align(text, hypothesis)
+    assert text[found.start : found.end] == pronoun
+    if phrase == "the sea":  # a phrase that the text does not have costs something
+        assert found.phrase == phrase and found.cost > cost
+    else:
+        assert (found.phrase, found.cost) == (phrase, cost)
+
+
+def test_of_two_pronouns_the_one_whose_surroundings_agree_is_taken():
+    text = "Mark heard Steve's feet going down. The door closed after him. He ran to look out."
+    first, second = align(text, "The door closed after Mark."), align(text, "Mark ran to look out.")
+    assert text[first.start : first.end] == "him"
+    assert text[second.start : second.end] == "He"
+
+
+@pytest.mark.parametrize("hypothesis", ["Nothing agrees here.", "It", ""])
+def test_without_agreement_there_is_no_alignment(hypothesis):
+    assert align(DRAIN, hypothesis) is None
+    assert align("No word of this text stands for another.", "The text stands.") is None
+
+
+def test_content_words_leave_out_determiners_and_the_possessive_ending():
+    assert content_words("The old man\u2019s") == ["old", "man"]
+    assert content_words("the boys'") == ["boys"]
+    assert content_words("Mr. Singer") == ["mr", "singer"]
+
+
+def test_contains_looks_for_whole_words_in_a_row():
+    assert contains(["a", "b", "c"], ["b", "c"])
+    assert not contains(["a", "b", "c"], ["a", "c"])
+
+
+def test_every_real_row_aligns_and_most_of_them_to_the_letter(glue):
+    for rows in official("WNLI", glue).values():
+        found = [align(*row.texts) for row in rows]
+        assert None not in found
+        assert sum(alignment.cost == 0 for alignment in found) / len(rows) > 0.8
+        for row, alignment in zip(rows, found, strict=True):
+            assert alignment.phrase in row.texts[1]
+
+
+def example(texts, label=0):
+    return Example(Path("train.tsv"), 2, "0", texts, str(label))
+
+
+def test_the_phrase_takes_the_place_of_the_pronoun_and_so_do_its_rivals():
+    schema = find_schema(example((DRAIN, "The hair has to be cleaned."), 0))
+    assert (schema.before, schema.after) == ("The drain is clogged with hair. ", " has to be cleaned.")
+    assert schema.phrase == "The hair"
+    assert schema.rivals == ("The drain", "Drain")
+
+
+def test_all_phrases_are_written_as_the_place_demands():
+    text = "Tatyana knew that Grandma's old friends always enjoyed her soup."
+    schema = find_schema(example((text, "Grandma's old friends always enjoyed Tatyana's soup."), 1))
+    assert schema.phrase == "Tatyana's"
+    assert "Grandma's" in schema.rivals
+    assert "old friends'" in schema.rivals
+    assert all(rival.endswith("'s") or rival.endswith("s'") for rival in schema.rivals)
+
+
+def test_a_rival_is_neither_part_of_the_phrase_nor_the_phrase_of_it():
+    text = "Anna's good friend Lucy met the friend of a man because she was late."
+    schema = find_schema(example((text, "Lucy was late."), 1))
+    assert not any("Lucy" in rival for rival in schema.rivals)
+    assert {"Anna", "a man"} <= set(schema.rivals)
+
+
+def test_phrases_of_other_rows_compete_in_training():
+    hypotheses = [("The whole hair has to be cleaned.", 0), ("The drain has to be cleaned.", 1)]
+    schemas = training_schemas([example((DRAIN, text), label) for text, label in hypotheses])
+    assert [schema.phrase for schema in schemas] == ["The drain"]
+    assert "The whole hair" in schemas[0].rivals and "Hair" in schemas[0].rivals
+
+
+def test_without_a_pronoun_there_is_no_schema():
+    assert find_schema(example(("The drain is clogged.", "The hair is clogged."), 0)) is None
+
+
+def test_the_rivals_of_the_real_rows_hold_what_other_rows_ask_for(glue):
+    wanted = {}  # a text and the place of its pronoun -> the phrases that its rows ask for, and their rivals
+    for rows in official("WNLI", glue).values():
+        for row in rows:
+            schema = find_schema(row)
+            assert schema.rivals
+            assert schema.phrase not in schema.rivals
+            rivals = [content_words(rival) for rival in schema.rivals]
+            wanted.setdefault((schema.before, schema.after), {})[schema.phrase] = rivals
+    hits = [
+        content_words(other) in rivals
+        for phrases in wanted.values()
+        for one, rivals in phrases.items()
+        for other in phrases.keys() - {one}
+    ]
+    assert len(hits) > 500
+    assert sum(hits) / len(hits) > 0.75
+
+
+def test_every_right_row_of_the_real_training_set_is_used(glue):
+    rows = official("WNLI", glue)["train"]
+    assert len(training_schemas(rows)) == sum(row.target == "1" for row in rows) == 312

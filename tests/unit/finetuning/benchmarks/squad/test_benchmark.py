@@ -45,7 +45,7 @@ def read(folder, name):
 
 def test_metrics_are_those_of_the_files_that_are_written(prepared, tmp_path):
     found = score(prepared, [outputs(prepared)], folder=tmp_path)
-    questions = Questions(prepared.split("valid"), prepared.task)
+    questions = Questions(prepared.split("valid"))
     predictions = read(tmp_path, "predictions.json")
     assert list(predictions) == questions.ids
     expected = squad_metrics(prepared.task, questions.answers, list(predictions.values()))

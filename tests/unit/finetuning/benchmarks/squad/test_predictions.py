@@ -58,7 +58,7 @@ def outputs(prepared, peaks, answerable):
 
 
 def run(prepared, *members, **options):
-    return decode(Questions(prepared.split("valid"), "squad2"), list(members), **options)[0]
+    return decode(Questions(prepared.split("valid")), list(members), **options)[0]
 
 
 def test_the_window_that_holds_the_answer_decides(prepared):
@@ -117,7 +117,7 @@ def test_length_number_and_different_texts(prepared):
 def test_equal_texts_of_two_windows_are_one_candidate(prepared):
     # Candidates begin where their window is best, so equal texts come from different places.
     split = prepared.split("valid")
-    questions = Questions(split, "squad2")
+    questions = Questions(split)
     questions._passages[0] = "x" * 30
     decoded = decode(questions, [outputs(prepared, [((3, 5), (3, 5)), ((25, 5), (25, 5))], [3.0, 3.0])], n_best=5)[0]
     assert [candidate.text for candidate in decoded.candidates][:1] == ["x"]

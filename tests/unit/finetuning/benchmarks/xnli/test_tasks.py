@@ -68,7 +68,7 @@ def test_xquad_is_tested_by_language(tmp_path):
         write_json(raw / f"xquad.{language}.json", [paragraph], task="squad1")
     found = prepared_of("squad1", raw, tmp_path / "prepared", question_length=8)
     assert set(found.splits) == {"train", "valid", "test_de", "test_zh"}
-    assert Questions(found.split("test_zh"), "squad1").ids == ["q-zh"]
+    assert Questions(found.split("test_zh")).ids == ["q-zh"]
 
 
 def test_a_model_is_judged_in_every_language_by_the_commands(tmp_path, capsys):

@@ -1,0 +1,119 @@
+import importlib
+import os
+import signal
+import time
+
+import pytest
+
+from roberta_plugin.cli import main
+from roberta_plugin.cli.command import call_in_child, terminated_like_interrupted
+from roberta_plugin.pretraining import docstrings
+
+
+def add(first, second):
+    return first + second
+
+
+def refuse():
+    raise ValueError("no")
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleep_deaf(seconds):
+    """As a library that does not let Python hear signals."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+    time.sleep(seconds)
+
+
+def test_results_and_errors_come_back():
+    assert call_in_child(add, 1, second=2) == 3
+    with pytest.raises(ValueError, match="no"):
+        call_in_child(refuse)
+    with pytest.raises(OSError, match="signal 9, most likely because memory ran out"):
+        call_in_child(die)
+
+
+@pytest.fixture
+def terminal():
+    """SIGHUP as in a terminal, whatever the tests were started by."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_ends_the_child_at_once(number):
+    before = signal.getsignal(number)
+    started = time.monotonic()
+    pids = []
+
+    def interrupt(seconds):
+        if seconds > 0.5:
+            with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as file:
+                pids.extend(map(int, file.read().split()))
+            os.kill(os.getpid(), number)
+
+    with terminated_like_interrupted(), pytest.raises(KeyboardInterrupt):
+        call_in_child(sleep_deaf, 60, on_wait=interrupt)
+    assert time.monotonic() - started < 10
+    assert pids
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.usefixtures("terminal")
+def test_under_nohup_a_closed_terminal_changes_nothing():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with terminated_like_interrupted():
+        os.kill(os.getpid(), signal.SIGHUP)
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize(
+    ("verb", "words", "procedure"),
+    [
+        ("study", ["study.yaml"], "roberta_plugin.experiments.studies.study.run_study"),
+        ("sweep", ["grid.yaml", "--output-dir", "out"], "roberta_plugin.experiments.sweeps.sweep.sweep"),
+        ("finetune", ["RTE", "--output-dir", "out", "--model", "a.pt"], "roberta_plugin.experiments.finetune.finetune"),
+        (
+            "finetune",
+            ["custom", "--train", "a.csv", "--output-dir", "out", "--model", "a.pt", "--folds", "2"],
+            "roberta_plugin.experiments.finetune.cross_validate",
+        ),
+        ("demo", ["--output-dir", "demo"], "roberta_plugin.cli.pretrain.run"),
+        ("pretrain", ["data-bin"], "roberta_plugin.cli.pretrain.run"),
+    ],
+    ids=["study", "sweep", "finetune", "finetune in folds", "demo", "pretrain"],
+)
+def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(verb, words, procedure, tmp_path, monkeypatch, capsys):
+    """Else it would end the command alone, and leave its trainings running."""
+    monkeypatch.chdir(tmp_path)
+    stopped = []
+
+    def train(*args, **kwargs):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        finally:
+            stopped.append(args)
+
+    monkeypatch.setattr(docstrings, "write_corpus", lambda *_: None)  # seconds
+    module, _, name = procedure.rpartition(".")
+    monkeypatch.setattr(importlib.import_module(module), name, train)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert main([verb, *words]) == 143
+    assert len(stopped) == 1
+    assert "interrupted: the same command resumes\n" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_an_interrupted_pretraining_says_how_it_goes_on(tiny_data_bin, tmp_path, monkeypatch, capsys):
+    def train(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("roberta_plugin.cli.pretrain.train", train)
+    assert main(["pretrain", str(tiny_data_bin), "--recipe", "tour", "--cpu", "--output-dir", str(tmp_path)]) == 130
+    assert "interrupted: the same command resumes" in capsys.readouterr().err

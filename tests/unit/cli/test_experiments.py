@@ -1,0 +1,212 @@
+"""roberta plan, sweep, study: tables, dry runs, refusals; whole ones are in tests/integration."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from roberta_plugin.cli import build_parser, main
+from tests.conftest import REPOSITORY
+from tests.tiny_corpus import write_data_bin
+from tests.tiny_study import write_study
+
+MACHINE = str(REPOSITORY / "slurm" / "machine.yaml")
+
+
+def run(*words):
+    args = build_parser("plan").parse_args(["plan", *words])
+    return args.run(args)
+
+
+def test_table_and_json_agree(tmp_path, capsys):
+    config = str(REPOSITORY / "slurm" / "pretrain_large.yaml")
+    words = ["--config", config, "--machine", MACHINE, "--tokens-per-second", "15000", "--gpus", "8", "1024"]
+    assert run(*words, "--json", str(tmp_path / "plan.json")) == 0
+    text = capsys.readouterr().out
+    facts = json.loads((tmp_path / "plan.json").read_text())
+    assert "355.4 M parameters" in text
+    rows = [line for line in text.splitlines() if line.startswith(("| 8 |", "| 1,024 |"))]
+    assert len(rows) == len(facts["rows"]) == 2
+    assert "| 8 x 1 |" in rows[1]
+    assert f"| {facts['rows'][1]['days']:.3g} |" in rows[1]
+
+
+def test_an_unknown_machine_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"--machine tpu is no file: name a YAML file.*slurm/machine.yaml"):
+        run("--config", str(tmp_path / "x.yaml"), "--machine", "tpu")
+
+
+def test_price_and_speed_of_writing_are_options(tmp_path, capsys):
+    config = tmp_path / "synchronous.yaml"
+    base = REPOSITORY / "slurm" / "pretrain.yaml"
+    train = "{arch: fast_roberta_large}"
+    config.write_text(f"base: {base}\noutput_dir: runs/large\ntrain: {train}\n")
+    words = ["--config", str(config), "--machine", MACHINE, "--utilization", "0.4", "--gpus", "1024", "--price", "2"]
+    assert run(*words, "--json", str(tmp_path / "plan.json")) == 0
+    slow = capsys.readouterr().out
+    row = json.loads((tmp_path / "plan.json").read_text())["rows"][0]
+    assert row["cost"] == 2 * row["gpu_hours"]
+    assert f"| {row['cost']:,.0f} |" in slow
+    assert "A checkpoint: 5.7 GB, written twice at 1 GB/s" in slow
+    assert row["saving"] == pytest.approx(11.37 / 900, rel=1e-3), "every 15 minutes, by the recipe"
+    assert run(*words, "--write-gb-s", "10", "--json", str(tmp_path / "fast.json")) == 0
+    fast = json.loads((tmp_path / "fast.json").read_text())["rows"][0]
+    assert fast["saving"] == pytest.approx(row["saving"] / 10)
+
+
+def test_both_shipped_recipes_keep_97_percent_at_a_failure_a_day(tmp_path, capsys):
+    for name in ("base", "large"):
+        config = str(REPOSITORY / "slurm" / f"pretrain_{name}.yaml")
+        words = ["--config", config, "--machine", MACHINE, "--utilization", "0.4", "--gpus", "1024"]
+        assert run(*words, "--failures-per-day", "1", "--json", str(tmp_path / "plan.json")) == 0
+        row = json.loads((tmp_path / "plan.json").read_text())["rows"][0]
+        assert 0.97 < row["goodput"] < 1
+        assert f"| {row['goodput']:.2%} |" in capsys.readouterr().out
+    assert run(*words, "--failures-per-day", "1", "--restart-minutes", "60", "--json", str(tmp_path / "plan.json")) == 0
+    assert json.loads((tmp_path / "plan.json").read_text())["rows"][0]["goodput"] < row["goodput"]
+    with pytest.raises(ValueError, match="nothing would be kept"):
+        run(*words, "--failures-per-day", "1000000")
+
+
+SMALL = """\
+Table 1, small - static against dynamic masking: 2 variants x 3 seeds, equal tokens
+
+| variant | updates | tokens/update | tokens | epochs | lr | FLOPs |
+| --- | --- | --- | --- | --- | --- | --- |
+| static | 3,906 | 1,024 | 4e+06 | ? | 0.003 | 5.15e+13 |
+| dynamic | 3,906 | 1,024 | 4e+06 | ? | 0.003 | 5.15e+13 |
+
+probe ppl: held-out perplexity, valid split
+The data is not here: tokens are those of full blocks.
+6 pretrainings of 23,436 updates and 3.09e+14 FLOPs in all
+"""
+LARGE = """\
+Table 1, static against dynamic masking: 2 variants x 4 seeds, equal tokens
+
+| variant | updates | tokens/update | tokens | epochs | lr | FLOPs |
+| --- | --- | --- | --- | --- | --- | --- |
+| static | 7,995,605 | 16,384 | 1.31e+11 | ? | 0.0001 | 7.88e+19 |
+| dynamic | 7,995,605 | 16,384 | 1.31e+11 | ? | 0.0001 | 7.88e+19 |
+
+probe squad2: fine-tuning on squad2, the number of its runs follows from its data, which is not here
+probe MNLI: fine-tuning on MNLI, the number of its runs follows from its data, which is not here
+probe SST-2: fine-tuning on SST-2, the number of its runs follows from its data, which is not here
+The data is not here: tokens are those of full blocks.
+8 pretrainings of 63,964,840 updates and 6.3e+20 FLOPs in all
+"""
+
+
+def plan_of(study: str, options: list[str], capsys) -> str:
+    assert main(["study", str(REPOSITORY / study), *options]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_dry_run_plans_anywhere_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    """As after `git clone`, without data and official files; tests/integration/test_documents.py has it with them."""
+    text = (REPOSITORY / "examples" / "README.studies.md").read_text()
+    (line,) = re.findall(r"^roberta study .*--dry-run.*$", text, flags=re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    program, command, study, *options = shlex.split(line, comments=True)
+    assert [program, command] == ["roberta", "study"]
+    assert plan_of(study, options, capsys) == SMALL
+    assert plan_of("examples/studies/table1.yaml", ["--dry-run"], capsys) == LARGE
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_device_that_is_not_here_is_refused_before_the_pretrainings_and_not_after(tmp_path, capsys):
+    data = write_data_bin(tmp_path / "data")
+    study = write_study(tmp_path / "study.yaml", data=data, variants={"a": None})
+    for device in ("cuda:99", "nonsense"):
+        assert main(["study", str(study), "--output-dir", str(tmp_path / "out"), "--device", device]) == 2
+        assert f"--device {device} cannot be used here" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("content", ["{", '{"variants": {}}', ""], ids=["cut off", "a part", "empty"])
+def test_a_report_of_a_damaged_folder_names_the_file(tmp_path, capsys, content):
+    study = write_study(tmp_path / "study.yaml", data=write_data_bin(tmp_path / "data"), variants={"a": None})
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "study.json").write_text(content)
+    for options in (["--report-only"], []):
+        assert main(["study", str(study), "--output-dir", str(tmp_path / "out"), *options]) == 2
+        error = capsys.readouterr().err
+        assert "study.json" in error and "delete this folder" in error
+
+
+def run_sweep(*words):
+    args = build_parser("sweep").parse_args(["sweep", *words])
+    return args.run(args)
+
+
+GRID = """
+train: {data: DATA, task: roberta_masked_lm, criterion: roberta_masked_lm, arch: fast_roberta_tiny, batch-size: 4}
+axes: {lr: [1, 2]}
+seeds: [5]
+metric: {log: valid, value: ppl, goal: min}
+"""
+
+
+@pytest.fixture
+def grid(tiny_data_bin, tmp_path):
+    path = tmp_path / "grid.yaml"
+    path.write_text(GRID.replace("DATA", str(tiny_data_bin)))
+    return path
+
+
+def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tiny_data_bin, tmp_path, capsys):
+    assert run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run") == 0
+    text = capsys.readouterr().out
+    assert "# lr-1/seed-5\n" in text
+    assert f"fairseq-train {tiny_data_bin} --task roberta_masked_lm" in text
+    assert f" --lr 2 --seed 5 --save-dir {tmp_path}/out/lr-2/seed-5/checkpoints --log-format json" in text
+    assert "# 2 runs: 2 settings x 1 seeds" in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_shows_what_trackers_are_told(grid, tmp_path, capsys):
+    grid.write_text(grid.read_text().replace("{data:", "{wandb-project: mine, data:"))
+    assert run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run") == 0
+    ids = re.findall(
+        r"^WANDB_NAME=lr-[12]/seed-5 WANDB_RUN_ID=(\w+) WANDB_RESUME=allow WANDB_RUN_GROUP=out \S*fairseq-train ",
+        capsys.readouterr().out,
+        flags=re.MULTILINE,
+    )
+    assert len(set(ids)) == 2
+
+
+@pytest.mark.parametrize(("options", "splits"), [("", "valid"), (" disable-validation: true,", "none")])
+def test_a_metric_of_a_split_that_no_run_is_validated_on_is_refused_before_the_first_run(
+    grid, tmp_path, options, splits
+):
+    text = grid.read_text().replace("{data:", f"{{{options} data:")
+    grid.write_text(text.replace("log: valid", "log: nope"))
+    with pytest.raises(
+        ValueError, match=rf"log: 'nope' is no split that setting lr-1 is validated on \({splits}\): name"
+    ):
+        run_sweep(str(grid), "--output-dir", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    grid.write_text(text.replace("log: valid", "log: train"))
+    assert run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run") == 0
+
+
+def test_a_user_dir_that_does_not_exist_is_refused_in_one_line(grid, tmp_path):
+    grid.write_text(grid.read_text().replace("{data:", "{user-dir: robezta_plugin, data:"))
+    with pytest.raises(ValueError, match=r"line 2, .*--user-dir robezta_plugin does not exist: correct"):
+        run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--wait"], "--wait goes with --slurm"), (["--slurm", "--retries", "1"], "are for runs on this machine")],
+)
+def test_what_is_refused_and_how(grid, tmp_path, words, message):
+    with pytest.raises(ValueError, match=message):
+        run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_report_of_what_is_there_trains_nothing(grid, tmp_path, capsys):
+    assert run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--report-only") == 0
+    assert "2 runs: 2 waiting" in capsys.readouterr().out
+    assert not list((tmp_path / "out").rglob("log.txt"))

@@ -1,0 +1,432 @@
+"""What each kind of task makes of a model's raw outputs."""
+
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import roberta_plugin
+from roberta_plugin.finetuning.benchmarks import kind_of_task
+from roberta_plugin.finetuning.examples import Example
+from roberta_plugin.finetuning.kinds import KINDS, OWN, TASK_KINDS, kind_class, table_kind
+from roberta_plugin.finetuning.kinds.documents import Length, choose, lead
+from roberta_plugin.finetuning.kinds.multiple_choice import ChoiceLayout, accuracies, answers, question_with_option
+from roberta_plugin.finetuning.kinds.outputs import (
+    NUMBERS,
+    Decisions,
+    RawOutputs,
+    mean_probabilities,
+    probabilities,
+    read_outputs,
+    write_outputs,
+)
+from roberta_plugin.finetuning.kinds.phrase_ranking import (
+    answer,
+    masked_positions,
+    noun_phrases,
+    read_question,
+    schema_inputs,
+)
+from roberta_plugin.finetuning.kinds.regression import decide
+from roberta_plugin.finetuning.kinds.regression import training_groups as groups_of
+from roberta_plugin.finetuning.kinds.tables import TableKind
+from roberta_plugin.finetuning.layouts.texts import Encoder
+from roberta_plugin.finetuning.options import OWN_KINDS
+from roberta_plugin.finetuning.records import one_line
+from roberta_plugin.models.heads import HEADS
+from roberta_plugin.prediction.settings import PredictSettings
+from tests.tiny_benchmarks import words_tokenizer, write_prepared
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_is_found_by_its_name_with_a_head_and_outputs_that_exist(name):
+    kind, entry = kind_class(name), KINDS[name]
+    assert kind.name == name
+    assert kind.head in (*HEADS, "masked_lm", "")
+    assert set(kind.outputs) <= set(RawOutputs._fields)
+    assert issubclass(kind, TableKind) >= entry.is_own
+    assert set(entry.options) <= {item.name for item in fields(PredictSettings)}
+    assert entry.task_kind in ("", *TASK_KINDS)
+
+
+def test_a_kind_is_trained_by_a_task_that_names_its_head_as_the_kind_does():
+    roberta_plugin.register()  # another test may not have imported fairseq before
+    from fairseq.criterions import CRITERION_REGISTRY
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    trained = [kind_class(name) for name in KINDS if name not in ("fill_mask", "score")]
+    for kind in trained:
+        assert CRITERION_REGISTRY[kind.task].name == kind.task
+        if kind.head not in ("", "masked_lm"):
+            assert TASK_DATACLASS_REGISTRY[kind.task]().classification_head_name == kind.default_head_name
+
+
+def test_kinds_of_tables_are_values_of_kind():
+    assert {name.replace("_", "-") for name in OWN} | {"pair"} == set(OWN_KINDS)
+    with pytest.raises(ValueError, match=r"no kind 'pronoun' of own data, as prepared\.json has it; there are classif"):
+        table_kind({"kind": "pronoun"})
+    with pytest.raises(ValueError, match=r"window_pooling of prepared\.json is 'x', which is none of mean, max"):
+        _ = table_kind({"kind": "classification", "window_pooling": "x"}).window_pooling
+    with pytest.raises(ValueError, match="no kind of task 'sorting'; there are fill_mask"):
+        kind_class("sorting")
+
+
+def test_a_task_has_the_kind_of_its_benchmark():
+    assert kind_of_task("squad2") == "question_answering" and kind_of_task("STS-B") == "regression"
+    assert kind_of_task("custom") is kind_of_task("unknown") is None
+
+
+@pytest.fixture
+def split(tmp_path):
+    return write_prepared(tmp_path / "set", num_options=1).split("valid")
+
+
+def numbers(*shape):
+    return np.random.default_rng(1).random(shape, dtype=np.float32)
+
+
+def test_outputs_for_other_sequences_and_damaged_files_do_not_count(tmp_path, split):
+    folder = tmp_path / "outputs"
+    assert read_outputs(folder, split) is None
+    write_outputs(folder, RawOutputs(logits=numbers(40, 2)), split)
+    assert read_outputs(folder, write_prepared(tmp_path / "same", num_options=1).split("valid")) is not None
+    assert read_outputs(folder, write_prepared(tmp_path / "other", num_options=1, seed=5).split("valid")) is None
+    path = folder / "valid.npz"
+    path.write_bytes(path.read_bytes()[:200])
+    assert read_outputs(folder, split) is None
+
+
+OFFSETS = np.array([0, 4, 6, 11, 14])
+
+
+def random_scores(seed=0):
+    return np.random.default_rng(seed).normal(scale=4, size=14).astype(np.float32)
+
+
+def test_probabilities_are_those_of_a_softmax_over_each_questions_options():
+    scores = random_scores()
+    found = probabilities(scores, OFFSETS)
+    for start, stop in pairwise(OFFSETS):
+        expected = torch.from_numpy(scores[start:stop]).double().softmax(0).numpy()
+        np.testing.assert_allclose(found[start:stop], expected, rtol=1e-12)
+    large = probabilities(np.array([800, -800, 0, 0], dtype=np.float32), np.array([0, 2, 4]))
+    assert large.tolist() == [1, 0, 0.5, 0.5]
+
+
+def test_an_ensemble_averages_probabilities_and_not_scores():
+    members = [np.array([9, 0, 0], dtype=np.float32), np.array([0, 1, 0], dtype=np.float32)]
+    members.append(members[1])
+    offsets = np.array([0, 3])
+    chances = mean_probabilities(members, offsets)
+    np.testing.assert_allclose(chances, np.mean([probabilities(m, offsets) for m in members], axis=0))
+    assert chances.argmax() == 0
+    others = [np.array([2, 0, 0], dtype=np.float32)] + [np.array([0, 1.5, 0], dtype=np.float32)] * 2
+    assert mean_probabilities(others, offsets).argmax() == 1
+
+
+def test_a_number_is_given_or_found_by_the_answers_of_the_development_set():
+    valid = Decisions("valid")
+    assert valid.find("threshold", lambda: 0.3, is_labelled=True) == 0.3
+    test = Decisions("test", valid.used)
+    assert test.find("threshold", lambda: 0.9, is_labelled=True) == 0.3
+    assert (valid.used, test.used) == ({"threshold": 0.3}, {"threshold": 0.3})
+    for split in ("test", "held_out", "train"):
+        with pytest.raises(ValueError, match=rf"not on the split {split}: evaluate `valid` too, or give --null-thresh"):
+            Decisions(split).find("null_threshold", lambda: 0.9, is_labelled=True)
+    with pytest.raises(ValueError, match=r"found by right answers, which the development set lacks: give --threshold"):
+        Decisions("valid").find("threshold", lambda: 0.9, is_labelled=False)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_number_that_predict_takes_is_declared_by_its_kind(name):
+    """`decides_by` is what exports carry, and what models bring along."""
+    assert set(kind_class(name).decides_by) == set(KINDS[name].options) & set(NUMBERS)
+
+
+SENTENCES = ["a b c d", "e f", "g h i", "x a b c", "e f g"]
+PROBABILITIES = np.array([0.6, 0.1, 0.4, 0.9, 0.5])
+
+
+def chosen(**options):
+    return choose(PROBABILITIES, SENTENCES, Length(**options))
+
+
+def test_the_most_probable_sentences_without_a_common_trigram_in_the_order_of_the_text():
+    assert chosen() == [2, 3, 4]
+    assert chosen(no_trigram_blocking=True) == [0, 3, 4]
+    assert chosen(num_sentences=1) == [3]
+    assert chosen(num_sentences=9) == [1, 2, 3, 4]
+
+
+def plain_choice(probabilities, sentences, number, *, is_blocking):
+    """BertSum's loop: each candidate is compared with every chosen sentence."""
+
+    def trigrams(sentence):
+        tokens = sentence.split()
+        return {tuple(tokens[start : start + 3]) for start in range(len(tokens) - 2)}
+
+    chosen = []
+    for candidate in sorted(range(len(sentences)), key=lambda each: -probabilities[each]):
+        if is_blocking and any(trigrams(sentences[candidate]) & trigrams(sentences[each]) for each in chosen):
+            continue
+        chosen.append(candidate)
+        if len(chosen) == number:
+            break
+    return sorted(chosen)
+
+
+def test_the_choice_is_that_of_the_plain_program():
+    rng = np.random.default_rng(0)
+    blocked = 0
+    for _ in range(100):
+        sentences = [" ".join(rng.choice(list("abc"), rng.integers(1, 7))) for _ in range(rng.integers(1, 9))]
+        probabilities = rng.random(len(sentences))
+        for is_blocking in (True, False):
+            found = choose(probabilities, sentences, Length(no_trigram_blocking=not is_blocking))
+            assert found == plain_choice(probabilities, sentences, 3, is_blocking=is_blocking)
+        blocked += plain_choice(probabilities, sentences, 3, is_blocking=True) != found
+    assert blocked > 20
+
+
+def test_by_share_of_the_words_and_by_probability():
+    assert chosen(length_share=0.5, no_trigram_blocking=True) == [0, 3], "8 of 16 words"
+    assert chosen(length_share=0.51, no_trigram_blocking=True) == [0, 3, 4]
+    assert chosen(min_probability=0.5) == [3, 4]
+    assert chosen(min_probability=0.99) == [3], "one sentence at least"
+    assert chosen(length_share=0.0) == [3]
+    assert chosen(length_share=1.0, no_trigram_blocking=True) == [0, 1, 2, 3, 4]
+
+
+def test_ties_go_to_the_earlier_sentence():
+    assert choose(np.zeros(4), ["a", "b", "c", "d"], Length(num_sentences=2)) == [0, 1]
+
+
+def test_lead_is_the_beginning_of_the_same_length():
+    assert lead(SENTENCES, Length()) == lead(SENTENCES, Length(min_probability=0.5)) == [0, 1, 2]
+    assert lead(SENTENCES, Length(num_sentences=9)) == [0, 1, 2, 3, 4]
+    assert lead(SENTENCES, Length(length_share=0.5)) == [0, 1, 2], "9 of 16 words"
+
+
+VOCABULARY = words_tokenizer()[1]
+BOS, EOS = VOCABULARY.bos_id, VOCABULARY.eos_id
+
+
+@pytest.mark.parametrize(
+    ("question", "option", "expected"),
+    [
+        ("What is it ?", "a cup", "What is it ? a cup"),
+        ("Tom  _  his dog .", "lost", "Tom lost his dog ."),
+        ("It was _.", r"\1 or \g<0>", r"It was \1 or \g<0>."),
+        ("Both _ and _ .", "men", "Both men and men ."),
+        ("He ____ .", "ran", "He ran ."),
+        ("He _ .", "wrote a_b", "He wrote a_b ."),
+        ("", " ran off", "ran off"),
+        ("Why ?\n", "To\r\nget (\n) it", "Why ? To get ( ) it"),
+        ("A _ b", " two \t words\u00a0", "A two words b"),
+    ],
+)
+def test_the_option_stands_in_the_blank_or_after_the_question(question, option, expected):
+    assert question_with_option(question, option) == expected
+
+
+def test_white_space_becomes_single_spaces():
+    assert one_line(" a\nb\r\nc\rd  e\t\u00a0f \n") == "a b c d e f"
+
+
+def tokens(start, count):
+    return np.arange(start, start + count, dtype=np.int32)
+
+
+def join(num_passage, num_question, **layout):
+    return (
+        ChoiceLayout(**{"max_length": 40, "question_length": 10, **layout})
+        .join(VOCABULARY, tokens(100, num_passage), tokens(10, num_question))
+        .tolist()
+    )
+
+
+@pytest.mark.parametrize("order", ["passage", "question"])
+@pytest.mark.parametrize("num_passage", [1, 25, 26, 27, 30, 500])
+@pytest.mark.parametrize("num_question", [1, 9, 10, 11, 300])
+def test_the_question_is_cut_to_its_limit_and_then_the_passage_and_the_last_symbol_stays(
+    num_passage, num_question, order
+):
+    found = join(num_passage, num_question, order=order)
+    question = min(num_question, 10)
+    passage = min(num_passage, 40 - 4 - question)
+    assert len(found) == passage + question + 4 <= 40
+    assert found[0] == BOS
+    assert found[-1] == EOS
+    texts = [list(range(100, 100 + passage)), list(range(10, 10 + question))]
+    first, second = texts if order == "passage" else reversed(texts)
+    assert found == [BOS, *first, EOS, EOS, *second, EOS]
+
+
+def test_defaults_are_the_papers():
+    layout = ChoiceLayout.of(512)
+    assert layout == ChoiceLayout(max_length=512, question_length=128, order="passage")
+    found = layout.join(VOCABULARY, tokens(1000, 900), tokens(2000, 900))
+    assert len(found) == 512
+    assert found.tolist().index(EOS) == 1 + 512 - 4 - 128
+    with pytest.raises(
+        ValueError, match="--max-length 132 leaves no token for the passage: question and option may have 128"
+    ):
+        ChoiceLayout.of(132)
+
+
+def test_accuracies_are_exact_quotients_for_each_level_and_all():
+    given = np.array([0, 1, 2, 0, 1, 3, 0])
+    labels = np.array([0, 1, 1, 0, 0, 3, 1])
+    levels = np.array([0, 0, 0, 1, 1, 1, 1])
+    assert accuracies(given, labels, levels) == {
+        "accuracy": 100 * 4 / 7,
+        "accuracy_middle": 100 * 2 / 3,
+        "accuracy_high": 100 * 2 / 4,
+    }
+    assert accuracies(given, labels, np.full(7, -1)) == {"accuracy": 100 * 4 / 7}
+    labels[3:] = -1
+    assert accuracies(given, labels, levels) == {"accuracy": 100 * 2 / 3, "accuracy_middle": 100 * 2 / 3}
+    assert accuracies(given, np.full(7, -1), levels) == {}
+
+
+def test_the_answer_is_the_most_probable_option_and_the_first_of_equal_ones():
+    chances = np.array([0.2, 0.5, 0.3, 0.5, 0.5])
+    assert answers(chances, np.array([0, 3, 5])).tolist() == [1, 0]
+
+
+def rows_of(*rows):
+    return [Example(Path("train.tsv"), 2, "0", (question, sentence), str(label)) for question, sentence, label in rows]
+
+
+def training_groups(rows, *, seed):
+    return groups_of(rows, right_label="1", seed=seed)
+
+
+ROWS = rows_of(("q1", "no", 0), ("q2", "yes", 1), ("q1", "right", 1), ("q3", "wrong", 0), ("q1", "also no", 0))
+
+
+def test_a_right_sentence_competes_with_the_others_of_its_question():
+    groups = training_groups(ROWS, seed=1)
+    assert (groups[0].question, groups[0].sentences, groups[0].answer) == ("q1", ("right", "no", "also no"), 0)
+
+
+def test_where_there_are_none_a_sentence_of_another_question_is_drawn_and_always_the_same():
+    lonely = rows_of(*[(f"q{number}", f"s{number}", 1) for number in range(50)])
+    groups = training_groups(lonely, seed=1)
+    assert all(len(group.sentences) == 2 and group.answer == 0 for group in groups)
+    assert all(group.sentences[0] == f"s{number}" != group.sentences[1] for number, group in enumerate(groups))
+    assert training_groups(lonely, seed=1) == groups != training_groups(lonely, seed=2)
+    assert len({group.sentences[1] for group in groups}) > 20
+
+
+def test_a_question_without_a_right_sentence_has_the_answer_none():
+    group = training_groups(ROWS, seed=1)[2]
+    assert (group.sentences, group.answer) == (("wrong",), 1)
+
+
+def test_a_training_set_of_one_question_needs_no_rivals():
+    (group,) = training_groups(rows_of(("q", "s", 1)), seed=1)
+    assert group.sentences == ("s",)
+
+
+def test_the_best_of_a_question_is_the_answer_and_a_lone_pair_is_judged_by_its_sign():
+    questions = np.array([7, 3, 7, 5, 3, 9])
+    scores = np.array([-3.0, 1.0, -2.0, 0.5, 4.0, -0.5])
+    assert decide(scores, questions).tolist() == [0, 0, 1, 1, 1, 0]
+
+
+def test_of_equal_scores_the_first_wins():
+    assert decide(np.zeros(3), np.array([4, 4, 4])).tolist() == [1, 0, 0]
+    assert decide(np.zeros(1), np.array([4])).tolist() == [0]
+
+
+def test_exactly_one_sentence_wins_where_several_compete():
+    rng = np.random.default_rng(0)
+    questions = rng.integers(0, 40, 200)
+    decided = decide(rng.normal(size=200), questions)
+    for question in set(questions.tolist()):
+        members = decided[questions == question]
+        assert members.sum() == 1 or len(members) == 1
+    assert (np.bincount(questions) > 1).sum() > 30
+
+
+SENTENCE = "The _trophy_ would not fit in the brown suitcase because [it] was too big."
+
+
+def test_marks_and_candidates_are_found():
+    question = read_question(SENTENCE)
+    assert question.is_asked and question.phrase == "trophy"
+    assert question.before == "The trophy would not fit in the brown suitcase because "
+    assert question.after == " was too big."
+    assert "the brown suitcase" in question.rivals
+    assert not any("trophy" in phrase for phrase in question.rivals)
+    open_question = read_question(SENTENCE.replace("_", ""))
+    assert not open_question.is_asked
+    assert "The trophy" in open_question.phrases
+    assert read_question("[It] is good.", ["a dog", "it", "a dog"]).phrases == ("a dog",)
+
+
+def test_each_phrase_stands_where_the_pronoun_stood():
+    encoder = Encoder(*words_tokenizer())
+    question = read_question("A _bad_ dog, and [it] is good.", ["good thing", "x"])
+    inputs = schema_inputs(question, encoder, max_length=60)
+    texts = []
+    for sequence, span in zip(inputs.sequences, masked_positions(inputs), strict=True):
+        pieces = [encoder.vocabulary.symbols[token] for token in sequence[span.start : span.stop]]
+        texts.append(encoder.tokenizer.decode([encoder.tokenizer.symbols.index(piece) for piece in pieces]))
+    assert texts == [" bad", " good thing", " x"]
+
+
+def test_the_best_phrase_is_the_answer():
+    question = read_question("A _bad_ dog, and [it] is good.", ["good thing", "x"])
+    assert answer(question, np.array([-1.0, -2.0, -3.0])) is True
+    assert answer(question, np.array([-2.5, -2.0, -3.0])) is False
+    unmarked = read_question("A bad dog, and [it] is good.", ["good thing", "x"])
+    assert answer(unmarked, np.array([-2.0, -1.0])) == "x"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        ("No pronoun here.", "one pronoun in brackets"),
+        ("[It] and [it].", "one pronoun in brackets"),
+        ("]it[ is good.", "one pronoun in brackets"),
+        ("The _dog barks, [it] is good.", "no phrase between underscores, or one"),
+        ("The __ dog, [it] is good.", "hold no phrase"),
+        ("The dog, [] is good.", "hold no phrase"),
+        ("[It] is.", "no noun phrase"),
+    ],
+)
+def test_other_marks_are_refused(sentence, message):
+    with pytest.raises(ValueError, match=message):
+        read_question(sentence)
+
+
+def test_chunks_and_runs_of_nouns_are_found_and_pronouns_are_not():
+    found = noun_phrases("The large ball crashed through the table because it was made of styrofoam.")
+    assert found == ["The large ball", "ball", "the table", "table", "styrofoam"]
+
+
+def test_names_and_possessives_stay_apart():
+    found = noun_phrases("Mr. Moncrieff visited Chester's luxurious New York apartment.")
+    assert {"Mr. Moncrieff", "Chester", "luxurious New York apartment", "New York", "apartment"} <= set(found)
+    assert not any("'" in phrase for phrase in found)
+
+
+def test_phrases_do_not_cross_sentences_and_come_once():
+    assert noun_phrases("He saw the dog. The dog saw the dog.") == ["the dog", "dog", "The dog"]
+
+
+def test_a_text_without_nouns_has_none():
+    assert noun_phrases("He is so very good.") == []
+    assert noun_phrases("") == []
+
+
+def test_phrases_are_written_as_in_the_text():
+    text = "Sam\u2019s drawing was hung just above a well-known painting (by Tina)."
+    found = noun_phrases(text)
+    assert len(found) > 3
+    assert all(phrase in text for phrase in found)
