@@ -55,8 +55,7 @@ from tests.benchmarks.report import Report, machine
 
 Options = dict[str, Any]
 HELD_OUT, WATCHED, EVERY, GOAL, ENOUGH = 1000, 400, 100, 75.0, 95.0
-WARM_UP, MASKED = 0.06, 0.3
-EPOCHS, BATCH_OF_ROWS = 2, 16
+WARM_UP, MASKED, EPOCHS, BATCH_OF_ROWS = 0.06, 0.3, 2, 16
 
 PARTS: dict[str, Options] = {
     "random": {},
@@ -64,7 +63,6 @@ PARTS: dict[str, Options] = {
     "rotary": {"position_encoding": "rotary"},
     "segments": {"segments": True},
     "forget": {"forget": True},
-    "deep": {"encoder_layers": 4},
 }
 VALUES: dict[str, Any] = {
     "lr": float, "batch": int, "first": str, "share": float, "matching": int, "small": float, "uniform": int
@@ -92,13 +90,12 @@ def settings_of(name: str) -> Options:
     return found
 
 
-def build(cell: Options, data: Path, checkpoint: Path | None) -> FastRobertaModel:
+def build(cell: Options, data: Path, checkpoint: Path | None) -> Any:
     if checkpoint is not None:
-        model = from_pretrained(checkpoint.parent, checkpoint.name, data_name_or_path=str(data)).model
+        model: Any = from_pretrained(checkpoint.parent, checkpoint.name, data_name_or_path=str(data)).model
     else:
-        segments = 2 if cell["segments"] else 0
         task = SimpleNamespace(
-            source_dictionary=load_vocabulary(data)[0], max_positions=lambda: 128, num_segments=segments
+            source_dictionary=load_vocabulary(data)[0], max_positions=lambda: 128, num_segments=2 * cell["segments"]
         )
         model = FastRobertaModel.build_model(SimpleNamespace(**cell), task)
     encoder = model.encoder.sentence_encoder
@@ -244,7 +241,6 @@ class Trial:
 
 
 def table(lines: list[Options]) -> list[str]:
-    """A row a cell and question, with a number for each seed."""
     rows = [
         f"| question | start | cell | s | updates | to {GOAL:.0f} % | made pairs | STS-B or MRPC | attention to equals |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
@@ -270,7 +266,9 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--output-dir", type=Path, required=True, help="folder of results.jsonl, which grows")
     parser.add_argument("--questions", default="equal,words,word")
-    parser.add_argument("--cells", default="random,today", help="names, joined by + to change all of it: deep+lr=5e-4")
+    parser.add_argument(
+        "--cells", default="random,today", help="names, joined by + to change all of it: rotary+lr=5e-4"
+    )
     parser.add_argument("--checkpoint", type=Path, help="begin with these weights")
     parser.add_argument("--seconds", type=float, default=40, help="processor time of a cell, but for official rows")
     parser.add_argument("--seeds", default="1")
