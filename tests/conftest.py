@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -108,7 +109,7 @@ def remember_configurations() -> None:
             *(option if "." in option else text for option, text in zip(options, overrides, strict=True)),
         )
         if key not in known:
-            with initialize_config_dir(folder, version_base="1.1"):
+            with warnings.catch_warnings(action="ignore"), initialize_config_dir(folder, version_base="1.1"):
                 known[key] = overrides, compose(name, overrides=overrides, strict=strict)
         earlier, config = known[key]
         config = copy.deepcopy(config)
