@@ -169,7 +169,6 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
     import roberta_plugin
 
     roberta_plugin.register()
-    from roberta_plugin.conversion.families import check_switches
     from roberta_plugin.hub import RobertaHub
     from roberta_plugin.pretraining.evaluation import answer_line, evaluate, fill, load_trained, summary, write_report
     from roberta_plugin.tasks.masked_lm_options import break_mode
@@ -202,16 +201,12 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
         say("\nHeld-out sentences, one word masked in each; the five most probable tokens:\n")
     for answer in evaluation["answers"]:
         say(f"  {answer_line(answer)}")
-    quoted, to = shlex.quote(str(model)), "huggingface"
-    try:
-        check_switches(vars(parsed), model)
-    except ValueError:
-        to = "onnx"
+    quoted = shlex.quote(str(model))
     say(
         f"\n{summary(evaluation)}\nReport, with the curve: {folder / 'report.md'}\n\nNext:\n"
         f"  roberta fill-mask {quoted} 'A sentence with a <mask>.'\n"
         f"  roberta finetune custom --train TABLE --model {quoted} --output-dir runs/tuned\n"
-        f"  roberta export {quoted} --to {to} --output-dir {shlex.quote(str(folder / 'exported'))}"
+        f"  roberta export {quoted} --to huggingface --output-dir {shlex.quote(str(folder / 'exported'))}"
     )
 
 

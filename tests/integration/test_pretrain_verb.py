@@ -85,11 +85,9 @@ def test_a_data_bin_without_a_tokenizer_gets_its_scores(folder, trained, capsys)
     options = SimpleNamespace(
         save_dir=folder / "run" / "checkpoints", tokens_per_sample=32, sample_break_mode="none", input_format=None
     )
-    options.qk_norm = True  # as if, for what it says of the next steps
     show_results(folder / "run", SimpleNamespace(parsed=options, on_gpu=False, command=["x"]), f"{folder},{bare}")
     said = capsys.readouterr().out
     assert "no masks are filled" in said and "of the masked tokens correctly" in said
-    assert "--to onnx" in said and "--to huggingface" not in said, "no class of Hugging Face has such a norm"
 
 
 def test_the_same_command_has_nothing_to_do_and_another_is_refused_by_its_options(folder, trained, capsys):
