@@ -151,7 +151,7 @@ def read_huggingface(path: Path) -> PortableModel:
             weights,
             head,
             order=their_ids(found.tokenizer, vocabulary.symbols),
-            is_rotary=options.get("position_encoding") == "rotary",
+            is_rotary=portable_code.is_rotary(options),
         )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -52,6 +52,11 @@ def describes(options: Mapping[str, Any]) -> bool:
     return True
 
 
+def is_rotary(options: Mapping[str, Any]) -> bool:
+    """Whether a model of these options, of any family, has no embeddings of positions."""
+    return str(options.get("position_encoding")) == "rotary"
+
+
 def to_config(options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
     """The part of config.json that describes the layers, and names the classes of the code."""
     return {
