@@ -19,7 +19,7 @@ from huggingface_hub import cached_assets_path, constants
 from roberta_plugin import __version__, register
 from roberta_plugin.conversion import named_models
 from roberta_plugin.conversion.fairseq_format import write_fairseq, write_ours
-from roberta_plugin.conversion.families import needs_code
+from roberta_plugin.conversion.families import check_switches, needs_code
 from roberta_plugin.conversion.huggingface import write_huggingface, write_sentence_transformers
 from roberta_plugin.conversion.huggingface_tokenizers import leaves_out_space
 from roberta_plugin.conversion.model_card import CARD, card, numbers_in_words
@@ -70,6 +70,8 @@ def export_model(settings: ExportSettings) -> Converted:
         model = _without_pairs(model)
     if settings.to == "fairseq":
         check_has_no_switch(options, path=model.path, other="fairseq's RoBERTa", instead="--to huggingface or onnx")
+    elif settings.to != "onnx":  # a graph, of any layers
+        check_switches(options, model.path)
     notes = [
         *model.notes,
         *_notes_on_long_texts(model, settings.to),

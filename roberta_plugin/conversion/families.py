@@ -17,7 +17,7 @@ from roberta_plugin.conversion.fields import CONFIG
 from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
 from roberta_plugin.foreign_fields import Table
 from roberta_plugin.models.checkpoints import architecture
-from roberta_plugin.models.config import SWITCHES
+from roberta_plugin.models.config import SWITCHES, check_has_no_switch
 
 
 class Family(Protocol):
@@ -87,3 +87,9 @@ def fields_of(config: Mapping[str, Any]) -> Table:
 def needs_code(model: PortableModel) -> bool:
     """Whether its export brings code, as no class of transformers computes it."""
     return family_of(architecture(model.state), model.head.kind) is portable_code
+
+
+def check_switches(options: Mapping[str, Any], path: Path) -> None:
+    """Refuse a model with switches that no class has, the exported code included."""
+    lacking = {name: options[name] for name in portable_code.LACKS if name in options}
+    check_has_no_switch(lacking, path=path, other="Hugging Face's RoBERTa, even by code of ours,", instead="--to onnx")

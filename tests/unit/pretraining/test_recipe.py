@@ -50,7 +50,7 @@ def test_all_updates_scale_and_nothing_else():
     changed = {name for name in recipe.train if recipe.train[name] != half.train[name]}
     assert changed == {"max-update", "lr-stages", "grow-tokens-per-sample", "grow-max-tokens"}
     assert half.train["grow-max-tokens"] == "0:1024 1250:2048 4750:4096"
-    assert half.train["lr-stages"] == "500:0.79 1250:0.74 1250:1 4750:0.53 4750:0.895 6750:0"
+    assert half.train["lr-stages"] == "500:0.79 1250:0.79 1250:1 5500:1 6750:0"
     assert half.tokens() == pytest.approx(recipe.tokens() / 2)
     assert load("base").scaled(0.1).train["warmup-updates"] == "2400"
     assert load("demo").scaled(1e-9).updates == 20
