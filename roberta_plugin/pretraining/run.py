@@ -357,7 +357,8 @@ def check_record(
                 free=lambda name: name in _FREE,
                 named=lambda name: "" if asked and name not in asked else name,
             ),
-            "Give the same options to resume it, or another --output-dir.",
+            "Give the same options to resume it (--without leaves out those that its recipe had not then), or another "
+            "--output-dir.",
         )
 
 
