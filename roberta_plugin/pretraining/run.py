@@ -271,8 +271,8 @@ def _naming_the_recipe(recipe: Recipe, given: Mapping[str, str]) -> Iterator[Non
         unknown = [f"--{name}" for name in recipe.train if f"--{name} is unknown" in str(error)]
         if own := [name for name in unknown if name not in given]:
             raise ValueError(
-                f"Recipe {recipe.name} has {', '.join(own)}, which the --arch or --task of this command lacks: give a "
-                f"fast_roberta, or a recipe of your own (`roberta recipes {recipe.name}` shows the file)."
+                f"Recipe {recipe.name} has {', '.join(own)}, which this command's --arch, --task, --optimizer or "
+                f"--lr-scheduler lacks: give --without {' '.join(name[2:] for name in own)}, or a fast_roberta."
             ) from error
         raise
 
