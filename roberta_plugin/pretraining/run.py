@@ -271,8 +271,8 @@ def _naming_the_recipe(recipe: Recipe, given: Mapping[str, str]) -> Iterator[Non
         unknown = [f"--{name}" for name in recipe.train if f"--{name} is unknown" in str(error)]
         if own := [name for name in unknown if name not in given]:
             raise ValueError(
-                f"Recipe {recipe.name} has {', '.join(own)}, which the --arch or --task of this command lacks: give a "
-                f"fast_roberta, or a recipe of your own (`roberta recipes {recipe.name}` shows the file)."
+                f"Recipe {recipe.name} has {', '.join(own)}, which this command's --arch, --task, --optimizer or "
+                f"--lr-scheduler lacks: give --without {' '.join(name[2:] for name in own)}, or a fast_roberta."
             ) from error
         raise
 
@@ -357,7 +357,8 @@ def check_record(
                 free=lambda name: name in _FREE,
                 named=lambda name: "" if asked and name not in asked else name,
             ),
-            "Give the same options to resume it, or another --output-dir.",
+            "Give the same options to resume it (--without leaves out those that its recipe had not then), or another "
+            "--output-dir.",
         )
 
 
