@@ -92,8 +92,6 @@ def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any
         given["metavar"] = has.get("metavar", metavar)
     if "nargs" in has:
         more = {each: has[each] for each in ("action", "const") if each in has}
-        if name.startswith("-") and has["nargs"] in ("+", "*"):
-            more.setdefault("action", "extend")  # given twice, the first is not lost
         return parser.add_argument(name, nargs=has["nargs"], choices=choices, **more, **given)
     if typing.get_origin(kind) in (*_MANY, Mapping):
         return parser.add_argument(name, action="append", **given)

@@ -116,7 +116,7 @@ tokenizer = Actions(
 
 
 def _files(split: str) -> tuple[str, ...]:
-    files: tuple[str, ...] = setting((), f"text of the split {split}", nargs="+", metavar="FILE")
+    files: tuple[str, ...] = setting((), f"text of the split {split}", nargs="+", action="extend", metavar="FILE")
     return files
 
 

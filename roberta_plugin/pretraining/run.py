@@ -99,14 +99,26 @@ class PretrainSettings(Checked):
         default_text="the recipe's",
     )
     without: Sequence[str] = setting(
-        (), "options of the recipe to leave out, as qk-norm position-encoding", nargs="+", metavar="OPTION"
+        (),
+        "options of the recipe to leave out, as qk-norm position-encoding",
+        nargs="+",
+        action="extend",
+        metavar="OPTION",
     )
     output_dir: Path | None = setting(None, "folder for all files of the run", default_text="runs/ and the data's name")
     valid: Sequence[str] = setting(
-        (), "with text files: held-out text", nargs="+", default_text="one document in fifty, held out of the training"
+        (),
+        "with text files: held-out text",
+        nargs="+",
+        action="extend",
+        default_text="one document in fifty, held out of the training",
     )
     test: Sequence[str] = setting(
-        (), "with text files: text for the scores at the end", nargs="+", default_text="the validation's"
+        (),
+        "with text files: text for the scores at the end",
+        nargs="+",
+        action="extend",
+        default_text="the validation's",
     )
     tokenizer: Path | None = setting(
         None, "with text files: a tokenizer's folder", default_text="one is trained", gives="tokenizer"

@@ -141,7 +141,7 @@ def test_a_dataclass_becomes_options_and_the_options_become_the_dataclass():
 class Limited(Checked):
     lengths: tuple[int, ...] = setting((128, 512), "lengths", nargs="+", smallest=2)
     rate: float | None = setting(None, "rate", above=0, largest=1, default_text="measured")
-    files: tuple[str, ...] = setting((), "files", nargs="+")
+    files: tuple[str, ...] = setting((), "files", nargs="+", action="extend")
 
 
 def test_limits_apply_to_each_value_and_the_help_shows_defaults():

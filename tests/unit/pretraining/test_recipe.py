@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from roberta_plugin.cli import main
 from roberta_plugin.launch.arguments import check_data, check_options, parse
 from roberta_plugin.launch.options_file import RECIPES
 from roberta_plugin.models.config import SIZES
@@ -235,13 +236,16 @@ def test_the_length_is_that_of_the_command(tiny_data_bin):
         as_given(recipe, parsed)
 
 
-def test_options_of_the_recipe_can_be_left_out(tiny_data_bin, tmp_path):
+def test_options_of_the_recipe_can_be_left_out(tiny_data_bin, tmp_path, capsys):
     settings = PretrainSettings(
         data=[str(tiny_data_bin)], recipe="half-hour", without=["qk-norm", "--position-encoding"], output_dir=tmp_path
     )
     made = make_plan(settings, str(tiny_data_bin), ["--init-attention", "neighbors"]).arguments
     assert not {"--qk-norm", "--position-encoding"} & set(made)
     assert {"neighbors", "--zero-init-residual", "11100"} <= set(made)
+    words = ["pretrain", str(tiny_data_bin), "--recipe", "half-hour", "--output-dir", str(tmp_path), "--dry-run"]
+    assert main([*words, "--without", "qk-norm", "--without", "position-encoding"]) == 0
+    assert not {"--qk-norm", "--position-encoding"} & set(capsys.readouterr().out.split())
     for name in ("max-update", "lr-stagse"):
         with pytest.raises(ValueError, match=f"--without {name}: recipe half-hour can do without .*lr-stages"):
             make_plan(replace(settings, without=[name]), str(tiny_data_bin), [])
