@@ -323,10 +323,8 @@ class RobertaPluginClassificationHead(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation, self.dropout = (
-            ACT2FN[config.pooler_activation_fn],
-            nn.Dropout(config.classifier_dropout or 0.0),
-        )
+        self.activation = ACT2FN[config.pooler_activation_fn]
+        self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
         self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
 
     def forward(self, x: Tensor) -> Tensor:

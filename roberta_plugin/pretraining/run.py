@@ -193,7 +193,7 @@ class Plan:
         yield f"recipe   {recipe.name}: {recipe.summary}"
         yield f"because  {self.why}"
         passes = recipe.tokens() / self.tokens if self.tokens else 0
-        is_unchanged = recipe.tokens() == self.named.tokens()
+        is_unchanged = recipe.tokens() == self.named.tokens() and self.named.train.keys() <= recipe.train.keys()
         unchanged = "" if is_unchanged else "unchanged, "
         yield (
             f"length   {recipe.updates:,} updates of {recipe.tokens() / recipe.updates:,.0f} tokens"
@@ -223,7 +223,6 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     (tokens, is_guess), hours = _tokens(settings, data), settings.hours
     first = _first_machine(settings.folder) if settings.slurm is not None or torchrun else None  # likewise
     named = load(settings.recipe) if settings.recipe else choose(first or machine, hours=hours, tokens=tokens)
-    named = named.without(settings.without)
     most = math.inf if settings.recipe or settings.updates else most_factor(named, tokens)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
     ranks = _ranks_of(settings, named, torchrun=torchrun)
@@ -243,7 +242,7 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     if hours:
         why += f"; --hours {hours:g}"
     is_shared = ranks is None and "--update-freq" not in given
-    recipe = fitted(named, first or machine, hours=hours, most=most, is_shared=is_shared)
+    recipe = fitted(named.without(settings.without), first or machine, hours=hours, most=most, is_shared=is_shared)
     recipe = recipe if settings.updates is None else recipe.scaled(settings.updates / recipe.updates)
     why += f"; {'about ' if is_guess else ''}{tokens:,} tokens of text" if tokens else ""
     arguments = command(recipe, machine, data, folder=settings.folder, further=further)

@@ -46,11 +46,8 @@ STAGES, STAGES_WITH_DECAY = "7000:1 100000:0", "7000:1 80000:1 100000:0"
 VALIDATION_BATCHES = 12  # of 8,192 tokens
 CONTROL = ("max-update", "lr-scheduler", "lr-stages", "grow-max-tokens", "max-valid-steps")  # by updates in the recipe
 
-LEARNED: Options = {
-    "position-encoding": None,
-    "qk-norm": None,
-    "init-attention": "neighbors",
-}  # the recipe before it took what won
+# The recipe before it took what won.
+LEARNED: Options = {"position-encoding": None, "qk-norm": None, "init-attention": "neighbors"}
 GATED = {"encoder-ffn-embed-dim": 688}  # with three matrices as many parameters as 1,024 with two
 CELLS: dict[str, Options] = {
     "today": {},

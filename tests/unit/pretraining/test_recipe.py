@@ -245,7 +245,10 @@ def test_options_of_the_recipe_can_be_left_out(tiny_data_bin, tmp_path, capsys):
     assert {"neighbors", "--zero-init-residual", "11100"} <= set(made)
     words = ["pretrain", str(tiny_data_bin), "--recipe", "half-hour", "--output-dir", str(tmp_path), "--dry-run"]
     assert main([*words, "--without", "qk-norm", "--without", "position-encoding"]) == 0
-    assert not {"--qk-norm", "--position-encoding"} & set(capsys.readouterr().out.split())
+    said = capsys.readouterr().out
+    assert not {"--qk-norm", "--position-encoding"} & set(said.split())
+    assert "of the unchanged recipe: perplexity" in said
+    assert main(words) == 0 and "unchanged" not in capsys.readouterr().out
     for name in ("max-update", "lr-stagse"):
         with pytest.raises(ValueError, match=f"--without {name}: recipe half-hour can do without .*lr-stages"):
             make_plan(replace(settings, without=[name]), str(tiny_data_bin), [])
