@@ -181,8 +181,8 @@ def _unreadable(arguments: Sequence[str], error: SyntaxError | NameError) -> str
     """Name the option whose value fairseq could not evaluate."""
     text = error.text.strip() if isinstance(error, SyntaxError) and error.text else str(getattr(error, "name", ""))
     pairs = [f"{name} {value}" for name, value in itertools.pairwise(arguments) if text and text in value]
-    found = next((pair for pair in pairs if pair.startswith("--")), repr(text))
-    return f"fairseq-train cannot read {found}: it must be a number, or several as [1, 2] ({error})."
+    unreadable = next((pair for pair in pairs if pair.startswith("--")), repr(text))
+    return f"fairseq-train cannot read {unreadable}: it must be a number, or several as [1, 2] ({error})."
 
 
 def _refuse(message: str) -> NoReturn:

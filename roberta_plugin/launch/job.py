@@ -164,8 +164,8 @@ class RunJob:
         Raises:
             RuntimeError: if the run has failed, so that the task of the array fails too.
         """
-        if self._num_gpus > (found := torch.cuda.device_count()) and "--cpu" not in folder.run.arguments:
-            missing = f"node {socket.gethostname()}: torch sees {found} GPUs, and the run needs {self._num_gpus}"
+        if self._num_gpus > (num_visible := torch.cuda.device_count()) and "--cpu" not in folder.run.arguments:
+            missing = f"node {socket.gethostname()}: torch sees {num_visible} GPUs, and the run needs {self._num_gpus}"
             error = preflight.PreflightError(f"{missing}. {preflight.REPORT_IT}.")
             folder.fail(str(error))
             raise error  # fairseq-train would train on the processor
@@ -284,13 +284,13 @@ class CheckedMain:
         """
         import fairseq_cli.train
 
-        found = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        if found != self._expected:
+        actual = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        if actual != self._expected:
             rank, world_size = self._expected
-            raise RuntimeError(f"fairseq trains as rank {found[0]} of {found[1]}, not {rank} of {world_size}.")
+            raise RuntimeError(f"fairseq trains as rank {actual[0]} of {actual[1]}, not {rank} of {world_size}.")
         host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         # printed, for fairseq keeps every rank but the first from logging
-        sys.stdout.write(f"rank {found[0]} of world size {found[1]} on {host}\n")
+        sys.stdout.write(f"rank {actual[0]} of world size {actual[1]} on {host}\n")
         sys.stdout.flush()
         fairseq_cli.train.main(config)
         self._at_end()

@@ -79,7 +79,7 @@ def curves(records: Iterable[Record]) -> dict[tuple[str, str], Curve]:
     for kind, values in records:
         for name in values if "num_updates" in values else ():
             points.setdefault((kind, name), {})[int(values["num_updates"])] = values[name]
-    return {key: Curve(sorted(found), [found[update] for update in sorted(found)]) for key, found in points.items()}
+    return {key: Curve(sorted(values), [values[update] for update in sorted(values)]) for key, values in points.items()}
 
 
 def curve(lines: Iterable[str], *, kind: str, value: str) -> Curve:

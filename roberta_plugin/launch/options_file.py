@@ -45,13 +45,13 @@ class _Loader(yaml.BaseLoader):
     """Every scalar is text; a key that occurs twice is an error, which PyYAML does not check."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        known: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise _DocumentError("a key must be a word", key.start_mark.line)
-            if key.value in known:
+            if key.value in keys:
                 raise _DocumentError(f"{key.value} is given twice", key.start_mark.line)
-            known.add(key.value)
+            keys.add(key.value)
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
 
@@ -121,9 +121,9 @@ def recipe_path(name: str, *, folder: Path = Path()) -> Path:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return folder / name
     if not (RECIPES / f"{name}.yaml").is_file():
-        known = sorted(each.stem for each in RECIPES.glob("*.yaml"))
+        names = sorted(each.stem for each in RECIPES.glob("*.yaml"))
         raise ValueError(
-            f"--recipe {name}: there is no such recipe{nearest(name, known)}. There are {', '.join(known)}; or give a "
+            f"--recipe {name}: there is no such recipe{nearest(name, names)}. There are {', '.join(names)}; or give a "
             "file."
         )
     return RECIPES / f"{name}.yaml"
@@ -171,8 +171,8 @@ def locate(path: Path, message: str, *, section: str = "") -> str:
     start = 0
     for key in section.split(", ") if section else ():
         start = find(key, start) or start
-    found = (find(name, start) for name in re.findall(r"--([\w-]+)", message))
-    number = next((number for number in found if number is not None), None)
+    numbers = (find(name, start) for name in re.findall(r"--([\w-]+)", message))
+    number = next((number for number in numbers if number is not None), None)
     return str(path) if number is None else f"{path}, line {number + 1}"
 
 

@@ -61,16 +61,16 @@ def check_ranks(store: Store, rank_info: RankInfo, finding: str, *, seconds: flo
             return f"did not start within {seconds:.0f} s"
         return store.get(f"finding/{rank}").decode()
 
-    def faults() -> str:
-        found = {rank: finding_of(rank) for rank in range(rank_info.world_size)}
-        return json.dumps([(rank, text) for rank, text in found.items() if text != ALL_WELL])
+    def collect_faults() -> str:
+        findings = {rank: finding_of(rank) for rank in range(rank_info.world_size)}
+        return json.dumps([(rank, text) for rank, text in findings.items() if text != ALL_WELL])
 
-    found = json.loads(from_rank_zero(store, rank_info, "verdict", faults, seconds=2 * seconds))
-    if found:
-        told = "; ".join(f"node {rank_info.host_of(rank)}: rank {rank}: {text}" for rank, text in found)
+    faults = json.loads(from_rank_zero(store, rank_info, "verdict", collect_faults, seconds=2 * seconds))
+    if faults:
+        told = "; ".join(f"node {rank_info.host_of(rank)}: rank {rank}: {text}" for rank, text in faults)
         raise PreflightError(
             f"{told}. {REPORT_IT}; where a node is only slow, allow more time with --preflight-seconds.",
-            nodes=tuple(dict.fromkeys(rank_info.host_of(rank) for rank, _ in found)),
+            nodes=tuple(dict.fromkeys(rank_info.host_of(rank) for rank, _ in faults)),
         )
 
 

@@ -146,8 +146,8 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     where = "the command line" if config is None else str(config)
     with located(config, flags=flags, train=train):
         arguments = _with_arguments(_train_options(values.pop("train", {}), where), train, where)
-        given = {name: value for name, value in flags.items() if value is not None}
-        values.update({name: with_entries(values.get(name), given.pop(name)) for name in BAGS if name in given} | given)
+        chosen = {name: value for name, value in flags.items() if value is not None}
+        values.update(chosen | {name: with_entries(values.get(name), chosen[name]) for name in BAGS if name in chosen})
         if not values.get("output_dir"):
             file = config or "a config file"
             raise ValueError(f"No run folder is given: write --output-dir FOLDER, or output_dir: in {file}.")
@@ -169,13 +169,13 @@ def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[st
         message = str(error).removeprefix(f"{config}: ")
         places = [str(config)]
         if isinstance(error, ValueError):
-            given = {name.replace("_", "-") for name, value in flags.items() if value is not None}
-            given |= {text[2:].partition("=")[0].replace("_", "-") for text in train if text.startswith("--")}
-            if given.intersection(re.findall(r"--([\w-]+)", message)):
+            options = {name.replace("_", "-") for name, value in flags.items() if value is not None}
+            options |= {text[2:].partition("=")[0].replace("_", "-") for text in train if text.startswith("--")}
+            if options.intersection(re.findall(r"--([\w-]+)", message)):
                 places = ["the command line"]
             else:
-                found = {path: locate(path, message) for path in _with_base(config)}
-                places = [place for path, place in found.items() if place != str(path)] + places
+                by_file = {path: locate(path, message) for path in _with_base(config)}
+                places = [place for path, place in by_file.items() if place != str(path)] + places
         kind = ValueError if isinstance(error, ValueError) else type(error)
         raise kind(f"{places[0]}: {message}") from error
 
@@ -195,17 +195,17 @@ def recipe_files(config: Path) -> list[Path]:
         ValueError: for a recipe that is not there, or that starts from itself; names file and line.
     """
     files = _with_base(config)
-    found = list(files)
-    while named := [(path, name) for path in files if not is_null(name := _options_in(path).get("recipe", ""))]:
-        path, name = named[0]
+    all_files = list(files)
+    while references := [(path, name) for path in files if not is_null(name := _options_in(path).get("recipe", ""))]:
+        path, name = references[0]
         try:
             files = _with_base(recipe_path(str(name), folder=path.parent))
-            if {file.resolve() for file in files} & {file.resolve() for file in found}:
+            if {file.resolve() for file in files} & {file.resolve() for file in all_files}:
                 raise ValueError(f"--recipe {name} leads back to {files[0]}: name another recipe.")
         except ValueError as error:
             raise ValueError(f"{locate(path, '--recipe')}: {error}") from None
-        found += files
-    return found
+        all_files += files
+    return all_files
 
 
 def _options_in(path: Path) -> Mapping[str, Any]:
@@ -213,18 +213,18 @@ def _options_in(path: Path) -> Mapping[str, Any]:
     return options if isinstance(options, dict) else {}
 
 
-def train_options(files: Sequence[Path], own: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """fairseq-train's options of a file, of what it starts from (`files`, the nearest first), and `own`, which win.
+def train_options(files: Sequence[Path], overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """fairseq-train's options of a file, of what it starts from (`files`, the nearest first), and `overrides`.
 
-    Options of a recipe of the package give way to those that replace them, as `max-tokens` does `batch-size`; an empty
-    one takes it out.
+    Options of a recipe of the package give way to those that replace them, as `max-tokens` does `batch-size`; an option
+    without a value takes the recipe's out.
     """
     options: dict[str, Any] = {}
-    layers = [dict(own or {}), *map(_options_in, files)]
+    layers = [dict(overrides or {}), *map(_options_in, files)]
     for number, layer in reversed(list(enumerate(layers))):
         if number and files[number - 1].parent == RECIPES:
-            given = {name: value for nearer in reversed(layers[:number]) for name, value in nearer.items()}
-            out = replaced_by(name for name, value in given.items() if not is_null(value)) | given.keys()
+            nearer = {name: value for each in reversed(layers[:number]) for name, value in each.items()}
+            out = replaced_by(name for name, value in nearer.items() if not is_null(value)) | nearer.keys()
             options |= {name: value for name, value in layer.items() if name not in out}
         else:
             options |= layer
@@ -232,7 +232,7 @@ def train_options(files: Sequence[Path], own: Mapping[str, Any] | None = None) -
 
 
 def batch_of(train: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:
-    """The batch of an update on so many GPUs, as a setting of a launch, which has it on any number of them.
+    """The batch of an update on so many GPUs, as the setting of a launch, which keeps it on any number of them.
 
     Example:
         batch_of({"batch-size": "32", "update-freq": "32"}, gpus=8)  ->  {"batch_sequences": 8192}
@@ -246,7 +246,7 @@ def batch_of(train: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:
 def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
     """The keys of a recipe and of its base; the recipe's win, option by option under `train`.
 
-    The batch of a recipe of the package holds for any number of GPUs, where none is given.
+    Where neither gives a batch, that of a recipe of the package holds on any number of GPUs.
     """
     values, *of_base = map(read_yaml, _with_base(config))
     values.pop("base", None)
@@ -317,12 +317,12 @@ def complete(recipe: LaunchSettings) -> tuple[str, ...]:
 def _with_user_dir(arguments: list[str]) -> list[str]:
     """The arguments with the last --user-dir alone, and without one that is this plugin: the job's snapshot has it."""
     train_arguments.check_user_dir(arguments)
-    found: list[str] = []
+    user_dir: list[str] = []
     while "--user-dir" in arguments[:-1]:
         at = arguments.index("--user-dir")
-        found = arguments[at : at + 2]
+        user_dir = arguments[at : at + 2]
         arguments = arguments[:at] + arguments[at + 2 :]
-    return [*arguments, *found] if found and Path(found[1]).name != PACKAGE.name else arguments
+    return [*arguments, *user_dir] if user_dir and Path(user_dir[1]).name != PACKAGE.name else arguments
 
 
 def _words(recipe: LaunchSettings) -> list[str]:
@@ -486,17 +486,17 @@ def check_changes(
             if was != now:  # the number of GPUs alone may change the batch
                 batch = f"{option_name(name)} x --update-freq x GPUs"
                 old[batch], new[batch] = was * before.num_gpus, now * recipe.num_gpus
-    found = differences(old, new, free=lambda name: name.startswith(FREE) and name not in COMPARED)
-    if found and before.asked and recipe.asked:
-        found = differences(before.asked, recipe.asked, free=lambda name: not name.startswith("--")) or found
+    changes = differences(old, new, free=lambda name: name.startswith(FREE) and name not in COMPARED)
+    if changes and before.asked and recipe.asked:
+        changes = differences(before.asked, recipe.asked, free=lambda name: not name.startswith("--")) or changes
     if not recipe.accept_changes:
         refuse(
             f"The run folder {recipe.output_dir} was begun with other settings",
-            found,
+            changes,
             "Keep them (the number of GPUs may change), or choose another --output-dir"
             + (f", or accept the change by {accepted_by}." if accepted_by else "."),
         )
-    return (*before.changes, *map(str, found))
+    return (*before.changes, *map(str, changes))
 
 
 def _options(arguments: tuple[str, ...], *, folder: str = "") -> dict[str, Any]:

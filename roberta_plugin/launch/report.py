@@ -29,18 +29,18 @@ _HOST = re.compile(r"\brank \d+ on ([\w.-]+)")
 
 def write_report(output_dir: Path) -> Path:
     """Write report.md and, where the log has numbers, report.png; returns the path of report.md."""
-    found = curves_of(_records(output_dir))
-    if found:
-        draw(output_dir / PLOT, found)
-    write_text(output_dir / REPORT, _text(output_dir, found))
+    shown = curves_of(_records(output_dir))
+    if shown:
+        draw(output_dir / PLOT, shown)
+    write_text(output_dir / REPORT, _text(output_dir, shown))
     return output_dir / REPORT
 
 
 def curves_of(records: Iterable[Record]) -> dict[tuple[str, str], Curve]:
     """The curves in the log by kind (train_inner, or a validation split) and value (loss, its baselines, wps, mfu)."""
-    shown = {"loss", "ppl", "wps", "mfu", *LOSSES}
-    found = {key: curve for key, curve in curves(records).items() if key[0] != "train" and key[1] in shown}
-    return {key: curve for key, curve in found.items() if key[0] == TRAINING or key[1] not in ("wps", "mfu")}
+    names = {"loss", "ppl", "wps", "mfu", *LOSSES}
+    shown = {key: curve for key, curve in curves(records).items() if key[0] != "train" and key[1] in names}
+    return {key: curve for key, curve in shown.items() if key[0] == TRAINING or key[1] not in ("wps", "mfu")}
 
 
 def _records(output_dir: Path) -> list[Record]:
@@ -157,8 +157,8 @@ def log_path(folder: Path, *, node: int | None = None) -> Path:
     path = folder / (name if node is None else f"logs/{job_id}_{node}_log.out")
     if not path.is_file():
         others = sorted(path.parent.glob(f"{job_id}_*_log.out"))
-        found = f"there are {len(others)} logs of job {job_id}" if others else f"job {job_id} has written no log yet"
-        raise FileNotFoundError(f"{path} does not exist: {found}.")
+        reason = f"there are {len(others)} logs of job {job_id}" if others else f"job {job_id} has written no log yet"
+        raise FileNotFoundError(f"{path} does not exist: {reason}.")
     return path
 
 

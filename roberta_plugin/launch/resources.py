@@ -160,12 +160,12 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
                 "leave one of them out."
             )
         values["gpus_per_node"] = count
-    found = convert(kind, values, where=where)
+    resources = convert(kind, values, where=where)
     try:
-        check_values(found)
+        check_values(resources)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-    return dataclasses.replace(found, env=keep_secrets(found.env))
+    return dataclasses.replace(resources, env=keep_secrets(resources.env))
 
 
 def given_settings(resources: Resources) -> dict[str, Any]:
@@ -176,8 +176,8 @@ def given_settings(resources: Resources) -> dict[str, Any]:
         ->  {"time": "8:00:00", "sbatch": ["mail-type=END"]}
     """
     values = {item.name: (getattr(resources, item.name), item.default) for item in dataclasses.fields(resources)}
-    given = {name: value for name, (value, default) in values.items() if value != default}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    chosen = {name: value for name, (value, default) in values.items() if value != default}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
 
 
 def with_entries(value: Any, further: Sequence[str]) -> list[str]:
@@ -420,8 +420,8 @@ def redacted_copy(path: Path, env: Iterable[str] = ()) -> str:
             return [clean(value, key) for value in item]
         if key in names or (key.isupper() and is_secret(key)):
             return "..."
-        found = _ASSIGNED.search(item)
-        item = item if found is None else f"{item[: found.end()]}..."
+        assignment = _ASSIGNED.search(item)
+        item = item if assignment is None else f"{item[: assignment.end()]}..."
         for value in values:
             item = item.replace(value, "...")
         return item

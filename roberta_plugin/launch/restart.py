@@ -214,11 +214,11 @@ def note_failure(
     path.parent.mkdir(exist_ok=True)
     reason = f"rank {rank} on {host}: {type(error).__name__}: {error}"
     content = {"rank": rank, "node": node, "reason": reason, "is_preflight": is_preflight, "nodes": list(nodes)}
-    own = path.with_name(f".{path.name}.{rank}.tmp")
-    own.write_text(json.dumps(content), encoding="utf-8")
+    temporary = path.with_name(f".{path.name}.{rank}.tmp")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
     with suppress(FileExistsError):
-        os.link(own, path)  # unlike a rename, a link fails if the file exists
-    own.unlink()
+        os.link(temporary, path)  # unlike a rename, a link fails if the file exists
+    temporary.unlink()
 
 
 def failure_path(output_dir: Path, job_id: str, attempt: int) -> Path:

@@ -117,12 +117,12 @@ class Run:
 
     def arguments_in(self, folder: Path, metric: Metric, *, code: Path | None = None) -> list[str]:
         """fairseq-train's arguments for a run in `folder`; user directories are taken from `code`."""
-        own = ["--seed", self.seed, "--save-dir", str(folder / "checkpoints"), "--log-format", "json"]
+        added = ["--seed", self.seed, "--save-dir", str(folder / "checkpoints"), "--log-format", "json"]
         if "--user-dir" not in self.arguments:
-            own += ["--user-dir", str(PACKAGE)]
+            added += ["--user-dir", str(PACKAGE)]
         if "--best-checkpoint-metric" not in self.arguments:
-            own += metric.options
-        arguments = [argument.replace(_FOLDER, str(folder)) for argument in self.arguments] + own
+            added += metric.options
+        arguments = [argument.replace(_FOLDER, str(folder)) for argument in self.arguments] + added
         return arguments if code is None else list(with_code(arguments, code))
 
 
@@ -223,25 +223,25 @@ def add_jobs(root: Path, jobs: Mapping[str, str]) -> None:
     write_json(root / JOBS, {**known_jobs(root), **jobs})
 
 
-def queued_runs(root: Path, known: Mapping[str, slurm_commands.Job] | None = None) -> dict[str, str]:
-    """The runs that wait or run in SLURM's queue, with their states there; `known` is what SLURM has said already.
+def queued_runs(root: Path, queue: Mapping[str, slurm_commands.Job] | None = None) -> dict[str, str]:
+    """The runs that wait or run in SLURM's queue, with their states there; `queue` is what SLURM has said already.
 
     Raises:
         ChildProcessError: if SLURM cannot be asked.
     """
     jobs = {name: job for name, job in known_jobs(root).items() if job}
-    if known is None:
+    if queue is None:
         try:
-            known = slurm_commands.jobs({job.partition("_")[0] for job in jobs.values()}, ours=True)
+            queue = slurm_commands.jobs({job.partition("_")[0] for job in jobs.values()}, ours=True)
         except OSError as error:  # to guess would mean to submit a run twice
             raise ChildProcessError(f"{root / JOBS} names jobs of SLURM, and SLURM cannot be asked: {error}") from error
-    return {name: known[job].state for name, job in jobs.items() if job in known and known[job].is_active}
+    return {name: queue[job].state for name, job in jobs.items() if job in queue and queue[job].is_active}
 
 
-def run_states(root: Path, known: Mapping[str, slurm_commands.Job]) -> dict[str, str]:
+def run_states(root: Path, queue: Mapping[str, slurm_commands.Job]) -> dict[str, str]:
     """The states of a sweep's runs by their names; of what waits or runs in SLURM's queue, SLURM's word."""
     states = {str(path.parent.relative_to(root)): state_of(path.parent) for path in root.glob(f"*/seed-*/{RUN}")}
-    queued = queued_runs(root, known)
+    queued = queued_runs(root, queue)
     for name, state in states.items():
         if state == WAITING or (state == FAILED and name in queued):
             states[name] = queued.get(name, "not in the queue")
@@ -264,15 +264,15 @@ class RunFolder:
 
         `named` is how the user gives an option of fairseq-train, and `free` which may differ (`record.differences`).
         """
-        known = read_record(self.path)
-        if known is None:
+        record = read_record(self.path)
+        if record is None:
             return
         from roberta_plugin.fairseq_workarounds.command_line import without_removed
 
         now = self.run.arguments
         before = [
-            argument if argument in now else moved(argument, before=known.sweep or None, now=self.root)
-            for argument in without_removed(known.arguments)
+            argument if argument in now else moved(argument, before=record.sweep or None, now=self.root)
+            for argument in without_removed(record.arguments)
         ]
         refuse(
             f"{self.path} holds a run with other options",
@@ -451,9 +451,9 @@ def metric_in_log(lines: Iterable[str], metric: Metric) -> dict[str, Any]:
     else:
         update, value = metric.best(values.items(), lambda pair: pair[1])
     if value is None:
-        known = ", ".join(sorted(records[update]))
+        names = ", ".join(sorted(records[update]))
         raise ValueError(
-            f"{metric.log} {metric.value} is not a finite number at update {update}; the record has {known}"
+            f"{metric.log} {metric.value} is not a finite number at update {update}; the record has {names}"
         )
     return {"value": value, "num_updates": update}
 

@@ -25,7 +25,7 @@ def check_partition(partition: str | None, *, nodes: int) -> None:
         ValueError: naming the partitions that there are; also where SLURM cannot be asked.
     """
     try:
-        known = partitions()
+        sizes = partitions()
     except OSError as error:
         reason = str(error).splitlines()[0].partition(": run")[0]
         raise ValueError(
@@ -33,10 +33,10 @@ def check_partition(partition: str | None, *, nodes: int) -> None:
             "`roberta train` and `roberta pretrain` train on this machine."
         ) from error
     names = partition.split(",") if partition is not None else []
-    missing = [name for name in names if name not in known]
+    missing = [name for name in names if name not in sizes]
     if missing:
-        raise ValueError(f"The cluster has no partition {missing[0]!r}: --partition can be {', '.join(sorted(known))}.")
-    most = max((known[name] for name in names), default=nodes)
+        raise ValueError(f"The cluster has no partition {missing[0]!r}: --partition can be {', '.join(sorted(sizes))}.")
+    most = max((sizes[name] for name in names), default=nodes)
     if nodes > most:
         raise ValueError(f"--nodes is {nodes}, and the partition {partition} has {most} nodes in all.")
 
@@ -90,15 +90,15 @@ def cancel(job_id: str) -> None:
 
 
 @contextlib.contextmanager
-def submission_environment(*, given: Collection[str] = (), dropped: Collection[str] = ()) -> Iterator[None]:
+def submission_environment(*, options: Collection[str] = (), dropped: Collection[str] = ()) -> Iterator[None]:
     """While entered, sbatch and srun inherit nothing from a surrounding job (salloc, srun).
 
     Args:
-        given: options in the script. SBATCH_* variables, the user's defaults, stay if they name an account or similar
-            and are not `given`: sbatch prefers them to the script.
+        options: those in the script. SBATCH_* variables, the user's defaults, stay if they name an account or similar
+            that is not among them: sbatch prefers them to the script.
         dropped: further variables that the job must not inherit.
     """
-    defaults = {"ACCOUNT", "PARTITION", "QOS", "RESERVATION"} - {name.upper() for name in given}
+    defaults = {"ACCOUNT", "PARTITION", "QOS", "RESERVATION"} - {name.upper() for name in options}
     kept = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", *(f"SBATCH_{name}" for name in defaults)}
     out = {name for name in os.environ if name.startswith(("SLURM_", "SBATCH_", "SRUN_"))} - kept
     if "SLURM_JOB_ID" in os.environ:  # the GPUs of that job

@@ -166,14 +166,13 @@ def _calling_sbatch(resources: Resources, *, folder: Path) -> Iterator[None]:
     The job inherits this process's environment by `resources.inherit`. The files that submitit writes to `folder` hold
     what `setup` and `sbatch` say; others can read them at no time.
     """
-    given = {name for name in ("account", "partition", "qos") if getattr(resources, name)} | set(
-        resources.sbatch_options
-    )
+    options = {name for name in ("account", "partition", "qos") if getattr(resources, name)}
+    options |= resources.sbatch_options.keys()
     folder.mkdir(parents=True, exist_ok=True)
     mode = folder.stat().st_mode
     try:
         _chmod(folder, 0o700)
-        with submission_environment(given=given, dropped=dropped_variables(resources.env, resources.inherit)):
+        with submission_environment(options=options, dropped=dropped_variables(resources.env, resources.inherit)):
             yield
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
         raise ValueError(f"sbatch refused the job: {str(error).strip()}") from error
@@ -218,14 +217,14 @@ def rank_command(recipe: LaunchSettings, arguments: tuple[str, ...]) -> str:
         hosts=("FIRST-NODE",),
         port=recipe.port or port_of(recipe.output_dir),
     )
-    own = distributed_arguments(rank_info, is_cpu=recipe.is_cpu)
+    distributed = distributed_arguments(rank_info, is_cpu=recipe.is_cpu)
     for option, variable in (("--distributed-rank", "$SLURM_PROCID"), ("--device-id", "$SLURM_LOCALID")):
-        if option in own and not (option == "--device-id" and recipe.is_cpu):
-            own[own.index(option) + 1] = variable
+        if option in distributed and not (option == "--device-id" and recipe.is_cpu):
+            distributed[distributed.index(option) + 1] = variable
     dropped = dropped_variables(recipe.env, recipe.inherit)
     environment = {**os.environ, **written_variables(recipe.env)}.keys() - dropped
     variables = variables_shown(tracker_variables(recipe.output_dir, name=recipe.job_name, user=environment), arguments)
-    return f"{variables}fairseq-train {shlex.join(arguments)} {' '.join(own)}"
+    return f"{variables}fairseq-train {shlex.join(arguments)} {' '.join(distributed)}"
 
 
 def _host_program(resources: Resources) -> str:

@@ -323,7 +323,7 @@ def test_a_submission_takes_nothing_over_from_the_job_that_it_is_made_in(monkeyp
     kept = {"SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "lab", "SBATCH_PARTITION": "gpu", "OTHER": "x"}
     for name, value in {**values, **kept}.items():
         monkeypatch.setenv(name, value)
-    with slurm_commands.submission_environment(given={"partition"}):
+    with slurm_commands.submission_environment(options={"partition"}):
         assert not values.keys() & os.environ.keys()
         assert os.environ["SBATCH_ACCOUNT"] == "lab"
         assert "SBATCH_PARTITION" not in os.environ, "it would win over the recipe's"
