@@ -1,7 +1,7 @@
 """Fine-tuned checkpoints and a prepared split -> official metrics: of each, their median, and of their ensemble.
 
-Beside them stand those of a constant answer, the baseline of every task, and a sentence for each model that is no
-better. The task's own benchmark scores the baseline, as the outputs of a model that gives every input the same answer:
+Beside them stand the metrics of a constant answer, the baseline of every task, and a sentence for each model that is
+no better. The task's own benchmark scores the baseline, as the outputs of a model that gives every input one answer:
 the most frequent label or tag of the training set, its mean number, the first option, or no answer (SQuAD 2.0). Own
 data bring theirs along (`Benchmark.judge`); that of summaries is the first sentences of the text.
 
@@ -83,8 +83,8 @@ class Evaluation:
         """Read evaluation_SPLIT.json."""
         try:
             content = parse_json(path.read_text(encoding="utf-8"))
-            known = {item.name for item in fields(cls)}
-            evaluation = cls(**{name: value for name, value in content.items() if name in known})
+            names = {item.name for item in fields(cls)}
+            evaluation = cls(**{name: value for name, value in content.items() if name in names})
             benchmark_of(evaluation.task)
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is not an evaluation of `roberta evaluate` ({error}): delete it.") from error
@@ -128,11 +128,11 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
             split=split,
             selection=selection,
             options=_with_decisions(kind, options, decisions.ensemble),
-            of_members=[_with_decisions(kind, options, own) for own in decisions.members],
+            of_members=[_with_decisions(kind, options, member) for member in decisions.members],
         )
         if words is not None and evaluation.ensemble:
-            own = _with_decisions(kind, options, decisions.words or decisions.ensemble)
-            evaluation = with_bag_of_words(evaluation, prepared, benchmark, words, selection=selection, options=own)
+            scoring = _with_decisions(kind, options, decisions.words or decisions.ensemble)
+            evaluation = with_bag_of_words(evaluation, prepared, benchmark, words, selection=selection, options=scoring)
             evaluation.write(settings.output_dir)
         evaluations.append(evaluation)
         if split == DEVELOPMENT:
@@ -153,9 +153,9 @@ class Decisions(NamedTuple):
         return cls(evaluation.ensemble, [member["metrics"] for member in evaluation.members], evaluation.tf_idf)
 
 
-def _earlier_decisions(settings: EvaluateSettings, wishes: Mapping[str, str], given: Set[str]) -> Decisions:
+def _earlier_decisions(settings: EvaluateSettings, wishes: Mapping[str, str], fixed: Set[str]) -> Decisions:
     """The numbers of an earlier evaluation of the same checkpoints and data in the output folder, or of a single
-    checkpoint's own fine-tuning; nothing if there is neither that found them as the options, `wishes`, say.
+    checkpoint's own fine-tuning; none where they were chosen by other options than `wishes`. `fixed` are given ones.
     """
     from roberta_plugin.conversion.model_files import own_results
 
@@ -168,10 +168,10 @@ def _earlier_decisions(settings: EvaluateSettings, wishes: Mapping[str, str], gi
         if is_of_data and is_of_models and wishes.items() <= evaluation.options.items():
             return Decisions.read_from(evaluation)
     if len(settings.checkpoints) == 1:
-        own = own_results(settings.checkpoints[0], DEVELOPMENT)
-        if wishes.items() <= own.options.items():
-            return Decisions(own.metrics, [own.metrics], own.tf_idf)
-    elif any(set(NUMBERS) & own_results(each, DEVELOPMENT).metrics.keys() - given for each in settings.checkpoints):
+        results = own_results(settings.checkpoints[0], DEVELOPMENT)
+        if wishes.items() <= results.options.items():
+            return Decisions(results.metrics, [results.metrics], results.tf_idf)
+    elif any(set(NUMBERS) & own_results(each, DEVELOPMENT).metrics.keys() - fixed for each in settings.checkpoints):
         raise ValueError(
             "The models of an ensemble have thresholds or temperatures of their own, and the ensemble's are found on "
             f"the development set: evaluate `{DEVELOPMENT}` too."
@@ -181,10 +181,10 @@ def _earlier_decisions(settings: EvaluateSettings, wishes: Mapping[str, str], gi
 
 def _with_decisions(kind: Kind, options: TaskOptions, chosen: Mapping[str, float]) -> TaskOptions:
     """The options with all thresholds and temperatures that were `chosen`, in place of the options that would choose
-    them; given ones stay. All, for a threshold is one of probabilities at a temperature."""
+    them; given ones stay. All of them, because a threshold holds at one temperature only."""
     scoring = options.given("score")
-    known = {item.name for item in option_fields(kind.task_name, stages=("score",))}
-    for name in (name for name in NUMBERS if name in known and name in chosen):
+    names = {item.name for item in option_fields(kind.task_name, stages=("score",))}
+    for name in (name for name in NUMBERS if name in names and name in chosen):
         scoring.pop(kind.decides_by.get(name, ""), None)
         scoring.setdefault(name, chosen[name])
     return options_for(kind.task_name, {**options.given("prepare"), **scoring})
@@ -192,7 +192,7 @@ def _with_decisions(kind: Kind, options: TaskOptions, chosen: Mapping[str, float
 
 @lru_cache(maxsize=1)
 def bag_of_words(folder: Path, digest: str | None) -> BagOfWords:
-    """That of a prepared folder, fitted once for all models that are compared with it."""
+    """The bag of words of a prepared folder, fitted once for all models that are compared with it."""
     return BagOfWords(Prepared.open(folder))
 
 
@@ -249,8 +249,8 @@ def evaluate_split(
     metrics = [ensemble]
     if len(outputs) > 1:
         metrics = [
-            kept(benchmark.score(prepared, split, [one], folder=None, options=own))
-            for one, own in zip(outputs, of_members, strict=True)
+            kept(benchmark.score(prepared, split, [one], folder=None, options=member_options))
+            for one, member_options in zip(outputs, of_members, strict=True)
         ]
     details |= {name: kept(details[name]) for name in ("intervals", "baseline") if name in details}
     constant = constant_baseline(
@@ -413,10 +413,10 @@ def no_better_than_constant(
 
 def _deciding(selection: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
     """The metric that selects checkpoints, or else the first one; and the errors, if all of them are no better."""
-    known = [name for name in metrics if name in baseline]
-    chosen = [name for name in known if base_name(name) == base_name(selection)]
-    first = chosen[:1] or known[:1]
-    errors = [name for name in known if name in SMALLER_IS_BETTER]
+    shared = [name for name in metrics if name in baseline]
+    chosen = [name for name in shared if base_name(name) == base_name(selection)]
+    first = chosen[:1] or shared[:1]
+    errors = [name for name in shared if name in SMALLER_IS_BETTER]
     return first + ([] if any(_is_better(name, metrics, baseline) for name in errors) else errors)
 
 

@@ -226,8 +226,8 @@ def fold_settings(settings: FinetuneSettings) -> list[FinetuneSettings]:
 def fold_rows(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float | str]]:
     """One row per split and metric: mean, standard deviation (n - 1) and range of the folds' medians over seeds.
 
-    Beside it stands the mean of each baseline. Folds that did not measure it, for want of a label, do not count; a
-    metric of one fold alone is left out.
+    Beside it stands the mean of each baseline. A fold without the metric, for want of a label, does not count; a metric
+    of one fold alone is left out.
 
     Example: two folds with accuracies 80 and 90 -> mean 85, deviation 7.07, from 80 to 90.
     """

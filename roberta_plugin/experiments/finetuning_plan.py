@@ -184,8 +184,8 @@ def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None
     """
     if data.raw is not None and not (folder / NAME).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        given = {item.name: getattr(data, item.name) for item in fields(DataSettings)}
-        return prepare(PrepareSettings(**given, dictionary=dictionary, output_dir=folder))
+        sources = {item.name: getattr(data, item.name) for item in fields(DataSettings)}
+        return prepare(PrepareSettings(**sources, dictionary=dictionary, output_dir=folder))
     prepared = Prepared.open(folder)
     check_same(prepared, data)
     return prepared
@@ -220,8 +220,8 @@ def _grid(
         )
     length = prepared.settings["max_length"]
     if length > start.max_positions:
-        known = f"{start.checkpoint} was trained with at most {start.max_positions} tokens"
-        report(f"{known}, and {prepared.folder} has up to {length}: its rotary positions go on.")
+        limit = f"{start.checkpoint} was trained with at most {start.max_positions} tokens"
+        report(f"{limit}, and {prepared.folder} has up to {length}: its rotary positions go on.")
     kind.check_scoring(settings.task_options, prepared.split("valid"))
     options = train_options(settings)
     if "label-smoothing" in options:
@@ -272,10 +272,10 @@ def selected_metric(
         return None
     if by_set not in (None, name):
         raise ValueError(f"--select {name} and --set best-checkpoint-metric={by_set} contradict each other.")
-    known, of_labels = kind.selectable(), kind.label_metrics()
-    if name not in (*known, *of_labels):
-        named = [*known, *([f"the F1 of a label ({', '.join(list(of_labels)[:_MOST_SHOWN])})"] if of_labels else [])]
-        raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(named)}.")
+    names, of_labels = kind.selectable(), kind.label_metrics()
+    if name not in (*names, *of_labels):
+        shown = [*names, *([f"the F1 of a label ({', '.join(list(of_labels)[:_MOST_SHOWN])})"] if of_labels else [])]
+        raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(shown)}.")
     check_measurable(prepared, "valid", name, option=option)
     return name, "min" if name in SMALLER_IS_BETTER else "max"
 
@@ -556,11 +556,11 @@ def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> di
     for name, value in sharing.items():
         if not value.isdecimal() or int(value) < 1:
             raise ValueError(f"--set {name} must be a whole number from 1 on, got {value!r}.")
-    given = {name: int(value) for name, value in sharing.items()}
-    size, freq = given.get("batch-size"), given.get("update-freq")
+    factors = {name: int(value) for name, value in sharing.items()}
+    size, freq = factors.get("batch-size"), factors.get("update-freq")
     parts = num_ranks * (size or 1) * (freq or 1)
-    if batch % parts or (len(given) == 2 and parts != batch):
-        chosen = "".join(f" x {name} {value}" for name, value in given.items())
+    if batch % parts or (len(factors) == 2 and parts != batch):
+        chosen = "".join(f" x {name} {value}" for name, value in factors.items())
         raise ValueError(
             f"A batch of {batch} examples cannot be divided among {num_ranks} GPU{'s' * (num_ranks > 1)} per "
             f"run{chosen}: batch-size x GPUs x update-freq must be {batch}. Choose divisors of {batch}; --set "

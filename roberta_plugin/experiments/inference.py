@@ -79,13 +79,13 @@ def _order_classes(state: dict[str, Any], prepared: Prepared, path: Path) -> Non
     for head in heads_of(state):
         if not head.facts.has_labels:
             continue
-        named = labels_of(state, head)
-        if not named:
+        labels = labels_of(state, head)
+        if not labels:
             raise ValueError(
                 f"{path} does not name its {head.num_outputs} classes: name them in its order by `roberta import "
                 f"{path} --labels NAME ... --output-dir FOLDER`, and evaluate that folder."
             )
-        order = identity.class_order(named, prepared, checkpoint=path)
+        order = identity.class_order(labels, prepared, checkpoint=path)
         for name in (f"{head.module}.out_proj.weight", f"{head.module}.out_proj.bias"):
             state["model"][name] = state["model"][name][order]
 

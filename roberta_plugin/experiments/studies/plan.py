@@ -280,8 +280,8 @@ def _check_run(parsed: Namespace, *, where: str) -> None:
                 "nothing to measure: leave it out."
             )
     if len(parsed.update_freq) != 1:
-        given = ",".join(map(str, parsed.update_freq))
-        raise ValueError(f"{where} sets update-freq to {given}: it must be one number for all epochs.")
+        numbers = ",".join(map(str, parsed.update_freq))
+        raise ValueError(f"{where} sets update-freq to {numbers}: it must be one number for all epochs.")
 
 
 def _learning_rate(draft: VariantPlan, study: Study, drafts: Mapping[str, VariantPlan]) -> dict[str, str]:

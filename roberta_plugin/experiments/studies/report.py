@@ -194,8 +194,8 @@ def draw_curves(path: Path, results: Results) -> None:
     """Training loss against tokens, a colour for each variant and a line for each seed; and that of counts."""
     lines = []
     for number, (name, facts) in enumerate(results["variants"].items()):
-        own = [each for run, each in results["curves"].items() if run.startswith(f"{VARIANT}-{name}/")]
-        for place, each in enumerate(one for one in own if one["updates"]):
+        curves = [each for run, each in results["curves"].items() if run.startswith(f"{VARIANT}-{name}/")]
+        for place, each in enumerate(one for one in curves if one["updates"]):
             tokens = [update * facts["tokens_per_update"] for update in each["updates"]]
             losses = [math.nan if value is None else value for value in each["values"]]
             lines.append(

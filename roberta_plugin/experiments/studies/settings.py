@@ -57,7 +57,7 @@ medians over five seeds of fine-tuning."""
 
 def paper_row(name: str) -> Mapping[str, float]:
     """The row of the paper's Tables 1 to 3 that a variant mirrors, as `table1/static`; empty for an empty name."""
-    rows = {f"{table}/{row}": numbers for table, own in PAPER.items() for row, numbers in own.items()}
+    rows = {f"{table}/{row}": numbers for table, by_row in PAPER.items() for row, numbers in by_row.items()}
     if name and name not in rows:
         raise ValueError(f"--paper: the paper has no row {name!r}: there are {', '.join(rows)}.")
     return rows[name] if name else {}
@@ -157,13 +157,13 @@ class TuningProbe(Checked):
     @cached_property
     def source(self) -> DataSettings:
         """The sources of its data, with the options of the task."""
-        given = {name.replace("-", "_"): value for name, value in self.options.items()}
+        options = {name.replace("-", "_"): value for name, value in self.options.items()}
         return DataSettings(
             task=self.task,
             raw=self.raw,
             tokenizer=self.tokenizer,
             max_length=self.max_length,
-            options=options_for(self.task, given),
+            options=options_for(self.task, options),
         )
 
     @property
@@ -193,9 +193,9 @@ class Study:
     probes: tuple[Probe, ...]
     slurm: Any = None  # the section slurm as it is; it is checked when the command is told to use SLURM
 
-    def resources(self, given: Mapping[str, Any]) -> Resources:
-        """The section slurm with other settings that win over it; see `resources_of`."""
-        return resources_of(self.slurm, given, self.path) or Resources()
+    def resources(self, overrides: Mapping[str, Any]) -> Resources:
+        """The section slurm with `overrides`, which win; see `resources_of`."""
+        return resources_of(self.slurm, overrides, self.path) or Resources()
 
 
 def read_study(path: Path) -> Study:
@@ -226,7 +226,7 @@ def read_study(path: Path) -> Study:
         reference=reference,
         budget=_section_of(Budget, content, path, "budget"),
         rate=rate,
-        probes=tuple(_probe_of(name, own, path) for name, own in _named(content["probes"], path, "probes").items()),
+        probes=tuple(_probe_of(name, item, path) for name, item in _entries(content["probes"], path, "probes").items()),
         slurm=content.get("slurm", {}),
     )
 
@@ -236,8 +236,8 @@ def _variants_of(content: Mapping[str, Any], path: Path) -> tuple[Variant, ...]:
     content, papers = dict(content), {}
     if "variants" in content:
         variants = {}
-        for name, own in _named(content["variants"], path, "variants").items():
-            options = {} if is_null(own) else named_options(own, where=f"{path}: variants, {name}")
+        for name, entry in _entries(content["variants"], path, "variants").items():
+            options = {} if is_null(entry) else named_options(entry, where=f"{path}: variants, {name}")
             papers[name] = str(options.pop("paper", ""))
             with in_section(path, f"variants, {name}"):
                 paper_row(papers[name])
@@ -266,8 +266,8 @@ def _probe_of(name: str, content: Any, path: Path) -> Probe:
         if kind == FINE_TUNING:
             for bag in ("options", "train", "grid"):
                 values[bag] = named_options(values.get(bag, {}), where=bag)
-            for axis, given in values["grid"].items():
-                values["grid"][axis] = ",".join(to_arguments({axis: given}, where="grid")[1:])
+            for axis, choices in values["grid"].items():
+                values["grid"][axis] = ",".join(to_arguments({axis: choices}, where="grid")[1:])
             if "seeds" in values:
                 values["seeds"] = checked_seeds(values["seeds"], where="seeds")
         chosen: type[Probe] = kinds[kind]
@@ -282,11 +282,11 @@ def _section_of(kind: type[T], content: Mapping[str, Any], path: Path, section: 
 
 def _values(content: Any, path: Path, section: str) -> dict[str, Any]:
     """A section's values by field name."""
-    named = named_options(content, where=f"{path}: {section}")
-    return {name.replace("-", "_"): value for name, value in named.items()}
+    options = named_options(content, where=f"{path}: {section}")
+    return {name.replace("-", "_"): value for name, value in options.items()}
 
 
-def _named(content: Any, path: Path, section: str) -> Mapping[str, Any]:
+def _entries(content: Any, path: Path, section: str) -> Mapping[str, Any]:
     """The entries of a section, with names that can be names of folders."""
     if not isinstance(content, Mapping) or not content:
         raise ValueError(

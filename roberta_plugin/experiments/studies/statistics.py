@@ -69,7 +69,7 @@ def compare(values: Mapping[str, Sequence[float]]) -> Comparison:
 
 
 def standard_deviation(sample: Sample) -> float:
-    """That of a sample (n >= 2), with n - 1 degrees of freedom; exactly 0 for equal values."""
+    """The standard deviation of a sample (n >= 2), with n - 1 degrees of freedom; exactly 0 for equal values."""
     return float(np.std(sample - sample[0], ddof=1))
 
 
@@ -80,7 +80,7 @@ def _games_howell(samples: Mapping[str, Sample]) -> dict[tuple[str, str], dict[s
     """
     from scipy.stats import studentized_range
 
-    found = {}
+    by_pair = {}
     for (first, a), (second, b) in combinations(samples.items(), 2):
         if not (np.ptp(a) or np.ptp(b)):
             continue
@@ -89,8 +89,8 @@ def _games_howell(samples: Mapping[str, Sample]) -> dict[tuple[str, str], dict[s
         difference, error = float(a.mean() - b.mean()), ((of_a + of_b) / 2) ** 0.5
         half = error * float(studentized_range.ppf(1 - LEVEL, len(samples), freedom))
         p = float(studentized_range.sf(abs(difference) / error, len(samples), freedom))
-        found[first, second] = {"low": difference - half, "high": difference + half, "p": p}
-    return found
+        by_pair[first, second] = {"low": difference - half, "high": difference + half, "p": p}
+    return by_pair
 
 
 def _permutation_test(samples: Sequence[Sample]) -> float:

@@ -71,13 +71,13 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
             come of other data.
     """
     root = settings.output_dir.resolve()
-    known = read_record(root)
-    planned = _planned(settings, known)
+    earlier = read_record(root)
+    planned = _planned(settings, earlier)
     check_data(planned)
     probes.check_probes(planned)
     record = made_from(planned)
     if settings.report_only:  # nothing else is written, so it may be asked for while the study runs
-        if not known:
+        if not earlier:
             raise FileNotFoundError(f"{root / NAME} does not exist: no study was begun there. Give its --output-dir.")
         check_record(root, record)
         return report_on(planned, root, record)
@@ -131,12 +131,12 @@ def dry_run(settings: StudySettings) -> str:
     return report.describe_plan(planned, num_runs)
 
 
-def _planned(settings: StudySettings, known: Record) -> PlannedStudy:
+def _planned(settings: StudySettings, earlier: Record) -> PlannedStudy:
     """The plan, for the processes that a pretraining has here; a report alone is for those that it had."""
     import torch
 
     study = read_study(settings.study)
-    recorded = [int(part[_PROCESSES]) for part in known.values() if _PROCESSES in part]
+    recorded = [int(part[_PROCESSES]) for part in earlier.values() if _PROCESSES in part]
     if settings.report_only and recorded:
         num_ranks = max(recorded)
     elif settings.slurm is not None:
@@ -369,9 +369,9 @@ def check_record(root: Path, now: Record) -> Record:
     """
     before = read_record(root)
     changed = [
-        f"{name}: {listed(found)}"
+        f"{name}: {listed(changes)}"
         for name, part in now.items()
-        if name in before and (found := differences(before[name], part, named=str))
+        if name in before and (changes := differences(before[name], part, named=str))
     ]
     if changed:
         raise ValueError(

@@ -153,7 +153,7 @@ def options_and_axes(content: Mapping[str, Any], path: Path) -> tuple[dict[str, 
             file = recipe_path(str(options["recipe"]), folder=path.parent)
         options = train_options(recipe_files(file), options)
     variants = {VARIANT: content["variants"]} if "variants" in content else {}
-    return options, _axes_of(variants, path, of="variants") | _axes_of(content.get("axes", {}), path)
+    return options, _axes_of(variants, path, section="variants") | _axes_of(content.get("axes", {}), path)
 
 
 def is_list(axis: str, labels: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -196,20 +196,20 @@ def _list_of(content: Any, path: Path, section: str) -> list[str]:
     return content
 
 
-def _axes_of(content: Any, path: Path, *, of: str = "axes") -> dict[str, dict[str, dict[str, Any]]]:
+def _axes_of(content: Any, path: Path, *, section: str = "axes") -> dict[str, dict[str, dict[str, Any]]]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: axes must hold one axis per line, as in `lr: [1e-5, 2e-5]`, got {content!r}.")
     axes = {}
     for name, choices in content.items():
-        section = f"axes, {name}" if of == "axes" else of
+        where = f"axes, {name}" if section == "axes" else section
         if isinstance(choices, dict) and choices:
             axes[name] = {
-                label: {} if is_null(options) else _options_of(options, path, f"{section}, {label}")
+                label: {} if is_null(options) else _options_of(options, path, f"{where}, {label}")
                 for label, options in choices.items()
             }
         else:
-            values = _list_of(choices, path, section)
-            axes[name] = {value: _options_of({name: value}, path, section) for value in values}
+            values = _list_of(choices, path, where)
+            axes[name] = {value: _options_of({name: value}, path, where) for value in values}
     return axes
 
 
@@ -218,17 +218,17 @@ def combinations(options: Mapping[str, Any], axes: Axes, path: Path) -> Iterator
     names: dict[str, Mapping[str, str]] = {}
     for labels in itertools.product(*axes.values()):
         settings = dict(zip(axes, labels, strict=True))
-        own: dict[str, Any] = {}
+        axis_options: dict[str, Any] = {}
         for axis, label in settings.items():
-            twice = own.keys() & axes[axis][label].keys()
+            twice = axis_options.keys() & axes[axis][label].keys()
             if twice:
                 raise ValueError(f"{path}: two axes set {', '.join(sorted(twice))}; an option belongs to one axis.")
-            own.update(axes[axis][label])
+            axis_options.update(axes[axis][label])
         name = "_".join(f"{_plain(axis)}-{_plain(label)}" for axis, label in settings.items()) or "base"
         if name in names:
             raise ValueError(f"{path}: {names[name]} and {settings} would both be called {name}; rename one of them.")
         names[name] = settings
-        cell = Cell(name=name, settings=settings, options={**options, **own}, own_options=tuple(own))
+        cell = Cell(name=name, settings=settings, options={**options, **axis_options}, own_options=tuple(axis_options))
         if not isinstance(cell.options.get("data"), str) or not cell.options["data"]:
             raise ValueError(f"{path}: train or base must hold `data`, the first argument of fairseq-train.")
         yield cell
@@ -238,19 +238,19 @@ def _plain(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.") or "none"
 
 
-def resources_of(content: Any, given: Mapping[str, Any], path: Path) -> Resources | None:
-    """The resources of a run: the section slurm of a file, with the settings `given` elsewhere above it.
+def resources_of(content: Any, overrides: Mapping[str, Any], path: Path) -> Resources | None:
+    """The resources of a run: the section slurm of a file, with the settings `overrides`, which win.
 
     Raises:
         ValueError: for an unknown name, a value of another type, or several nodes.
     """
-    if content is None and not given:
+    if content is None and not overrides:
         return None
     if not isinstance(content, Mapping | None):
         raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {content!r}.")
     where = f"{path}: slurm"
     try:
-        resources = read_resources({**(content or {}), **given}, where=where, kind=Resources)
+        resources = read_resources({**(content or {}), **overrides}, where=where, kind=Resources)
         if resources.nodes != 1:
             raise ValueError(f"{where}: --nodes is {resources.nodes}: a run of a sweep has one node; leave it out.")
     except ValueError as error:
