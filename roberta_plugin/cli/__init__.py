@@ -179,7 +179,7 @@ def in_words(error: Exception, args: argparse.Namespace) -> str:
 
 def _harmless(text: str) -> str:
     """The text with the characters that command a terminal, which names in files may hold, as Python's escapes."""
-    return _COMMANDS_OF_TERMINALS.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _COMMANDS_OF_TERMINALS.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def called_verb(argv: Sequence[str]) -> str | None:

@@ -76,8 +76,8 @@ class Command:
 
     def settings_of(self, args: argparse.Namespace) -> list[Any]:
         """The settings that the arguments describe, with paths in place of models' names."""
-        known = {"options": task_options(args, args.task)} if self.stages else {}
-        return [with_paths(from_arguments(kind, vars(args), **known)) for kind in self.settings]
+        options = {"options": task_options(args, args.task)} if self.stages else {}
+        return [with_paths(from_arguments(kind, vars(args), **options)) for kind in self.settings]
 
 
 def with_paths(settings: T) -> T:
@@ -94,13 +94,13 @@ def with_paths(settings: T) -> T:
 
         return convert.imported(value) if gives == "tokenizer" else convert.imported_checkpoint(value)
 
-    found: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
     for item in dataclasses.fields(settings):  # type: ignore[arg-type]
         gives, value = item.metadata.get("gives"), getattr(settings, item.name)
         if gives and value is not None:
             is_one = isinstance(value, Path)
-            found[item.name] = path_of(value, gives) if is_one else [path_of(each, gives) for each in value]
-    return dataclasses.replace(settings, **found) if found else settings  # type: ignore[type-var]
+            paths[item.name] = path_of(value, gives) if is_one else [path_of(each, gives) for each in value]
+    return dataclasses.replace(settings, **paths) if paths else settings  # type: ignore[type-var]
 
 
 def command(*settings: type[Any], **more: Any) -> Callable[[Callable[..., int]], Command]:
@@ -125,8 +125,8 @@ class Actions:
 
 def refuse_further(parser: argparse.ArgumentParser, further: Sequence[str]) -> NoReturn:
     """End with the usage of a verb, and the nearest of its options."""
-    known = [name for name in parser._option_string_actions if name.startswith("--")]
-    near = "".join(nearest(word.partition("=")[0], known) for word in further[:1] if word.startswith("--"))
+    names = [name for name in parser._option_string_actions if name.startswith("--")]
+    near = "".join(nearest(word.partition("=")[0], names) for word in further[:1] if word.startswith("--"))
     parser.error(f"unrecognized arguments: {' '.join(further)}{near}")
 
 
@@ -181,8 +181,8 @@ def given_task_options(args: argparse.Namespace) -> dict[str, str]:
     """The options of tasks that were given, and how the command line spells them."""
     from roberta_plugin.finetuning.benchmarks import BENCHMARKS
 
-    known = {item.name: flag(item) for folder in BENCHMARKS.values() for item in dataclasses.fields(folder.options)}
-    return {name: option for name, option in known.items() if getattr(args, name, None) is not None}
+    flags = {item.name: flag(item) for folder in BENCHMARKS.values() for item in dataclasses.fields(folder.options)}
+    return {name: option for name, option in flags.items() if getattr(args, name, None) is not None}
 
 
 @contextmanager

@@ -112,12 +112,12 @@ def check_dependencies(lines: list[str]) -> Iterator[Finding]:
 
 def check_package(needed: Any) -> Finding:
     """Whether one package is installed in a suitable version; `needed` is a `packaging.requirements.Requirement`."""
-    found, remedy = version_of(needed.name), f'pip install "{needed.name}{needed.specifier}"'
-    if found is None:
+    version, remedy = version_of(needed.name), f'pip install "{needed.name}{needed.specifier}"'
+    if version is None:
         return Finding(needed.name, "missing", remedy)
-    if needed.specifier.contains(found, prereleases=True):
-        return Finding(needed.name, found)
-    return Finding(needed.name, f"{found}, but {needed.specifier} is needed", remedy)
+    if needed.specifier.contains(version, prereleases=True):
+        return Finding(needed.name, version)
+    return Finding(needed.name, f"{version}, but {needed.specifier} is needed", remedy)
 
 
 def check_fairseq() -> Finding:
@@ -125,13 +125,13 @@ def check_fairseq() -> Finding:
     installed = installed_fairseqs()
     if not installed:
         return Finding("fairseq", "missing", REINSTALL)
-    found = ", ".join(f"{name} {version}" for name, version in installed.items())
+    versions = ", ".join(f"{name} {version}" for name, version in installed.items())
     if len(installed) > 1:
         remedy = f"Keep one: pip uninstall {' '.join(installed)}; {REINSTALL}"
-        return Finding("fairseq", f"several are installed: {found}", remedy)
+        return Finding("fairseq", f"several are installed: {versions}", remedy)
     importlib.import_module("roberta_plugin.fairseq_workarounds")  # imports fairseq, and keeps its logging quiet
     importlib.import_module("fairseq.tasks")
-    return Finding("fairseq", found)
+    return Finding("fairseq", versions)
 
 
 def check_import(name: str, *, remedy: str, is_needed: bool) -> Finding:
@@ -152,12 +152,12 @@ def check_device() -> Finding:
 
     cores = num_cores()
     if not torch.cuda.is_available():
-        found = f"CPU, {cores} cores, {torch.get_num_threads()} threads; no CUDA device"
+        processor = f"CPU, {cores} cores, {torch.get_num_threads()} threads; no CUDA device"
         if torch.version.cuda is None:
-            return Finding("device", found)
+            return Finding("device", processor)
         return Finding(
             "device",
-            f"{found}, although torch {torch.__version__} is a build for CUDA {torch.version.cuda}",
+            f"{processor}, although torch {torch.__version__} is a build for CUDA {torch.version.cuda}",
             "If the machine has a GPU, `nvidia-smi` must list it: install or update the NVIDIA driver, and check "
             "CUDA_VISIBLE_DEVICES. If it has none, training works on the CPU; the CPU build of torch is several GB "
             "smaller: pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cpu",

@@ -136,9 +136,9 @@ def evaluate(args: argparse.Namespace) -> int:
     if bool(collected.results) == bool(args.data and args.checkpoints):
         raise ValueError("Give either --data and --checkpoint, to evaluate, or --results, to collect evaluations.")
     if collected.results:
-        if given := given_task_options(args):
+        if options := given_task_options(args):
             raise ValueError(
-                f"{min(given.values())} goes with --data and --checkpoint: --results shows what was evaluated before."
+                f"{min(options.values())} goes with --data and --checkpoint: --results shows what was evaluated before."
             )
         return collect(collected, Path(args.output_dir))
     task = Prepared.open(Path(args.data)).task

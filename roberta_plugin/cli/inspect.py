@@ -57,8 +57,8 @@ def inspect(settings: InspectSettings) -> int:
         if counts.num_documents == 1 and counts.num_items > 1:
             print(f"  note: {ONE_DOCUMENT}")
         if "train" in sound_splits:
-            found = baselines_of([folder / "train"], {split: [folder / split]})[split]
-            print(f"  {found.described() if found else 'nothing to predict'}")
+            baselines = baselines_of([folder / "train"], {split: [folder / split]})[split]
+            print(f"  {baselines.described() if baselines else 'nothing to predict'}")
         sound_splits.append(split)
     return int(not is_sound)
 
@@ -107,10 +107,10 @@ def tokenizer_faults(folder: Path, manifest: dict[str, Any] | None) -> list[str]
     if manifest is None:
         return []
     try:
-        found = load_tokenizer(folder).description()
+        description = load_tokenizer(folder).description()
     except (ValueError, OSError) as error:
         return [str(error)]
-    if found != manifest["tokenizer"]:
+    if description != manifest["tokenizer"]:
         names = " or ".join(manifest["tokenizer"].get("sha256", {}))
         return [
             f"{folder}: {names} was replaced after the data were made: it is not what {folder / 'manifest.json'} says."

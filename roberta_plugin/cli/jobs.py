@@ -124,12 +124,12 @@ def show_table(folders: Sequence[Path]) -> int:
     missing = [folder for folder in folders if not folder.is_dir()]
     if missing:
         raise FileNotFoundError(f"There is no folder {missing[0]}: name the folder that holds your runs.")
-    submitted = [found for folder in folders for found in find_submitted(folder)]
+    submitted = [run for folder in folders for run in find_submitted(folder)]
     if not submitted:
         print(f"no launched run in {', '.join(map(str, folders))}")
         return 0
-    known = ask_slurm(submitted)
-    entries = [(COLUMNS, ""), *(entry(folder, known) for folder in submitted)]
+    queue = ask_slurm(submitted)
+    entries = [(COLUMNS, ""), *(entry(folder, queue) for folder in submitted)]
     widths = [max(len(row[column]) for row, _ in entries) for column in range(len(COLUMNS))]
     for row, note in entries:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -155,33 +155,33 @@ def cells(job_id: str, state: str, folder: Path, *progress: str) -> tuple[str, .
     return (job_id, state, *progress, *("-",) * (len(COLUMNS) - 3 - len(progress)), str(folder))
 
 
-def entry(folder: Path, known: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
+def entry(folder: Path, queue: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
     """A launched run or a sweep as the cells of COLUMNS, and a note; empty for a run that goes well."""
     try:
         jobs = known_jobs(folder)
-        return run_entry(folder, jobs[ITSELF], known) if ITSELF in jobs else sweep_entry(folder, jobs, known)
+        return run_entry(folder, jobs[ITSELF], queue) if ITSELF in jobs else sweep_entry(folder, jobs, queue)
     except ValueError as error:  # the table shows the others all the same
         return cells("-", "unreadable", folder), str(error)
 
 
-def run_entry(folder: Path, job_id: str, known: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
+def run_entry(folder: Path, job_id: str, queue: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
     """A launched run, and how its last attempt ended."""
     status = read_status(folder)
     if status is not None and status.job_id != job_id:
         status = None  # the run was launched again since rank 0 wrote it
-    job = known_job(folder, job_id, known, status)
+    job = known_job(folder, job_id, queue, status)
     progress = () if status is None else progress_cells(status, job)
     is_finished = status is not None and status.phase == "finished"
     note = "" if is_finished else attempt_note(folder, job_id, status, job)
     return cells(job_id or "-", shown_state(job, status), folder, *progress), note
 
 
-def sweep_entry(root: Path, jobs: dict[str, str], known: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
+def sweep_entry(root: Path, jobs: dict[str, str], queue: dict[str, Job] | None) -> tuple[tuple[str, ...], str]:
     """A sweep, and which of its runs have failed, or that none has a job any more."""
     latest = max((job.partition("_")[0] for job in jobs.values()), key=int, default="-")
-    if known is None:
+    if queue is None:
         return cells(latest, f"{slurm_commands.LOST} ({NO_ANSWER})", root), ""
-    states = run_states(root, known)
+    states = run_states(root, queue)
     counts = Counter(states.values())
     state = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if name != DONE) or "finished"
     notes = [f"failed: {root / name}/{LOG}" for name, run_state in states.items() if run_state == FAILED]
@@ -192,7 +192,7 @@ def sweep_entry(root: Path, jobs: dict[str, str], known: dict[str, Job] | None) 
     return cells(latest, state, root, f"{counts[DONE]} of {len(states)} runs"), "; ".join(notes)
 
 
-def known_job(folder: Path, job_id: str, known: dict[str, Job] | None, status: Status | None) -> Job:
+def known_job(folder: Path, job_id: str, queue: dict[str, Job] | None, status: Status | None) -> Job:
     """The job as SLURM knows it; without SLURM (`roberta train`), as rank 0 wrote it, if rank 0 lives."""
     if not job_id and status is not None:
         if status.phase == "failed":
@@ -201,9 +201,9 @@ def known_job(folder: Path, job_id: str, known: dict[str, Job] | None, status: S
             return Job("completed", "")
         ended = ended_training(folder / "checkpoints")
         return Job("failed", f"{ended} has ended while {status.phase}") if ended else Job("running", "")
-    if known is None:
+    if queue is None:
         return Job(slurm_commands.LOST, NO_ANSWER)
-    return known.get(job_id, Job(slurm_commands.LOST, ""))
+    return queue.get(job_id, Job(slurm_commands.LOST, ""))
 
 
 def shown_state(job: Job, status: Status | None) -> str:

@@ -174,14 +174,14 @@ def show_results(folder: Path, plan: Plan, data: str) -> None:
     from roberta_plugin.tasks.masked_lm_options import break_mode
 
     model = Path(plan.parsed.save_dir)
-    found = [
+    held_out = [
         (each, split) for each in data_folders(data) for split in ("test", "valid") if (each / f"{split}.idx").is_file()
     ]
-    if not found or not (model / "checkpoint_last.pt").is_file():
-        missing = f"{model} has no checkpoint_last.pt" if found else f"{data} has no held-out split"
+    if not held_out or not (model / "checkpoint_last.pt").is_file():
+        missing = f"{model} has no checkpoint_last.pt" if held_out else f"{data} has no held-out split"
         say(f"{missing}: nothing was evaluated. The model is in {model}.")
         return
-    data_bin, split = found[0]
+    data_bin, split = held_out[0]
     device = "cuda" if plan.on_gpu and torch.cuda.is_available() else "cpu"  # a login node has no GPU
     say(f"Evaluation on {data_bin / split}")
     network, vocabulary = load_trained(model / "checkpoint_last.pt", data_bin, device=device)
