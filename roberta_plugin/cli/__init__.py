@@ -226,9 +226,9 @@ def build_parser(*verbs: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, (summary, where) in VERBS.items():
         # "resolve": verbs with a TASK have a --help of their own
-        of_verb = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
-        of_verb.set_defaults(parser=of_verb)
+        subparser = subparsers.add_parser(name, help=summary, conflict_handler="resolve")
+        subparser.set_defaults(parser=subparser)
         if name in verbs:
             module, _, command = where.partition(":")
-            getattr(importlib.import_module(f"{__name__}.{module}"), command).define(of_verb)
+            getattr(importlib.import_module(f"{__name__}.{module}"), command).define(subparser)
     return parser

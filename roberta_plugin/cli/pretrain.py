@@ -259,7 +259,7 @@ def demo(settings: DemoSettings) -> int:
         say("Text: the docstrings in the source files of this Python")
         text["train"].parent.mkdir(parents=True, exist_ok=True)
         write_corpus(text["train"].parent, documents())
-    of_text = PretrainSettings(
+    pretraining = PretrainSettings(
         data=[str(text["train"])],
         valid=[str(text["valid"])],
         test=[str(text["test"])],
@@ -268,4 +268,4 @@ def demo(settings: DemoSettings) -> int:
         updates=settings.updates,
         output_dir=folder,
     )
-    return run(of_text, further=["--cpu", "--seed", str(settings.seed)])
+    return run(pretraining, further=["--cpu", "--seed", str(settings.seed)])

@@ -28,7 +28,7 @@ def train(settings: TokenizerSettings, rules: LineRules) -> int:
     """Trains a tokenizer on text. Writes the tokenizer's files and dict.txt, which lists its tokens in the order of the
     model's ids. Give the folder to `roberta binarize --tokenizer`.
     """
-    on_wait = (lambda _: None) if settings.no_progress else Heartbeat()
+    on_wait = (lambda _: None) if settings.no_progress else WaitReport()
     name, size = call_in_child(_train, replace(settings, rules=rules), on_wait=on_wait)
     print(f"{settings.output_dir}: {name} of {size:,} tokens, and dict.txt")
     if size < settings.vocab_size:
@@ -45,7 +45,7 @@ def _train(settings: TokenizerSettings) -> tuple[str, int]:
     return tokenizer.name, len(tokenizer.symbols)
 
 
-class Heartbeat:
+class WaitReport:
     """Prints a line at growing intervals while a library works that reports no progress itself."""
 
     def __init__(self) -> None:

@@ -155,7 +155,7 @@ class Validation:
         self._kind, self._split, self._options = kind, split, options
         pools_windows = kind.window_pooling is not None
         self._collected = Collected(split, kind.validated_outputs or kind.outputs, pools_windows=pools_windows)
-        self._found: Mapping[str, float] = {}
+        self._values: Mapping[str, float] = {}
         self._is_over = False
 
     def add(self, batch: Mapping[str, Any], outputs: Any) -> None:
@@ -167,12 +167,12 @@ class Validation:
         if self._is_over:
             return
         part = self._collected.part(batch, self._kind.reduced(outputs))
-        for each in [part] if ranks()[0] == 1 else _of_all_ranks(part, batch["id"].device):
+        for each in [part] if ranks()[0] == 1 else _gather_parts(part, batch["id"].device):
             self._collected.put(each)
         if self._collected.is_complete:
             self._is_over = True
             if not self._collected.has_nan:  # the model has not diverged
-                self._found = self._kind.validated(self._split, self._collected.outputs(), self._options)
+                self._values = self._kind.validated(self._split, self._collected.outputs(), self._options)
             del self._collected
 
     def log(self, chosen: str) -> None:
@@ -180,13 +180,13 @@ class Validation:
 
         They are derived meters, because fairseq leaves these out of checkpoints.
         """
-        of_label = [chosen] if chosen in self._kind.label_metrics() else []
-        for name in (*self._kind.metrics(), *self._kind.also_logged, *of_label):
+        label_metrics = [chosen] if chosen in self._kind.label_metrics() else []
+        for name in (*self._kind.metrics(), *self._kind.also_logged, *label_metrics):
             metrics.log_derived(name, partial(self._metric, name))
 
     def _metric(self, name: str, _meters: Any) -> float:
         """A metric; NaN until all examples are there."""
-        return self._found.get(name, math.nan)
+        return self._values.get(name, math.nan)
 
 
 def ranks() -> tuple[int, int]:
@@ -198,21 +198,21 @@ def ranks() -> tuple[int, int]:
 def gathered(values: Tensor) -> list[Tensor]:
     """The values (B, ...) of each rank, whose B may differ, without gradients."""
     group = distributed.get_data_parallel_group()
-    own = torch.tensor([len(values)], device=values.device)
-    sizes = [torch.empty_like(own) for _ in range(ranks()[0])]
-    torch.distributed.all_gather(sizes, own, group=group)
+    length = torch.tensor([len(values)], device=values.device)
+    sizes = [torch.empty_like(length) for _ in range(ranks()[0])]
+    torch.distributed.all_gather(sizes, length, group=group)
     counts = [int(size) for size in torch.cat(sizes).tolist()]
     padded = values.new_zeros(max(counts), *values.shape[1:])
     padded[: len(values)] = values
-    found = [torch.empty_like(padded) for _ in counts]
-    torch.distributed.all_gather(found, padded, group=group)
-    return [each[:count] for each, count in zip(found, counts, strict=True)]
+    parts = [torch.empty_like(padded) for _ in counts]
+    torch.distributed.all_gather(parts, padded, group=group)
+    return [each[:count] for each, count in zip(parts, counts, strict=True)]
 
 
-def _of_all_ranks(part: Mapping[str, Any], device: torch.device) -> list[dict[str, Any]]:
+def _gather_parts(part: Mapping[str, Any], device: torch.device) -> list[dict[str, Any]]:
     """The arrays of each rank, by name."""
-    of_ranks = [
+    arrays_by_name = [
         [each.cpu().numpy() for each in gathered(torch.from_numpy(np.ascontiguousarray(values)).to(device))]
         for values in part.values()
     ]
-    return [dict(zip(part, arrays, strict=True)) for arrays in zip(*of_ranks, strict=True)]
+    return [dict(zip(part, arrays, strict=True)) for arrays in zip(*arrays_by_name, strict=True)]

@@ -76,7 +76,7 @@ class FineTuningCriterion(SummedCriterion):
 
     @classmethod
     def check_options(cls, cfg: Any) -> None:
-        """See `OwnGroup.check_options`: a metric of a whole split is NaN, and keeps none, if validations see a part."""
+        """See `OwnGroup.check_options`: validations of a part have no metric of the whole split to choose by."""
         super().check_options(cfg)
         chosen, steps = getattr(cfg, "best_checkpoint_metric", "loss"), getattr(cfg, "max_valid_steps", None)
         validates = getattr(cfg, "disable_validation", False) is not True
@@ -97,11 +97,11 @@ class FineTuningCriterion(SummedCriterion):
             )
         cls.check_options(cfg)
         check_metric(task.kind, getattr(cfg, "best_checkpoint_metric", "loss"))
-        given = [item.name for item in fields(cls.config) if item.name != "_name" and hasattr(cfg, item.name)]
-        return cls(task, **{name: getattr(cfg, name) for name in given})
+        names = [item.name for item in fields(cls.config) if item.name != "_name" and hasattr(cfg, item.name)]
+        return cls(task, **{name: getattr(cfg, name) for name in names})
 
     def train(self, mode: bool = True) -> "FineTuningCriterion":
-        """To train is to begin another validation afterwards, also where the last one saw only a part of its split."""
+        """Training forgets the last validation, also one that saw only a part of its split: the next begins afresh."""
         if mode:
             self._validations, self._validation = {}, None
         super().train(mode)
@@ -109,7 +109,7 @@ class FineTuningCriterion(SummedCriterion):
 
     def loss(self, outputs: Any, sample: Mapping[str, Any]) -> Loss:
         """The loss of a batch of the task from the outputs of its head (`FineTuningTask.outputs`)."""
-        return losses.of_kind(self.task.kind)(self, outputs, sample)
+        return losses.find_loss(self.task.kind)(self, outputs, sample)
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
@@ -120,16 +120,16 @@ class FineTuningCriterion(SummedCriterion):
         """
         self.check_reduction(reduce)
         outputs = self.task.outputs(model, sample)
-        found = self.loss(outputs, sample)
+        loss = self.loss(outputs, sample)
         log = {key: sample[key] for key in ("ntokens", "nsentences", "npositions")}
-        log |= {"loss": found.total.detach(), "sample_size": found.sample_size}
-        means = dict(found.means)
+        log |= {"loss": loss.total.detach(), "sample_size": loss.sample_size}
+        means = dict(loss.means)
         if not model.training:
             self._validate(sample, outputs)
             means = {name: value for name, value in means.items() if name not in self.task.kind.metrics()}
         for name, (total, number) in means.items():
             log |= {f"{SUM}{name}": total.detach(), f"{NUMBER}{name}": number}
-        return found.total, found.sample_size, log
+        return loss.total, loss.sample_size, log
 
     def _validate(self, sample: dict[str, Any], outputs: Any) -> None:
         split = sample["split"]
@@ -151,11 +151,11 @@ class FineTuningCriterion(SummedCriterion):
 
 def check_metric(kind: Kind, chosen: str) -> None:
     """Refuse to choose checkpoints by what no validation of the kind logs; fairseq would fail after an epoch."""
-    of_labels = list(kind.label_metrics())
+    labels = list(kind.label_metrics())
     logged = ["loss", *losses.MEANS.get(kind.name, ()), *kind.metrics(), *kind.also_logged]
-    if chosen not in (*logged, *of_labels) and not chosen.startswith("${"):  # the mark of an option that is not read
-        named = ", ".join([*logged, *of_labels[:_MOST_SHOWN]])
-        raise ValueError(f"--best-checkpoint-metric {chosen} is not logged by validations: choose by {named}.")
+    if chosen not in (*logged, *labels) and not chosen.startswith("${"):  # the mark of an option that is not read
+        choices = ", ".join([*logged, *labels[:_MOST_SHOWN]])
+        raise ValueError(f"--best-checkpoint-metric {chosen} is not logged by validations: choose by {choices}.")
 
 
 @dataclass

@@ -235,22 +235,22 @@ def distance(a: Tensor, b: Tensor, metric: str) -> Tensor:
 def _ranking(criterion: Criterion, vectors: Tensor, texts: Tensor) -> Loss:
     """Cross-entropy of the right text; the sample size is how many examples have a wrong one.
 
-    With several ranks, in training, each computes the losses of all, whose gradient with respect to its own vectors is
-    theirs in the whole loss: the ranks' gradients, added up by fairseq, are those of one rank with all examples. The
+    With several ranks, in training, each computes the losses of all examples, and so the whole loss's gradient with
+    respect to its own vectors: the ranks' gradients, added up by fairseq, are those of one rank with all examples. The
     value is that of the rank's own examples.
     """
     size, rank = ranks() if criterion.training else (1, 0)
-    all_vectors, all_texts, own = vectors, texts, slice(0, len(vectors))
+    all_vectors, all_texts, rows = vectors, texts, slice(0, len(vectors))
     if size > 1:
         is_dummy = criterion.task.is_dummy  # a batch that only keeps a rank busy
         vectors_of, texts_of = (gathered(each[:0] if is_dummy else each) for each in (vectors.detach(), texts))
         first = sum(map(len, vectors_of[:rank]))
-        own = slice(first, first + len(vectors_of[rank]))
+        rows = slice(first, first + len(vectors_of[rank]))
         vectors_of[rank] = vectors[: len(vectors_of[rank])]
         all_vectors, all_texts = torch.cat(vectors_of), torch.cat(texts_of)
     losses, has_wrong = ranking_losses(all_vectors, all_texts, scale=criterion.options["scale"])
-    total, mine = losses.sum() + 0 * vectors.sum(), losses[own].sum()
-    return Loss(total + (mine - total).detach(), has_wrong[own].sum())
+    total, mine = losses.sum() + 0 * vectors.sum(), losses[rows].sum()
+    return Loss(total + (mine - total).detach(), has_wrong[rows].sum())
 
 
 def ranking_losses(vectors: Tensor, texts: Tensor, *, scale: float) -> tuple[Tensor, Tensor]:
@@ -286,7 +286,7 @@ LOSSES: dict[str, LossOfKind] = {
 """By the name of the kind."""
 
 
-def of_kind(kind: Kind) -> LossOfKind:
+def find_loss(kind: Kind) -> LossOfKind:
     """The loss of a kind: its own, or that of the kind that it extends."""
     names = (kind.name, *(vars(each).get("name") for each in type(kind).__mro__))
     return next(LOSSES[name] for name in names if name in LOSSES)

@@ -62,10 +62,10 @@ class RobertaMaskedLMCriterion(SummedCriterion):
                 log["num_counted"] = sample_size
         log |= {"loss": loss.detach(), "sample_size": sample_size}
         if "next_sentence" in sample:
-            next_sentence, of_pairs = next_sentence_loss(extra["next_sentence_logits"], sample["next_sentence"])
+            next_sentence, pair_sums = next_sentence_loss(extra["next_sentence_logits"], sample["next_sentence"])
             # The mean over the pairs, times what the trainer divides by: as in BERT, the sum of two means.
             loss = loss + next_sentence * (sample_size / len(sample["next_sentence"]))
-            log |= of_pairs
+            log |= pair_sums
         return loss, sample_size, log
 
     @staticmethod

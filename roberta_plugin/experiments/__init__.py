@@ -5,7 +5,6 @@ sweeps/           a grid of runs on this machine or as one SLURM job array, resu
 finetuning_plan   settings                       -> model, data and grid that fit each other
 finetune          plan                           -> sweep, evaluation of the best cell; also for folds
 inference         checkpoint, a split            -> the model's raw outputs
-stored_outputs    raw outputs                    -> a file in the run's folder, and back
 evaluation        checkpoints, a prepared folder -> official metrics of each model, median, ensemble, baseline
 evaluation_report evaluations                    -> a table beside the paper's numbers, report.md
 studies/          variants of pretraining, with seeds and probes, compared

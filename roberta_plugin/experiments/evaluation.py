@@ -45,7 +45,7 @@ from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import parse_json, write_json
 
 PREFIX = "evaluation_"
-_OF_WORDS = ("classification", "multi_label")  # kinds of texts with labels
+_BASELINE_KINDS = ("classification", "multi_label")  # kinds of texts with labels
 _LEAD = "lead_"  # in the names of the metrics of summaries
 _REMEDY = (
     "It is of no use as it is: try a higher learning rate (--only lr=...), more --epochs, or a model that was "
@@ -117,7 +117,7 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
         wishes = [wish.replace("_", "-") for wish in kind.decides_by.values()]
         wished = {name: text for name, text in as_text(options).items() if name in wishes}
         decisions = _earlier_decisions(settings, wished, options.given("score").keys())
-    has_words = kind.name in _OF_WORDS and "train" in prepared.splits
+    has_words = kind.name in _BASELINE_KINDS and "train" in prepared.splits
     words = bag_of_words(prepared.folder, prepared.sha256_of_inputs("train")) if has_words else None
     evaluations: list[Evaluation] = []
     for split in splits:
@@ -128,7 +128,7 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
             split=split,
             selection=selection,
             options=_with_decisions(kind, options, decisions.ensemble),
-            of_members=[_with_decisions(kind, options, member) for member in decisions.members],
+            member_options=[_with_decisions(kind, options, member) for member in decisions.members],
         )
         if words is not None and evaluation.ensemble:
             scoring = _with_decisions(kind, options, decisions.words or decisions.ensemble)
@@ -228,12 +228,12 @@ def evaluate_split(
     split: str,
     selection: str,
     options: TaskOptions,
-    of_members: Sequence[TaskOptions],
+    member_options: Sequence[TaskOptions],
 ) -> Evaluation:
     """Evaluate the checkpoints on one split, and write evaluation_SPLIT.json and the prediction files.
 
-    `selection` is the metric by which the checkpoints were chosen, or would be. The options are those of the ensemble,
-    or of the only checkpoint, and of each.
+    `selection` is the metric by which the checkpoints were chosen, or would be. `options` are those of the ensemble, or
+    of the only checkpoint, `member_options` those of each.
 
     The predictions are those of the ensemble: the outputs of all checkpoints are averaged, as the paper does for GLUE's
     test sets (section 5.1).
@@ -249,8 +249,8 @@ def evaluate_split(
     metrics = [ensemble]
     if len(outputs) > 1:
         metrics = [
-            kept(benchmark.score(prepared, split, [one], folder=None, options=member_options))
-            for one, member_options in zip(outputs, of_members, strict=True)
+            kept(benchmark.score(prepared, split, [one], folder=None, options=scoring))
+            for one, scoring in zip(outputs, member_options, strict=True)
         ]
     details |= {name: kept(details[name]) for name in ("intervals", "baseline") if name in details}
     constant = constant_baseline(

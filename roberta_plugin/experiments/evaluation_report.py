@@ -18,7 +18,7 @@ from roberta_plugin.reports import markdown_table
 
 REPORT = "report.md"
 _MOST_LABELS = 40  # of a matrix that can be read
-_OF_A_TYPE = ("f1_", "precision_", "recall_")  # of entities: three rows each
+_TYPE_METRICS = ("f1_", "precision_", "recall_")  # of entities: three rows each
 
 
 class MetricRow(NamedTuple):
@@ -114,7 +114,7 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     reports.write_report(folder / "results", table, [row._asdict() for row in rows])
     write_details(evaluations, folder, table=table)
     chosen = {each.selection for each in evaluations}
-    short = [row for row in rows if row.metric in chosen or not row.metric.startswith(_OF_A_TYPE)]
+    short = [row for row in rows if row.metric in chosen or not row.metric.startswith(_TYPE_METRICS)]
     if len(short) == len(rows):
         return table
     return table.replace(
@@ -182,7 +182,7 @@ def _metrics(evaluation: Evaluation) -> str:
     intervals: Mapping[str, Sequence[float]] = evaluation.details["intervals"]
     beside = {"baseline": evaluation.details.get("baseline") or {}, "TF-IDF": evaluation.tf_idf}
     beside = {name: numbers for name, numbers in beside.items() if numbers}
-    of_what = "ensemble" if len(evaluation.members) > 1 else "model"
+    column = "ensemble" if len(evaluation.members) > 1 else "model"
     rows = [
         [
             name,
@@ -193,7 +193,7 @@ def _metrics(evaluation: Evaluation) -> str:
         for name, (low, high) in intervals.items()
     ]
     rows += [[name, _percent(None), "", *[""] * len(beside)] for name in evaluation.details.get("not_measured", ())]
-    return markdown_table(["metric", of_what, "95 % interval", *beside], rows)
+    return markdown_table(["metric", column, "95 % interval", *beside], rows)
 
 
 def _percent(value: float | None) -> str:

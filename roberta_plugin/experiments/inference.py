@@ -44,8 +44,8 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     trained_on = options.get("_name")
     kind = kind_of(prepared)
     wanted = kind.task
-    is_untuned = not kind.head and not identity.of_checkpoint(state).get("task")  # which has vectors, too
-    if trained_on != wanted and (trained_on, wanted) != (_FAIRSEQS, _OURS) and not is_untuned:
+    is_pretrained = not kind.head and not identity.of_checkpoint(state).get("task")  # which has vectors, too
+    if trained_on != wanted and (trained_on, wanted) != (_FAIRSEQS, _OURS) and not is_pretrained:
         raise ValueError(
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
             "checkpoint that was fine-tuned on data of this kind."

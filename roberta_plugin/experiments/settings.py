@@ -116,7 +116,7 @@ class EvaluateSettings(Checked):
     """The metric that has selected the checkpoints, by which they are judged; None: that of the recipe."""
     stored: Sequence[Path] | None = None
     """Folder of each checkpoint's raw outputs, which are written there, and read if the checkpoint was run before
-    (`stored_outputs.py`); None: nothing is stored."""
+    (`finetuning/kinds/outputs.py`); None: nothing is stored."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ _held: dict[Path, int] = {}  # folder -> descriptor of its lock file, open until
 
 
 def torch_persistent_save(fairseqs: Callable[..., None], obj: Any, filename: str, async_write: bool = False) -> None:
-    """Write a checkpoint as `save_whole` does; as fairseq, where that cannot be."""
+    """Write a checkpoint by `save_whole`, or by fairseq where a file cannot be renamed."""
     if async_write or not PathManager.supports_rename(filename):
         fairseqs(obj, filename, async_write)
     else:

@@ -129,19 +129,19 @@ def in_short(message: str, parser: argparse.ArgumentParser) -> str:
     unknown = message.partition("unrecognized arguments: ")[2].split()
     options = [word.partition("=")[0] for word in unknown if word.startswith("--")]
     if options:
-        known = [name for name in parser._option_string_actions if name.startswith("--")]
-        known += getattr(parser, "options_besides", ())
-        said = [f"{option} is unknown{_here(option) or nearest(option, known)}." for option in options]
+        candidates = [name for name in parser._option_string_actions if name.startswith("--")]
+        candidates += getattr(parser, "options_besides", ())
+        said = [f"{option} is unknown{_here(option) or nearest(option, candidates)}." for option in options]
         return f"{' '.join(said)}\n`{parser.prog} --help`, with your --task and --arch, lists all options."
-    found = re.match(r"argument (\S+): invalid choice: (.+?) \(choose from", message)
-    action = parser._option_string_actions.get(found[1].split("/")[0]) if found else None
-    if found is None or action is None or action.choices is None:
+    match = re.match(r"argument (\S+): invalid choice: (.+?) \(choose from", message)
+    action = parser._option_string_actions.get(match[1].split("/")[0]) if match else None
+    if match is None or action is None or action.choices is None:
         return message.replace("invalid <lambda> value", "cannot read")  # fairseq's types have no names
-    given, names = found[2].strip("'"), sorted(map(str, action.choices))
+    value, names = match[2].strip("'"), sorted(map(str, action.choices))
     option = action.option_strings[0]
     if len(names) <= MOST_NAMES:
-        return f"{option} {given} is unknown: give one of {', '.join(names)}."
-    return f"{option} {given} is unknown{nearest(given, names)}.\n`{parser.prog} --help` lists all {len(names)} names."
+        return f"{option} {value} is unknown: give one of {', '.join(names)}."
+    return f"{option} {value} is unknown{nearest(value, names)}.\n`{parser.prog} --help` lists all {len(names)} names."
 
 
 def _here(option: str) -> str:
@@ -196,8 +196,8 @@ def with_defaults(args: argparse.Namespace, chosen: Any) -> argparse.Namespace:
 def needed_by(chosen: Any) -> list[str]:
     """Options of a class of fairseq's registries that have no default, or that of another option, which may be null."""
     dataclass = getattr(chosen, "__dataclass", None)
-    found = [item for item in fields(dataclass) if NoneType not in get_args(item.type)] if dataclass else []
-    return [item.name for item in found if item.default == MISSING or str(item.default).startswith("${")]
+    items = [item for item in fields(dataclass) if NoneType not in get_args(item.type)] if dataclass else []
+    return [item.name for item in items if item.default == MISSING or str(item.default).startswith("${")]
 
 
 def check_valid_subsets(fairseqs: Callable[..., None], train_cfg: Any) -> None:
@@ -209,8 +209,8 @@ def check_valid_subsets(fairseqs: Callable[..., None], train_cfg: Any) -> None:
         if is_mixture or os.path.isdir(data):
             folders = data_folders(data) if is_mixture else [Path(data)]
             return set().union(*map(further_validation_splits, folders))
-        found: set[str] = find_in_folder(data)
-        return found
+        splits: set[str] = find_in_folder(data)
+        return splits
 
     data_utils._find_extra_valid_paths = find
     try:
@@ -324,10 +324,10 @@ def _refusal_in_text(text: str) -> str | None:
     chain = re.split(r"\n\n.+ exception.*:\n\n", text.rpartition(_OF_WORKER)[2].rstrip())
     if len(chain) > 1 and chain[-1].rpartition("\n")[2].startswith("Exception: Cannot load model"):
         chain.pop()
-    found = _LAST_RAISE.search(chain[-1])
-    if found is None or not issubclass(getattr(builtins, found["kind"], object), REFUSALS):
+    match = _LAST_RAISE.search(chain[-1])
+    if match is None or not issubclass(getattr(builtins, match["kind"], object), REFUSALS):
         return None
-    return found["sentence"] if _is_known(found["path"]) else None
+    return match["sentence"] if _is_known(match["path"]) else None
 
 
 def _is_known(path: str) -> bool:

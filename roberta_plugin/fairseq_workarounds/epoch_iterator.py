@@ -108,14 +108,14 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         [1, 3, empty] with update_freq 1 or 2, and [1, 3] with update_freq 3.
         """
         batches = self.frozen_batches
-        own = max(0, ceil_div(len(batches) - self.shard_id, self.num_shards))
+        num_own = max(0, ceil_div(len(batches) - self.shard_id, self.num_shards))
         update_freq = 1 if self._is_fixed or self._equal_shares() else self._update_freq(epoch)
-        needs_dummy = own < self._iterations(len(batches)) and own % update_freq == 0
+        needs_dummy = num_own < self._iterations(len(batches)) and num_own % update_freq == 0
 
         def batch_of(number: int) -> Any:
-            return batches[number * self.num_shards + self.shard_id] if number < own else []
+            return batches[number * self.num_shards + self.shard_id] if number < num_own else []
 
-        return LazySequence(batch_of, range(own + needs_dummy))
+        return LazySequence(batch_of, range(num_own + needs_dummy))
 
     def next_epoch_itr(
         self, shuffle: bool = True, fix_batches_to_gpus: bool = False, set_dataset_epoch: bool = True
@@ -139,7 +139,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
             num_batches = (state["iterations_in_epoch"] - self._first_iteration) * self.num_shards
             state[BLOCKS_SEEN] = self._first_block + num_blocks_before(self.frozen_batches, num_batches)
         state[ORDER] = ORDER_VERSION
-        state[EPOCH] = self._made_of(int(state["epoch"]))
+        state[EPOCH] = self._description(int(state["epoch"]))
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
                 "this epoch repeats some blocks and misses others. Later epochs are complete."
             )
         elif seen and (before := state_dict.get(EPOCH)):
-            now = self._made_of(self.epoch)
+            now = self._description(self.epoch)
             if before != now[: len(before)]:  # earlier versions kept no fingerprint
                 logger.warning(
                     f"The checkpoint was written in an epoch of {before[0]:,} blocks with seed {before[1]}, and this "
@@ -173,7 +173,7 @@ class BlockEpochIterator(iterators.EpochBatchIterator):
         if seen > 0:
             self._begin_after(int(seen))
 
-    def _made_of(self, epoch: int) -> list[Any]:
+    def _description(self, epoch: int) -> list[Any]:
         mixture = getattr(self.dataset, "mixture", None) or []
         return [len(self.dataset), self.seed, [taken for _, taken in mixture], self._fingerprint(epoch)]
 

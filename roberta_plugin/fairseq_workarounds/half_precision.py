@@ -149,9 +149,9 @@ def zero_grad(fairseqs: Callable[..., None], optimizer: Any) -> None:
 def _add_to_sum(optimizer: Any, *, keep: bool = False) -> None:
     """Add the model's gradients to the fp32 sum, and remove them unless `keep`; the first ones become the sum."""
     pairs = list(_gradients(optimizer))
-    found = [(half.grad, total) for half, total in pairs if half.grad is not None]
+    additions = [(half.grad, total) for half, total in pairs if half.grad is not None]
     missing = [total for half, total in pairs if half.grad is None]
-    gradients, totals = [gradient for gradient, _ in found], [total for _, total in found]
+    gradients, totals = [gradient for gradient, _ in additions], [total for _, total in additions]
     has_sum = getattr(optimizer, "_has_sum", False)
     if totals:
         (torch._foreach_add_ if has_sum else torch._foreach_copy_)(totals, gradients)

@@ -87,7 +87,7 @@ class Durations(deque[float]):
     def __init__(self) -> None:
         super().__init__(maxlen=NUM_KEPT)
 
-    def known(self) -> tuple[float, float]:
+    def median_and_longest(self) -> tuple[float, float]:
         """The median and the longest; 0 before there are `FEWEST`."""
         last = tuple(self)
         return (statistics.median(last), max(last)) if len(last) >= FEWEST else (0.0, 0.0)
@@ -243,7 +243,7 @@ class Watch:
         on_beat: Callable[[], None] = lambda: None,
         beat_s: float = BEAT_S,
     ) -> None:
-        self.own = Heartbeat()
+        self.heartbeat = Heartbeat()
         self.updates, self.own_work = Durations(), Durations()
         self.is_over = threading.Event()
         self.beats = Heartbeats(beat_s=beat_s)
@@ -265,7 +265,7 @@ class Watch:
         """Write a last heartbeat, with the error if there is one, and stop."""
         if self.is_over.is_set():
             return
-        self.own.error, self.own.has_left = error[:500], not error
+        self.heartbeat.error, self.heartbeat.has_left = error[:500], not error
         self.is_over.set()
         self._threads[0].join(wait_s)  # it writes that one, unless it hangs
         self._threads[1].join(wait_s)
@@ -275,10 +275,10 @@ class Watch:
         deadline = time.monotonic() + (SUSPECT_BEATS + 3) * self._beat_s
         while time.monotonic() < deadline:
             if not self._has_store or self._suspects:
-                found = self._suspects or self.beats.silent(0.0).text
+                text = self._suspects or self.beats.silent(0.0).text
                 if self._rank == 0:
                     time.sleep(2 * self._beat_s)  # the others read it in a store that dies with us
-                return found
+                return text
             time.sleep(self._beat_s / 4)
         return ""
 
@@ -297,10 +297,10 @@ class Watch:
             self._has_store = False
 
     def _write(self) -> None:
-        self.own.count += 1
-        self.own.update_s, _ = self.updates.known()
-        self.own.own_s, self.own.worst_s = self.own_work.known()
-        beat = replace(self.own)
+        self.heartbeat.count += 1
+        self.heartbeat.update_s, _ = self.updates.median_and_longest()
+        self.heartbeat.own_s, self.heartbeat.worst_s = self.own_work.median_and_longest()
+        beat = replace(self.heartbeat)
         self._store.set(str(self._rank), json.dumps(asdict(beat)))
         if self._rank == 0:
             self.beats.note(0, beat)
@@ -308,8 +308,8 @@ class Watch:
             self._store.set(PUBLISHED, json.dumps(said))
 
     def _read_all(self) -> None:
-        known = self.beats.last
-        ranks = [str(rank) for rank in range(1, self._world_size) if rank in known or self._store.check([str(rank)])]
+        beats = self.beats.last
+        ranks = [str(rank) for rank in range(1, self._world_size) if rank in beats or self._store.check([str(rank)])]
         for rank, text in zip(ranks, self._store.multi_get(ranks) if ranks else (), strict=True):
             self.beats.note(int(rank), Heartbeat(**json.loads(text)))
 
@@ -444,11 +444,11 @@ def doing(what: str) -> Iterator[None]:
     if _watch is None:
         yield
         return
-    before, _watch.own.doing = _watch.own.doing, what
+    before, _watch.heartbeat.doing = _watch.heartbeat.doing, what
     try:
         yield
     finally:
-        _watch.own.doing = before
+        _watch.heartbeat.doing = before
 
 
 @contextmanager
@@ -463,11 +463,11 @@ def watched() -> Iterator[None]:
     except Exception as error:
         if _watch is None or isinstance(error, LostRankError):
             raise
-        found = _watch.suspects() if is_of_collective(error) else ""
+        suspects = _watch.suspects() if is_of_collective(error) else ""
         _watch.leave(f"{type(error).__name__}: {error}")
-        if not found:
+        if not suspects:
             raise
-        raise LostRankError(sentence(found)) from error
+        raise LostRankError(sentence(suspects)) from error
 
 
 def is_of_collective(error: Exception) -> bool:
@@ -519,8 +519,8 @@ def train_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
         return fairseqs(*args, **options)
     begun = time.perf_counter()
     waited = 0.0 if _data_since is None else begun - _data_since
-    _watch.own.steps += 1
-    _watch.own.doing = UPDATING
+    _watch.heartbeat.steps += 1
+    _watch.heartbeat.doing = UPDATING
     result = fairseqs(*args, **options)
     _watch.updates.append(time.perf_counter() - begun)
     computed = _forward.take()
@@ -533,7 +533,7 @@ def train_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
 def valid_step(fairseqs: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Run and count fairseq's step."""
     if _watch is not None:
-        _watch.own.steps += 1
+        _watch.heartbeat.steps += 1
     return fairseqs(*args, **options)
 
 

@@ -86,8 +86,8 @@ def on_host(outputs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for name, value in copy.items():
             if torch.is_tensor(value) and value.dim() == 0:
                 by_device.setdefault(value.device, []).append((copy, name, value))
-    for found in by_device.values():
-        values = torch.stack([value.detach().double() for _, _, value in found]).tolist()
-        for (copy, name, _), number in zip(found, values, strict=True):
+    for entries in by_device.values():
+        values = torch.stack([value.detach().double() for _, _, value in entries]).tolist()
+        for (copy, name, _), number in zip(entries, values, strict=True):
             copy[name] = number
     return copies

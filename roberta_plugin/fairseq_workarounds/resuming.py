@@ -194,10 +194,10 @@ def check_classes(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     saved = (state.get("optimizer_history") or [{}])[-1]
     ours = {"optimizer": _optimizer_class(trainer.cfg), "criterion": type(trainer.get_criterion()).__name__}
     before = {option: saved.get(f"{option}_name", now) for option, now in ours.items()}
-    named = {"optimizer": "optimizer (by --optimizer and --bf16, --fp16, --amp or none)", "criterion": "--criterion"}
+    names = {"optimizer": "optimizer (by --optimizer and --bf16, --fp16, --amp or none)", "criterion": "--criterion"}
     refuse(
         f"{path} was written with another optimizer, precision or criterion",
-        differences(before, ours, named=named.__getitem__),
+        differences(before, ours, named=names.__getitem__),
         "Give what it was started with. To begin anew with its weights, give --finetune-from-model and another "
         "--save-dir, or --reset-optimizer: moments, count of updates and learning rate begin anew.",
     )
@@ -256,19 +256,19 @@ def _check_heads(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
     theirs, ours = _head_shapes(state["model"]), _head_shapes(trainer.get_model().state_dict())
     if theirs and theirs != ours:
         saved = saved_options(state)[0]
-        of_head = {name: saved[name] for name in saved.keys() - _OF_NO_HEAD}
-        different = [*_different_options(of_head, trainer.cfg.task), differences(theirs, ours, named=str)[0]]
+        head_options = {name: saved[name] for name in saved.keys() - _OF_NO_HEAD}
+        different = [*_different_options(head_options, trainer.cfg.task), differences(theirs, ours, named=str)[0]]
         refuse(f"{path} is of a training with another head", different, "")
 
 
 def _check_model(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
-    """Weights fit another number of heads or activation, too; and other layer norms torch names by their parameters.
+    """Refuse another model: its weights may fit, as with other heads, or torch would name parameters only.
 
     The optimizer's state has an entry for each parameter, so for a shared layer only one.
     """
-    of_none = {name: str(getattr(FastRobertaConfig, name)) for name in ("share_layers", "share_parts", *SWITCHES)}
+    defaults = {name: str(getattr(FastRobertaConfig, name)) for name in ("share_layers", "share_parts", *SWITCHES)}
     theirs, ours = (
-        of_none | {name: str(options[name]) for name in _OF_MODEL if options.get(name) is not None}
+        defaults | {name: str(options[name]) for name in _OF_MODEL if options.get(name) is not None}
         for options in (saved_options(state)[1], {name: getattr(trainer.cfg.model, name, None) for name in _OF_MODEL})
     )
     refuse(f"{path} is of a training with another model", _different_options(theirs, ours), "")
@@ -279,13 +279,13 @@ def _head_shapes(parameters: Mapping[str, Any]) -> dict[str, str]:
     return {name: " x ".join(map(str, value.shape)) for name, value in parameters.items() if name.startswith(ALL_HEADS)}
 
 
-def _different_options(saved: Mapping[str, Any], given: Any) -> list[Difference]:
+def _different_options(saved: Mapping[str, Any], present: Any) -> list[Difference]:
     """What differs of the options that both have."""
-    if not isinstance(given, Mapping):  # fairseq's older tasks have the options of everything
+    if not isinstance(present, Mapping):  # fairseq's older tasks have the options of everything
         return []
     return differences(
         saved,
-        given,
-        free=lambda name: not isinstance(saved.get(name), str | int | float) or name not in given,
+        present,
+        free=lambda name: not isinstance(saved.get(name), str | int | float) or name not in present,
         named=lambda name: "--task" if name == "_name" else option_name(name),
     )

@@ -93,7 +93,7 @@ class Interruption(StopSignals):
     def training(self, trainer: Any) -> Iterator[None]:
         """An epoch begins: from here on a signal stops the training, if it can be announced to all ranks.
 
-        Also between this epoch and the next, while the next one's data are loaded; `end_training` ends it.
+        So it does between this epoch and the next, while the next one's data are loaded, until `end_training`.
         """
         hears = trainer.data_parallel_world_size == 1 or getattr(trainer.task, "announces_stops", False)
         self.is_training = bool(self.handlers_before) and hears

@@ -59,9 +59,9 @@ def _check_user_dir_exists(arguments: Sequence[str]) -> None:
     """Refuse a user directory that fairseq, which looks into its own folders too, would not find."""
     import fairseq
 
-    of_fairseq = Path(fairseq.__file__).parent
+    fairseq_folder = Path(fairseq.__file__).parent
     for name, folder in itertools.pairwise(arguments):
-        places = (Path(folder), of_fairseq / folder, of_fairseq.parent / folder)
+        places = (Path(folder), fairseq_folder / folder, fairseq_folder.parent / folder)
         if name == "--user-dir" and not any(place.exists() for place in places):
             raise ValueError(f"--user-dir {folder} does not exist: correct the path, or leave the option out.")
 
@@ -170,7 +170,7 @@ def check_options(parsed: argparse.Namespace, *, is_to_start: bool = True) -> No
 
 
 def checked(arguments: Sequence[str]) -> argparse.Namespace:
-    """fairseq's namespace of options, with which and with whose data a training can start."""
+    """fairseq's namespace of options, after a check that a training can start with them and their data."""
     parsed = parse(arguments)
     check_options(parsed)
     check_data(parsed)

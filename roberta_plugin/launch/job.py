@@ -280,7 +280,7 @@ class CheckedMain:
         """Train.
 
         Raises:
-            RuntimeError: if this process is another rank of another number than expected.
+            RuntimeError: if this process is not the expected rank, or the number of ranks is another.
         """
         import fairseq_cli.train
 

@@ -89,7 +89,7 @@ class LaunchSettings(Resources):
         100, "how often the job may start again after preemption, time limit or a failure", smallest=0
     )
     asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What options of `train` follow from; no option. A difference in it is told instead of theirs."""
+    """What options of `train` follow from, itself no option; a difference is reported in it instead of in them."""
 
     @property
     def num_gpus(self) -> int:
@@ -248,19 +248,19 @@ def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
 
     Where neither gives a batch, that of a recipe of the package holds on any number of GPUs.
     """
-    values, *of_base = map(read_yaml, _with_base(config))
+    values, *bases = map(read_yaml, _with_base(config))
     values.pop("base", None)
-    if of_base and "base" in of_base[0]:
+    if bases and "base" in bases[0]:
         raise ValueError(f"{config}: its base has a base too. Name the file with all settings, which has none.")
     all_files = recipe_files(config)
     if len(all_files) == 1:
         return values
-    if any(isinstance(content.get("train"), list) for content in (values, *of_base)):
+    if any(isinstance(content.get("train"), list) for content in (values, *bases)):
         raise ValueError(f"{config}: with a base, train must be options and their values in both files.")
-    merged = {**(of_base[0] if of_base else {}), **values, "train": train_options(all_files)}
+    merged = {**(bases[0] if bases else {}), **values, "train": train_options(all_files)}
     if all_files[-1].parent == RECIPES and not any("update-freq" in _options_in(file) for file in all_files[:-1]):
-        of_package = read_yaml(all_files[-1])
-        batch = batch_of(of_package["train"], gpus=int(of_package.get("gpus", 1)))
+        package_recipe = read_yaml(all_files[-1])
+        batch = batch_of(package_recipe["train"], gpus=int(package_recipe.get("gpus", 1)))
         merged["train"].pop("update-freq", None)
         return merged if is_batch_given or any(merged.get(name) for name in BATCHES) else {**merged, **batch}
     return merged
@@ -331,7 +331,7 @@ def _words(recipe: LaunchSettings) -> list[str]:
 
 
 def batch_arguments(recipe: LaunchSettings) -> tuple[str, ...]:
-    """The batch of one GPU (given: the most that fits) and the update frequency; the last value of an option wins.
+    """The batch of one GPU, at most that of the recipe, and the update frequency; the last value of an option wins.
 
     Where the number of GPUs does not divide the batch, --update-sequences keeps it (`data/block_batches.py`).
 

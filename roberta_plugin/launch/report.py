@@ -129,7 +129,7 @@ def launched_job(folder: Path) -> str:
 
     Raises:
         FileNotFoundError: for another folder.
-        ValueError: for that of a sweep, or a run of torchrun.
+        ValueError: for the folder of a sweep, or of a run of torchrun.
     """
     jobs = known_jobs(folder)
     if jobs.keys() - {ITSELF}:
@@ -148,7 +148,7 @@ def launched_job(folder: Path) -> str:
 
 
 def log_path(folder: Path, *, node: int | None = None) -> Path:
-    """The log of a run; of a launched one that of a node: None is the one whose rank failed first, else the first."""
+    """The log of a run, of a launched one that of a node; None: of the node whose rank failed first, else the first."""
     if (folder / LOG).is_file():
         return folder / LOG
     job_id = launched_job(folder)

@@ -97,7 +97,7 @@ class Resources:
 
     @property
     def activation(self) -> list[str]:
-        """Lines of the batch script: modules, conda, and those of `setup`; a failure of the first two is only said.
+        """Lines of the batch script: modules, conda, and those of `setup`; a failure of the first two is only reported.
 
         The ranks then fail without it, and the restart policy decides: a slow file server must not end a run of weeks.
         """

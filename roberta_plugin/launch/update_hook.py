@@ -144,9 +144,9 @@ class Speed:
 
     def count(self) -> None:
         """Add the loss and tokens of an update; fairseq resets its own sums every epoch, however short."""
-        tokens = _of_update("wpb")
+        tokens = _last_value("wpb")
         self._tokens += tokens
-        self._loss += tokens * _of_update("loss")
+        self._loss += tokens * _last_value("loss")
 
     def measure(self, update: int) -> None:
         """Compute loss (the mean over tokens) and speed since the last call."""
@@ -170,7 +170,7 @@ def agree(wishes: list[bool], *, device: torch.device) -> list[bool]:
     return [bool(wish) for wish in wished.tolist()]
 
 
-def _of_update(key: str) -> float:
-    """fairseq's logged values of the last update alone."""
+def _last_value(key: str) -> float:
+    """fairseq's logged value of the last update alone."""
     meter = metrics.get_meter("train", key)
     return 0.0 if meter is None or meter.val is None else float(meter.val)

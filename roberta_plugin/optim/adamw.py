@@ -192,8 +192,8 @@ class RobertaAdamW(OwnGroup, FairseqOptimizer):
             return
         options = {"dtype": torch.float32, "device": self.param_groups[0]["params"][0].device}
         # A number is filled in by a kernel: to copy it from the host would wait for all that the GPU still has to do.
-        given = scale.to(**options) if torch.is_tensor(scale) else torch.full((), scale, **options)
-        self._optimizer.grad_scale = given  # type: ignore[attr-defined]
+        divisor = scale.to(**options) if torch.is_tensor(scale) else torch.full((), scale, **options)
+        self._optimizer.grad_scale = divisor  # type: ignore[attr-defined]
         try:
             yield
         finally:
@@ -333,8 +333,8 @@ def set_layer_depths(model: nn.Module) -> None:
 
     Example: with 12 layers, heads have 0, the top layer 1, the first layer 12 and embeddings 13.
     """
-    named = model.named_parameters(remove_duplicate=False)
-    numbers = {parameter: int(match[1]) for name, parameter in named if (match := _LAYER.match(name))}
+    pairs = model.named_parameters(remove_duplicate=False)
+    numbers = {parameter: int(match[1]) for name, parameter in pairs if (match := _LAYER.match(name))}
     num_layers = max(numbers.values(), default=-1) + 1
     for name, parameter in model.named_parameters():
         in_embeddings = name.startswith(_ENCODER) and parameter not in numbers

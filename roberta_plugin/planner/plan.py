@@ -1,9 +1,9 @@
 """The speed of one GPU -> step time, days, GPU-hours and memory on many.
 
-    shape (flops.py) + speed of one GPU ---> compute time of a step
-    gradients + network (machines.py)   ---> time of the all-reduce, most of it hidden by the backward pass
-    shape + precision (memory.py)       ---> memory per GPU, and how long a checkpoint stops all of them
-    failures, restarts, checkpoints     ---> goodput, the fraction of time with kept progress (see `goodput`)
+    shape + speed of one GPU         ---> compute time of a step
+    gradients + network              ---> time of the all-reduce, most of it hidden by the backward pass
+    shape + precision                ---> memory per GPU, and how long a checkpoint stops all of them
+    failures, restarts, checkpoints  ---> goodput, the fraction of time with kept progress (see `goodput`)
 
 The result is a lower bound on the time: waiting for data, validation and slow nodes are not included, and a GPU is
 slower at smaller batches than in the measured run. Where blocks or batches grow, a row and its memory are those of the
@@ -83,9 +83,9 @@ def plan(training: Training, *, num_gpus: int, machine: Machine, failures: Failu
         ValueError: if the batch cannot be divided among the GPUs, or with `failures` no checkpoint is saved.
     """
     batch = split_batch(training, num_gpus=num_gpus, most_per_gpu=training.most_per_gpu)
-    of_sequence = training.shape.tokens_per_sample / training.tokens_per_second
-    one_batch = batch.per_gpu * of_sequence
-    compute = ceil_div(training.batch_sequences, num_gpus) * of_sequence  # of the GPU with the largest share
+    sequence_s = training.shape.tokens_per_sample / training.tokens_per_second
+    one_batch = batch.per_gpu * sequence_s
+    compute = ceil_div(training.batch_sequences, num_gpus) * sequence_s  # of the GPU with the largest share
     num_bytes = training.shape.num_parameters * training.precision.size
     all_reduce = all_reduce_seconds(num_bytes, num_gpus=num_gpus, machine=machine)
     last_bucket = all_reduce_seconds(min(num_bytes, BUCKET_BYTES), num_gpus=num_gpus, machine=machine)

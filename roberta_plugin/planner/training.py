@@ -316,8 +316,8 @@ def read_training(
         raise ValueError("The recipe has no --max-update, so the length of the training is unknown: add max_update.")
     if not (parsed.batch_size or parsed.max_tokens):
         raise ValueError("The recipe has no --batch-size: add the largest batch that fits on one GPU.")
-    given = train_arguments.parse(recipe.train)
-    most, per_gpu = (blocks_of(each, GROWN) for each in (given, parsed))
+    original = train_arguments.parse(recipe.train)
+    most, per_gpu = (blocks_of(each, GROWN) for each in (original, parsed))
     return Training(
         shape=shape,
         precision=Precision(
@@ -504,6 +504,6 @@ def activation_bytes_per_token(training: Training) -> float:
 
 
 def joined_projection_bytes(training: Training) -> float:
-    """Bytes of the joined q, k and v matrix that self_attention.py builds for one matmul: 3 h^2 numbers per layer."""
+    """Bytes of the joined q, k and v matrix that models/attention.py builds for one matmul: 3 h^2 numbers per layer."""
     num_layers = 1 if training.recompute else training.shape.num_layers
     return num_layers * 3 * training.shape.dim**2 * training.precision.size

@@ -370,7 +370,7 @@ kind = Frequency(benchmark_of("custom").settings(max_length=64, options=CustomOp
 rows = [Row(Path("my.csv"), 2 + n, {{"text": f"text {{n}}", "how": how}}) for n, how in enumerate(("never", "always"))]
 examples = [kind.read(row, is_labelled=True) for row in rows]
 print([kind.columns(example) for example in examples], kind.discover(examples, examples))
-assert losses.of_kind(kind) is losses.regression
+assert losses.find_loss(kind) is losses.regression
 try:
     kind.read(rows[0]._replace(values={{"text": "a", "how": "daily"}}), is_labelled=True)
 except ValueError as error:

@@ -84,9 +84,9 @@ def _games_howell(samples: Mapping[str, Sample]) -> dict[tuple[str, str], dict[s
     for (first, a), (second, b) in combinations(samples.items(), 2):
         if not (np.ptp(a) or np.ptp(b)):
             continue
-        of_a, of_b = (standard_deviation(sample) ** 2 / len(sample) for sample in (a, b))
-        freedom = (of_a + of_b) ** 2 / (of_a**2 / (len(a) - 1) + of_b**2 / (len(b) - 1))  # Welch's
-        difference, error = float(a.mean() - b.mean()), ((of_a + of_b) / 2) ** 0.5
+        var_a, var_b = (standard_deviation(sample) ** 2 / len(sample) for sample in (a, b))
+        freedom = (var_a + var_b) ** 2 / (var_a**2 / (len(a) - 1) + var_b**2 / (len(b) - 1))  # Welch's
+        difference, error = float(a.mean() - b.mean()), ((var_a + var_b) / 2) ** 0.5
         half = error * float(studentized_range.ppf(1 - LEVEL, len(samples), freedom))
         p = float(studentized_range.sf(abs(difference) / error, len(samples), freedom))
         by_pair[first, second] = {"low": difference - half, "high": difference + half, "p": p}

@@ -424,8 +424,8 @@ class SweepProgress:
         self._num_ended += event != "elsewhere"
         result = folder.result()
         value = f": {result['value']:.6g}" if result else f", see {folder.path / 'log.txt'}"
-        of_all = f"{self._num_ended} of {len(self._folders)}"
-        tqdm.write(f"{time.strftime('%H:%M:%S')} {of_all}: {folder.run.name} {event}{value}", file=sys.stdout)
+        count = f"{self._num_ended} of {len(self._folders)}"
+        tqdm.write(f"{time.strftime('%H:%M:%S')} {count}: {folder.run.name} {event}{value}", file=sys.stdout)
         sys.stdout.flush()
 
     def look(self) -> None:

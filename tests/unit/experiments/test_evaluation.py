@@ -36,7 +36,7 @@ def asked(monkeypatch):
     """What `evaluate_split` is asked for; nothing is computed."""
     calls = []
 
-    def evaluate_split(questions, benchmark, settings, *, split, selection, options, of_members):
+    def evaluate_split(questions, benchmark, settings, *, split, selection, options, member_options):
         calls.append((split, options))
         members = [{"checkpoint": str(path), "metrics": {}} for path in settings.checkpoints]
         found = Evaluation(

@@ -211,10 +211,10 @@ def test_median_and_worst_of_the_last_ones():
     durations = Durations()
     for _ in range(FEWEST - 1):
         durations.append(9.0)
-    assert durations.known() == (0.0, 0.0)
+    assert durations.median_and_longest() == (0.0, 0.0)
     for number in range(NUM_KEPT):
         durations.append(float(number % 10))
-    assert durations.known() == (4.5, 9.0)
+    assert durations.median_and_longest() == (4.5, 9.0)
 
 
 class Slow(torch.nn.Linear):
@@ -304,7 +304,7 @@ def test_the_process_that_starts_the_ranks_adds_nothing():
 @pytest.fixture
 def watch(monkeypatch):
     """A watch in a training whose forward passes take a second."""
-    made = SimpleNamespace(own=heartbeats.Heartbeat(), updates=Durations(), own_work=Durations())
+    made = SimpleNamespace(heartbeat=heartbeats.Heartbeat(), updates=Durations(), own_work=Durations())
     monkeypatch.setattr(heartbeats, "_watch", made)
     monkeypatch.setattr(heartbeats, "_forward", SimpleNamespace(take=lambda: 1.0))
     monkeypatch.setattr(heartbeats, "_data_since", None)
@@ -317,13 +317,13 @@ def test_the_heartbeats_say_what_a_rank_is_doing_and_how_long_its_work_takes(wat
 
     def passing(seconds):
         def fairseqs(*args):
-            seen.append(watch.own.doing)
+            seen.append(watch.heartbeat.doing)
             now[0] += seconds
 
         return fairseqs
 
     def epoch():
-        seen.append(watch.own.doing)
+        seen.append(watch.heartbeat.doing)
         for number in range(6):
             now[0] += 2.0  # waiting for data
             heartbeats.train_step(passing(5.0))
@@ -333,9 +333,9 @@ def test_the_heartbeats_say_what_a_rank_is_doing_and_how_long_its_work_takes(wat
 
     heartbeats.train(epoch)
     assert seen == ["beginning an epoch", "updating", "validating", "updating", "saving", *["updating"] * 4]
-    assert watch.own.doing == ""
-    assert (watch.own.steps, watch.updates.known()[0]) == (6, 5.0)
-    assert watch.own_work.known() == (3.0, 3.0), "the first update has not waited for data"
+    assert watch.heartbeat.doing == ""
+    assert (watch.heartbeat.steps, watch.updates.median_and_longest()[0]) == (6, 5.0)
+    assert watch.own_work.median_and_longest() == (3.0, 3.0), "the first update has not waited for data"
 
 
 def test_a_rank_that_ends_writes_the_stacks_of_all_its_threads_and_names_the_nodes():
