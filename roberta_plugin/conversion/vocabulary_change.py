@@ -83,7 +83,7 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
     check_output(settings.output_dir, sources=(source, settings.data, settings.tokenizer))
     model = read_any(source, data=settings.data)
     if settings.tokenizer is not None:
-        tokenizer, vocabulary = load_tokenizer(settings.tokenizer), Vocabulary.of_tokenizer(settings.tokenizer)
+        tokenizer, vocabulary = load_tokenizer(settings.tokenizer), Vocabulary.from_tokenizer(settings.tokenizer)
     else:
         tokenizer = extended(model.tokenizer, words)
         known = set(model.tokenizer.symbols)

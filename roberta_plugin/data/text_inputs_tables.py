@@ -196,9 +196,9 @@ def _check_type(source: TextInput, schema: Any) -> None:
 def missing_column(name: str, column: str, columns: Sequence[str]) -> None:
     """Refuse a table without a column."""
     if column not in columns:
-        found = ", ".join(map(repr, columns)) or "none"
+        listed = ", ".join(map(repr, columns)) or "none"
         raise ValueError(
-            f"{name}: there is no column {column!r}; there are {found}. Name one of them by --text-column."
+            f"{name}: there is no column {column!r}; there are {listed}. Name one of them by --text-column."
         )
 
 

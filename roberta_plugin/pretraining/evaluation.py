@@ -139,7 +139,7 @@ def masked_batches(
     blocks = make_blocks(tokens.sizes, block_length=length - 1, break_mode=break_mode)
     dataset = MaskedLMDataset(
         [SplitFile(tokens, blocks)],
-        Masker.of(vocabulary, MaskingRecipe()),
+        Masker.for_vocabulary(vocabulary, MaskingRecipe()),
         bos_id=vocabulary.bos_id,
         pad_id=vocabulary.pad_id,
         vocab_size=len(vocabulary),
