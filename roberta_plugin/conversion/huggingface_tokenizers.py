@@ -172,11 +172,11 @@ def _ids_of_added(model: PortableModel) -> dict[int, AddedToken]:
     pieces, to_model = pieces_of(model.tokenizer), model.vocabulary.tokenizer_to_model(model.tokenizer).tolist()
     numbers = dict(zip(pieces, to_model, strict=True))
     order = _order(model)
-    found = {token.content: numbers[token.content] for token in tokens}
-    lost = [content for content, number in found.items() if number == model.vocabulary.unk_id]
+    ids = {token.content: numbers[token.content] for token in tokens}
+    lost = [content for content, number in ids.items() if number == model.vocabulary.unk_id]
     if lost:
         raise ValueError(_missing(lost, "tokenizer"))
-    return {found[token.content] if order is None else int(order[found[token.content]]): token for token in tokens}
+    return {ids[token.content] if order is None else int(order[ids[token.content]]): token for token in tokens}
 
 
 def _write_byte_level_bpe(
@@ -248,14 +248,14 @@ def _write_sentencepiece(
     proto, vocabulary = tokenizer.proto(), model.vocabulary
     scores = {piece.piece: piece.score for piece in proto.pieces[len(SPECIALS) - 1 :]}
     symbols = list(vocabulary.symbols) if model.keeps_ids else on_the_other_side(vocabulary.symbols)
-    own = {number for number, token in added.items() if token["content"] not in {*scores, *SPECIAL_SYMBOLS}}
-    while own and len(symbols) - 1 in {*own, vocabulary.mask_id}:
-        own.discard(len(symbols) - 1)
+    added_ids = {number for number, token in added.items() if token["content"] not in {*scores, *SPECIAL_SYMBOLS}}
+    while added_ids and len(symbols) - 1 in {*added_ids, vocabulary.mask_id}:
+        added_ids.discard(len(symbols) - 1)
         symbols.pop()
-    if own:
-        named = ", ".join(repr(added[number]["content"]) for number in sorted(own))
+    if added_ids:
+        contents = ", ".join(repr(added[number]["content"]) for number in sorted(added_ids))
         raise ValueError(
-            f"The added tokens {named} have ids before pieces of the SentencePiece model, which the files of "
+            f"The added tokens {contents} have ids before pieces of the SentencePiece model, which the files of "
             "transformers cannot express: extend the vocabulary before tokens are added."
         )
     missing = sorted(scores.keys() - set(symbols))
