@@ -34,7 +34,7 @@ _GIVEN = "given"  # value of a flag
 
 @dataclass(frozen=True)
 class Difference:
-    """What was one thing and is another now."""
+    """A setting or input that is not what it was."""
 
     name: str  # as the user gives it
     before: Any

@@ -266,7 +266,7 @@ def check_id(value: Any, where: str) -> str:
 def with_unique_ids(
     rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any], remedy: str = "correct or remove one of the two"
 ) -> Iterator[T]:
-    """What was made of rows, each given with its place.
+    """The objects made from rows, each given with its place.
 
     Raises:
         ValueError: naming both places, if two have the same id.

@@ -284,7 +284,7 @@ def open_table(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]]
 
 
 def _possible_paths(made_of: dict[str, Any], prefix: str) -> list[Path]:
-    """Beside the data, and in the user's cache folder, where a hash identifies the data."""
+    """Paths beside the data, and in the user's cache folder, where a hash identifies the data."""
     data = Path(prefix).absolute()
     # fairseq takes a file whose name begins with "valid1" for a validation set.
     name = f"blocks-{data.name}-{made_of['break_mode']}-{made_of['block_length']}.table"

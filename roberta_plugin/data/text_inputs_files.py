@@ -454,7 +454,7 @@ class BadLineError(ValueError):
         return f"{self.path}, {self.unit} {self.line}: {self.reason}. {self.remedy}"
 
     def after(self, num_lines: int) -> BadLineError:
-        """The error, if there are so many lines before those in which the line was counted."""
+        """The same error where `num_lines` lines come before those among which this one was counted."""
         return BadLineError(self.path, num_lines + self.line, self.reason, self.remedy, self.unit)
 
 

@@ -155,7 +155,7 @@ class Vocabulary:
         return self._is_no_text.copy()
 
     def never_drawn(self) -> NDArray[np.bool_]:
-        """Whether each id must not be a random replacement: those, and ids that another line overwrote (V,)."""
+        """Whether each id must not be a random replacement: as `never_masked`, and overwritten ids (V,)."""
         never = self._is_no_text.copy()
         never[[index for index, symbol in enumerate(self.symbols) if self._ids[symbol] != index]] = True
         return never

@@ -73,7 +73,7 @@ class HubCore(nn.Module):
 
     @property
     def longest(self) -> float:
-        """The most tokens that it answers about: with rotary positions any number, beyond its training, too."""
+        """The most tokens that the model answers about; with rotary positions any number, beyond its training too."""
         return self.max_positions if getattr(self.model, "has_position_limit", True) else math.inf
 
     @property

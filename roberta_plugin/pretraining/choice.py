@@ -213,7 +213,7 @@ def command(recipe: Recipe, machine: Machine, data: str, *, folder: Path, furthe
 
 
 def _options(arguments: Sequence[str]) -> list[list[str]]:
-    """The options with their values; what comes before the first option is one of its own."""
+    """The options with their values; the arguments before the first option are a list, too."""
     options: list[list[str]] = []
     for word in arguments:
         if word.startswith("--") or not options:

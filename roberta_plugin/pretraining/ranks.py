@@ -1,7 +1,7 @@
 """A pretraining of many ranks: fairseq-train's arguments -> settings of a launch -> a SLURM job, or torchrun's ranks.
 
-An update has the recipe's batch on any number of ranks. Both keep the records of the launch room, and so the same
-command resumes on another number of ranks.
+An update has the recipe's batch on any number of ranks. The job and torchrun's ranks keep the records of launch/, so
+the same command resumes on another number of ranks.
 """
 
 from __future__ import annotations

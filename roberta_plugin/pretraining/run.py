@@ -165,7 +165,7 @@ class PretrainSettings(Checked):
 
 @dataclass(frozen=True)
 class Plan:
-    """The training that a command starts, and what it says about it."""
+    """The training that a command starts, and what the command says about it."""
 
     recipe: Recipe  # as the command has it, in which the user's options have won
     machine: Machine

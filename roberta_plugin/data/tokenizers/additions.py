@@ -316,7 +316,7 @@ def special_ids_of(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def composes(tokenizer: Tokenizer) -> bool:
-    """Whether it composes texts before it reads them."""
+    """Whether the tokenizer composes letters and accents (NFC) before it reads a text."""
     return isinstance(tokenizer, TokenizerWithAdditions) and tokenizer.composes
 
 

@@ -4,8 +4,8 @@
     SentencePiece    tokenizer.json, or sentencepiece.bpe.model
     all              tokenizer_config.json  special_tokens_map.json  added_tokens.json, where they are there
 
-Texts get the ids of transformers 5, whose classes make the steps of tokenizer.json anew; `tokenizers` alone may follow
-others. Steps that RoBERTa's tokenizers do not have are refused; what becomes of each field is in the tables of
+Texts get the ids of transformers 5, whose classes build the steps of tokenizer.json themselves; `tokenizers` follows
+the file. Steps that RoBERTa's tokenizers do not have are refused; what becomes of each field is in the tables of
 `huggingface_fields`. Added tokens, other than the special symbols, and add_prefix_space become a
 `TokenizerWithAdditions`. How these files are written is in `conversion/huggingface_tokenizers`.
 
@@ -263,7 +263,7 @@ def _byte_level_bpe(
     in_order = sorted(enumerate(BYTE_CHARACTERS), key=lambda each: chr(each[0]) != each[1])
     bpe_pieces = list(dict.fromkeys([*(byte for _, byte in in_order), *(first + second for first, second in merges)]))
     others = sorted((set(ids) - set(bpe_pieces) - SPECIAL_SYMBOLS), key=lambda piece: (ids[piece], piece))
-    # Those of other characters than bytes have, which only an added token can find, are symbols alone.
+    # A piece with a character that stands for no byte is a symbol alone: only an added token can find it.
     listed = [piece for piece in others if not piece.startswith(MADE_UP) and _BYTES.issuperset(piece)]
     pieces = [*bpe_pieces, *listed]
     symbol_by_id = {ids[symbol]: symbol for symbol in SPECIAL_SYMBOLS if symbol in ids}
@@ -329,7 +329,7 @@ def _unigram(content: Mapping[str, Any], folder: Path, num_symbols: int | None) 
 
 
 def _sentencepiece_alone(tokenizer: SentencePiece, folder: Path, num_symbols: int | None) -> ForeignTokenizer:
-    """As XLM-R: pieces follow the special symbols; between them and <mask> there may be unused ids."""
+    """A tokenizer as XLM-R's: pieces follow the special symbols; between them and <mask> there may be unused ids."""
     symbol_by_id = dict(enumerate([*SPECIALS, *tokenizer.symbols[len(CONTROLS) :]]))
     mask_id = len(symbol_by_id) if num_symbols is None or (folder / ADDED_TOKENS).is_file() else num_symbols - 1
     added = _read_added(folder, {**{piece: number for number, piece in symbol_by_id.items()}, MASK: mask_id})
@@ -423,7 +423,7 @@ def _pair(merge: Any) -> tuple[str, str]:
 
 
 def with_gaps_filled(symbols: Mapping[int, str], size: int | None) -> list[str]:
-    """Symbols by their ids -> all `size` symbols, None: to the last; ids without one get fairseq's names for such.
+    """Symbols by their ids -> all `size` symbols (None: up to the last id); ids without one get fairseq's madeupwords.
 
     Example: {0: "a", 2: "b"}, 3 -> ["a", "madeupword0001", "b"].
     """

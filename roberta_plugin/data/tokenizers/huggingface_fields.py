@@ -103,9 +103,9 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
         "Sequence": {**_TYPE, "processors": USED},
     },
 }
-_CUTS = {"BPE": "ByteLevel", "Unigram": "Metaspace"}  # the pre_tokenizer without which pieces would be found otherwise
+_CUTS = {"BPE": "ByteLevel", "Unigram": "Metaspace"}  # the pre_tokenizer without which texts would get other pieces
 _STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
-# Normalizers of byte-level BPE that an export writes: what a head reads of white space, which is known beside them.
+# Normalizers that an export of byte-level BPE writes for the white space that its head reads, which is known anyway.
 _OF_AN_EXPORT = (
     {"type": "Replace", "pattern": {"Regex": "[\\r\\n]"}, "content": " "},
     {"type": "Sequence", "normalizers": [_STRIP]},
