@@ -236,8 +236,8 @@ def check_claims(path: str | os.PathLike[str], content: Any) -> None:
 
 def unlisted_class(error: Exception) -> str | None:
     """The class or function for which torch refused to read a file; None if `error` has another cause."""
-    found = re.search(r"(?:GLOBAL|class|function|type) ([\w.]+\.[\w.]+)", str(error))
-    return found[1] if found and isinstance(error, pickle.UnpicklingError) else None
+    match = re.search(r"(?:GLOBAL|class|function|type) ([\w.]+\.[\w.]+)", str(error))
+    return match[1] if match and isinstance(error, pickle.UnpicklingError) else None
 
 
 def explain_refusal(path: str | os.PathLike[str], error: Exception) -> str:

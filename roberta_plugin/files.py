@@ -59,7 +59,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def replace_folder(folder: Path, *, by: Path) -> None:
     """Give the folder `by` the name of `folder`, which need not exist; an earlier `folder` is deleted last.
 
-    If that fails, the earlier one is back in its place.
+    If that fails, the earlier folder gets its name back.
     """
     earlier = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
     try:
@@ -97,12 +97,12 @@ def hidden_folder(folder: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What killed processes left beside `folder`: those of `hidden_folder`, and earlier ones of `replace_folder`."""
+    """What killed processes left beside `folder`: folders of `hidden_folder`, and earlier ones of `replace_folder`."""
     return list(_locked_leftovers(folder))
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove them; an earlier folder whose successor did not come gets its name back."""
+    """Remove the `leftovers`; an earlier folder whose successor did not come gets its name back."""
     for path in _locked_leftovers(folder):
         if path.suffix == ".old" and not folder.exists():
             os.replace(path, folder)
@@ -110,7 +110,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _locked_leftovers(folder: Path) -> Iterator[Path]:
-    """Each of them, locked until the next is asked for."""
+    """Each of the `leftovers`, locked until the next one is asked for."""
     pattern = re.compile(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{8}}\.(tmp|old)")
     beside = list(folder.parent.iterdir()) if folder.parent.is_dir() else []
     for path in beside:
@@ -127,12 +127,12 @@ def _locked_leftovers(folder: Path) -> Iterator[Path]:
 
 def files_below(folders: Iterable[Path], pattern: str) -> list[Path]:
     """The files in and below folders that match `pattern`, each once even if the folders overlap."""
-    found = {}
+    files = {}
     for folder in folders:
         if not folder.is_dir():
             raise FileNotFoundError(f"There is no folder {folder}: check the path.")
-        found.update({path.resolve(): path for path in folder.rglob(pattern) if path.is_file()})
-    return sorted(found.values())
+        files.update({path.resolve(): path for path in folder.rglob(pattern) if path.is_file()})
+    return sorted(files.values())
 
 
 def sync_folder(folder: Path) -> None:

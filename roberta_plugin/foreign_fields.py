@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 class Field(NamedTuple):
     """What becomes of a field."""
 
-    reason: str  # why it needs nothing, or what is otherwise than the file says
+    reason: str  # why it needs nothing, or what is not as the file says
     allowed: tuple[Any, ...] | None = None  # the only values that are read; None: any
     is_refused: bool = False  # whether other values are refused; if not, they are named in a note
 

@@ -31,9 +31,9 @@ def read_json(
 
     Args:
         path: the file.
-        keys: that it must have.
+        keys: keys that it must have.
         remedy: what to do with a damaged file.
-        hints: types of the values, as of a dataclass; of lists and objects, what is inside is not looked at.
+        hints: types of the values, as of a dataclass; the insides of lists and objects are not checked.
 
     Raises:
         ValueError: naming the file, if it is empty, truncated, not a JSON object, lacks one of `keys`, or has a value
@@ -44,8 +44,8 @@ def read_json(
     except FileNotFoundError:
         return None
     except ValueError as error:  # UnicodeDecodeError is one
-        found = "is empty" if path.stat().st_size == 0 else f"is not valid JSON ({error})"
-        raise ValueError(f"{path} {found}: {remedy}.") from error
+        defect = "is empty" if path.stat().st_size == 0 else f"is not valid JSON ({error})"
+        raise ValueError(f"{path} {defect}: {remedy}.") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds {content!r:.60} instead of an object: {remedy}.")
     missing = [key for key in keys if key not in content]

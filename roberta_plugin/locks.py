@@ -85,12 +85,12 @@ def is_locked(path: Path) -> bool:
 
 def holders(path: Path) -> list[int]:
     """The processes of this machine that have the file open."""
-    found = []
+    processes = []
     for folder in Path("/proc").glob("[0-9]*/fd"):
         with suppress(OSError):
             if any(os.path.exists(entry) and os.path.samefile(entry, path) for entry in folder.iterdir()):
-                found.append(int(folder.parent.name))
-    return found
+                processes.append(int(folder.parent.name))
+    return processes
 
 
 def ended_training(save_dir: Path) -> str:

@@ -13,8 +13,8 @@ keeps results keeps their record with them (`json_files`), and compares it when 
     parts of a .bin, manifest.json  text, tokenizer, dict.txt, rules          is refused, but for --overwrite
 
 Example:
-    found = differences({"lr": "1"}, {"lr": "2", "bf16": "true"})
-    refuse("runs/a holds a run with other options", found, "Give another --output-dir.")
+    changes = differences({"lr": "1"}, {"lr": "2", "bf16": "true"})
+    refuse("runs/a holds a run with other options", changes, "Give another --output-dir.")
     ->  ValueError: runs/a holds a run with other options: --lr was 1 and is 2 now; --bf16 was not given and is true
         now. Give another --output-dir.
 """
@@ -34,7 +34,7 @@ _GIVEN = "given"  # value of a flag
 
 @dataclass(frozen=True)
 class Difference:
-    """What was one thing and is another now."""
+    """A setting or input that is not what it was."""
 
     name: str  # as the user gives it
     before: Any
@@ -62,23 +62,23 @@ def differences(
 ) -> list[Difference]:
     """What differs between two records; what is missing in one of them is None there.
 
-    Names that are `free` may differ. `named` is how the user calls a name; empty: it follows from the others, and is
-    told only if none of them differs.
+    Names that are `free` may differ. `named` is what the user calls a name; if it is empty, the value follows from
+    others, and its difference is told only if none of them differs.
     """
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name) and not free(name)]
-    told = [name for name in names if named(name)] or names
-    return [Difference(named(name) or name, before.get(name), now.get(name)) for name in told]
+    independent = [name for name in names if named(name)] or names
+    return [Difference(named(name) or name, before.get(name), now.get(name)) for name in independent]
 
 
-def refuse(what: str, found: Sequence[Difference], remedy: str) -> None:
+def refuse(what: str, changes: Sequence[Difference], remedy: str) -> None:
     """Raise a ValueError with `what`, each difference and the remedy, a sentence; nothing if there is no difference."""
-    if found:
-        raise ValueError(f"{what}: {listed(found)}. {remedy}".rstrip())
+    if changes:
+        raise ValueError(f"{what}: {listed(changes)}. {remedy}".rstrip())
 
 
-def listed(found: Sequence[Difference]) -> str:
+def listed(changes: Sequence[Difference]) -> str:
     """All differences in one clause."""
-    return "; ".join(map(str, found))
+    return "; ".join(map(str, changes))
 
 
 def shown(value: Any) -> str:

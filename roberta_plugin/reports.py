@@ -47,7 +47,7 @@ class Panel:
 
 
 def plot(path: Path, panels: Sequence[Panel], *, x_label: str, width: float, height: float) -> None:
-    """Draw curves into a PNG file, by matplotlib without a display; a legend names what has a label.
+    """Draw curves into a PNG file, by matplotlib without a display; a legend names the lines that have a label.
 
     Width and height are in inches, of 120 dots each. Equal values give equal files.
     """
@@ -84,5 +84,5 @@ def drawable(text: str) -> str:
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     font = get_font(findfont(FontProperties()))
-    known = (one if one.isspace() or font.get_char_index(ord(one)) else f"U+{ord(one):04X}" for one in text)
-    return "".join(known).replace("$", r"\$")
+    characters = (one if one.isspace() or font.get_char_index(ord(one)) else f"U+{ord(one):04X}" for one in text)
+    return "".join(characters).replace("$", r"\$")

@@ -81,38 +81,38 @@ def add_option(parser: Any, item: dataclasses.Field[Any], hint: Any, **more: Any
     """Add the option of a field of type `hint` to a parser or group; returns argparse's action."""
     name, has = flag(item), item.metadata
     kind, choices = _plain(hint), choices_of(item, hint) or None
-    given = {"help": has["help"], **more}
+    arguments = {"help": has["help"], **more}
     if name.startswith("-"):
-        given = {"dest": item.name, "required": not _has_default(item), **given}
+        arguments = {"dest": item.name, "required": not _has_default(item), **arguments}
     if kind is bool:
         action = has.get("action", "store_true")  # store_false: an option such as --no-progress, of show_progress
-        return parser.add_argument(name, action=action, default=None if action == "store_true" else True, **given)
+        return parser.add_argument(name, action=action, default=None if action == "store_true" else True, **arguments)
     metavar = "N" if kind in (int, float) else name.lstrip("-").replace("-", "_").upper()
     if "metavar" in has or not choices:
-        given["metavar"] = has.get("metavar", metavar)
+        arguments["metavar"] = has.get("metavar", metavar)
     if "nargs" in has:
         more = {each: has[each] for each in ("action", "const") if each in has}
-        return parser.add_argument(name, nargs=has["nargs"], choices=choices, **more, **given)
+        return parser.add_argument(name, nargs=has["nargs"], choices=choices, **more, **arguments)
     if typing.get_origin(kind) in (*_MANY, Mapping):
-        return parser.add_argument(name, action="append", **given)
-    return parser.add_argument(name, *has.get("aliases", ()), choices=choices, **given)
+        return parser.add_argument(name, action="append", **arguments)
+    return parser.add_argument(name, *has.get("aliases", ()), choices=choices, **arguments)
 
 
-def from_arguments(kind: type[T], values: Mapping[str, Any], **known: Any) -> T:
-    """Make the dataclass `kind` from a command's arguments by field name, of which it takes those that it has.
+def from_arguments(kind: type[T], values: Mapping[str, Any], **fields: Any) -> T:
+    """Make the dataclass `kind` from a command's arguments by field name; arguments that are no field are left out.
 
-    `known` are fields that the command knows otherwise.
+    `fields` are values that the command does not take from its arguments.
     """
     hints, items = typing.get_type_hints(kind), dataclasses.fields(kind)  # type: ignore[arg-type]
-    given = {item.name: (item, values.get(item.name)) for item in items if item.init and item.name not in known}
-    found = {
+    texts = {item.name: (item, values.get(item.name)) for item in items if item.init and item.name not in fields}
+    converted = {
         name: item.metadata["read"](value)
         if "read" in item.metadata
         else _converted(flag(item), hints[name], value, "")
-        for name, (item, value) in given.items()
+        for name, (item, value) in texts.items()
         if value is not None and (value != [] or "nargs" in item.metadata)
     }
-    return kind(**found, **known)
+    return kind(**converted, **fields)
 
 
 def convert(kind: type[T], values: Mapping[str, Any], *, where: str) -> T:
@@ -161,12 +161,12 @@ def check_values(settings: Any, kind: type[Any] | None = None) -> None:
         has, choices = item.metadata, choices_of(item, hints[item.name])
         if not choices and has.keys().isdisjoint(_RULES):
             continue
-        value, right = _value_of(settings, item), limits_of(has)
+        value, limits = _value_of(settings, item), limits_of(has)
         for one in () if value is None else value if isinstance(value, tuple) else (value,):
             if choices and str(one) not in choices:
                 raise ValueError(f"{flag(item)} must be {' or '.join(choices)}, got {str(one)!r}.")
-            if right and not _is_within(one, has):
-                raise ValueError(f"{flag(item)} must be {right}, got {one}.")
+            if limits and not _is_within(one, has):
+                raise ValueError(f"{flag(item)} must be {limits}, got {one}.")
         if not is_given(settings, item):
             continue
         for name, values in has.get("goes_with", {}).items():
@@ -219,21 +219,21 @@ def check_names(values: Iterable[str], *, known: Iterable[str], where: str, hint
         )
 
 
-def nearest(given: str, names: Iterable[str]) -> str:
-    """`: the nearest are A, B`; empty if no name is near. Names of which `given` is a part come first.
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`: the nearest are A, B`; empty if none of `names` is near. Those of which `name` is a part come first.
 
-    Capitals, and _ for -, are no difference.
+    Capitals, and _ for -, make no difference.
     """
 
-    def plain(name: str) -> str:
-        return name.lower().replace("_", "-")
+    def plain(text: str) -> str:
+        return text.lower().replace("_", "-")
 
-    candidates = {plain(name): name for name in names}
-    given = plain(given)
-    near = [given] if given in candidates else [name for name in candidates if given.strip("-") in name]
-    near += difflib.get_close_matches(given, candidates, MOST_NAMES, cutoff=0.7)
-    found = [candidates[name] for name in dict.fromkeys(near)][:MOST_NAMES]
-    return f": the nearest {'are' if len(found) > 1 else 'is'} {', '.join(found)}" if found else ""
+    candidates = {plain(candidate): candidate for candidate in names}
+    name = plain(name)
+    near = [name] if name in candidates else [plain_name for plain_name in candidates if name.strip("-") in plain_name]
+    near += difflib.get_close_matches(name, candidates, MOST_NAMES, cutoff=0.7)
+    originals = [candidates[plain_name] for plain_name in dict.fromkeys(near)][:MOST_NAMES]
+    return f": the nearest {'are' if len(originals) > 1 else 'is'} {', '.join(originals)}" if originals else ""
 
 
 def parse_pairs(texts: Iterable[str], *, option: str) -> dict[str, Any]:
@@ -288,8 +288,8 @@ def _help_end(default: Any, has: Mapping[str, Any]) -> str:
     parts, text = [limits_of(has)], has.get("default_text", default)
     if text not in (None, "", (), dict, REQUIRED, MISSING) and not isinstance(text, bool):
         parts.append(f"default: {' '.join(map(str, text)) if isinstance(text, tuple) else text}")
-    found = "; ".join(filter(None, parts))
-    return f" ({found})" if found else ""
+    end = "; ".join(filter(None, parts))
+    return f" ({end})" if end else ""
 
 
 def _plain(hint: Any) -> Any:
@@ -322,10 +322,10 @@ def _converted(option: str, hint: Any, value: Any, where: str) -> Any:
     if kind is Path and value == "":
         raise ValueError(f"{begin}{option} is empty: name a file or folder.")
     try:
-        found: Any = kind(value)
+        converted: Any = kind(value)
     except (TypeError, ValueError) as error:
         expected = _KINDS.get(kind, f"a {kind.__name__}")
         raise ValueError(f"{begin}{option} is {value!r}, which is not {expected}.") from error
-    if kind is float and not math.isfinite(found):
+    if kind is float and not math.isfinite(converted):
         raise ValueError(f"{begin}{option} is {value!r}, which is not a finite number.")
-    return found
+    return converted

@@ -54,9 +54,9 @@ class Row(NamedTuple):
     def value(self, name: str, *, option: str = "") -> Any:
         """The value of a column or field, which `option` may name."""
         if name not in self.values:
-            found = ", ".join(map(repr, self.values)) or "none"
+            columns = ", ".join(map(repr, self.values)) or "none"
             remedy = f"Name one of them by {option}." if option else "Add it."
-            raise ValueError(f"{self.where}: there is no column {name!r}; there are {found}. {remedy}")
+            raise ValueError(f"{self.where}: there is no column {name!r}; there are {columns}. {remedy}")
         return self.values[name]
 
     def text(self, name: str, *, option: str = "", may_be_empty: bool = False) -> str:
@@ -75,11 +75,11 @@ class Row(NamedTuple):
     def label(self, name: str, values: Sequence[Any]) -> int:
         """The index of the value among `values`, compared with its type: 1 is not true."""
         value = self.value(name)
-        for index, known in enumerate(values):
-            if type(value) is type(known) and value == known:
+        for index, allowed in enumerate(values):
+            if type(value) is type(allowed) and value == allowed:
                 return index
-        known_values = ", ".join(json.dumps(known) for known in values)
-        raise ValueError(f"{self.where}: {name} is {short(value)}, and must be one of {known_values}. Correct it.")
+        listed = ", ".join(json.dumps(allowed) for allowed in values)
+        raise ValueError(f"{self.where}: {name} is {short(value)}, and must be one of {listed}. Correct it.")
 
     def object_of(self, name: str) -> Row:
         """An object within this one."""
@@ -95,8 +95,8 @@ class Row(NamedTuple):
     def _within(self, value: Any, place: str) -> Row:
         inside = self.inside + place
         if not isinstance(value, dict):
-            found = self._replace(inside=inside).where
-            raise ValueError(f"{found}: expected a JSON object with named fields, found {short(value)}.")
+            begin = self._replace(inside=inside).where
+            raise ValueError(f"{begin}: expected a JSON object with named fields, found {short(value)}.")
         return Row(self.path, self.line, value, inside)
 
 
@@ -126,8 +126,8 @@ def where(path: Path, line: int) -> str:
 
 def named_format(path: Path) -> Format | None:
     """The format that the name of a table gives, also of a compressed one; None if it gives none."""
-    found = ENDINGS.get(Path(without_compression(path)).suffix)
-    return "arrow" if found is None and path.is_dir() else found
+    format = ENDINGS.get(Path(without_compression(path)).suffix)
+    return "arrow" if format is None and path.is_dir() else format
 
 
 def without_compression(path: Path) -> str:
@@ -138,15 +138,15 @@ def without_compression(path: Path) -> str:
 
 def format_of(path: Path) -> Format:
     """The format that the name of a table gives."""
-    found = named_format(path)
-    if found is None:
+    format = named_format(path)
+    if format is None:
         raise ValueError(
             f"{path}: the name does not say the format. Let it end in {', '.join(ENDINGS)}; all but Parquet and Arrow "
             f"may be compressed ({', '.join(COMPRESSIONS)})."
         )
-    if found in ("parquet", "arrow") and path.suffix.lower() in COMPRESSIONS:
+    if format in ("parquet", "arrow") and path.suffix.lower() in COMPRESSIONS:
         raise ValueError(f"{path}: Parquet and Arrow are compressed within. Unpack the file.")
-    return found
+    return format
 
 
 def read_table(path: Path, *, delimiter: str | None = None) -> Iterator[Row]:
@@ -266,15 +266,15 @@ def check_id(value: Any, where: str) -> str:
 def with_unique_ids(
     rows: Iterable[tuple[str, T]], *, id_of: Callable[[T], Any], remedy: str = "correct or remove one of the two"
 ) -> Iterator[T]:
-    """What was made of rows, each given with its place.
+    """The objects made from rows, each given with its place.
 
     Raises:
         ValueError: naming both places, if two have the same id.
     """
-    seen: dict[str, str] = {}
+    places: dict[str, str] = {}
     for place, row in rows:
         key = str(id_of(row))
-        if key in seen:
-            raise ValueError(f"{place}: the id {key!r} occurs in {seen[key]} already. Ids must be unique: {remedy}.")
-        seen[key] = place
+        if key in places:
+            raise ValueError(f"{place}: the id {key!r} occurs in {places[key]} already. Ids must be unique: {remedy}.")
+        places[key] = place
         yield row

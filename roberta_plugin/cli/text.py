@@ -93,7 +93,7 @@ class ShowSettings(Checked):
 @command(ShowSettings)
 def show(settings: ShowSettings) -> int:
     """Shows how a tokenizer splits a text into tokens, with the tokenizer's and the model's ids."""
-    tokenizer, vocabulary = load_tokenizer(settings.folder), Vocabulary.of_tokenizer(settings.folder)
+    tokenizer, vocabulary = load_tokenizer(settings.folder), Vocabulary.from_tokenizer(settings.folder)
     to_model = vocabulary.tokenizer_to_model(tokenizer)
     base = base_of(tokenizer)
     print("tokenizer id   model id   token")
@@ -227,7 +227,7 @@ def choose_vocabulary(
             return Vocabulary.load(inputs.dictionary)
         for folder in (inputs.tokenizer, inputs.output_dir):
             if (folder / "dict.txt").is_file() or is_of_hugging_face(folder):
-                return Vocabulary.of_tokenizer(folder)
+                return Vocabulary.from_tokenizer(folder)
     if "train" not in splits:
         raise ValueError(f"{inputs.tokenizer} has no dict.txt: name one with --dict, or give --train to make one from.")
     return build_vocabulary(

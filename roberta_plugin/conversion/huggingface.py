@@ -145,7 +145,7 @@ def read_huggingface(path: Path) -> PortableModel:
     notes += found.notes
     is_bare = head is None
     head = head or Head(kind=MASKED_LM, name=MASKED_LM)
-    vocabulary = Vocabulary.of_symbols(found.symbols)
+    vocabulary = Vocabulary.from_symbols(found.symbols)
     try:
         parameters, merged = from_hugging_face(
             weights,

@@ -112,7 +112,7 @@ def write_tokenizer(
         assert isinstance(tokenizer, SentencePiece)
         built = _write_sentencepiece(model, tokenizer, added, folder)
     _save(built, added, folder)
-    special_tokens: dict[str, Any] = {key: _named(symbol, model) for key, symbol in SPECIAL_TOKENS.items()}
+    special_tokens: dict[str, Any] = {key: _their_symbol(symbol, model) for key, symbol in SPECIAL_TOKENS.items()}
     special_tokens |= {"mask_token": {"__type": "AddedToken", **_added(MASK, model)}}
     config = {
         "tokenizer_class": (
@@ -158,10 +158,10 @@ def _order(model: PortableModel) -> NDArray[np.int64] | None:
 def _added(symbol: str, model: PortableModel) -> dict[str, Any]:
     takes_space = symbol == MASK and not model.mask_keeps_space
     flags = {"lstrip": takes_space, "normalized": False, "rstrip": False, "single_word": False, "special": True}
-    return {"content": _named(symbol, model), **flags}
+    return {"content": _their_symbol(symbol, model), **flags}
 
 
-def _named(symbol: str, model: PortableModel) -> str:
+def _their_symbol(symbol: str, model: PortableModel) -> str:
     """What Hugging Face's tokenizer calls a special symbol."""
     return _NAMES_OF_BERT.get(symbol, symbol) if special_ids_of(model.tokenizer) else symbol
 
@@ -172,11 +172,11 @@ def _ids_of_added(model: PortableModel) -> dict[int, AddedToken]:
     pieces, to_model = pieces_of(model.tokenizer), model.vocabulary.tokenizer_to_model(model.tokenizer).tolist()
     numbers = dict(zip(pieces, to_model, strict=True))
     order = _order(model)
-    found = {token.content: numbers[token.content] for token in tokens}
-    lost = [content for content, number in found.items() if number == model.vocabulary.unk_id]
+    ids = {token.content: numbers[token.content] for token in tokens}
+    lost = [content for content, number in ids.items() if number == model.vocabulary.unk_id]
     if lost:
         raise ValueError(_missing(lost, "tokenizer"))
-    return {found[token.content] if order is None else int(order[found[token.content]]): token for token in tokens}
+    return {ids[token.content] if order is None else int(order[ids[token.content]]): token for token in tokens}
 
 
 def _write_byte_level_bpe(
@@ -208,7 +208,7 @@ def _write_byte_level_bpe(
     )
     built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     built.decoder = decoders.ByteLevel()
-    sep, cls = ((_named(symbol, model), special_ids(model)[symbol]) for symbol in ("</s>", "<s>"))
+    sep, cls = ((_their_symbol(symbol, model), special_ids(model)[symbol]) for symbol in ("</s>", "<s>"))
     built.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=add_prefix_space)
     write_pieces(ids, tokenizer.merges, folder)
     return built
@@ -225,7 +225,7 @@ def leaves_out_space(tokenizer: Tokenizer) -> bool:
 
 
 def _normalizer(white_space: WhiteSpace) -> Any:
-    """What byte-level BPE of `tokenizers` does to a text before; None for nothing."""
+    """The normalizer of byte-level BPE in `tokenizers`; None: none."""
     from tokenizers import Regex, normalizers
 
     if white_space == "kept":
@@ -248,14 +248,14 @@ def _write_sentencepiece(
     proto, vocabulary = tokenizer.proto(), model.vocabulary
     scores = {piece.piece: piece.score for piece in proto.pieces[len(SPECIALS) - 1 :]}
     symbols = list(vocabulary.symbols) if model.keeps_ids else on_the_other_side(vocabulary.symbols)
-    own = {number for number, token in added.items() if token["content"] not in {*scores, *SPECIAL_SYMBOLS}}
-    while own and len(symbols) - 1 in {*own, vocabulary.mask_id}:
-        own.discard(len(symbols) - 1)
+    added_ids = {number for number, token in added.items() if token["content"] not in {*scores, *SPECIAL_SYMBOLS}}
+    while added_ids and len(symbols) - 1 in {*added_ids, vocabulary.mask_id}:
+        added_ids.discard(len(symbols) - 1)
         symbols.pop()
-    if own:
-        named = ", ".join(repr(added[number]["content"]) for number in sorted(own))
+    if added_ids:
+        contents = ", ".join(repr(added[number]["content"]) for number in sorted(added_ids))
         raise ValueError(
-            f"The added tokens {named} have ids before pieces of the SentencePiece model, which the files of "
+            f"The added tokens {contents} have ids before pieces of the SentencePiece model, which the files of "
             "transformers cannot express: extend the vocabulary before tokens are added."
         )
     missing = sorted(scores.keys() - set(symbols))

@@ -83,11 +83,11 @@ def extend_vocabulary(settings: ExtendSettings) -> Change:
     check_output(settings.output_dir, sources=(source, settings.data, settings.tokenizer))
     model = read_any(source, data=settings.data)
     if settings.tokenizer is not None:
-        tokenizer, vocabulary = load_tokenizer(settings.tokenizer), Vocabulary.of_tokenizer(settings.tokenizer)
+        tokenizer, vocabulary = load_tokenizer(settings.tokenizer), Vocabulary.from_tokenizer(settings.tokenizer)
     else:
         tokenizer = extended(model.tokenizer, words)
-        known = set(model.tokenizer.symbols)
-        vocabulary = model.vocabulary.extended(symbol for symbol in tokenizer.symbols if symbol not in known)
+        old_symbols = set(model.tokenizer.symbols)
+        vocabulary = model.vocabulary.extended(symbol for symbol in tokenizer.symbols if symbol not in old_symbols)
     changed, change = with_vocabulary(model, tokenizer, vocabulary)
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:
@@ -149,7 +149,7 @@ def row_sources(
     new_pieces, back = pieces_of(tokenizer), vocabulary.model_to_tokenizer(tokenizer)
     # Of byte-level BPE, symbols are only numbers, and a piece may be a part of a character, which is no text.
     names = pieces_of(old) if same_kind else map(text_of(old), range(len(old.symbols)))
-    known = {name: number for name, number in zip(names, to_model, strict=True) if number != words.unk_id}
+    old_rows = {name: number for name, number in zip(names, to_model, strict=True) if number != words.unk_id}
     sources: list[list[int]] = []
     kept: list[list[int]] = []
     for symbol, index in zip(vocabulary.symbols, back.tolist(), strict=True):
@@ -159,11 +159,11 @@ def row_sources(
             kept += sources[-1:] if sources[-1] else []
             continue
         name = new_pieces[index] if same_kind else text_after(index)
-        if name in known:
-            sources.append([known[name]])
+        if name in old_rows:
+            sources.append([old_rows[name]])
             kept.append(sources[-1])
         elif _REPLACEMENT in text_after(index):  # bytes
-            sources.append([known[piece] for piece in name if piece in known])
+            sources.append([old_rows[piece] for piece in name if piece in old_rows])
         else:
             ids = old.encode(text_after(index))
             sources.append([to_model[each] for each in ids if to_model[each] != words.unk_id])
@@ -237,8 +237,8 @@ class _Merges:
         Merges of words before it may join some of them; each new merge is after all others, so those words stay whole.
         """
         while len(parts) > 1:
-            known = [pair for pair in itertools.pairwise(parts) if pair in self.ranks]
-            pair = min(known, key=self.ranks.__getitem__) if known else (parts[0], parts[1])
+            merged_pairs = [pair for pair in itertools.pairwise(parts) if pair in self.ranks]
+            pair = min(merged_pairs, key=self.ranks.__getitem__) if merged_pairs else (parts[0], parts[1])
             self.ranks.setdefault(pair, len(self.ranks))
             self.pieces.setdefault("".join(pair))
             joined: list[str] = []
@@ -252,7 +252,7 @@ class _Merges:
 
 def _sentencepiece(tokenizer: SentencePiece, words: Sequence[str]) -> SentencePiece:
     proto = tokenizer.proto()
-    known = set(tokenizer.symbols)
+    pieces_so_far = set(tokenizer.symbols)
     for word in words:
         parts = tokenizer.encode(word)
         if WORD_START in word or any(character.isspace() for character in word):
@@ -261,9 +261,9 @@ def _sentencepiece(tokenizer: SentencePiece, words: Sequence[str]) -> SentencePi
         if 0 in parts:
             raise _unknown(word)
         piece = "".join(tokenizer.symbols[index] for index in parts)  # normalized, as the text will be
-        if piece in known:
+        if piece in pieces_so_far:
             raise ValueError(f"The new word {word!r} is {piece!r} to the tokenizer, as another one is: leave it out.")
-        known.add(piece)
+        pieces_so_far.add(piece)
         score = sum(proto.pieces[index].score for index in parts) + _LIKELIER * len(piece)
         proto.pieces.add(piece=piece, score=score)
     return SentencePiece(proto.SerializeToString())

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_plugin.data.dynamic_masking import Masked
+from roberta_plugin.data.dynamic_masking import MaskedBatch
 from roberta_plugin.data.rounding import round_up
 
 SIMILAR = 0.9  # of the longest sequence of a batch; shorter ones begin another batch
@@ -111,7 +111,7 @@ class PackedRow(NamedTuple):
 
 
 def pack(
-    masked: Masked,
+    masked: MaskedBatch,
     lengths: NDArray[np.int64],
     *,
     pad_id: int,

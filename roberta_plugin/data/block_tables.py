@@ -76,10 +76,10 @@ def open_blocks(tokens: MmapTokens, *, block_length: int, break_mode: BreakMode)
         return make_blocks(tokens.sizes, block_length=block_length, break_mode=break_mode)
     made_of = describe_table(tokens, block_length, break_mode)
     if break_mode == "eos":
-        found = open_table(made_of, tokens.prefix, lambda file: _write_unusual_items(file, made_of, tokens))
-        return ItemBlocks(tokens, found, block_length=block_length)
-    found = open_table(made_of, tokens.prefix, lambda file: _write_packed(file, made_of, tokens))
-    return UnequalBlocks(found.arrays["starts"], found.arrays["lengths"], **found.numbers)
+        table = open_table(made_of, tokens.prefix, lambda file: _write_unusual_items(file, made_of, tokens))
+        return ItemBlocks(tokens, table, block_length=block_length)
+    table = open_table(made_of, tokens.prefix, lambda file: _write_packed(file, made_of, tokens))
+    return UnequalBlocks(table.arrays["starts"], table.arrays["lengths"], **table.numbers)
 
 
 class Table(NamedTuple):
@@ -258,17 +258,17 @@ def open_table(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]]
     """The table, from an existing file or made in the first writable folder."""
     paths = _possible_paths(made_of, prefix)
     for path in paths:
-        if (found := _open(path, made_of)) is not None:
-            return found
+        if (table := _open(path, made_of)) is not None:
+            return table
     for path in paths:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with one_writer(path):
-                if (found := _open(path, made_of)) is not None:  # made by the process that held the lock
-                    return found
+                if (table := _open(path, made_of)) is not None:  # made by the process that held the lock
+                    return table
                 _make(path, write)
-            if (found := _open(path, made_of)) is not None:
-                return found
+            if (table := _open(path, made_of)) is not None:
+                return table
         except OSError as error:
             logger.info(f"the table of blocks cannot be saved in {path.parent} ({error.strerror or error})")
     logger.warning(
@@ -278,13 +278,13 @@ def open_table(made_of: dict[str, Any], prefix: str, write: Callable[[IO[bytes]]
     with tempfile.TemporaryFile() as file:
         write(file)
         file.seek(0)
-        found = _read(file, made_of)
-    assert found is not None
-    return found
+        table = _read(file, made_of)
+    assert table is not None
+    return table
 
 
 def _possible_paths(made_of: dict[str, Any], prefix: str) -> list[Path]:
-    """Beside the data, and in the user's cache folder, where a hash identifies the data."""
+    """Paths beside the data, and in the user's cache folder, where a hash identifies the data."""
     data = Path(prefix).absolute()
     # fairseq takes a file whose name begins with "valid1" for a validation set.
     name = f"blocks-{data.name}-{made_of['break_mode']}-{made_of['block_length']}.table"

@@ -30,7 +30,7 @@ def find_corpora(folder: Path) -> dict[str, dict[str, list[str]]]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"--corpora {folder} is not a folder: name one that has a folder for each corpus.")
-    found: dict[str, dict[str, list[str]]] = {}
+    corpora: dict[str, dict[str, list[str]]] = {}
     names: dict[str, str] = {}
     for path in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
         if re.search(r"[\s,:@]", path.name):
@@ -46,15 +46,15 @@ def find_corpora(folder: Path) -> dict[str, dict[str, list[str]]]:
             names[key] = path.name
         files = sorted(str(file) for file in path.iterdir() if file.is_file() and not file.name.endswith(_BACKUPS))
         splits = {split: [file for file in files if Path(file).name.split(".")[0] == split] for split in SPLITS}
-        found[path.name] = {split: of_split for split, of_split in splits.items() if of_split}
-        if "train" not in found[path.name]:
+        corpora[path.name] = {split: of_split for split, of_split in splits.items() if of_split}
+        if "train" not in corpora[path.name]:
             raise FileNotFoundError(
                 f"--corpora {folder}: {path} has no training text, a file whose name begins with `train.`: "
                 "add one, or move that folder away."
             )
-    if not found:
+    if not corpora:
         raise FileNotFoundError(f"--corpora {folder} has no folders: make one for each corpus, with train.txt in it.")
-    return found
+    return corpora
 
 
 def smoothed_shares(sizes: Sequence[float], alpha: float) -> list[float]:

@@ -104,11 +104,11 @@ def find_faults(folder: Path, split: str, vocabulary: Vocabulary, manifest: dict
 
 
 def _hash_faults(folder: Path, split: str, manifest: dict[str, Any] | None) -> list[str]:
-    made = manifest["splits"].get(split) if manifest else None
-    if manifest is None or made is None:
+    entry = manifest["splits"].get(split) if manifest else None
+    if manifest is None or entry is None:
         return []
     faults = []
-    for name, record in made["outputs"].items():
+    for name, record in entry["outputs"].items():
         if (folder / name).is_file() and file_record(folder / name) != record:
             faults.append(
                 f"{folder / name} was changed after it was made: its size or SHA-256 is not that in {folder / NAME}."

@@ -110,18 +110,18 @@ def comparison(loss: float, losses: Mapping[str, float], *, what: str) -> str:
         what: the subject, as in "the model".
     """
     unigram, bigram = (losses[name] for name in LOSSES)
-    own = f"{what} has a loss of {loss:.3f} bits per token (ppl {_shown(loss)})"
+    begin = f"{what} has a loss of {loss:.3f} bits per token (ppl {_shown(loss)})"
     if not loss < unigram:  # nan, too
         return (
-            f"{own}, not below the unigram baseline ({unigram:.3f}, ppl {_shown(unigram)}): so far it has learned "
+            f"{begin}, not below the unigram baseline ({unigram:.3f}, ppl {_shown(unigram)}): so far it has learned "
             "token frequencies at most"
         )
     if loss >= bigram:
         return (
-            f"{own}: better than the unigram baseline ({unigram:.3f}), and worse than the bigram baseline "
+            f"{begin}: better than the unigram baseline ({unigram:.3f}), and worse than the bigram baseline "
             f"({bigram:.3f}, ppl {_shown(bigram)})"
         )
-    return f"{own}: better than the bigram baseline ({bigram:.3f}, ppl {_shown(bigram)})"
+    return f"{begin}: better than the bigram baseline ({bigram:.3f}, ppl {_shown(bigram)})"
 
 
 def _shown(bits: float) -> str:
@@ -165,12 +165,12 @@ def baselines_of(
         split: common | {"held_out": [_identity(tokens) for tokens in files]} for split, files in held_out.items()
     }
     paths = {split: _path(train, prefixes, made_of[split]) for split, prefixes in splits.items()}
-    found = {split: kept for split, path in paths.items() if (kept := _kept(path, made_of[split])) is not _NOT_KEPT}
-    missing = {split: files for split, files in held_out.items() if split not in found}
+    kept = {split: value for split, path in paths.items() if (value := _kept(path, made_of[split])) is not _NOT_KEPT}
+    missing = {split: files for split, files in held_out.items() if split not in kept}
     computed = count_baselines(text, missing, vocabulary) if missing else {}
     for split, baselines in computed.items():
         _keep(paths[split], made_of[split], baselines)
-    return {split: (found | computed)[split] for split in splits}
+    return {split: (kept | computed)[split] for split in splits}
 
 
 def _path(train: Sequence[str | Path], held_out: Sequence[str | Path], made_of: Mapping[str, Any]) -> Path:
@@ -182,9 +182,9 @@ def _path(train: Sequence[str | Path], held_out: Sequence[str | Path], made_of: 
 
 def _kept(path: Path, made_of: Mapping[str, Any]) -> Any:
     try:
-        kept = read_json(path, keys=("made_of", "baselines"), remedy="it is made again") or {}
-        if kept.get("made_of") == made_of:
-            return None if kept["baselines"] is None else CountBaselines(**_checked(kept["baselines"]))
+        content = read_json(path, keys=("made_of", "baselines"), remedy="it is made again") or {}
+        if content.get("made_of") == made_of:
+            return None if content["baselines"] is None else CountBaselines(**_checked(content["baselines"]))
     except (ValueError, TypeError, OSError) as error:
         logger.info(f"the kept baselines cannot be read: {error}")
     return _NOT_KEPT
@@ -246,24 +246,24 @@ class _Counts:
     def without(self, other: _Counts) -> _Counts:
         """These counts less those of a part of the text, for the pairs that occur in the part."""
         numbers = self.pairs.numbers[np.searchsorted(self.pairs.keys, other.pairs.keys)]
-        left = _Pairs(other.pairs.keys, numbers - other.pairs.numbers)
-        return _Counts(self.tokens - other.tokens, self.contexts - other.contexts, left)
+        pairs = _Pairs(other.pairs.keys, numbers - other.pairs.numbers)
+        return _Counts(self.tokens - other.tokens, self.contexts - other.contexts, pairs)
 
 
 def count_baselines(
     train: Sequence[MmapTokens], splits: Mapping[str, Sequence[MmapTokens]], vocabulary: Vocabulary
 ) -> dict[str, CountBaselines | None]:
     """The losses of counts of `train` on each split; None for one without a token that masking can choose."""
-    counted = _spread(train, _MOST_COUNTED)
-    most = _MOST_HELD_OUT // max(1, len(counted))
+    windows = _spread(train, _MOST_COUNTED)
+    most = _MOST_HELD_OUT // max(1, len(windows))
     fitted_on = [
-        _Window(tokens, stop - min((stop - start) // _HELD_OUT_SHARE, most), stop) for tokens, start, stop in counted
+        _Window(tokens, stop - min((stop - start) // _HELD_OUT_SHARE, most), stop) for tokens, start, stop in windows
     ]
     fit = _count(fitted_on, vocabulary)
     most = _MOST_SCORED // len(splits)
     scored = {split: _count(_spread(files, most), vocabulary).pairs for split, files in splits.items()}
-    wanted = np.unique(np.concatenate([fit.pairs.keys, *(pairs.keys for pairs in scored.values())]))
-    full = _count(counted, vocabulary, only=wanted)
+    keys = np.unique(np.concatenate([fit.pairs.keys, *(pairs.keys for pairs in scored.values())]))
+    full = _count(windows, vocabulary, only=keys)
     rest = full.without(fit)
     losses = [_loss(fit.pairs, rest, pseudo_counts, vocabulary) for pseudo_counts in _PSEUDO_COUNTS]
     best = float(_PSEUDO_COUNTS[int(np.argmin(losses))])  # without such text the largest: the unigrams
@@ -273,7 +273,7 @@ def count_baselines(
             bigram=_loss(pairs, full, best, vocabulary),
             pseudo_counts=best,
             num_scored=int(pairs.numbers.sum()),
-            num_counted=sum(stop - start for _, start, stop in counted),
+            num_counted=sum(stop - start for _, start, stop in windows),
             num_train=sum(tokens.num_tokens for tokens in train),
         )
         if len(pairs.keys)
@@ -304,21 +304,21 @@ def _count(windows: Iterable[_Window], vocabulary: Vocabulary, *, only: NDArray[
     numbers = np.zeros(0 if only is None else len(only), dtype=np.int64)
     for window in windows:
         left, right = _neighbours(window, vocabulary)
-        kept = is_scored[right]
-        left, right = left[kept], right[kept]
+        is_kept = is_scored[right]
+        left, right = left[is_kept], right[is_kept]
         tokens += np.bincount(right, minlength=size)
         contexts += np.bincount(left, minlength=size)
         left *= size
         left += right
         left.sort()
         first = np.flatnonzero(np.diff(left, prepend=-1))
-        found = _Pairs(left[first], np.diff(first, append=len(left)))
+        pairs = _Pairs(left[first], np.diff(first, append=len(left)))
         if only is None:
-            parts.append(found)
+            parts.append(pairs)
         elif len(only):
-            at = np.minimum(np.searchsorted(only, found.keys), len(only) - 1)
-            is_known = only[at] == found.keys
-            numbers[at[is_known]] += found.numbers[is_known]
+            at = np.minimum(np.searchsorted(only, pairs.keys), len(only) - 1)
+            is_known = only[at] == pairs.keys
+            numbers[at[is_known]] += pairs.numbers[is_known]
     return _Counts(tokens, contexts, _merged(parts) if only is None else _Pairs(only, numbers))
 
 

@@ -91,14 +91,14 @@ def permute(
     """Element `positions` (n,) of the permutations of 0 to `size` - 1, (n,) or one number, that `keys` (n,) choose."""
     assert ((positions >= 0) & (positions < size)).all(), "a position outside of the permutation"
     sizes, keys = np.broadcast_to(size, positions.shape), np.broadcast_to(keys, positions.shape)
-    found = np.empty(len(positions), dtype=np.int64)
+    elements = np.empty(len(positions), dtype=np.int64)
     is_small = sizes < _SMALL
     for rounds, where in ((_ROUNDS, np.flatnonzero(~is_small)), (_ROUNDS_OF_SMALL, np.flatnonzero(is_small))):
-        found[where] = positions[where]
+        elements[where] = positions[where]
         while len(where):
-            found[where] = _through_network(found[where], sizes[where], keys[where], rounds)
-            where = where[found[where] >= sizes[where]]
-    return found
+            elements[where] = _through_network(elements[where], sizes[where], keys[where], rounds)
+            where = where[elements[where] >= sizes[where]]
+    return elements
 
 
 def _through_network(
@@ -111,8 +111,8 @@ def _through_network(
     for number in range(0, rounds, 2):
         low = _add(low, high, low_bases, keys, number)
         high = _add(high, low, high_bases, keys, number + 1)
-    found: NDArray[np.int64] = (high * low_bases + low).astype(np.int64)
-    return found
+    mixed: NDArray[np.int64] = (high * low_bases + low).astype(np.int64)
+    return mixed
 
 
 def _add(

@@ -72,7 +72,7 @@ class MaskingRecipe:
             )
 
 
-class Masked(NamedTuple):
+class MaskedBatch(NamedTuple):
     """A masked batch, with the predicted tokens in two forms: in place, and gathered block by block."""
 
     tokens: NDArray[np.int64]
@@ -86,7 +86,7 @@ class Masked(NamedTuple):
     num_predicted: int
     """M, the number of predicted positions in the batch."""
 
-    def with_first(self, *, pad_id: int) -> Masked:
+    def with_first(self, *, pad_id: int) -> MaskedBatch:
         """The batch with one more entry before the others: position 0, where <s> is, without a label."""
         before = np.zeros((len(self.positions), 1), dtype=np.int64)
         return self._replace(
@@ -148,7 +148,7 @@ class Masker:
             raise ValueError("The vocabulary has no token to draw: use --random-token-prob 0.")
 
     @classmethod
-    def of(
+    def for_vocabulary(
         cls,
         vocabulary: Vocabulary,
         recipe: MaskingRecipe,
@@ -176,7 +176,7 @@ class Masker:
         passes: NDArray[np.int64],
         indices: NDArray[np.int64],
         begins: NDArray[np.bool_] | None = None,
-    ) -> Masked:
+    ) -> MaskedBatch:
         """Mask a batch of blocks.
 
         Of the n maskable tokens (or words) of a block, exactly floor(mask_prob * n + u) are chosen, without
@@ -210,7 +210,7 @@ class Masker:
         gathered, labels = np.zeros(shape, dtype=np.int64), np.full(shape, self.pad_id, dtype=np.int64)
         gathered[rows, columns] = positions
         labels[rows, columns] = original
-        return Masked(masked, targets, gathered, labels, len(at))
+        return MaskedBatch(masked, targets, gathered, labels, len(at))
 
     def _room(self, num_positions: int, counts: NDArray[np.int64]) -> int:
         """Q: enough for any block of this many positions, so that batches of the same width have the same shape."""
@@ -219,7 +219,7 @@ class Masker:
         return int(self.recipe.mask_prob * num_positions) + 1
 
     def _choose(
-        self, tokens: NDArray[np.int64], keys: NDArray[np.uint64], also: NDArray[np.bool_] | None
+        self, tokens: NDArray[np.int64], keys: NDArray[np.uint64], more_begins: NDArray[np.bool_] | None
     ) -> NDArray[np.bool_]:
         """The predicted positions (B, T), bool."""
         is_candidate = ~self._never_masked[tokens]
@@ -228,8 +228,8 @@ class Masker:
         begins = self._begins_word[tokens]
         begins[:, 1:] |= self._ends_word[tokens[:, :-1]]
         begins[:, 0] = True
-        if also is not None:
-            begins |= also
+        if more_begins is not None:
+            begins |= more_begins
         chosen_begins = self._draw_candidates(is_candidate & begins, keys)
         positions = np.arange(tokens.shape[1])
         word = np.maximum.accumulate(np.where(begins, positions, 0), axis=1)  # position of each token's word
@@ -286,13 +286,13 @@ class Masker:
         kind = bits >> _HALF
         leave_below = round(recipe.leave_unmasked_prob * 2**32)
         random_below = leave_below + round(recipe.random_token_prob * 2**32)
-        seen = np.full_like(original, self.mask_id)
+        replacements = np.full_like(original, self.mask_id)
         if random_below:
             is_random = kind < random_below
-            seen[is_random] = self._draw_tokens(bits[is_random] & np.uint64(2**32 - 1))
+            replacements[is_random] = self._draw_tokens(bits[is_random] & np.uint64(2**32 - 1))
             is_left = kind < leave_below
-            seen[is_left] = original[is_left]
-        return seen
+            replacements[is_left] = original[is_left]
+        return replacements
 
     def _draw_tokens(self, bits: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Map 32-bit numbers to tokens that may be drawn."""

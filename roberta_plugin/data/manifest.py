@@ -33,12 +33,12 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         return None
     try:
         manifest = parse_json(path.read_bytes())
-        known = manifest["format"] == _FORMAT
-        if known:
+        is_known = manifest["format"] == _FORMAT
+        if is_known:
             _check_form(manifest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged ({error!r}): delete it, or binarize into another folder.") from error
-    if not known:
+    if not is_known:
         raise ValueError(
             f"{path} has format {manifest['format']!r}, but this version reads format {_FORMAT}: binarize again, or "
             "use the version of roberta_plugin that wrote it."

@@ -22,7 +22,7 @@ from roberta_plugin.data.batches import PREDICTED_MULTIPLE, fill_rows, pack, pad
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import Addresses, EpochOrder
 from roberta_plugin.data.blocks import Blocks
-from roberta_plugin.data.dynamic_masking import Masked, Masker
+from roberta_plugin.data.dynamic_masking import MaskedBatch, Masker
 from roberta_plugin.data.mmap_tokens import MmapTokens, check_ranges
 
 
@@ -174,7 +174,7 @@ class MaskedLMDataset(BlockDataset):
         batch["predicted"]["number"] = masked.num_predicted
         return batch
 
-    def _padded(self, masked: Masked, lengths: NDArray[np.int64]) -> dict[str, Any]:
+    def _padded(self, masked: MaskedBatch, lengths: NDArray[np.int64]) -> dict[str, Any]:
         # Known on the host, so the model needs no device-to-host sync to find out.
         has_padding = bool(lengths.min() < masked.tokens.shape[1])
         return {
@@ -183,7 +183,7 @@ class MaskedLMDataset(BlockDataset):
             "predicted": {"positions": masked.positions, "labels": masked.labels},
         }
 
-    def _packed(self, masked: Masked, lengths: NDArray[np.int64], is_kept: NDArray[np.bool_]) -> dict[str, Any]:
+    def _packed(self, masked: MaskedBatch, lengths: NDArray[np.int64], is_kept: NDArray[np.bool_]) -> dict[str, Any]:
         max_seqlen = max(self.max_length, int(lengths.max()))
         multiple = self.pad_to_multiple
         row = pack(masked, lengths, pad_id=self.pad_id, multiple=multiple, max_seqlen=max_seqlen, is_kept=is_kept)

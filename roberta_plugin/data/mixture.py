@@ -51,7 +51,7 @@ def whole_paths(data: str, *, seen_from: str = "") -> str:
 
     if os.path.isdir(whole(data)):
         return whole(data)
-    return re.sub(r"(?<![^,:])[^,:@]+", lambda found: whole(found[0].strip()), data)
+    return re.sub(r"(?<![^,:])[^,:@]+", lambda match: whole(match[0].strip()), data)
 
 
 def parse_corpora(data: str) -> list[Corpus]:

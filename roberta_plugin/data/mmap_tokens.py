@@ -183,10 +183,10 @@ def _read_header(path: str) -> tuple[np.dtype[Any], int]:
 
 
 def _check_file_size(path: str, expected: int) -> None:
-    found = os.path.getsize(path)
-    if found != expected:
+    size = os.path.getsize(path)
+    if size != expected:
         raise ValueError(
-            f"{path} has {found:,} bytes, but its index says {expected:,}: it was cut off, or .bin and .idx come "
+            f"{path} has {size:,} bytes, but its index says {expected:,}: it was cut off, or .bin and .idx come "
             "from different runs. Copy both again or make them again with `roberta binarize`."
         )
 
@@ -212,7 +212,7 @@ class MmapTokensWriter:
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.num_items = 0
         self.num_tokens = 0
-        (self._code,) = (code for code, known in _TYPE_OF_CODE.items() if known == self.dtype)
+        (self._code,) = (code for code, dtype in _TYPE_OF_CODE.items() if dtype == self.dtype)
 
     def __enter__(self) -> MmapTokensWriter:
         with ExitStack() as stack:
@@ -363,7 +363,7 @@ class SharedFiles:
 
     def create(self) -> None:
         """Create both files in their full size, with everything but the items."""
-        (code,) = (code for code, known in _TYPE_OF_CODE.items() if known == self.dtype.newbyteorder("<"))
+        (code,) = (code for code, dtype in _TYPE_OF_CODE.items() if dtype == self.dtype.newbyteorder("<"))
         bin_path, index_path = self.paths
         with open(bin_path, "wb") as file:
             file.truncate(self.num_tokens * self.dtype.itemsize)

@@ -100,8 +100,8 @@ class Targets(NamedTuple):
     longest: int
     short_prob: float
 
-    def of(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Target of a chunk that begins with each of the items (n,): the same in every run."""
+    def draw(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The target of a chunk that begins with each of the items (n,), the same in every run."""
         if not self.short_prob:
             return np.full(len(items), self.longest, dtype=np.int64)
         bits = bits64(make_keys(_TARGET, indices=np.zeros(1, dtype=np.int64)), items)
@@ -193,7 +193,7 @@ def _parts(
         part = {"documents": start + first, "document_sizes": num_sentences}
         if pair_format == "segment-pair":
             chunks, chunk_sizes = _cut_documents(
-                num_tokens, first + num_sentences, targets.of(start + np.arange(len(window)))
+                num_tokens, first + num_sentences, targets.draw(start + np.arange(len(window)))
             )
             is_single = chunk_sizes == 1
             part["joint"], part["joint_sizes"] = start + chunks[~is_single], chunk_sizes[~is_single]

@@ -165,7 +165,7 @@ class PairSource:
             return np.ones(len(first), dtype=np.int64)
         last = stops - 1
         content = self.tokens.starts_of(last) + self.tokens.sizes_of(last) - self.tokens.starts_of(first)
-        return self.chunks.targets.of(first) - (content - (stops - first))
+        return self.chunks.targets.draw(first) - (content - (stops - first))
 
     def _enough(
         self, starts: NDArray[np.int64], limits: NDArray[np.int64], wanted: NDArray[np.int64]

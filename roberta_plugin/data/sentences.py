@@ -53,9 +53,9 @@ def split_lines(lines: Sequence[str]) -> tuple[list[str], NDArray[np.uint8]]:
     sentences: list[str] = []
     begins: list[int] = []
     for line in lines:
-        found = split_line(line) or [""]
-        sentences += found
-        begins += [1, *[0] * (len(found) - 1)]
+        line_sentences = split_line(line) or [""]
+        sentences += line_sentences
+        begins += [1, *[0] * (len(line_sentences) - 1)]
     return sentences, np.array(begins, dtype=np.uint8)
 
 
@@ -71,10 +71,10 @@ def _by_library(line: str) -> list[str]:
     sentences = []
     while line:
         piece, line = _bite(line)
-        found = _split(piece)
-        if line and len(found) > 1:  # the last one may continue
-            line = found.pop() + line
-        sentences += found
+        parts = _split(piece)
+        if line and len(parts) > 1:  # the last one may continue
+            line = parts.pop() + line
+        sentences += parts
     return sentences
 
 

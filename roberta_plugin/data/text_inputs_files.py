@@ -83,14 +83,14 @@ def decompressed_pieces(
     Raises:
         ValueError: if the file is damaged or cut off; the message calls it `name`.
     """
-    counted = file if isinstance(file, CountedFile) else CountedFile(file)
+    counted_file = file if isinstance(file, CountedFile) else CountedFile(file)
     num_read = 0
     damage = (EOFError, OSError, zlib.error, lzma.LZMAError, *([zstandard(name).ZstdError] if suffix == ".zst" else []))
     try:
-        for piece in _pieces(counted, suffix, block_bytes):
-            yield piece, counted.num_read - num_read
-            num_read = counted.num_read
-        if not counted.num_read:
+        for piece in _pieces(counted_file, suffix, block_bytes):
+            yield piece, counted_file.num_read - num_read
+            num_read = counted_file.num_read
+        if not counted_file.num_read:
             raise EOFError("it is empty")
     except damage as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -252,8 +252,8 @@ class TextInput:
             return self.name, 0, 0, form
         if self.is_remote:
             return self.path, *identity(self.path, is_fresh=is_fresh), form
-        found = os.stat(self.path)
-        return os.path.abspath(self.path), found.st_size, found.st_mtime_ns, form
+        status = os.stat(self.path)
+        return os.path.abspath(self.path), status.st_size, status.st_mtime_ns, form
 
     @property
     def size(self) -> int:
@@ -276,8 +276,8 @@ def find_inputs(
     """
     inputs: list[TextInput] = []
     seen: set[str] = set()
-    for given in patterns:
-        pattern = os.fspath(given)
+    for name in patterns:
+        pattern = os.fspath(name)
         for path in _paths_of(pattern):
             key = path if is_url(path) else pattern if pattern == STANDARD_INPUT else os.path.realpath(path)
             if key in seen:
@@ -332,8 +332,8 @@ def _paths_of(pattern: str) -> list[str]:
         return [pattern]
     if os.path.isdir(pattern):
         return dataset_files(pattern)
-    if found := [path for path in sorted(glob.glob(pattern, recursive=True)) if os.path.isfile(path)]:
-        return found
+    if paths := [path for path in sorted(glob.glob(pattern, recursive=True)) if os.path.isfile(path)]:
+        return paths
     folder, name = os.path.split(pattern)
     siblings = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
     near = nearest(name, siblings).replace(": the", "The", 1)
@@ -392,19 +392,19 @@ def _is_stream(path: str) -> bool:
 
 
 def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
-    given: Form = "text" if text_format == "auto" else text_format
+    form: Form = "text" if text_format == "auto" else text_format
     if name == STANDARD_INPUT or _is_stream(path):
         if sys.platform != "linux":
             raise ValueError(f"{name}: reading text from a pipe needs Linux. Write the text to a file first.")
-        if given in ("parquet", "arrow"):
+        if form in ("parquet", "arrow"):
             raise ValueError(f"{name}: Parquet and Arrow cannot be read from a pipe. Write it to a file first.")
-        return TextInput(path, name, form=given, is_stream=True, is_unknown=text_format == "auto")
-    named, suffix = named_form(path)
-    found = TextInput(path, name, suffix, named or "text" if text_format == "auto" else given)
-    if found.is_columnar:
+        return TextInput(path, name, form=form, is_stream=True, is_unknown=text_format == "auto")
+    by_name, suffix = named_form(path)
+    source = TextInput(path, name, suffix, by_name or "text" if text_format == "auto" else form)
+    if source.is_columnar:
         if suffix:
             raise ValueError(f"{name}: Parquet and Arrow are compressed within. Unpack the file.")
-        return found
+        return source
     with open_input(path) as file:
         head = file.read(_BYTES_TO_LOOK_AT)
     if not suffix:
@@ -413,14 +413,14 @@ def _look_at(path: str, name: str, text_format: TextFormat) -> TextInput:
                 raise ValueError(f"{name} is {what}, but its name does not say so: {remedy}.")
     elif not head:
         raise ValueError(f"{name} is empty, so it is not a {suffix} file: copy or download it again.")
-    if text_format != "auto" or named is not None:
-        return found
+    if text_format != "auto" or by_name is not None:
+        return source
     if suffix:
         with open_input(path) as file:
             pieces = decompressed_pieces(file, suffix, name, _BYTES_TO_LOOK_AT)
             head = next((piece for piece, _ in pieces if piece), b"")
     is_json = (file_name(path) if is_url(path) else path).lower().removesuffix(suffix).endswith(".json")
-    return replace(found, form="jsonl" if _is_jsonl(head, name, is_json=is_json) else "text")
+    return replace(source, form="jsonl" if _is_jsonl(head, name, is_json=is_json) else "text")
 
 
 def _is_jsonl(head: bytes, name: str, *, is_json: bool) -> bool:
@@ -454,7 +454,7 @@ class BadLineError(ValueError):
         return f"{self.path}, {self.unit} {self.line}: {self.reason}. {self.remedy}"
 
     def after(self, num_lines: int) -> BadLineError:
-        """The error, if there are so many lines before those in which the line was counted."""
+        """The same error where `num_lines` lines come before those among which this one was counted."""
         return BadLineError(self.path, num_lines + self.line, self.reason, self.remedy, self.unit)
 
 

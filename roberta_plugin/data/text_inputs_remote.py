@@ -155,7 +155,7 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def _explained(url: str) -> Iterator[None]:
-    """Errors of any file system and network, each of which has its own, in a sentence."""
+    """While entered, an error of any file system or network becomes one that says in a sentence what to do."""
     protocol = re.split("::|://", url)[0]
     try:
         yield
@@ -166,7 +166,7 @@ def _explained(url: str) -> Iterator[None]:
     except RemoteError:
         raise
     except Exception as error:
-        # HTTP's file system takes whatever happens when it asks for a file for the lack of it.
+        # HTTP's file system reports any failure to get a file as a missing file.
         if isinstance(error, FileNotFoundError):
             if error.__cause__ is None or getattr(error.__cause__, "status", None) == 404:
                 raise FileNotFoundError(f"No text file {url}: check the address, and your access to it.") from error

@@ -181,7 +181,7 @@ def _columnar_cells(source: TextInput, start: int, end: int | None, on_read: Cal
 def _check_type(source: TextInput, schema: Any) -> None:
     import pyarrow
 
-    missing_column(source.name, source.column, schema.names)
+    require_column(source.name, source.column, schema.names)
     if schema.names.count(source.column) > 1:
         raise ValueError(f"{source.name}: the column {source.column!r} occurs twice. Columns need different names.")
     kind = schema.field(source.column).type
@@ -193,12 +193,12 @@ def _check_type(source: TextInput, schema: Any) -> None:
         )
 
 
-def missing_column(name: str, column: str, columns: Sequence[str]) -> None:
+def require_column(name: str, column: str, columns: Sequence[str]) -> None:
     """Refuse a table without a column."""
     if column not in columns:
-        found = ", ".join(map(repr, columns)) or "none"
+        listed = ", ".join(map(repr, columns)) or "none"
         raise ValueError(
-            f"{name}: there is no column {column!r}; there are {found}. Name one of them by --text-column."
+            f"{name}: there is no column {column!r}; there are {listed}. Name one of them by --text-column."
         )
 
 
@@ -350,7 +350,7 @@ def _separated(
         elif header is None:
             header = _header(lines.name, values, delimiter)
             if column is not None:
-                missing_column(lines.name, column, header)
+                require_column(lines.name, column, header)
         elif len(values) == len(header):
             yield line, dict(zip(header, values, strict=True))
         else:

@@ -107,7 +107,7 @@ class Vocabulary:
         return vocabulary
 
     @classmethod
-    def of_symbols(cls, symbols: Sequence[str]) -> Vocabulary:
+    def from_symbols(cls, symbols: Sequence[str]) -> Vocabulary:
         """The vocabulary with these symbols in this order (V,), special ones included."""
         listed = list(symbols[len(SPECIALS) :])
         if listed and listed[-1] == MASK:
@@ -115,7 +115,7 @@ class Vocabulary:
         return cls(Row(symbol, 1) for symbol in listed)
 
     @classmethod
-    def of_tokenizer(cls, folder: str | os.PathLike[str]) -> Vocabulary:
+    def from_tokenizer(cls, folder: str | os.PathLike[str]) -> Vocabulary:
         """The dict.txt in a tokenizer's folder; Hugging Face's files without one are their own.
 
         Raises:
@@ -123,7 +123,7 @@ class Vocabulary:
         """
         path = Path(folder) / "dict.txt"
         if not path.is_file() and is_of_hugging_face(path.parent):
-            return cls.of_symbols(huggingface.read_tokenizer(path.parent).symbols)
+            return cls.from_symbols(huggingface.read_tokenizer(path.parent).symbols)
         return cls.load(path)
 
     def extended(self, symbols: Iterable[str]) -> Vocabulary:
@@ -155,7 +155,7 @@ class Vocabulary:
         return self._is_no_text.copy()
 
     def never_drawn(self) -> NDArray[np.bool_]:
-        """Whether each id must not be a random replacement: those, and ids that another line overwrote (V,)."""
+        """Whether each id must not be a random replacement: as `never_masked`, and overwritten ids (V,)."""
         never = self._is_no_text.copy()
         never[[index for index, symbol in enumerate(self.symbols) if self._ids[symbol] != index]] = True
         return never

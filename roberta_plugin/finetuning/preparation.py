@@ -121,7 +121,7 @@ def prepare(settings: PrepareSettings) -> Prepared:
         folder,
         tokenizer=load_tokenizer(tokenizer),
         vocabulary=(
-            Vocabulary.load(settings.dictionary) if settings.dictionary else Vocabulary.of_tokenizer(tokenizer)
+            Vocabulary.load(settings.dictionary) if settings.dictionary else Vocabulary.from_tokenizer(tokenizer)
         ),
         max_length=MAX_LENGTH if settings.max_length is None else settings.max_length,
         options=settings.task_options,
@@ -148,7 +148,7 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
         before["tokenizer"] = prepared.content.get("tokenizer") or {}
         now["tokenizer"] = load_tokenizer(wanted.tokenizer).description()
         before["dictionary"] = prepared.vocabulary.sha256
-        now["dictionary"] = Vocabulary.of_tokenizer(wanted.tokenizer).sha256
+        now["dictionary"] = Vocabulary.from_tokenizer(wanted.tokenizer).sha256
     if wanted.raw is not None and prepared.content.get("source"):
         benchmark = benchmark_of(prepared.task)
         given = describe_files(benchmark.source_files(benchmark.files(wanted.raw, wanted.task_options)))

@@ -73,7 +73,7 @@ class HubCore(nn.Module):
 
     @property
     def longest(self) -> float:
-        """The most tokens that it answers about: with rotary positions any number, beyond its training, too."""
+        """The most tokens that the model answers about; with rotary positions any number, beyond its training too."""
         return self.max_positions if getattr(self.model, "has_position_limit", True) else math.inf
 
     @property
@@ -362,12 +362,12 @@ def pooler(model: nn.Module, pooling: Pooling) -> Callable[[Batch], list[Tensor]
     """
     check_pooling(pooling)
 
-    def first(batch: Batch) -> list[Tensor]:
+    def first_vectors(batch: Batch) -> list[Tensor]:
         return list(running.first_features(model, batch).float().cpu())
 
-    def of_all(batch: Batch) -> list[Tensor]:
+    def pooled_vectors(batch: Batch) -> list[Tensor]:
         lengths = torch.tensor(batch.lengths, device=batch.tokens.device)
         is_token = torch.arange(batch.tokens.size(1), device=batch.tokens.device) < lengths[:, None]  # (B, T)
         return list(pool(running.features(model, batch).float(), is_token, pooling).cpu())  # (B, D)
 
-    return first if pooling == "first" else of_all
+    return first_vectors if pooling == "first" else pooled_vectors

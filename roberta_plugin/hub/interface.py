@@ -404,10 +404,10 @@ class RobertaHub(HubCore):
         ]
         if layout is not None and layout.long_texts is not None:
             return [inputs.sequences for inputs in inputs_of(sides, self.codec.encoder, layout)]
-        found = inputs_of(sides, self.codec.encoder, TextLayout(max_length=sys.maxsize))
-        for inputs in found:
+        whole = inputs_of(sides, self.codec.encoder, TextLayout(max_length=sys.maxsize))
+        for inputs in whole:
             self.check_length(inputs.num_tokens)
-        return [inputs.sequences for inputs in found]
+        return [inputs.sequences for inputs in whole]
 
     def _sequences(self, texts: Sequence[Text]) -> list[NDArray[np.int64]]:
         self._check_list(texts)

@@ -89,13 +89,13 @@ def score_sequences(
     """
     scores: list[Score] = []
     for part in _parts(sequences, is_masked=method != "unmasked"):
-        asked = [
+        query_lists = [
             queries(hub, sequence, method, f"Text {len(scores) + at}") for at, sequence in enumerate(part, start=1)
         ]
-        flat = [query for of_one in asked for query in of_one]
+        flat = [query for of_one in query_lists for query in of_one]
         columns = zip(*flat, strict=True)
         answers = iter(hub.token_log_probs(*map(list, columns), max_tokens=max_tokens))
-        for of_one in asked:
+        for of_one in query_lists:
             log_probs = torch.cat([next(answers) for _ in of_one]).double()
             ids = np.concatenate([query.targets for query in of_one]).tolist()
             score = log_probs.mean() if method == "unmasked" else log_probs.sum()

@@ -67,10 +67,10 @@ class TextCodec:
     def words(self, text: str) -> list[str]:
         """Words and punctuation marks, and `<mask>` as one word; see `split_words`."""
         first, *others = text.split(MASK)
-        found = split_words(first)
+        words = split_words(first)
         for other in others:
-            found += [MASK, *split_words(other)]
-        return found
+            words += [MASK, *split_words(other)]
+        return words
 
     def locate(self, text: str) -> LocatedTokens:
         """The tokens of a text as `ids` has them; that of a mask, -1, covers `<mask>` and the space that it takes.
@@ -82,10 +82,10 @@ class TextCodec:
         start = 0
         *before_masks, last = text.split(MASK)
         for span in before_masks:
-            seen = self.before_mask(span)
-            parts.append(_shifted(self.tokenizer.locate(seen), start))
+            before = self.before_mask(span)
+            parts.append(_shifted(self.tokenizer.locate(before), start))
             stop = start + len(span) + len(MASK)
-            mask = (-1,), (start + len(seen),), (stop,)
+            mask = (-1,), (start + len(before),), (stop,)
             parts.append(LocatedTokens(*(np.array(values, dtype=np.int32) for values in mask)))
             start = stop
         parts.append(_shifted(self.tokenizer.locate(last), start))
@@ -126,9 +126,9 @@ class TextCodec:
 
     def word_starts(self, sequence: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether each id of the model's input (T,) begins a word; special symbols do."""
-        known = self._to_tokenizer_id[sequence]
+        ids = self._to_tokenizer_id[sequence]
         starts = np.ones(len(sequence), dtype=np.bool_)
-        starts[known >= 0] = self.tokenizer.begins_word(known[known >= 0])
+        starts[ids >= 0] = self.tokenizer.begins_word(ids[ids >= 0])
         return starts
 
     def shown(self, token: int) -> str:

@@ -50,7 +50,7 @@ _OF_BATCHES = (
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to train on."""
+    """The cores and GPUs that there are to train on."""
 
     cores: int
     has_bf16: bool
@@ -59,7 +59,7 @@ class Machine:
     gpu_name: str = ""
 
     @classmethod
-    def here(cls, *, cpu: bool = False, gpus: int | None = None) -> Machine:
+    def detect(cls, *, cpu: bool = False, gpus: int | None = None) -> Machine:
         """This machine; with `cpu`, without its GPUs; with `gpus`, with so many."""
         import torch
 
@@ -82,7 +82,7 @@ class Machine:
         return "gpu" if self.gpus else "cpu"
 
     def described(self) -> str:
-        """In words."""
+        """The machine in words."""
         bf16 = "with bf16" if self.has_bf16 else "without bf16"
         if self.gpus:
             return f"{self.gpus} x {self.gpu_name} of {self.gpu_memory_gb:.0f} GB, {bf16}"
@@ -106,23 +106,23 @@ def hours_on(machine: Machine, recipe: Recipe) -> float:
 def choose(machine: Machine, *, hours: float | None, tokens: int = 0) -> Recipe:
     """The package's recipe that is nearest to what machine, hours and the text's tokens (0: not known) allow."""
     allowed = hours or DEFAULT_HOURS[machine.device]
-    found = [
+    candidates = [
         recipe
         for recipe in package_recipes()
         if recipe.device in ("cpu", machine.device)
         and recipe.gpu_memory_gb <= machine.gpu_memory_gb
         and recipe.name not in ("demo", "xlmr-base")
     ]
-    whole = [recipe for recipe in found if recipe.device == "gpu" and not _parts(recipe) % machine.gpus]
-    found = [recipe for recipe in found if recipe.device == "cpu" or not whole or recipe in whole]
-    shortest = min((hours_on(machine, recipe) for recipe in found if recipe.device == "gpu"), default=math.inf)
-    found = [recipe for recipe in found if recipe.device == "gpu" or hours_on(machine, recipe) < shortest]
+    whole = [recipe for recipe in candidates if recipe.device == "gpu" and not _parts(recipe) % machine.gpus]
+    candidates = [recipe for recipe in candidates if recipe.device == "cpu" or not whole or recipe in whole]
+    shortest = min((hours_on(machine, recipe) for recipe in candidates if recipe.device == "gpu"), default=math.inf)
+    candidates = [recipe for recipe in candidates if recipe.device == "gpu" or hours_on(machine, recipe) < shortest]
 
     def distance(recipe: Recipe) -> tuple[float, float]:
-        here = hours_on(machine, recipe)
-        return abs(math.log(min(allowed, here * most_factor(recipe, tokens)) / here)), -recipe.tokens()
+        recipe_hours = hours_on(machine, recipe)
+        return abs(math.log(min(allowed, recipe_hours * most_factor(recipe, tokens)) / recipe_hours)), -recipe.tokens()
 
-    return min(found, key=distance)
+    return min(candidates, key=distance)
 
 
 def most_factor(recipe: Recipe, tokens: int) -> float:
@@ -145,7 +145,7 @@ def fitted(
     Raises:
         ValueError: if the batch cannot be shared out among the GPUs.
     """
-    made = replace(recipe, hours=hours_on(machine, recipe))
+    recipe = replace(recipe, hours=hours_on(machine, recipe))
     if recipe.device == "gpu" and recipe.gpus != machine.gpus and is_shared:
         if (product := _parts(recipe)) % machine.gpus:
             raise ValueError(
@@ -153,9 +153,9 @@ def fitted(
                 "evenly: give --distributed-world-size a number that divides it, or another --update-freq."
             )
         train = {**recipe.train, "update-freq": str(product // machine.gpus)}
-        made = replace(made, train=train, gpus=machine.gpus)
-    factor = min(1.0 if hours is None else hours / made.hours, most)
-    return made if factor == 1.0 else made.scaled(factor)
+        recipe = replace(recipe, train=train, gpus=machine.gpus)
+    factor = min(1.0 if hours is None else hours / recipe.hours, most)
+    return recipe if factor == 1.0 else recipe.scaled(factor)
 
 
 def as_given(recipe: Recipe, parsed: argparse.Namespace) -> Recipe:
@@ -171,8 +171,8 @@ def as_given(recipe: Recipe, parsed: argparse.Namespace) -> Recipe:
         train[name] = "" if value is None else str(value)
     if not int(train["max-update"]):
         raise ValueError("--max-update 0 is a training without an end: give the number of updates.")
-    made = replace(recipe, train=train, gpus=max(1, parsed.distributed_world_size))
-    return replace(made, hours=recipe.hours * made.tokens() / recipe.tokens())
+    changed = replace(recipe, train=train, gpus=max(1, parsed.distributed_world_size))
+    return replace(changed, hours=recipe.hours * changed.tokens() / recipe.tokens())
 
 
 def vocabulary_size(text_bytes: int) -> int:
@@ -204,53 +204,53 @@ def command(recipe: Recipe, machine: Machine, data: str, *, folder: Path, furthe
     ranks = machine.gpus if recipe.device == "gpu" else 1
     added += ["--distributed-world-size", str(ranks)]  # fairseq's default is a rank on each GPU
     added += (["--bf16"] if machine.has_bf16 else ["--fp16"]) if machine.gpus else ["--cpu", "--num-workers", "0"]
-    own = [data, "--user-dir", str(Path(roberta_plugin.__file__).parent), *recipe.arguments(), *added]
-    given = options_of(["", *further]).keys() - {"data"}
-    left_out = {f"--{name}" for name in replaced_by(name.removeprefix("--") for name in given)}
+    arguments = [data, "--user-dir", str(Path(roberta_plugin.__file__).parent), *recipe.arguments(), *added]
+    user_options = options_of(["", *further]).keys() - {"data"}
+    left_out = {f"--{name}" for name in replaced_by(name.removeprefix("--") for name in user_options)}
     if not machine.has_bf16 and not machine.gpus:
         left_out.add("--matmul-precision")  # medium: products in bf16, which only some processors have
-    return [*(word for option in _options(own) if option[0] not in left_out for word in option), *further]
+    return [*(word for option in _options(arguments) if option[0] not in left_out for word in option), *further]
 
 
 def _options(arguments: Sequence[str]) -> list[list[str]]:
-    """The options with their values; what comes before the first option is one of its own."""
-    found: list[list[str]] = []
+    """The options with their values; the arguments before the first option are a list, too."""
+    options: list[list[str]] = []
     for word in arguments:
-        if word.startswith("--") or not found:
-            found.append([])
-        found[-1].append(word)
-    return found
+        if word.startswith("--") or not options:
+            options.append([])
+        options[-1].append(word)
+    return options
 
 
-def remarks(recipe: Recipe, named: Recipe, machine: Machine, *, tokens: int, hours: float | None = None) -> list[str]:
-    """What should be known about a training of `recipe`, made of the one as `named`; `tokens` 0: not known yet."""
-    said = []
-    passes, factor = recipe.tokens() / tokens if tokens else 1.0, recipe.updates / named.updates
+def remarks(recipe: Recipe, base: Recipe, machine: Machine, *, tokens: int, hours: float | None = None) -> list[str]:
+    """What should be known about a training of `recipe`, which was made from `base`; `tokens` 0: not known yet."""
+    notes = []
+    passes, factor = recipe.tokens() / tokens if tokens else 1.0, recipe.updates / base.updates
     if passes > 1.01 * MOST_PASSES:
-        said.append(
+        notes.append(
             f"{passes:,.0f} passes over the text are more than the paper's {MOST_PASSES}: the model may learn it by "
             "heart. Give more text, or fewer --hours."
         )
     elif passes > 0.99 * MOST_PASSES and recipe.hours < 0.9 * (hours or recipe.hours):
-        said.append(
+        notes.append(
             f"{MOST_PASSES} passes over the text end before the {hours:g} hours: more teach nothing (Muennighoff et "
             "al. 2023). Give more text, or name the --recipe, which then takes the hours."
         )
     elif passes < 1:
-        said.append(
+        notes.append(
             f"the training reads {passes:.0%} of the text: with more --hours, or a larger recipe, it reads all."
         )
     size = "the best size of a model grows with the root of the compute (Hoffmann et al. 2022)"
     if factor > FAR:
-        said.append(
+        notes.append(
             f"{factor:.0f} times as long as the recipe: {size}, so that a larger --arch, or a larger --recipe on other "
             "hardware, would learn more."
         )
     elif factor < 1 / FAR:
-        said.append(f"{factor:.2g} of the recipe's updates: {size}, so that a smaller --recipe would learn more.")
+        notes.append(f"{factor:.2g} of the recipe's updates: {size}, so that a smaller --recipe would learn more.")
     if recipe.device == "cpu" and not machine.gpus and not machine.has_bf16 and recipe.hours > 0.1:
-        said.append(
+        notes.append(
             f"this processor has no bf16, in which the recipes were measured: updates take {_FP32_TIME} times as long, "
             "which the length above counts in; without AVX-512 it is more."
         )
-    return said
+    return notes

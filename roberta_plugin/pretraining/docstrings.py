@@ -40,8 +40,8 @@ def documents() -> Iterator[tuple[str, list[str]]]:
             (topics,) = (ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign))
             yield from ((f"topics/{topic}", [text]) for topic, text in sorted(topics.items()))
         else:
-            found = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, _DOCUMENTED))
-            yield name.as_posix(), [docstring for docstring in found if docstring]
+            docstrings = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, _DOCUMENTED))
+            yield name.as_posix(), [docstring for docstring in docstrings if docstring]
 
 
 def paragraphs_of(docstring: str) -> Iterator[str]:
@@ -65,11 +65,11 @@ def sentences_of(paragraph: str) -> set[str]:
     return {text for text in sentences if text.count(" ") + 1 >= _MIN_WORDS} | {paragraph.lower()}
 
 
-def write_corpus(folder: Path, found: Iterable[tuple[str, list[str]]]) -> None:
+def write_corpus(folder: Path, sources: Iterable[tuple[str, list[str]]]) -> None:
     """Write the three files; a sentence that training has is in no other split."""
     splits: dict[str, list[str]] = {split: [] for split in SPLITS}
     seen: set[str] = set()
-    for name, docstrings in sorted(found, key=lambda document: SPLITS.index(split_of(document[0]))):
+    for name, docstrings in sorted(sources, key=lambda document: SPLITS.index(split_of(document[0]))):
         kept = [text for docstring in docstrings for text in paragraphs_of(docstring)]
         split = split_of(name)
         kept = [

@@ -114,9 +114,9 @@ def evaluate(
         name: {"accuracy": score.accuracy, "perplexity": score.perplexity}
         for name, score in (("model", of_model), ("unigram", unigram))
     }
-    counted = baselines_of([data_bin / "train"], {split: [data_bin / split]})[split]
-    if counted is not None:
-        scores["bigram"] = {"perplexity": 2 ** counted.losses()["bigram_loss"]}
+    baselines = baselines_of([data_bin / "train"], {split: [data_bin / split]})[split]
+    if baselines is not None:
+        scores["bigram"] = {"perplexity": 2 ** baselines.losses()["bigram_loss"]}
     return {**scores, "num_predictions": len(of_model.targets)}
 
 
@@ -139,7 +139,7 @@ def masked_batches(
     blocks = make_blocks(tokens.sizes, block_length=length - 1, break_mode=break_mode)
     dataset = MaskedLMDataset(
         [SplitFile(tokens, blocks)],
-        Masker.of(vocabulary, MaskingRecipe()),
+        Masker.for_vocabulary(vocabulary, MaskingRecipe()),
         bos_id=vocabulary.bos_id,
         pad_id=vocabulary.pad_id,
         vocab_size=len(vocabulary),
@@ -217,7 +217,7 @@ def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[
     curves = curves_of([record for line in lines if (record := parse_line(line))])
     draw(folder / "loss.png", curves, loss="loss in bits per masked token")
     answers = "\n".join(f"- {answer_line(answer)}" for answer in evaluation["answers"])
-    chosen = "\n## Held-out sentences\n\nSentences and masked words were chosen by hash, not by result.\n\n"
+    heading = "\n## Held-out sentences\n\nSentences and masked words were chosen by hash, not by result.\n\n"
     bigram = evaluation.get("bigram")
     facts = {**evaluation, "updates": max((int(curve.updates[-1]) for curve in curves.values()), default=0)}
     shown = {**facts, "bigram": f"{bigram['perplexity']:.1f}" if bigram else ""}
@@ -225,7 +225,7 @@ def write_report(folder: Path, *, evaluation: dict[str, Any], command: Sequence[
     text = _REPORT.format(
         name=folder.name,
         results=facts["results"],
-        answers=f"{chosen}{answers}\n" if answers else "",
+        answers=f"{heading}{answers}\n" if answers else "",
         command=shlex.join(command),
     )
     reports.write_report(folder / "report", text, facts)

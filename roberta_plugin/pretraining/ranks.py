@@ -1,7 +1,7 @@
 """A pretraining of many ranks: fairseq-train's arguments -> settings of a launch -> a SLURM job, or torchrun's ranks.
 
-An update has the recipe's batch on any number of ranks. Both keep the records of the launch room, and so the same
-command resumes on another number of ranks.
+An update has the recipe's batch on any number of ranks. The job and torchrun's ranks keep the records of launch/, so
+the same command resumes on another number of ranks.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PLAN = "pretrain/plan"  # a key of the store where the ranks meet
 _POLL_S = 0.2
 
 
-def slurm_ranks(given: Mapping[str, Any], recipe: Recipe, folder: Path) -> LaunchSettings:
+def slurm_ranks(values: Mapping[str, Any], recipe: Recipe, folder: Path) -> LaunchSettings:
     """The resources that --slurm gives, without the training; by default, a node has the GPUs of the recipe."""
     default = {"gpus_per_node": str(recipe.gpus)} if recipe.device == "gpu" else {}
-    values = {**default, **given, "output_dir": folder, "train": ()}
+    values = {**default, **values, "output_dir": folder, "train": ()}
     return read_resources(values, where="--slurm", kind=LaunchSettings)
 
 
@@ -50,19 +50,19 @@ def with_training(
     arguments: Sequence[str],
     recipe: Recipe,
     *,
-    given: Mapping[str, str],
+    options: Mapping[str, str],
     asked: Mapping[str, Any],
 ) -> LaunchSettings:
     """The settings with fairseq-train's arguments, without what follows from the ranks; options of the user stay.
 
-    The batch is that of the arguments on as many GPUs as the recipe is for. `asked` is what the recipe follows from.
+    The batch is that of the arguments on as many GPUs as the recipe is for. The recipe follows from `asked`.
     """
     words, batch = list(arguments), {}
-    if not given.keys() & {"--update-freq", "--update-sequences"}:
-        options = {name.lstrip("-"): value for name, value in options_of(arguments).items()}
-        batch = batch_of(options, gpus=recipe.gpus if recipe.device == "gpu" else 1)
+    if not options.keys() & {"--update-freq", "--update-sequences"}:
+        training = {name.lstrip("-"): value for name, value in options_of(arguments).items()}
+        batch = batch_of(training, gpus=recipe.gpus if recipe.device == "gpu" else 1)
     follows = {"--save-dir", "--distributed-world-size", *(["--update-freq"] if batch else [])}
-    for name in follows.intersection(words) - given.keys():
+    for name in follows.intersection(words) - options.keys():
         at = words.index(name)
         del words[at : at + 2]
     return replace(ranks, train=tuple(words), asked=asked, **batch)

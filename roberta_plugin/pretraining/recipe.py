@@ -58,7 +58,7 @@ class Recipe(Checked):
 
     @property
     def time(self) -> str:
-        """Its hours, in words."""
+        """The hours of the training, in words."""
         if self.hours < 1 / 60:
             return f"{max(1, 3600 * self.hours):.0f} s"
         return f"{self.hours:.3g} h" if self.hours >= 0.5 else f"{60 * self.hours:.0f} min"
@@ -77,7 +77,7 @@ class Recipe(Checked):
         train = {
             name: times(value)
             if name in UPDATES
-            else _UPDATE.sub(lambda found: times(found[1]), value)
+            else _UPDATE.sub(lambda match: times(match[1]), value)
             if name in BY_UPDATE
             else value
             for name, value in self.train.items()
@@ -129,8 +129,8 @@ class Recipe(Checked):
 @cache
 def package_recipes() -> tuple[Recipe, ...]:
     """The recipes of the package, the shortest first."""
-    found = (load(path.stem) for path in RECIPES.glob("*.yaml"))
-    return tuple(sorted(found, key=lambda each: (each.device == "gpu", each.gpus, each.hours)))
+    recipes = (load(path.stem) for path in RECIPES.glob("*.yaml"))
+    return tuple(sorted(recipes, key=lambda each: (each.device == "gpu", each.gpus, each.hours)))
 
 
 def load(name: str) -> Recipe:
@@ -148,5 +148,5 @@ def load(name: str) -> Recipe:
     try:
         return convert(Recipe, {"name": path.stem, **content, "train": train}, where=str(path))
     except ValueError as error:  # of a value, which is no option here
-        said = str(error)
-        raise ValueError(said if str(path) in said else f"{path}: {said.removeprefix('--')}") from None
+        message = str(error)
+        raise ValueError(message if str(path) in message else f"{path}: {message.removeprefix('--')}") from None

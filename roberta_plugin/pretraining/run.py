@@ -144,13 +144,13 @@ class PretrainSettings(Checked):
     @property
     def is_text(self) -> bool:
         """Whether the data are text: files, patterns, URLs, pipes, and data sets that the library datasets saved."""
-        given = self.data[0]
-        if len(self.data) > 1 or given == STANDARD_INPUT or is_url(given) or has_magic(given):
+        first = self.data[0]
+        if len(self.data) > 1 or first == STANDARD_INPUT or is_url(first) or has_magic(first):
             return True
-        path = Path(given)
+        path = Path(first)
         if path.exists():
             return not path.is_dir() or any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        return not all(folder.is_dir() for folder in data_folders(given))
+        return not all(folder.is_dir() for folder in data_folders(first))
 
     @property
     def folder(self) -> Path:
@@ -165,7 +165,7 @@ class PretrainSettings(Checked):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a command does."""
+    """The training that a command starts, and what the command says about it."""
 
     recipe: Recipe  # as the command has it, in which the user's options have won
     machine: Machine
@@ -173,7 +173,7 @@ class Plan:
     arguments: list[str]
     parsed: argparse.Namespace
     why: str
-    named: Recipe  # as its file has it
+    original: Recipe  # as its file has it
     notes: list[str]
     ranks: LaunchSettings | None = None  # the training as a launch, on SLURM or by torchrun
 
@@ -193,12 +193,12 @@ class Plan:
         yield f"recipe   {recipe.name}: {recipe.summary}"
         yield f"because  {self.why}"
         passes = recipe.tokens() / self.tokens if self.tokens else 0
-        is_unchanged = recipe.tokens() == self.named.tokens() and self.named.train.keys() <= recipe.train.keys()
+        is_unchanged = recipe.tokens() == self.original.tokens() and self.original.train.keys() <= recipe.train.keys()
         unchanged = "" if is_unchanged else "unchanged, "
         yield (
             f"length   {recipe.updates:,} updates of {recipe.tokens() / recipe.updates:,.0f} tokens"
             + (f", {passes:,.{0 if passes >= 100 else 1}f} passes over the text" if passes else "")
-            + f"; about {recipe.time} here ({unchanged}the recipe takes {self.named.time} on {recipe.hardware})"
+            + f"; about {recipe.time} here ({unchanged}the recipe takes {self.original.time} on {recipe.hardware})"
         )
         source = f"run by us: {recipe.run_by_us}" if recipe.run_by_us else "not run by us"
         of_what = "" if is_unchanged else "of the unchanged recipe: "
@@ -215,75 +215,75 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     """
     from roberta_plugin.launch.arguments import parse
 
-    given = options_of(further)
-    number = given.get("--distributed-world-size", "")
-    machine = Machine.here(cpu="--cpu" in given, gpus=torchrun or (int(number) if number.isdecimal() else None))
+    options = options_of(further)
+    number = options.get("--distributed-world-size", "")
+    machine = Machine.detect(cpu="--cpu" in options, gpus=torchrun or (int(number) if number.isdecimal() else None))
     if cores := (_read_record(settings.folder) or {}).get("cores"):
         machine = replace(machine, cores=int(cores))  # a training that goes on elsewhere keeps its length
     (tokens, is_guess), hours = _tokens(settings, data), settings.hours
     first = _first_machine(settings.folder) if settings.slurm is not None or torchrun else None  # likewise
-    named = load(settings.recipe) if settings.recipe else choose(first or machine, hours=hours, tokens=tokens)
-    most = math.inf if settings.recipe or settings.updates else most_factor(named, tokens)
+    original = load(settings.recipe) if settings.recipe else choose(first or machine, hours=hours, tokens=tokens)
+    most = math.inf if settings.recipe or settings.updates else most_factor(original, tokens)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
-    ranks = _ranks_of(settings, named, torchrun=torchrun)
+    ranks = _ranks_of(settings, original, torchrun=torchrun)
     if settings.slurm is not None and ranks:
         why = f"named by --recipe; {ranks.nodes} x {ranks.gpus_per_node} ranks by SLURM"
         machine = Machine(ranks.cpus_per_gpu, has_bf16=True)  # which the nodes use where they have it
-        if named.device == "gpu":
-            machine = replace(machine, gpus=ranks.num_gpus, gpu_memory_gb=named.gpu_memory_gb)
-    elif named.device == "gpu" and not machine.gpus:
+        if original.device == "gpu":
+            machine = replace(machine, gpus=ranks.num_gpus, gpu_memory_gb=original.gpu_memory_gb)
+    elif original.device == "gpu" and not machine.gpus:
         if not settings.dry_run:
             raise ValueError(
-                f"Recipe {named.name} needs a GPU, and there is none: choose another by --recipe, or start it on a "
+                f"Recipe {original.name} needs a GPU, and there is none: choose another by --recipe, or start it on a "
                 "cluster by --slurm; --dry-run shows its command."
             )
-        machine = replace(machine, has_bf16=True, gpus=named.gpus, gpu_memory_gb=named.gpu_memory_gb)
-        why += f", the command is for {named.hardware}"
+        machine = replace(machine, has_bf16=True, gpus=original.gpus, gpu_memory_gb=original.gpu_memory_gb)
+        why += f", the command is for {original.hardware}"
     if hours:
         why += f"; --hours {hours:g}"
-    is_shared = ranks is None and "--update-freq" not in given
-    recipe = fitted(named.without(settings.without), first or machine, hours=hours, most=most, is_shared=is_shared)
+    is_shared = ranks is None and "--update-freq" not in options
+    recipe = fitted(original.without(settings.without), first or machine, hours=hours, most=most, is_shared=is_shared)
     recipe = recipe if settings.updates is None else recipe.scaled(settings.updates / recipe.updates)
     why += f"; {'about ' if is_guess else ''}{tokens:,} tokens of text" if tokens else ""
     arguments = command(recipe, machine, data, folder=settings.folder, further=further)
     if ranks is not None:
         asked = {**_asked(settings), "machine": asdict(first or machine)}
-        ranks = with_training(ranks, arguments, recipe, given=given, asked=asked)
-    own = [flag(each) for each in fields(PretrainSettings) if each.name not in _NO_OPTIONS]
-    with _naming_the_recipe(named, given):
+        ranks = with_training(ranks, arguments, recipe, options=options, asked=asked)
+    our_options = [flag(each) for each in fields(PretrainSettings) if each.name not in _NO_OPTIONS]
+    with _naming_the_recipe(original, options):
         arguments = arguments if ranks is None else list(complete(ranks))
-        parsed = parse(arguments, besides=own)
+        parsed = parse(arguments, besides=our_options)
     if ranks is not None:
         parsed.distributed_world_size = ranks.num_gpus
     of_command = as_given(recipe, parsed)
-    notes = remarks(of_command, named, machine, tokens=tokens, hours=hours)
-    if of_command.updates != recipe.updates and not given.keys() & {"--lr-scheduler", "--lr-stages"}:
+    notes = remarks(of_command, original, machine, tokens=tokens, hours=hours)
+    if of_command.updates != recipe.updates and not options.keys() & {"--lr-scheduler", "--lr-stages"}:
         notes.append(
             f"--max-update leaves the learning rates and the growth of a training of {recipe.updates:,} updates: "
             "--hours scales them as well."
         )
-    return Plan(of_command, machine, tokens, arguments, parsed, why, named, notes, ranks)
+    return Plan(of_command, machine, tokens, arguments, parsed, why, original, notes, ranks)
 
 
 def _tokens(settings: PretrainSettings, data: str) -> tuple[int, bool]:
     """How many tokens there are to train on, and whether that is a guess, before a text is tokenized; 0: not known."""
-    found = (MmapTokens(each / "train").num_tokens for each in data_folders(data) if (each / "train.idx").is_file())
-    if (tokens := sum(found)) or not settings.is_text:
+    counts = (MmapTokens(each / "train").num_tokens for each in data_folders(data) if (each / "train.idx").is_file())
+    if (tokens := sum(counts)) or not settings.is_text:
         return tokens, False
     return tokens_of_text(text_bytes(settings.reading.sources(settings.data))), True
 
 
 @contextmanager
-def _naming_the_recipe(recipe: Recipe, given: Mapping[str, str]) -> Iterator[None]:
+def _naming_the_recipe(recipe: Recipe, options: Mapping[str, str]) -> Iterator[None]:
     """Say that an unknown option is the recipe's, and not one that the user has given."""
     try:
         yield
     except ValueError as error:
         unknown = [f"--{name}" for name in recipe.train if f"--{name} is unknown" in str(error)]
-        if own := [name for name in unknown if name not in given]:
+        if extra := [name for name in unknown if name not in options]:
             raise ValueError(
-                f"Recipe {recipe.name} has {', '.join(own)}, which this command's --arch, --task, --optimizer or "
-                f"--lr-scheduler lacks: give --without {' '.join(name[2:] for name in own)}, or a fast_roberta."
+                f"Recipe {recipe.name} has {', '.join(extra)}, which this command's --arch, --task, --optimizer or "
+                f"--lr-scheduler lacks: give --without {' '.join(name[2:] for name in extra)}, or a fast_roberta."
             ) from error
         raise
 
@@ -292,12 +292,12 @@ def _first_machine(folder: Path) -> Machine | None:
     """The machine that the launched training in a folder was planned for; None if there is none, or it does not say."""
     if (record := read_record(folder)) is None or "machine" not in record.asked:
         return None
-    found = record.asked["machine"]
+    value = record.asked["machine"]
     try:
-        return Machine(**{**found, "cores": operator.index(found["cores"])})
+        return Machine(**{**value, "cores": operator.index(value["cores"])})
     except (KeyError, TypeError) as error:
         raise ValueError(
-            f"{folder / RUN}: 'machine' is {found!r:.60}, which describes no machine: delete it from 'asked', and the "
+            f"{folder / RUN}: 'machine' is {value!r:.60}, which describes no machine: delete it from 'asked', and the "
             "training is planned for the present one."
         ) from error
 
@@ -312,7 +312,7 @@ def _ranks_of(settings: PretrainSettings, recipe: Recipe, *, torchrun: int) -> L
 
 
 def check(plan: Plan, *, with_data: bool = True, is_to_start: bool = True) -> None:
-    """Refuse options and data with which fairseq-train could not begin; if it is to start, also here."""
+    """Refuse options and data with which fairseq-train could not begin; `is_to_start`: on this machine."""
     from roberta_plugin.fairseq_workarounds.command_line import check_devices
     from roberta_plugin.launch.arguments import check_data, check_options, to_config
 
@@ -344,7 +344,7 @@ def check_record(
 ) -> None:
     """Refuse other options than the training in the folder began with; keep them and the cores, if none has begun.
 
-    Of `settings`, what the options follow from is kept, too, and told instead of them.
+    The settings that the options follow from are kept, too, and a difference is told by them instead of the options.
     """
     now: dict[str, Any] = options_of(arguments)
     now["data"] = whole_paths(now["data"])  # the same from any current folder
@@ -374,7 +374,7 @@ def check_record(
 
 
 def _asked(settings: PretrainSettings) -> dict[str, Any]:
-    """What the options follow from, besides the machine."""
+    """The settings that the options follow from, besides the machine."""
     return {f"--{name}": getattr(settings, name) for name in _ASKED}
 
 
@@ -385,7 +385,7 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def steps_of_text(settings: PretrainSettings) -> list[list[str]]:
-    """The verbs that make a tokenizer and a data-bin of text; what is there already, they leave.
+    """The verbs that make a tokenizer and a data-bin of text; they leave what is there already.
 
     Text without --valid is copied, a part of it into valid.txt. So is a pipe, which can be read only once.
     """
@@ -529,7 +529,7 @@ def train(plan: Plan, *, log: Path, lock: int) -> None:
 
 
 def tracker_variables(folder: Path) -> dict[str, str]:
-    """What tells the training in a folder apart at a tracker."""
+    """The variables by which a tracker tells the training in a folder from others."""
     return process.tracker_variables(folder.resolve(), user=os.environ)
 
 

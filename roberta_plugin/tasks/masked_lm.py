@@ -169,7 +169,7 @@ class RobertaMaskedLMTask(BlockTask):
             except FileNotFoundError as error:
                 raise FileNotFoundError(f"--mask-whole-words: {error} Then give --tokenizer-folder FOLDER.") from error
             word_starts, word_ends = self.vocabulary.word_starts(tokenizer), self.vocabulary.word_ends(tokenizer)
-        return Masker.of(self.vocabulary, self.recipe, word_starts=word_starts, word_ends=word_ends)
+        return Masker.for_vocabulary(self.vocabulary, self.recipe, word_starts=word_starts, word_ends=word_ends)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split: for training, that of the folders whose turn it is in `epoch` (1-based), in their shares.

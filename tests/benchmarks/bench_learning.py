@@ -96,7 +96,7 @@ def perplexity(predict: Any, data: Path) -> float:
     _, vocabulary = load_vocabulary(data)
     tokens = MmapTokens(data / "valid")
     blocks = open_blocks(tokens, block_length=EVALUATION_BLOCK - 1, break_mode="complete")
-    masker = Masker.of(vocabulary, MaskingRecipe())
+    masker = Masker.for_vocabulary(vocabulary, MaskingRecipe())
     ids = {"bos_id": vocabulary.bos_id, "pad_id": vocabulary.pad_id, "vocab_size": len(vocabulary)}
     dataset = MaskedLMDataset([SplitFile(tokens, blocks)], masker, seed=1, **ids)
     chosen = np.unique(np.linspace(0, len(dataset) - 1, EVALUATION_BLOCKS).astype(np.int64))

@@ -42,7 +42,7 @@ def test_spans_are_those_of_fairseq(length, stdev):
     )
     masks = np.stack([theirs[number].numpy() != dictionary.pad() for number in range(BLOCKS)])
     vocabulary = Vocabulary(Row(symbol, 1) for symbol in symbols)
-    masker = Masker.of(vocabulary, MaskingRecipe(mask_prob=0.3, multiple_length=length, stdev=stdev))
+    masker = Masker.for_vocabulary(vocabulary, MaskingRecipe(mask_prob=0.3, multiple_length=length, stdev=stdev))
     numbers = np.arange(BLOCKS)
     ours = masker.mask(blocks, seed=1, passes=np.ones_like(numbers), indices=numbers)
     (share, found), (expected_share, expected) = runs(ours.targets != masker.pad_id), runs(masks)

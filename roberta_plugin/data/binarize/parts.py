@@ -283,8 +283,8 @@ class Sharing:
     def __init__(self, context: Any, *, num_readers: int) -> None:
         self._num_idle = context.Value("i", 0)
         self._num_readers = context.Value("i", num_readers)
-        self._num_given = context.Semaphore(0)
-        self._given = context.SimpleQueue()
+        self._num_parts = context.Semaphore(0)
+        self._parts = context.SimpleQueue()
 
     def claim(self) -> bool:
         """Reserve an idle worker, if there is one; `give` must follow."""
@@ -296,8 +296,8 @@ class Sharing:
 
     def give(self, part: Any) -> None:
         """Give the reserved worker its part; None if reading it failed."""
-        self._num_given.release()
-        self._given.put(part)
+        self._num_parts.release()
+        self._parts.put(part)
 
     def end_reader(self) -> None:
         """Note the end of a task that may share its parts."""
@@ -309,12 +309,12 @@ class Sharing:
         while True:
             with self._num_idle.get_lock():
                 self._num_idle.value += 1
-            while not self._num_given.acquire(timeout=_SECONDS_IDLE):
+            while not self._num_parts.acquire(timeout=_SECONDS_IDLE):
                 if (
                     is_stopped() or self._num_readers.value <= 0
                 ) and self.claim():  # no reader has reserved this worker
                     return None
-            part = self._given.get()
+            part = self._parts.get()
             if part is not None:
                 return part
 
@@ -408,7 +408,7 @@ def encode_task(
     pipe.
     """
     num_parts = 0
-    given: list[Path] = []
+    shared: list[Path] = []
     for number, numbered in itertools.groupby(numbered_blocks(job, task, on_read, on_data), key=lambda block: block[0]):
         path = part_path(job.folder, task.number, number)
         blocks = (block for _, block in numbered)
@@ -421,11 +421,11 @@ def encode_task(
                 sharing.give(None)
                 raise
             sharing.give(part)
-            given.append(path)
+            shared.append(path)
         else:
             write_part(path, job, blocks)
         num_parts = number + 1
-    while not all(path.exists() for path in given):
+    while not all(path.exists() for path in shared):
         on_read(0)
         time.sleep(_SECONDS_BETWEEN_LOOKS)
     write_text(done_path(job.folder, task.number), json.dumps(num_parts))

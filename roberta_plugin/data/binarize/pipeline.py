@@ -96,24 +96,24 @@ def refuse_nonsense(split: str, counts: Counts, *, max_unknown: float) -> None:
 
 def warnings_about(manifest: dict[str, Any], split: str) -> list[str]:
     """Warnings about a split that was written."""
-    made = manifest["splits"][split]
-    counts = Counts(**made["counts"])
-    found = []
+    entry = manifest["splits"][split]
+    counts = Counts(**entry["counts"])
+    warnings = []
     if counts.text_bytes > _BYTES_TO_JUDGE_BY and counts.tokens < _FEWEST_TOKENS * counts.text_bytes:
-        found.append(
+        warnings.append(
             f"{counts.text_bytes / 1e6:,.1f} MB of input gave only {counts.tokens:,} tokens; is --text-column right?"
         )
     if unknown_share(counts) > _SUSPICIOUS_UNKNOWN:
-        found.append(
+        warnings.append(
             f"{unknown_share(counts):.1%} of its tokens are unknown; is the dict.txt complete, "
             "and does it belong to the tokenizer?"
         )
     if _bad_share(counts) > _SUSPICIOUS_BAD:
-        found.append(f"{_bad_share(counts):.1%} of its lines were bad and skipped; is it UTF-8 text?")
-    num_texts = sum(record["format"] == "text" for record in made["inputs"])
+        warnings.append(f"{_bad_share(counts):.1%} of its lines were bad and skipped; is it UTF-8 text?")
+    num_texts = sum(record["format"] == "text" for record in entry["inputs"])
     if num_texts and counts.items > 1 and not counts.blank_lines:
-        found.append(f"{'it has' if num_texts == 1 else f'its {num_texts} files have'} {ONE_DOCUMENT}")
-    return [*found, *_repeated_inputs(manifest["splits"], split)]
+        warnings.append(f"{'it has' if num_texts == 1 else f'its {num_texts} files have'} {ONE_DOCUMENT}")
+    return [*warnings, *_repeated_inputs(manifest["splits"], split)]
 
 
 def _bad_share(counts: Counts) -> float:
@@ -121,14 +121,14 @@ def _bad_share(counts: Counts) -> float:
 
 
 def _repeated_inputs(splits: dict[str, Any], split: str) -> list[str]:
-    own = {record["sha256"]: record["path"] for record in splits[split]["inputs"] if record["bytes"]}
-    own.pop("", None)  # of a table by URL
+    paths = {record["sha256"]: record["path"] for record in splits[split]["inputs"] if record["bytes"]}
+    paths.pop("", None)  # of a table by URL
     return [
-        f"{own[record['sha256']]} has the same content as {record['path']} of the split {other}"
-        for other, made in splits.items()
+        f"{paths[record['sha256']]} has the same content as {record['path']} of the split {other}"
+        for other, entry in splits.items()
         if other != split
-        for record in made["inputs"]
-        if record["sha256"] in own
+        for record in entry["inputs"]
+        if record["sha256"] in paths
     ]
 
 

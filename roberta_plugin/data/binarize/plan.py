@@ -226,19 +226,19 @@ def check_unchanged(plan: Plan, digests: Mapping[str, tuple[int, str]]) -> None:
 def is_made(folder: Path, plan: Plan, workers: int) -> bool:
     """Whether the split exists, made by this plan or from the same text with another path or modification time."""
     manifest = read_manifest(folder)
-    made = manifest["splits"].get(plan.split) if manifest else None
-    if manifest is None or made is None or plan.has_streams:
+    entry = manifest["splits"].get(plan.split) if manifest else None
+    if manifest is None or entry is None or plan.has_streams:
         return False
-    for name, record in made["outputs"].items():
+    for name, record in entry["outputs"].items():
         if not (folder / name).is_file() or (folder / name).stat().st_size != record["bytes"]:
             return False
-    if made.get("plan_sha256") == sha256_of_json(plan.as_json()):
+    if entry.get("plan_sha256") == sha256_of_json(plan.as_json()):
         return True
     if _differences(folder, plan) or any(source.is_remote for source in plan.sources):
         return False
     digests = sha256_of_files([source.path for source in plan.sources], workers=workers)
-    found = [(digest, text_format) for digest, (_, _, _, text_format) in zip(digests, plan.inputs, strict=True)]
-    if found != [(each["sha256"], each["format"]) for each in made["inputs"]]:
+    inputs = [(digest, text_format) for digest, (_, _, _, text_format) in zip(digests, plan.inputs, strict=True)]
+    if inputs != [(each["sha256"], each["format"]) for each in entry["inputs"]]:
         return False
     with suppress(OSError):  # the next run need not hash; a read-only folder stays as it is
         _remember_plan(folder, plan)
@@ -255,11 +255,11 @@ def _remember_plan(folder: Path, plan: Plan) -> None:
 
 
 def _differences(folder: Path, plan: Plan) -> list[Difference]:
-    """What a split, or the plan of its part files, was made from otherwise; of texts, number and size are compared."""
+    """How what a split or its part files were made from differs from `plan`; of texts, number and size are compared."""
     manifest, parts = read_manifest(folder), folder / f"{plan.split}.parts"
-    made = (manifest or {"splits": {}})["splits"].get(plan.split)
-    if made is not None:
-        before = {**made, **(manifest or {}), "sizes": [each["bytes"] for each in made["inputs"]]}
+    entry = (manifest or {"splits": {}})["splits"].get(plan.split)
+    if entry is not None:
+        before = {**entry, **(manifest or {}), "sizes": [each["bytes"] for each in entry["inputs"]]}
     elif before := _planned(parts) or {}:
         before["sizes"] = [size for _, size, _, _ in before["inputs"]]
     else:
@@ -307,9 +307,9 @@ def prepare_parts(folder: Path, parts: Path, plan: Plan, *, overwrite: bool) -> 
         present = [name for name in (f"{plan.split}.bin", f"{plan.split}.idx") if (folder / name).exists()]
         if present or is_same is not None:
             what = f"{present[0]} of another corpus" if present else f"an unfinished {plan.split} of another corpus"
-            found = listed(_differences(folder, plan))
+            change = listed(_differences(folder, plan))
             raise FileExistsError(
-                f"{folder} contains {what}, or one made with other options{f': {found}' if found else ''}. Write to "
+                f"{folder} contains {what}, or one made with other options{f': {change}' if change else ''}. Write to "
                 "another folder, or replace it with --overwrite."
             )
     if is_same and not plan.has_streams:

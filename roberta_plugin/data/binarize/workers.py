@@ -147,7 +147,7 @@ def start_workers(job: Reading, tasks: Sequence[Task], *, workers: int, progress
 
 
 def _lacks_threads(error: BaseException | None) -> bool:
-    """Whether this, or what led to it, is Python's error that the system starts no further thread."""
+    """Whether this error, or a cause of it, is Python's that the system starts no further thread."""
     return error is not None and (
         "start new thread" in str(error) or _lacks_threads(error.__cause__ or error.__context__)
     )
@@ -155,7 +155,7 @@ def _lacks_threads(error: BaseException | None) -> bool:
 
 @contextmanager
 def _noted_thread_errors() -> Iterator[list[BaseException | None]]:
-    """Meanwhile, errors that end a thread are put into a list instead of printed."""
+    """While entered, errors that end a thread are put into a list instead of printed."""
     errors: list[BaseException | None] = []
     before, threading.excepthook = threading.excepthook, lambda args: errors.append(args.exc_value)
     try:

@@ -38,8 +38,8 @@ def is_of_hugging_face(folder: Path) -> bool:
 
     XLM-R's folders there have sentencepiece.bpe.model too, and no dict.txt, by which ours is known.
     """
-    own = [files for files, _ in _kinds_in(folder)]
-    is_own = own and (own != [sentencepiece.FILES] or (folder / "dict.txt").is_file())
+    kinds = [files for files, _ in _kinds_in(folder)]
+    is_own = kinds and (kinds != [sentencepiece.FILES] or (folder / "dict.txt").is_file())
     return huggingface.is_in(folder) and not is_own
 
 
@@ -58,13 +58,13 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
     folder = Path(folder)
     if is_of_hugging_face(folder):
         return huggingface.load(folder)
-    found = _kinds_in(folder)
-    if len(found) > 1:
-        names = "; and ".join(" and ".join(files) for files, _ in found)
+    kinds = _kinds_in(folder)
+    if len(kinds) > 1:
+        names = "; and ".join(" and ".join(files) for files, _ in kinds)
         raise ValueError(
             f"{folder} holds two tokenizers: {names}. Delete the files of the one that dict.txt does not belong to."
         )
-    for files, load in found:
+    for files, load in kinds:
         tokenizer = load(folder)
         if huggingface.is_in(folder) and huggingface.merges_of(folder) != getattr(tokenizer, "merges", None):
             raise ValueError(
@@ -73,8 +73,8 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
             )
         return additions.load_additions(tokenizer, folder)
     theirs = ((huggingface.TOKENIZER,), (huggingface.VOCABULARY, huggingface.MERGES))
-    wanted = "; or ".join(" and ".join(files) for files in (*(files for files, _ in KINDS), *theirs))
+    needed = "; or ".join(" and ".join(files) for files in (*(files for files, _ in KINDS), *theirs))
     raise FileNotFoundError(
-        f"No tokenizer in {folder}{'' if folder.exists() else ', which does not exist'}: looked for {wanted}. Name the "
+        f"No tokenizer in {folder}{'' if folder.exists() else ', which does not exist'}: looked for {needed}. Name the "
         "folder that holds these files, or make them with `roberta tokenizer train`."
     )

@@ -106,15 +106,15 @@ class TokenizerWithAdditions:
         """
         self.base, self.tokens, self.add_prefix_space = base, tuple(tokens), add_prefix_space
         self.special_ids, self.composes = tuple(map(int, special_ids)), composes
-        known = {piece: index for index, piece in enumerate(pieces_of(base))}
+        ids = {piece: index for index, piece in enumerate(pieces_of(base))}
         for token in self.tokens:
-            if token.is_piece and token.content not in known:
+            if token.is_piece and token.content not in ids:
                 raise ValueError(f"the added token {token.content!r} is no piece of the tokenizer: {_REMEDY}.")
-        own = [token for token in self.tokens if not token.is_piece]
-        self.symbols = [*base.symbols, *(symbol_of(token.content) for token in own)]
-        self._contents = [token.content for token in own]
-        numbers = {token.content: len(known) + number for number, token in enumerate(own)}
-        self._ids = {token.content: numbers.get(token.content, known.get(token.content, -1)) for token in self.tokens}
+        new = [token for token in self.tokens if not token.is_piece]
+        self.symbols = [*base.symbols, *(symbol_of(token.content) for token in new)]
+        self._contents = [token.content for token in new]
+        numbers = {token.content: len(ids) + number for number, token in enumerate(new)}
+        self._ids = {token.content: numbers.get(token.content, ids.get(token.content, -1)) for token in self.tokens}
 
     @property
     def name(self) -> str:
@@ -136,13 +136,13 @@ class TokenizerWithAdditions:
         parts = [list(self._parts(line)) for line in lines]
         flat, sizes = self.base.encode_lines([part.text for line in parts for part in line if part.token < 0])
         texts = iter(np.split(flat, np.cumsum(sizes)[:-1]))
-        found: list[NDArray[np.int32]] = []
+        ids: list[NDArray[np.int32]] = []
         lengths = np.zeros(len(lines), dtype=np.int32)
         for number, line in enumerate(parts):
             for part in line:
-                found.append(next(texts) if part.token < 0 else np.array([part.token], dtype=np.int32))
-                lengths[number] += len(found[-1])
-        return np.concatenate([np.empty(0, dtype=np.int32), *found]), lengths
+                ids.append(next(texts) if part.token < 0 else np.array([part.token], dtype=np.int32))
+                lengths[number] += len(ids[-1])
+        return np.concatenate([np.empty(0, dtype=np.int32), *ids]), lengths
 
     def locate(self, text: str) -> LocatedTokens:
         """Ids of a text and their positions; an added token covers the white space that it takes along.
@@ -150,22 +150,22 @@ class TokenizerWithAdditions:
         Raises:
             ValueError: if the tokenizer changes the text in a way that hides them.
         """
-        found = [LocatedTokens(*(np.empty(0, dtype=np.int32) for _ in range(3)))]
+        parts = [LocatedTokens(*(np.empty(0, dtype=np.int32) for _ in range(3)))]
         for part in self._parts(text):
             if part.token >= 0:
                 ids, starts, ends = ([value] for value in (part.token, part.start, part.end))
-                found.append(LocatedTokens(*(np.array(each, dtype=np.int32) for each in (ids, starts, ends))))
+                parts.append(LocatedTokens(*(np.array(each, dtype=np.int32) for each in (ids, starts, ends))))
                 continue
-            own = text[part.start : part.end]
-            space = int(self._needs_space(own))
-            located = self.base.locate(" " * space + own)
+            span = text[part.start : part.end]
+            space = int(self._needs_space(span))
+            located = self.base.locate(" " * space + span)
             if located.ids.tolist() != self.base.encode(part.text):
                 raise ValueError(
-                    f"A character of {own[:40]!r} is in an added token or a composed letter, so it cannot be located."
+                    f"A character of {span[:40]!r} is in an added token or a composed letter, so it cannot be located."
                 )
             moved = (np.maximum(each - space, 0) + part.start for each in located[1:])
-            found.append(LocatedTokens(located.ids, *moved))
-        return LocatedTokens(*(np.concatenate(each) for each in zip(*found, strict=True)))
+            parts.append(LocatedTokens(located.ids, *moved))
+        return LocatedTokens(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids."""
@@ -186,8 +186,8 @@ class TokenizerWithAdditions:
     def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether each token of a text (N,) begins a word (N,): an added token does, and what follows it."""
         runs = self._runs(np.asarray(ids, dtype=np.int64))
-        found = [np.ones(len(run), dtype=np.bool_) if is_own else self.base.begins_word(run) for is_own, run in runs]
-        return np.concatenate([np.empty(0, dtype=np.bool_), *found])
+        begins = [np.ones(len(run), dtype=np.bool_) if is_own else self.base.begins_word(run) for is_own, run in runs]
+        return np.concatenate([np.empty(0, dtype=np.bool_), *begins])
 
     def save(self, folder: Path) -> None:
         """Write tokenizer_additions.json, and then the tokenizer's own files, so that none is found without it."""
@@ -195,32 +195,32 @@ class TokenizerWithAdditions:
         self.base.save(folder)
 
     def description(self) -> dict[str, Any]:
-        """That of the tokenizer itself, with the file that this adds."""
-        found = self.base.description()
-        digests = {**found["sha256"], FILE: hashlib.sha256(self._content.encode()).hexdigest()}
-        return {**found, "num_ids": len(self.symbols), "sha256": digests}
+        """The description of the tokenizer itself, with the file of the added tokens."""
+        description = self.base.description()
+        digests = {**description["sha256"], FILE: hashlib.sha256(self._content.encode()).hexdigest()}
+        return {**description, "num_ids": len(self.symbols), "sha256": digests}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = partial(
+        make = partial(
             TokenizerWithAdditions,
             add_prefix_space=self.add_prefix_space,
             special_ids=self.special_ids,
             composes=self.composes,
         )
-        return made, (self.base, self.tokens)
+        return make, (self.base, self.tokens)
 
     def _parts(self, text: str) -> Iterator[_Part]:
         """Added tokens, and what is between them."""
         if not self.tokens or (not self._normalizes and not self._any_content.search(text)):
-            found = [_Part(text, -1, 0, len(text))] if text else []
+            parts = [_Part(text, -1, 0, len(text))] if text else []
         else:
             encoded = self._finder.encode(text, add_special_tokens=False)
             texts = encoded.tokens if self._normalizes else [text[slice(*span)] for span in encoded.offsets]
-            found = [
+            parts = [
                 _Part(part, self._ids_of_finder.get(index, -1), *span)
                 for part, index, span in zip(texts, encoded.ids, encoded.offsets, strict=True)
             ]
-        for part in found:
+        for part in parts:
             if self.composes and part.token < 0:
                 part = part._replace(text=unicodedata.normalize("NFC", part.text))
             yield part._replace(text=f" {part.text}") if part.token < 0 and self._needs_space(part.text) else part
@@ -316,7 +316,7 @@ def special_ids_of(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def composes(tokenizer: Tokenizer) -> bool:
-    """Whether it composes texts before it reads them."""
+    """Whether the tokenizer composes letters and accents (NFC) before it reads a text."""
     return isinstance(tokenizer, TokenizerWithAdditions) and tokenizer.composes
 
 

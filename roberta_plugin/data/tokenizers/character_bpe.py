@@ -140,8 +140,8 @@ class CharacterBpe:
 
     def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether each token of a text (N,) begins a word: its piece begins with the mark (N,)."""
-        found: NDArray[np.bool_] = self._word_starts[ids]
-        return found
+        begins: NDArray[np.bool_] = self._word_starts[ids]
+        return begins
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(CharacterBpe, language=self.language), (self.bpe,)

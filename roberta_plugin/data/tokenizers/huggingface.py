@@ -4,8 +4,8 @@
     SentencePiece    tokenizer.json, or sentencepiece.bpe.model
     all              tokenizer_config.json  special_tokens_map.json  added_tokens.json, where they are there
 
-Texts get the ids of transformers 5, whose classes make the steps of tokenizer.json anew; `tokenizers` alone may follow
-others. Steps that RoBERTa's tokenizers do not have are refused; what becomes of each field is in the tables of
+Texts get the ids of transformers 5, whose classes build the steps of tokenizer.json themselves; `tokenizers` follows
+the file. Steps that RoBERTa's tokenizers do not have are refused; what becomes of each field is in the tables of
 `huggingface_fields`. Added tokens, other than the special symbols, and add_prefix_space become a
 `TokenizerWithAdditions`. How these files are written is in `conversion/huggingface_tokenizers`.
 
@@ -77,7 +77,7 @@ _REMEDY = (
 )
 
 
-class FoundTokenizer(NamedTuple):
+class ForeignTokenizer(NamedTuple):
     """The tokenizer that a folder's files describe."""
 
     tokenizer: Tokenizer
@@ -153,36 +153,36 @@ def merges_of(folder: Path) -> list[tuple[str, str]] | None:
 
 
 def load(folder: Path) -> Tokenizer:
-    """The tokenizer in a folder; what of its files is not followed is logged.
+    """The tokenizer in a folder; a warning names each field of its files that is not followed.
 
     Raises:
         ValueError: if a dict.txt beside it has other symbols, or as `read_tokenizer`.
     """
-    found = read_tokenizer(folder)
-    for note in found.notes:
+    foreign = read_tokenizer(folder)
+    for note in foreign.notes:
         logger.warning(note)
     dictionary = folder / "dict.txt"
     if dictionary.is_file():
         lines = dictionary.read_text(encoding="utf-8", errors="replace").split("\n")
         listed = [*SPECIALS, *(line.rpartition(" ")[0] for line in lines if line)]
-        if _with_mask(listed) != _with_mask(found.symbols):
+        if _with_mask(listed) != _with_mask(foreign.symbols):
             raise ValueError(
                 f"{dictionary} does not have the symbols of the tokenizer beside it in the order of its ids: remove it "
                 "(then it is made of the tokenizer); or, if it is fairseq's with bpe=hf_byte_bpe, copy "
                 f"{VOCABULARY} to encoder.json and {MERGES} to vocab.bpe."
             )
-    return found.tokenizer
+    return foreign.tokenizer
 
 
 def _with_mask(symbols: list[str]) -> list[str]:
     return symbols if MASK in symbols else [*symbols, MASK]
 
 
-def read_tokenizer(folder: Path, *, num_symbols: int | None = None) -> FoundTokenizer:
+def read_tokenizer(folder: Path, *, num_symbols: int | None = None) -> ForeignTokenizer:
     """The tokenizer in a folder, for a model with embeddings of `num_symbols` symbols (V); None: for a new model.
 
     Raises:
-        ValueError: if they describe a tokenizer that is not RoBERTa's, XLM-R's or CamemBERT's.
+        ValueError: if its files describe a tokenizer that is not RoBERTa's, XLM-R's or CamemBERT's.
     """
     notes = tuple(check_tokenizer(folder))
     length = read_file(folder / TOKENIZER_CONFIG).get("model_max_length")
@@ -195,7 +195,7 @@ def read_tokenizer(folder: Path, *, num_symbols: int | None = None) -> FoundToke
             f"{SENTENCEPIECE_FILES[0]}. Copy them from where the weights come from."
         )
     try:
-        found = _read(path, num_symbols)
+        foreign = _read(path, num_symbols)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
             f"{path} is not a complete tokenizer ({type(error).__name__}: {error}): copy it again."
@@ -204,10 +204,10 @@ def read_tokenizer(folder: Path, *, num_symbols: int | None = None) -> FoundToke
         if str(error).startswith(str(folder)):  # it names the file itself
             raise
         raise ValueError(f"{path}: {error}.".replace("..", ".")) from error
-    return found._replace(notes=notes, max_length=max_length)
+    return foreign._replace(notes=notes, max_length=max_length)
 
 
-def _read(path: Path, num_symbols: int | None) -> FoundTokenizer:
+def _read(path: Path, num_symbols: int | None) -> ForeignTokenizer:
     folder = path.parent
     if path.name == SENTENCEPIECE_FILES[0]:
         return _sentencepiece_alone(SentencePiece.load(folder), folder, num_symbols)
@@ -219,13 +219,13 @@ def _read(path: Path, num_symbols: int | None) -> FoundTokenizer:
         raise ValueError(f"its model is {kind_of_pieces(content)!r}, and RoBERTa's are BPE and Unigram")
     pieces = content["model"]["vocab"] if content else read_file(path)
     is_of_bert = has_names_of_bert(folder)
-    found = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols, may_be_anywhere=is_of_bert)
-    tokens, _ = additions_of(found.tokenizer)
+    foreign = _byte_level_bpe(pieces, merges, _read_added(folder, pieces), num_symbols, may_be_anywhere=is_of_bert)
+    tokens, _ = additions_of(foreign.tokenizer)
     step = content.get("pre_tokenizer") or {}  # over which the settings of transformers prevail, as there
     space = bool(read_file(folder / TOKENIZER_CONFIG).get("add_prefix_space", step.get("add_prefix_space")))
-    further = {"special_ids": special_ids_of(found.tokenizer), "composes": composes_texts(content)}
-    made = with_additions(base_of(found.tokenizer), tokens, add_prefix_space=space, **further)
-    return found._replace(tokenizer=made)
+    further = {"special_ids": special_ids_of(foreign.tokenizer), "composes": composes_texts(content)}
+    tokenizer = with_additions(base_of(foreign.tokenizer), tokens, add_prefix_space=space, **further)
+    return foreign._replace(tokenizer=tokenizer)
 
 
 def _byte_level_bpe(
@@ -235,13 +235,13 @@ def _byte_level_bpe(
     num_symbols: int | None,
     *,
     may_be_anywhere: bool,
-) -> FoundTokenizer:
+) -> ForeignTokenizer:
     """Pieces are numbered as in GPT-2's encoder.json: bytes, results of merges, others.
 
     Example: of the released roberta-base this makes GPT-2's own two files, and fairseq's dict.txt without its counts.
     """
-    named = {**{token.content: number for number, token in added.items()}, **vocabulary}
-    unknown = named.get("<unk>", _UNKNOWN_ID)
+    all_ids = {**{token.content: number for number, token in added.items()}, **vocabulary}
+    unknown = all_ids.get("<unk>", _UNKNOWN_ID)
     numbers = [number for number in vocabulary.values() if number != unknown]
     if len(set(numbers)) < len(numbers) or not set(map(type, numbers)) <= {int}:
         twice = next(number for number in numbers if type(number) is not int or numbers.count(number) > 1)
@@ -261,15 +261,15 @@ def _byte_level_bpe(
             )
     # In GPT-2's order: printable bytes, the others, results of merges.
     in_order = sorted(enumerate(BYTE_CHARACTERS), key=lambda each: chr(each[0]) != each[1])
-    known = list(dict.fromkeys([*(byte for _, byte in in_order), *(first + second for first, second in merges)]))
-    others = sorted((set(ids) - set(known) - SPECIAL_SYMBOLS), key=lambda piece: (ids[piece], piece))
-    # Those of other characters than bytes have, which only an added token can find, are symbols alone.
+    bpe_pieces = list(dict.fromkeys([*(byte for _, byte in in_order), *(first + second for first, second in merges)]))
+    others = sorted((set(ids) - set(bpe_pieces) - SPECIAL_SYMBOLS), key=lambda piece: (ids[piece], piece))
+    # A piece with a character that stands for no byte is a symbol alone: only an added token can find it.
     listed = [piece for piece in others if not piece.startswith(MADE_UP) and _BYTES.issuperset(piece)]
-    pieces = [*known, *listed]
-    found = {ids[symbol]: symbol for symbol in SPECIAL_SYMBOLS if symbol in ids}
-    found |= {ids[symbol]: symbol if symbol.startswith(MADE_UP) else symbol_of(symbol) for symbol in others}
-    found |= {ids[piece]: str(number) for number, piece in enumerate(pieces) if ids[piece] != unknown}
-    return _with_added(ByteLevelBpe(pieces, merges), found, added, num_symbols, may_be_anywhere=may_be_anywhere)
+    pieces = [*bpe_pieces, *listed]
+    symbol_by_id = {ids[symbol]: symbol for symbol in SPECIAL_SYMBOLS if symbol in ids}
+    symbol_by_id |= {ids[symbol]: symbol if symbol.startswith(MADE_UP) else symbol_of(symbol) for symbol in others}
+    symbol_by_id |= {ids[piece]: str(number) for number, piece in enumerate(pieces) if ids[piece] != unknown}
+    return _with_added(ByteLevelBpe(pieces, merges), symbol_by_id, added, num_symbols, may_be_anywhere=may_be_anywhere)
 
 
 def _with_added(
@@ -279,10 +279,10 @@ def _with_added(
     num_symbols: int | None,
     *,
     may_be_anywhere: bool = False,
-) -> FoundTokenizer:
+) -> ForeignTokenizer:
     """The tokenizer with the added tokens, and the symbol of each id (V), theirs included."""
     pieces = set(pieces_of(tokenizer))
-    found, tokens = dict(symbol_by_id), []
+    by_id, tokens = dict(symbol_by_id), []
     masks = [token.lstrip for token in added.values() if token.content == MASK]
     # Without flags, transformers gives <mask> lstrip in the classes of SentencePiece alone.
     keeps_space = not masks[-1] if masks else not isinstance(tokenizer, SentencePiece)
@@ -290,18 +290,18 @@ def _with_added(
         if token.content == MASK and (token.rstrip or token.single_word):
             raise ValueError(f"{MASK} has the flag rstrip or single_word, and RoBERTa's has neither")
         if _is_special(token.content):
-            found[number] = token.content
+            by_id[number] = token.content
             continue
         tokens.append(replace(token, is_piece=token.content in pieces))
-        found.setdefault(number, symbol_of(token.content))
-    theirs = with_gaps_filled(found, num_symbols)
+        by_id.setdefault(number, symbol_of(token.content))
+    theirs = with_gaps_filled(by_id, num_symbols)
     places = [theirs.index(symbol) for symbol in SPECIALS if symbol in theirs] if may_be_anywhere else []
     symbols = [theirs[number] for number in _first(places, len(theirs))] if places else on_the_other_side(theirs)
     if tuple(symbols[: len(SPECIALS)]) != SPECIALS:
         ids = ", ".join(str(symbols.index(symbol)) if symbol in symbols else "none" for symbol in SPECIALS)
         raise ValueError(f"{', '.join(SPECIALS)} must have the ids 0, 1, 2, 3, and they have {ids}: {_REMEDY}")
-    made = with_additions(tokenizer, tokens, special_ids=places)
-    return FoundTokenizer(made, symbols, mask_keeps_space=keeps_space)
+    tokenizer = with_additions(tokenizer, tokens, special_ids=places)
+    return ForeignTokenizer(tokenizer, symbols, mask_keeps_space=keeps_space)
 
 
 def _is_special(content: str) -> bool:
@@ -309,33 +309,33 @@ def _is_special(content: str) -> bool:
     return content.removesuffix(NOT_USED) in SPECIAL_SYMBOLS
 
 
-def _unigram(content: Mapping[str, Any], folder: Path, num_symbols: int | None) -> FoundTokenizer:
+def _unigram(content: Mapping[str, Any], folder: Path, num_symbols: int | None) -> ForeignTokenizer:
     pieces = [(str(piece), float(score)) for piece, score in content["model"]["vocab"]]
-    found = {number: piece for number, (piece, _) in enumerate(pieces)}
+    piece_by_id = {number: piece for number, (piece, _) in enumerate(pieces)}
     unknown = content["model"].get("unk_id")
-    if found.get(unknown) != "<unk>":
-        raise ValueError(f"its model has unk_id {unknown}, which is {found.get(unknown)!r} and not <unk>")
-    added = _read_added(folder, {piece: number for number, piece in found.items()})
+    if piece_by_id.get(unknown) != "<unk>":
+        raise ValueError(f"its model has unk_id {unknown}, which is {piece_by_id.get(unknown)!r} and not <unk>")
+    added = _read_added(folder, {piece: number for number, piece in piece_by_id.items()})
     if (folder / SENTENCEPIECE_FILES[0]).is_file():
         tokenizer = SentencePiece.load(folder)
-        if others := set(tokenizer.symbols[len(CONTROLS) :]) - set(found.values()):
+        if others := set(tokenizer.symbols[len(CONTROLS) :]) - set(piece_by_id.values()):
             raise ValueError(
                 f"it has no {min(others)!r}, which is a piece of {SENTENCEPIECE_FILES[0]} beside it: they are of "
                 "different tokenizers, so copy them again"
             )
     else:
         tokenizer = SentencePiece(_sentencepiece_model(pieces, _charsmap(content)))
-    return _with_added(tokenizer, found, added, num_symbols)
+    return _with_added(tokenizer, piece_by_id, added, num_symbols)
 
 
-def _sentencepiece_alone(tokenizer: SentencePiece, folder: Path, num_symbols: int | None) -> FoundTokenizer:
-    """As XLM-R: pieces follow the special symbols; between them and <mask> there may be unused ids."""
-    found = dict(enumerate([*SPECIALS, *tokenizer.symbols[len(CONTROLS) :]]))
-    mask_id = len(found) if num_symbols is None or (folder / ADDED_TOKENS).is_file() else num_symbols - 1
-    added = _read_added(folder, {**{piece: number for number, piece in found.items()}, MASK: mask_id})
+def _sentencepiece_alone(tokenizer: SentencePiece, folder: Path, num_symbols: int | None) -> ForeignTokenizer:
+    """A tokenizer as XLM-R's: pieces follow the special symbols; between them and <mask> there may be unused ids."""
+    symbol_by_id = dict(enumerate([*SPECIALS, *tokenizer.symbols[len(CONTROLS) :]]))
+    mask_id = len(symbol_by_id) if num_symbols is None or (folder / ADDED_TOKENS).is_file() else num_symbols - 1
+    added = _read_added(folder, {**{piece: number for number, piece in symbol_by_id.items()}, MASK: mask_id})
     if not any(token.content == MASK for token in added.values()):
-        found[mask_id] = MASK
-    return _with_added(tokenizer, found, added, num_symbols)
+        symbol_by_id[mask_id] = MASK
+    return _with_added(tokenizer, symbol_by_id, added, num_symbols)
 
 
 def _sentencepiece_model(pieces: Sequence[tuple[str, float]], charsmap: bytes) -> bytes:
@@ -374,7 +374,7 @@ def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
     """
     config = read_file(folder / TOKENIZER_CONFIG)
     special_map = read_file(folder / SPECIAL_TOKENS_MAP)
-    named = [
+    special_tokens = [
         token
         for source in (special_map, config)
         for key, value in source.items()
@@ -388,21 +388,21 @@ def _read_added(folder: Path, ids: Mapping[str, int]) -> dict[int, AddedToken]:
         )
         if token
     ]
-    special = {token["content"] if isinstance(token, dict) else token: token for token in named}
-    found: dict[str, tuple[int, AddedToken]] = {}
+    special = {token["content"] if isinstance(token, dict) else token: token for token in special_tokens}
+    by_content: dict[str, tuple[int, AddedToken]] = {}
     for content, number in read_file(folder / ADDED_TOKENS).items():
-        found[content] = int(number), _added_token(content, special=content in special)
+        by_content[content] = int(number), _added_token(content, special=content in special)
     for token in read_file(folder / TOKENIZER).get("added_tokens") or ():
-        found[str(token["content"])] = int(token["id"]), _added_token(token)
+        by_content[str(token["content"])] = int(token["id"]), _added_token(token)
     for number, token in (config.get("added_tokens_decoder") or {}).items():
-        found[str(token["content"])] = int(number), _added_token(token)
+        by_content[str(token["content"])] = int(number), _added_token(token)
     for content, token in special.items():
-        if isinstance(token, dict) and content not in found and content in ids:
-            found[content] = ids[content], _added_token(token, special=True)
-        elif content not in found and (content not in ids or not _is_special(content)):
-            after = max([*ids.values(), *(number for number, _ in found.values())], default=-1) + 1
-            found[content] = ids.get(content, after), _added_token(token, special=True)
-    return dict(sorted((number, token) for number, token in found.values()))
+        if isinstance(token, dict) and content not in by_content and content in ids:
+            by_content[content] = ids[content], _added_token(token, special=True)
+        elif content not in by_content and (content not in ids or not _is_special(content)):
+            after = max([*ids.values(), *(number for number, _ in by_content.values())], default=-1) + 1
+            by_content[content] = ids.get(content, after), _added_token(token, special=True)
+    return dict(sorted((number, token) for number, token in by_content.values()))
 
 
 def _added_token(token: Any, *, special: bool = False) -> AddedToken:
@@ -423,7 +423,7 @@ def _pair(merge: Any) -> tuple[str, str]:
 
 
 def with_gaps_filled(symbols: Mapping[int, str], size: int | None) -> list[str]:
-    """Symbols by their ids -> all `size` symbols, None: to the last; ids without one get fairseq's names for such.
+    """Symbols by their ids -> all `size` symbols (None: up to the last id); ids without one get fairseq's madeupwords.
 
     Example: {0: "a", 2: "b"}, 3 -> ["a", "madeupword0001", "b"].
     """

@@ -103,9 +103,9 @@ STEPS: Mapping[str, Mapping[str, Table]] = {
         "Sequence": {**_TYPE, "processors": USED},
     },
 }
-_CUTS = {"BPE": "ByteLevel", "Unigram": "Metaspace"}  # the pre_tokenizer without which pieces would be found otherwise
+_CUTS = {"BPE": "ByteLevel", "Unigram": "Metaspace"}  # the pre_tokenizer without which texts would get other pieces
 _STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
-# Normalizers of byte-level BPE that an export writes: what a head reads of white space, which is known beside them.
+# Normalizers that an export of byte-level BPE writes for the white space that its head reads, which is known anyway.
 _OF_AN_EXPORT = (
     {"type": "Replace", "pattern": {"Regex": "[\\r\\n]"}, "content": " "},
     {"type": "Sequence", "normalizers": [_STRIP]},
@@ -227,9 +227,9 @@ def _check_steps(content: Mapping[str, Any], path: Path) -> list[str]:
         tables = STEPS.get(f"{kind} {part}" if is_of_kind else part) or {}
         steps = _steps(content.get(part))
         if others := [str(step.get("type")) for step in steps if step.get("type") not in tables]:
-            named = ", ".join(name for name in others if name != "Sequence" or len(others) == 1)
+            listed = ", ".join(name for name in others if name != "Sequence" or len(others) == 1)
             has = f"only {', '.join(tables)}" if tables else "none"
-            raise ValueError(f"{path}: the {part} has the step {named}, and RoBERTa's have {has}. {_ANOTHER}")
+            raise ValueError(f"{path}: the {part} has the step {listed}, and RoBERTa's have {has}. {_ANOTHER}")
         for step in steps:
             notes += check_fields(step, tables[step["type"]], f"{path}: {part}", remedy=_ANOTHER)
             if part == "post_processor" and not _joins_as_roberta(step):

@@ -84,10 +84,10 @@ class SentencePiece:
         If a character becomes several ("\u00bd" is 1, \u2044, 2), SentencePiece gives its position to the last of
         them; here the others cover it too.
         """
-        found = self._processor.encode(text, return_type="offset_mapping")
-        ids = np.array(found["ids"], dtype=np.int32)
-        starts, ends = np.array(found["offsets"], dtype=np.int32).reshape(-1, 2).T
-        is_part = (starts == ends) & np.array([piece != WORD_START for piece in found["pieces"]], dtype=np.bool_)
+        encoded = self._processor.encode(text, return_type="offset_mapping")
+        ids = np.array(encoded["ids"], dtype=np.int32)
+        starts, ends = np.array(encoded["offsets"], dtype=np.int32).reshape(-1, 2).T
+        is_part = (starts == ends) & np.array([piece != WORD_START for piece in encoded["pieces"]], dtype=np.bool_)
         return LocatedTokens(ids, starts, np.where(is_part, np.minimum(starts + 1, len(text)), ends).astype(np.int32))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -102,8 +102,8 @@ class SentencePiece:
 
     def begins_word(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether each token of a text (N,) begins a word: its piece begins with the mark (N,)."""
-        found: NDArray[np.bool_] = self._word_starts[ids]
-        return found
+        begins: NDArray[np.bool_] = self._word_starts[ids]
+        return begins
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SentencePiece, (self.model,)

@@ -216,8 +216,8 @@ def _train_character_bpe(sample: TextSample, settings: TokenizerSettings) -> Cha
     counts: Counter[str] = Counter()
     for lines in sample.lines():
         counts.update("".join(lines))
-    found = sorted((each for each in counts if not each.isspace()), key=lambda each: (-counts[each], each))
-    characters = [each for each in found if each != WORD_START][: settings.max_characters]  # the most frequent ones
+    frequent = sorted((each for each in counts if not each.isspace()), key=lambda each: (-counts[each], each))
+    characters = [each for each in frequent if each != WORD_START][: settings.max_characters]  # the most frequent ones
     if settings.vocab_size < len(characters) + 2:
         raise ValueError(
             f"--vocab-size must be at least {len(characters) + 2}, for the {len(characters)} most frequent characters "

@@ -137,7 +137,7 @@ def held_out(probe: PerplexityProbe, planned: PlannedStudy) -> HeldOut:
     tokens = MmapTokens(split)
     dataset = MaskedLMDataset(
         [SplitFile(tokens, open_blocks(tokens, block_length=length - 1, break_mode="complete"))],
-        Masker.of(vocabulary, MaskingRecipe(mask_prob=probe.mask_prob)),
+        Masker.for_vocabulary(vocabulary, MaskingRecipe(mask_prob=probe.mask_prob)),
         bos_id=vocabulary.bos_id,
         pad_id=vocabulary.pad_id,
         vocab_size=len(vocabulary),

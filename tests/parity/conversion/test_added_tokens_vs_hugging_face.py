@@ -83,8 +83,8 @@ def check_all_roads(folder, theirs, tmp_path):
     """The ids of transformers, here, from our own files, from a pickle, and in transformers after the way back."""
     wanted = their_ids(theirs, TEXTS)
     found = read_tokenizer(folder, num_symbols=len(theirs))
-    assert ids_here(found.tokenizer, Vocabulary.of_symbols(found.symbols), TEXTS) == wanted
-    assert ids_here(load_tokenizer(folder), Vocabulary.of_tokenizer(folder), TEXTS) == wanted
+    assert ids_here(found.tokenizer, Vocabulary.from_symbols(found.symbols), TEXTS) == wanted
+    assert ids_here(load_tokenizer(folder), Vocabulary.from_tokenizer(folder), TEXTS) == wanted
     model = portable(found, folder)
     for name in ("ours", "back"):
         (tmp_path / name).mkdir()
@@ -109,7 +109,7 @@ def portable(found, folder):
     return PortableModel(
         state={"model": {"x": torch.zeros(1)}, "task_state": {"data": {MASK_KEEPS_SPACE: found.mask_keeps_space}}},
         tokenizer=found.tokenizer,
-        vocabulary=Vocabulary.of_symbols(found.symbols),
+        vocabulary=Vocabulary.from_symbols(found.symbols),
         head=Head(kind="masked_lm", name="masked_lm"),
         path=folder,
         source="huggingface",

@@ -94,7 +94,7 @@ def by_tokenizers(tmp_path_factory):
     trained.save(str(folder / "one" / "tokenizer.json"))
     theirs = transformers.RobertaTokenizerFast.from_pretrained(folder / "two")
     theirs.save_pretrained(folder / "saved")
-    ours = [(load_tokenizer(path), Vocabulary.of_tokenizer(path)) for path in sorted(folder.iterdir())]
+    ours = [(load_tokenizer(path), Vocabulary.from_tokenizer(path)) for path in sorted(folder.iterdir())]
     assert all(len(vocabulary) == len(theirs) for _, vocabulary in ours)
     return theirs, [(tokenizer, vocabulary.tokenizer_to_model(tokenizer)) for tokenizer, vocabulary in ours]
 
@@ -123,7 +123,7 @@ def test_spaces_of_unigram_are_theirs_or_refused(tmp_path, caplog, cuts):
         with pytest.raises(ValueError, match=r"tokenizer\.json: each of several spaces is a piece.*WhitespaceSplit"):
             load_tokenizer(tmp_path)
         return
-    tokenizer, vocabulary = load_tokenizer(tmp_path), Vocabulary.of_tokenizer(tmp_path)
+    tokenizer, vocabulary = load_tokenizer(tmp_path), Vocabulary.from_tokenizer(tmp_path)
     assert "a tab or another white space than the space is a symbol" in caplog.text
     texts = [TEXT, f"  {TEXT.replace(' ', '  ')} ", "", " ", "a  b"]
     to_model = vocabulary.tokenizer_to_model(tokenizer)
@@ -165,9 +165,9 @@ def check_way_back(model, folder):
         for name in without:
             (folder / name).unlink()
         back = read_tokenizer(folder, num_symbols=len(model.vocabulary))
-        to_model = Vocabulary.of_symbols(back.symbols).tokenizer_to_model(back.tokenizer)
+        to_model = Vocabulary.from_symbols(back.symbols).tokenizer_to_model(back.tokenizer)
         assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
-        assert Vocabulary.of_symbols(back.symbols).mask_id == model.vocabulary.mask_id
+        assert Vocabulary.from_symbols(back.symbols).mask_id == model.vocabulary.mask_id
 
 
 def test_a_byte_level_bpe_comes_back(byte_level, tmp_path):
@@ -198,7 +198,7 @@ def test_the_space_before_a_mask_without_tokenizer_json_is_that_of_transformers(
         text = json.dumps(content).replace("MASK_ID", str(model.vocabulary.mask_id))
         (tmp_path / name).write_text(text)
     back = read_tokenizer(tmp_path, num_symbols=len(model.vocabulary))
-    codec = TextCodec(back.tokenizer, Vocabulary.of_symbols(back.symbols), mask_keeps_space=back.mask_keeps_space)
+    codec = TextCodec(back.tokenizer, Vocabulary.from_symbols(back.symbols), mask_keeps_space=back.mask_keeps_space)
     theirs = transformers.RobertaTokenizer.from_pretrained(tmp_path)
     texts = ["The lazy <mask> dog", "<mask> dog", "dog  <mask>, and"]
     assert [ids.tolist() for ids in codec.sequences(texts)] == theirs(texts)["input_ids"]
@@ -252,7 +252,7 @@ def test_a_sentencepiece_model_comes_back(sentence_piece, tmp_path):
     write_tokenizer(model, tmp_path, model_type="xlm-roberta", max_length=510)
     (tmp_path / "sentencepiece.bpe.model").unlink()  # as in folders of today: tokenizer.json alone
     back = read_tokenizer(tmp_path, num_symbols=len(model.vocabulary))
-    to_model = Vocabulary.of_symbols(back.symbols).tokenizer_to_model(back.tokenizer)
+    to_model = Vocabulary.from_symbols(back.symbols).tokenizer_to_model(back.tokenizer)
     texts = [TEXT, *ADVERSARIAL]
     assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
 
@@ -268,7 +268,7 @@ def test_gpt2s_own_files_come_back(shared_data, tmp_path):
     assert found == our_ids(model, lines)
     back = read_tokenizer(tmp_path / "out", num_symbols=len(model.vocabulary))
     assert back.tokenizer.description() == model.tokenizer.description()
-    assert Vocabulary.of_symbols(back.symbols).symbols == model.vocabulary.symbols
+    assert Vocabulary.from_symbols(back.symbols).symbols == model.vocabulary.symbols
 
 
 def test_lines_of_many_languages_have_our_ids_of_sentencepiece(shared_data, tmp_path):

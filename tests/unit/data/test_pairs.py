@@ -309,7 +309,7 @@ def bert_chunks(sizes, targets):
         for position, item in enumerate(document):
             chunk.append(item)
             length += int(sizes[item]) - 1
-            target = int(targets.of(np.array([chunk[0]]))[0])
+            target = int(targets.draw(np.array([chunk[0]]))[0])
             if position == len(document) - 1 or length >= target:
                 (joint if len(chunk) > 1 else single).append((chunk[0], len(chunk), number))
                 chunk, length = [], 0
@@ -347,11 +347,11 @@ def test_counts_say_what_the_lines_are():
 
 
 def test_short_targets_have_bert_s_lengths():
-    targets = Targets(508, 0.1).of(np.arange(200_000))
+    targets = Targets(508, 0.1).draw(np.arange(200_000))
     short = targets[targets < 508]
     assert len(short) / len(targets) == pytest.approx(0.1, abs=0.005)
     assert short.min() == 2 and short.mean() == pytest.approx(254, abs=6)
-    assert (Targets(508, 0.0).of(np.arange(9)) == 508).all()
+    assert (Targets(508, 0.0).draw(np.arange(9)) == 508).all()
 
 
 def write_sizes(prefix, sizes):

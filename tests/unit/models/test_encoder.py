@@ -9,7 +9,7 @@ from fairseq.utils import make_positions
 from torch import nn
 
 from roberta_plugin.data.batches import pack
-from roberta_plugin.data.dynamic_masking import Masked
+from roberta_plugin.data.dynamic_masking import MaskedBatch
 from roberta_plugin.models.attention import BACKENDS
 from roberta_plugin.models.checkpoints import build_model
 from roberta_plugin.models.config import init_std
@@ -88,7 +88,7 @@ def packed_batch(tokens, masked, targets, *, multiple):
     form = gathered(masked, targets)
     arrays = (tokens, labels, form["positions"], form["labels"])
     row = pack(
-        Masked(*(x.numpy() for x in arrays), len(targets)),
+        MaskedBatch(*(x.numpy() for x in arrays), len(targets)),
         tokens.ne(1).sum(1).numpy(),
         pad_id=1,
         multiple=multiple,

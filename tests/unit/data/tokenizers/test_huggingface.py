@@ -29,7 +29,7 @@ def trained(tmp_path_factory):
 
 
 def ids_of(folder, text=TEXT):
-    tokenizer, vocabulary = load_tokenizer(folder), Vocabulary.of_tokenizer(folder)
+    tokenizer, vocabulary = load_tokenizer(folder), Vocabulary.from_tokenizer(folder)
     return vocabulary.tokenizer_to_model(tokenizer)[tokenizer.encode(text)].tolist()
 
 
@@ -42,7 +42,7 @@ def test_the_commands_take_the_folder_and_write_what_fairseq_needs(trained, tmp_
         assert main(["binarize", *words, "--no-progress"]) == 0
         assert {path.name for path in out.iterdir()} >= {"dict.txt", "encoder.json", "vocab.bpe", "train.bin"}
         assert ids_of(trained / name) == ids_of(out) == wanted
-        assert Vocabulary.load(out / "dict.txt").symbols == Vocabulary.of_tokenizer(trained / name).symbols
+        assert Vocabulary.load(out / "dict.txt").symbols == Vocabulary.from_tokenizer(trained / name).symbols
         assert load_tokenizer(out).description() == load_tokenizer(trained / name).description()
         capsys.readouterr()
         assert main(["tokenizer", "show", str(trained / name), TEXT]) == 0
@@ -138,14 +138,14 @@ def test_few_gaps_no_mask_and_files_of_2020_keep_their_ids(trained, tmp_path):
         shutil.copytree(trained / kind, tmp_path / name)
         change(tmp_path / name)
         assert ids_of(tmp_path / name) == [number + moved for number in wanted]
-    without = Vocabulary.of_tokenizer(tmp_path / "mask")
+    without = Vocabulary.from_tokenizer(tmp_path / "mask")
     assert without.mask_id == len(without) - 1
 
 
 def test_our_own_files_prevail_where_both_are_of_one_tokenizer(trained, tmp_path):
     """As in a folder of `roberta export --to onnx`, or one to which the other's files were copied."""
     load_tokenizer(trained / "two").save(tmp_path)
-    Vocabulary.of_tokenizer(trained / "two").save(tmp_path / "dict.txt")
+    Vocabulary.from_tokenizer(trained / "two").save(tmp_path / "dict.txt")
     for name in ("vocab.json", "merges.txt"):
         shutil.copy(trained / "two" / name, tmp_path)
     assert ids_of(tmp_path) == ids_of(trained / "two")
@@ -163,7 +163,7 @@ def test_a_sentencepiece_model_and_a_tokenizer_json_of_another_are_refused(tmp_p
         theirs.pre_tokenizer = pre_tokenizers.Sequence(steps)
         theirs.save(str(tmp_path / "tokenizer.json"))
         if pieces == symbols[3:]:
-            assert Vocabulary.of_tokenizer(tmp_path).symbols == [*SPECIALS, *pieces, MASK]
+            assert Vocabulary.from_tokenizer(tmp_path).symbols == [*SPECIALS, *pieces, MASK]
     with pytest.raises(
         ValueError, match=r"tokenizer\.json: it has no .*, which is a piece of sentencepiece\.bpe\.model"
     ):
