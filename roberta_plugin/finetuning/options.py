@@ -52,8 +52,8 @@ class FileOptions(TaskOptions):
     @property
     def files(self) -> dict[str, str]:
         """The files that are named, by split."""
-        named = {"train": self.train, "valid": self.valid, "test": self.test}
-        return {split: name for split, name in named.items() if name is not None}
+        names = {"train": self.train, "valid": self.valid, "test": self.test}
+        return {split: name for split, name in names.items() if name is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -156,7 +156,7 @@ def _options(value: Any, where: str) -> tuple[str, ...]:
 
 def settings(*, max_length: int, options: RaceOptions) -> dict[str, Any]:
     """`Benchmark.settings`: the layout."""
-    return asdict(ChoiceLayout.of(max_length, question_length=options.question_length, order=options.order))
+    return asdict(ChoiceLayout.with_defaults(max_length, question_length=options.question_length, order=options.order))
 
 
 def predictions(split: str, entries: Entries, *, names: Sequence[Any]) -> Mapping[str, Iterable[str]]:

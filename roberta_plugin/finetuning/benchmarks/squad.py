@@ -142,7 +142,9 @@ def _value(content: Any, key: str, where: str) -> Any:
 
 def settings(*, max_length: int, options: SquadOptions) -> dict[str, Any]:
     """`Benchmark.settings`: the layout of the windows."""
-    return asdict(WindowLayout.of(max_length, question_length=options.question_length, doc_stride=options.doc_stride))
+    return asdict(
+        WindowLayout.with_defaults(max_length, question_length=options.question_length, doc_stride=options.doc_stride)
+    )
 
 
 def predictions(task: str, split: str, entries: Entries) -> Mapping[str, Iterable[str]]:

@@ -207,7 +207,9 @@ def read_stories(paths: list[Path]) -> Iterator[Example]:
 
 def settings(task: str, *, max_length: int, options: SummariesOptions) -> dict[str, Any]:
     """`Benchmark.settings`: the layout of the windows, and the columns of tables."""
-    layout = SummaryLayout.of(max_length, sentence_length=options.sentence_length, doc_stride=options.doc_stride)
+    layout = SummaryLayout.with_defaults(
+        max_length, sentence_length=options.sentence_length, doc_stride=options.doc_stride
+    )
     found = {**asdict(layout), "oracle_sentences": options.oracle_sentences or ORACLE_SENTENCES}
     return {**found, **(field_names(options) if task == "summaries" else {})}
 

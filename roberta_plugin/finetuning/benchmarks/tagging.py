@@ -176,7 +176,7 @@ def _check_tags(sentences: Sequence[Example], known: tuple[str, ...] | None) -> 
 
 def settings(*, max_length: int, options: TaggingOptions) -> dict[str, Any]:
     """`Benchmark.settings`: the layout of the windows, and how the files are read."""
-    layout = TaggingLayout.of(
+    layout = TaggingLayout.with_defaults(
         max_length, doc_stride=options.doc_stride, label_pieces=options.label_pieces, context=options.context
     )
     return {**asdict(layout), **{name: getattr(options, name) for name in _READ}, "kind": "tagging"}

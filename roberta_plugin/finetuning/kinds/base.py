@@ -481,7 +481,7 @@ class TextKind(Kind):
 
     def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
         """See `Kind.answer`; texts that are too long are cut or divided as in fine-tuning."""
-        layout = TextLayout.of(self.settings, max_length=self.max_length)
+        layout = TextLayout.from_settings(self.settings, max_length=self.max_length)
         found = inputs_of(questions, self.hub.codec.encoder, layout)
         sequences = [inputs.sequences for inputs in found]
         logits = self.hub.text_logits(

@@ -25,10 +25,10 @@ from typing_extensions import override
 from roberta_plugin.finetuning.examples import (
     Example,
     balanced_weights,
-    found_labels,
     given_weights,
     label_of,
     number_of,
+    order_labels,
     with_positive,
 )
 from roberta_plugin.finetuning.kinds import metrics
@@ -116,7 +116,7 @@ class Classification(TextKind, TableKind):
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `TableKind.discover`: labels, and their weights."""
         pairs = ((example.target, example) for example in table)
-        labels = found_labels(pairs, self.settings.get("labels"), path=table[0].path)
+        labels = order_labels(pairs, self.settings.get("labels"), path=table[0].path)
         labels = with_positive(labels, self.settings.get("positive_label"))
         found: dict[str, Any] = {"labels": labels}
         weights = self.settings["class_weights"]

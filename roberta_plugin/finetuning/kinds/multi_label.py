@@ -20,11 +20,11 @@ from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import (
     Example,
-    found_labels,
     given_weights,
     is_missing,
     label_of,
     number_of,
+    order_labels,
     positive_weights,
 )
 from roberta_plugin.finetuning.kinds import metrics
@@ -144,7 +144,7 @@ class MultiLabel(TextKind, TableKind):
             _check_separator(table)
         given = self.settings.get("labels") or (columns if len(columns) > 1 else None)
         pairs = ((label, example) for example in table for label in example.target)
-        labels = found_labels(pairs, given, path=table[0].path)
+        labels = order_labels(pairs, given, path=table[0].path)
         if all(set(example.target) == set(table[0].target) for example in table):
             raise ValueError(
                 f"{table[0].path}: every row has the labels {', '.join(sorted(table[0].target))}, so there is "

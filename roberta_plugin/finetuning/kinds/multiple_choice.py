@@ -116,7 +116,9 @@ class ChoiceLayout:
     """<s> </s> </s> </s>."""
 
     @classmethod
-    def of(cls, max_length: int, *, question_length: int | None = None, order: str | None = None) -> ChoiceLayout:
+    def with_defaults(
+        cls, max_length: int, *, question_length: int | None = None, order: str | None = None
+    ) -> ChoiceLayout:
         """The layout of inputs of `max_length` tokens; None: the paper's value."""
         layout = cls(
             max_length=max_length,
@@ -223,7 +225,7 @@ class MultipleChoice(TableKind):
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
         """See `TableKind.settings_of`: the layout of the inputs."""
-        layout = ChoiceLayout.of(max_length, question_length=question_length(max_length, QUESTION_LENGTH))
+        layout = ChoiceLayout.with_defaults(max_length, question_length=question_length(max_length, QUESTION_LENGTH))
         return {**asdict(layout), "choices_columns": list(options.choices_columns or ("options",))}
 
     def layout(self, max_length: int) -> ChoiceLayout | PairLayout:
@@ -231,7 +233,9 @@ class MultipleChoice(TableKind):
         if self.official.slot:
             return PairLayout(max_length=max_length, separators=self.official.separators)
         known = {name: self.settings[name] for name in ("question_length", "order") if name in self.settings}
-        return ChoiceLayout.of(max_length, **{"question_length": question_length(max_length, QUESTION_LENGTH), **known})
+        return ChoiceLayout.with_defaults(
+            max_length, **{"question_length": question_length(max_length, QUESTION_LENGTH), **known}
+        )
 
     @override
     def open(self) -> None:

@@ -133,7 +133,7 @@ class QuestionAnswering(TableKind):
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
         """See `TableKind.settings_of`: the layout of the windows, and other columns than `text` and `label`."""
         stride = min(DOC_STRIDE, max(1, max_length // 4))
-        layout = WindowLayout.of(
+        layout = WindowLayout.with_defaults(
             max_length, question_length=question_length(max_length, QUESTION_LENGTH), doc_stride=stride
         )
         return {
@@ -146,7 +146,9 @@ class QuestionAnswering(TableKind):
     def layout(self, max_length: int) -> WindowLayout:
         """The layout of the windows: that of the training, or one with a question as in tables of your own."""
         known = {name: self.settings[name] for name in ("question_length", "doc_stride") if name in self.settings}
-        return WindowLayout.of(max_length, **{"question_length": question_length(max_length, QUESTION_LENGTH), **known})
+        return WindowLayout.with_defaults(
+            max_length, **{"question_length": question_length(max_length, QUESTION_LENGTH), **known}
+        )
 
     @property
     def selection(self) -> str:

@@ -152,7 +152,7 @@ class Summary(Kind):
             known["sentence_length"] = max(1, min(known["sentence_length"], self.max_length - NUM_SPECIALS))
         options = self.options
         self.length = Length(options.num_sentences, options.length_share, None, options.no_trigram_blocking)
-        self.layout = SummaryLayout.of(self.max_length, **known)
+        self.layout = SummaryLayout.with_defaults(self.max_length, **known)
 
     def read_question(self, row: Row) -> list[str]:
         """See `Kind.read_question`: the sentences."""

@@ -119,7 +119,7 @@ class TableKind(Kind):
 
         The split counts which of them are cut.
         """
-        layout = TextLayout.of(self.settings, max_length=max_length)
+        layout = TextLayout.from_settings(self.settings, max_length=max_length)
         return sentence_inputs([example.texts for example in examples], encoder, split, layout)
 
     def record_of(self, example: Example) -> dict[str, Any]:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from roberta_plugin.finetuning.examples import Example, found_labels, is_missing, number_of
+from roberta_plugin.finetuning.examples import Example, is_missing, number_of, order_labels
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, rounded
 from roberta_plugin.finetuning.kinds.entities import (
@@ -131,7 +131,7 @@ class Tagging(TableKind):
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
         """See `TableKind.settings_of`: the layout of the windows, and the columns that are not the usual ones."""
         return {
-            **asdict(TaggingLayout.of(max_length, doc_stride=min(128, max(1, max_length // 4)))),
+            **asdict(TaggingLayout.with_defaults(max_length, doc_stride=min(128, max(1, max_length // 4)))),
             "text_column": options.text_column,
             "label_column": list(options.label_column or ()),
         }
@@ -231,8 +231,8 @@ class Tagging(TableKind):
                     "such as O B-PER I-PER B-LOC I-LOC."
                 )
             pairs = ((entity.type, each) for each in table for entity in entities_of(each.target))
-            return {"labels": entity_labels(found_labels(pairs, types, path=path, least=1))}
-        return {"labels": found_labels(((tag, each) for each in table for tag in each.target), given, path=path)}
+            return {"labels": entity_labels(order_labels(pairs, types, path=path, least=1))}
+        return {"labels": order_labels(((tag, each) for each in table for tag in each.target), given, path=path)}
 
     @staticmethod
     def _are_entities(table: Sequence[Example]) -> bool:
@@ -291,7 +291,7 @@ class Tagging(TableKind):
     def open(self) -> None:
         super().open()
         stride = {"doc_stride": self.settings["doc_stride"]} if "doc_stride" in self.settings else {}
-        self.layout = TaggingLayout.of(self.max_length, **stride)
+        self.layout = TaggingLayout.with_defaults(self.max_length, **stride)
         self.words = WordEncoder(self.hub.codec.encoder)
         self.names = self.known_labels(self.hub.num_classes(self.head_name), form="LABEL_{}")
 
