@@ -115,7 +115,7 @@ def test_the_baseline_is_tf_idf_of_scikit_learn():
     )
     theirs.fit(known)
     expected = theirs.transform(judged).toarray()
-    found = similarity.tf_idf(judged, known=known, num_ids=30)
+    found = similarity.tf_idf(judged, training=known, num_ids=30)
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-12)
     rows = np.arange(10)
     near = similarity.cosines([found], rows, rows[::-1])

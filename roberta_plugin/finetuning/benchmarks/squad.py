@@ -77,11 +77,11 @@ def examples(task: str, split: str, paths: list[Path], options: SquadOptions) ->
             if split != "test" or "answers" in entry:
                 answers = tuple(_answers(task, entry, context, here))
             for answer in answers or () if options.strict else ():
-                if answer.start != answer.named:
+                if answer.start != answer.answer_start:
                     found = "nor anywhere in the passage" if answer.start == NO_PLACE else f"but at {answer.start}"
                     raise ValueError(
-                        f"{here}: the answer {answer.text!r} is not at its answer_start {answer.named}, {found}. "
-                        "Correct answer_start, or leave --strict out: its place is then looked for, or the answer "
+                        f"{here}: the answer {answer.text!r} is not at its answer_start {answer.answer_start}, "
+                        f"{found}. Correct answer_start, or leave --strict out: its place is then looked for, or the answer "
                         "left out of training."
                     )
             yield Example(path, 1, id_, (context, text), answers)

@@ -180,11 +180,11 @@ def tuned_threshold(probabilities: Numbers, answers: Numbers, metric: str) -> fl
     present, total = of_1.sum(), len(answers)
     possible = slice(None, -1 if values[-1] >= 1 else None)  # no threshold lies above a probability of 1
     of_metric = OF_COUNTS[metric]
-    found = [
+    scores = [
         of_metric(np.array([[total - present - wrong, wrong], [present - hits, hits]]))
         for hits, wrong in zip(right[possible], (predicted - right)[possible], strict=True)
     ]
-    return _with_the_best(np.array(found), thresholds[possible])
+    return _with_the_best(np.array(scores), thresholds[possible])
 
 
 def _with_the_best(values: Numbers, thresholds: Numbers) -> float:
@@ -197,12 +197,9 @@ def of_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict
     mean squared error, in units of the label."""
     share = weights / weights.sum()
     errors = predictions - answers
-    found = {
-        "pearson": 100 * pearson(predictions, answers, weights),
-        "spearman": 100 * spearman(predictions, answers, weights),
-    }
-    found = {"pearson_spearman": (found["pearson"] + found["spearman"]) / 2, **found}
-    return {**found, "mae": float(share @ np.abs(errors)), "rmse": float(np.sqrt(share @ errors**2))}
+    linear, of_ranks = 100 * pearson(predictions, answers, weights), 100 * spearman(predictions, answers, weights)
+    correlations = {"pearson_spearman": (linear + of_ranks) / 2, "pearson": linear, "spearman": of_ranks}
+    return {**correlations, "mae": float(share @ np.abs(errors)), "rmse": float(np.sqrt(share @ errors**2))}
 
 
 def pearson(x: Numbers, y: Numbers, weights: Numbers | None = None) -> float:
@@ -304,12 +301,12 @@ def normalize(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def answer_score(task: str, given: str, right: Sequence[str]) -> AnswerScore:
-    """Scores of the answer `given` against the right answer that fits best; without right answers, "" is right."""
+def answer_score(task: str, prediction: str, right: Sequence[str]) -> AnswerScore:
+    """Scores of a prediction against the right answer that fits best; without right answers, "" is right."""
     if task == "squad2":
         right = [text for text in right if normalize(text)] or [""]
     assert right, "a question of SQuAD 1.1 has an answer"
-    words = normalize(given).split()
+    words = normalize(prediction).split()
     alternatives = [normalize(text).split() for text in right]
     exact = max(float(words == alternative) for alternative in alternatives)
     return AnswerScore(
@@ -317,13 +314,13 @@ def answer_score(task: str, given: str, right: Sequence[str]) -> AnswerScore:
     )
 
 
-def _answer_f1(given: Sequence[str], right: Sequence[str], *, both_empty: float) -> float:
-    if not given or not right:
-        return both_empty if given == right else 0.0
-    num_same = sum((Counter(given) & Counter(right)).values())
+def _answer_f1(predicted: Sequence[str], right: Sequence[str], *, both_empty: float) -> float:
+    if not predicted or not right:
+        return both_empty if predicted == right else 0.0
+    num_same = sum((Counter(predicted) & Counter(right)).values())
     if num_same == 0:
         return 0.0
-    precision, recall = 1.0 * num_same / len(given), 1.0 * num_same / len(right)
+    precision, recall = 1.0 * num_same / len(predicted), 1.0 * num_same / len(right)
     return (2 * precision * recall) / (precision + recall)
 
 
@@ -352,7 +349,7 @@ def best_null_threshold(
 
 
 def squad_metrics(
-    task: str, right: Sequence[Sequence[str] | None], given: Sequence[str], null: Sequence[float] | None = None
+    task: str, right: Sequence[Sequence[str] | None], predictions: Sequence[str], null: Sequence[float] | None = None
 ) -> dict[str, float]:
     """What the official script prints, 0 to 100, without its totals, of right and given answers to questions.
 
@@ -363,16 +360,16 @@ def squad_metrics(
         exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 if there are such questions
         and, with `null`, best_exact, best_exact_thresh, best_f1, best_f1_thresh.
     """
-    scores = [answer_score(task, text, answers or ()) for text, answers in zip(given, right, strict=True)]
+    scores = [answer_score(task, text, answers or ()) for text, answers in zip(predictions, right, strict=True)]
     result = _means("", scores)
     if task == "squad1":
         return result
     has_answer = [bool(answers) for answers in right]
     for name, wanted in (("HasAns_", True), ("NoAns_", False)):
-        part = [found for found, has in zip(scores, has_answer, strict=True) if has == wanted]
+        part = [score for score, has in zip(scores, has_answer, strict=True) if has == wanted]
         result |= _means(name, part) if part else {}
     if null is not None:
-        is_given = [bool(text) for text in given]
+        is_given = [bool(text) for text in predictions]
         for name, values in zip(AnswerScore._fields, zip(*scores, strict=True), strict=True):
             result[f"best_{name}"], result[f"best_{name}_thresh"] = best_null_threshold(
                 values, null=null, has_answer=has_answer, is_given=is_given
