@@ -95,7 +95,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     settings = dict(prepared.settings)
     if trained.get(IS_INFERRED):
         settings = {name: value for name, value in settings.items() if name in trained["settings"]}
-    if "deviation" not in trained["settings"]:  # its numbers are on the scale of the labels, and so they are read
+    if "deviation" not in trained["settings"]:  # the model's numbers are on the scale of the labels
         settings = {name: value for name, value in settings.items() if name not in ("mean", "deviation")}
     is_of_vectors = settings.get("kind") == "embedding"
     free = (lambda name: name not in _OF_VECTORS) if is_of_vectors else _MAY_DIFFER.__contains__

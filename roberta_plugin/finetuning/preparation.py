@@ -191,7 +191,7 @@ _UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman", *OF_SCORES)  # metrics t
 
 
 def settings_faults(prepared: Prepared) -> list[str]:
-    """What of prepared.json cannot be as `roberta prepare` wrote it, one sentence each."""
+    """What `roberta prepare` cannot have written into prepared.json, one sentence each."""
     path, has = prepared.folder / NAME, prepared.settings
     try:
         names = {item.name for item in option_fields(prepared.task, stages=("prepare",))}

@@ -1,6 +1,6 @@
 """The columns of a row, which may have one of several names, and its cells: the one place where they are parsed.
 
-A record that `roberta predict` is asked is a row, too. A cell is read as its several values, its number, or yes or no.
+A record that `roberta predict` answers is read as a row, too. A cell is read as a list, a number, or yes or no.
 
 JSON Lines and Parquet have lists and numbers of their own. In CSV and TSV they are texts, in the notation of the
 program that wrote them: JSON's, Python's, or numpy's.
@@ -11,7 +11,7 @@ What a model reads of a text's white space, in training, `roberta predict`, the 
 
     kept       all of it
     stripped   none at the ends
-    one_line   likewise, and of each run of it one space
+    one_line   none at the ends, and one space for each run of it
     spaces     all of it, with spaces for line ends, of which the text of pretraining has none
 """
 
@@ -42,8 +42,8 @@ _FLAGS = re.compile(r"[01](?:\.0*)?(?:[\s,;|]+[01](?:\.0*)?)+")
 
 
 def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
-    """The values of a cell that may hold several: of a list, of a text that is one in another notation, or, with a
-    separator, of a text that it divides; None for what is none of these.
+    """The values of a cell that may hold several: a list, a text in the notation of a list, or a text that the
+    separator divides; None for anything else.
 
     Raises:
         ValueError: if a text is in brackets and no list in any of these notations, so that brackets or quotation marks

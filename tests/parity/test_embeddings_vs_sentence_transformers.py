@@ -70,7 +70,7 @@ def test_retrieval_has_their_reciprocal_rank_and_recall(num_texts):
     vectors = similarity.unit(rng.normal(size=(num_rows * num_texts, 5)))
     texts = np.arange(num_rows * num_texts).reshape(num_rows, num_texts)
     ranks, best = similarity.ranks([vectors], texts)
-    ours = similarity.of_ranks(ranks)(np.ones(num_rows))
+    ours = similarity.rank_measure(ranks)(np.ones(num_rows))
 
     class Lookup:
         similarity_fn_name, similarity, model_card_data = "cosine", None, SimpleNamespace(set_evaluation_metrics=print)

@@ -274,14 +274,7 @@ class Benchmark:
         return kind_class(self.kind or str(settings.get("kind")))(settings, task_name=self.name, official=self.rules)
 
     def prepare(
-        self,
-        raw: Path,
-        output: Path,
-        *,
-        tokenizer: Tokenizer,
-        vocabulary: Vocabulary,
-        max_length: int,
-        options: Any,
+        self, raw: Path, output: Path, *, tokenizer: Tokenizer, vocabulary: Vocabulary, max_length: int, options: Any
     ) -> None:
         """Write the prepared folder `output` from the official files in `raw`.
 

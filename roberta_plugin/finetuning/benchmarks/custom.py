@@ -1,4 +1,4 @@
-"""Tables of your own: `custom`. What a row means, is learned and judged by, is up to its kind.
+"""Tables of your own: `custom`. The kind says what a row means, and how it is learned and judged.
 
 An example is a row of a table, in order, with a record of its `id` and `line`. The columns are those of its kind; a
 test table without labels has none. The grid depends on the size of the data.

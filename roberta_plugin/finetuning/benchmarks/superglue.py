@@ -459,7 +459,7 @@ def _row(
     separators: int = 2,
     **more: Any,
 ) -> Benchmark:
-    """A row of the table; `line` makes a line of the prediction file of an entry, and `files` are names by split."""
+    """A row of the table; `line` makes a line of the prediction file from an entry, and `files` are names by split."""
     return Benchmark(
         name=name,
         kind="multiple_choice",

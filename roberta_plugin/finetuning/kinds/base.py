@@ -130,8 +130,8 @@ class Kind(ABC):
     scoring: ClassVar[tuple[str, ...]] = ()
     """Options of the scoring that it has."""
     decides_by: ClassVar[Mapping[str, str]] = {}
-    """Numbers that decide beside the weights (`kinds/outputs.py`), by the option of `roberta predict` that gives each
-    -> the option of the scoring that has it found; empty: it is always found."""
+    """Numbers that decide beside the weights (`kinds/outputs.py`): the option of `roberta predict` that gives each one
+    -> the option of the scoring that searches for it; empty: it is always searched for."""
 
     hub: Hub
     options: AnswerOptions
@@ -177,7 +177,7 @@ class Kind(ABC):
         return {}
 
     def reduced(self, outputs: Any) -> Any:
-        """What of a batch's outputs, tensors, a validation keeps: `validated_outputs`."""
+        """What a validation keeps of the outputs (tensors) of a batch: `validated_outputs`."""
         return outputs
 
     @property
@@ -265,7 +265,7 @@ class Kind(ABC):
         options: Mapping[str, Any],
         train: PreparedSplit | None = None,
     ) -> Outcome:
-        """Predictions and metrics; with the training set beside those of the constant answer, which it gives."""
+        """Predictions and metrics; with a training set, also the metrics of its constant answer."""
         decisions = Decisions(split.name, options)
         outcome = self.judged(split, members, decisions)
         if outcome.measure is None:
@@ -337,7 +337,7 @@ class Kind(ABC):
         return made
 
     def open(self) -> None:
-        """Find what of the model answers."""
+        """Choose the head that answers."""
         if self.head == "masked_lm":
             self.hub.check_masked_lm()
         else:
@@ -403,7 +403,7 @@ class Kind(ABC):
     def numbers_of(cls, values: Mapping[str, Any]) -> dict[str, float]:
         """The numbers of `decides_by` among other values, such as the metrics of a development set.
 
-        That of no answer is called `threshold` in tables of your own.
+        The threshold of no answer is called `threshold` in tables of your own.
         """
         names = {name: name for name in cls.decides_by}
         if "null_threshold" in names and "null_threshold" not in values:

@@ -182,7 +182,7 @@ class Classification(TextKind, TableKind):
         scores, questions = _scores(raw) if len(labels) == 2 else None, split.columns.get("question")
 
         def measure(weights: Weights) -> dict[str, float]:
-            values = metrics.of_classes(right, predictions, weights, num_classes=len(labels))
+            values = metrics.measure_classes(right, predictions, weights, num_classes=len(labels))
             weighted = metrics.confusion(right, predictions, weights, num_classes=len(labels))
             if scores is not None:
                 of_positive = ("f1", "acc_and_f1")

@@ -203,7 +203,7 @@ class _NgramsOfOrder:
         self._chosen_hits |= self._hits[number]
 
     def scores(self) -> NDArray[np.float64]:
-        """F of the chosen sentences with each other one (number of sentences,)."""
+        """F of the chosen sentences together with each single other one (number of sentences,)."""
         totals = np.array([len(each - self._chosen) for each in self._ngrams], dtype=np.float64) + len(self._chosen)
         hits = np.array([len(each - self._chosen_hits) for each in self._hits], dtype=np.float64)
         hits += len(self._chosen_hits)
@@ -317,7 +317,7 @@ def mean_rouge(
     }
 
 
-def of_choice(
+def measure_choice(
     documents: Documents,
     probabilities: Sequence[NDArray[np.float64]],
     chosen: Sequence[Sequence[int]],

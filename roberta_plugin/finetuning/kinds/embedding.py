@@ -322,7 +322,7 @@ class Embedding(TableKind):
         if self.is_scored:
             return self._scored(split, near)
         ranks, best = similarity.ranks(members, texts)
-        measure = similarity.of_ranks(ranks)
+        measure = similarity.rank_measure(ranks)
         if texts.shape[1] > 2:
             wrong = [similarity.cosines(members, rows[:, 0], rows[:, place]) for place in range(2, texts.shape[1])]
             is_right = near > np.max(wrong, axis=0)
@@ -350,7 +350,7 @@ class Embedding(TableKind):
                 yield entry if scores is None else {**entry, "label": low + (high - low) * float(scores[index])}
 
         def measure(weights: NDArray[Any]) -> dict[str, float]:
-            values: Mapping[str, float] = metrics.of_numbers(np.asarray(scores), near, weights)
+            values: Mapping[str, float] = metrics.measure_numbers(np.asarray(scores), near, weights)
             return {name: values[name] for name in self.metrics()}
 
         return Outcome(entries=entries, num_examples=len(split), measure=None if scores is None else measure)

@@ -2,7 +2,7 @@
 
 The bootstrap varies these weights. A metric that is not defined, because a quotient is 0/0 or all answers are the same,
 is 0, as in scikit-learn: a log then shows a model that has learned nothing. Shares are from 0 to 1, correlations from
--1 to 1; the functions `of_...` return metrics by name in percent, and errors in units of the answers.
+-1 to 1; the functions `measure_...` return metrics by name in percent, and errors in units of the answers.
 
 The last functions are the official metrics of SQuAD: exact match and F1 of normalized texts, and the threshold for "no
 answer". Definitions are those of the two official scripts, evaluate-v1.1.py and evaluate-v2.0.py, with the same order
@@ -76,7 +76,7 @@ def class_f1s(counts: Numbers) -> NDArray[np.float64]:
     return f1s
 
 
-def of_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_classes: int) -> dict[str, float]:
+def measure_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_classes: int) -> dict[str, float]:
     """Accuracy, which is also micro-F1; macro-F1 over the labels that occur; Matthews correlation (R_K of Gorodkin)."""
     counts = confusion(answers, predictions, weights, num_classes=num_classes)
     return {name: 100 * OF_COUNTS[name](counts) for name in ("accuracy", "macro_f1", "mcc")}
@@ -128,7 +128,7 @@ def label_counts(answers: Numbers, predictions: Numbers, weights: Numbers) -> tu
     return weights @ (answers & predictions), weights @ predictions, weights @ answers
 
 
-def of_labels(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
+def measure_labels(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
     """Micro-F1, macro-F1 over all labels, and the share of examples whose labels are all right, of two (N, C)."""
     right, predicted, present = label_counts(answers, predictions, weights)
     is_exact = (answers == predictions).all(axis=1)
@@ -192,7 +192,7 @@ def _with_the_best(values: Numbers, thresholds: Numbers) -> float:
     return float(thresholds[best[np.abs(thresholds[best] - 0.5).argmin()]])
 
 
-def of_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
+def measure_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
     """Pearson's and Spearman's correlation of two (N,), and their mean, as GLUE averages STS-B; mean absolute and root
     mean squared error, in units of the label."""
     share = weights / weights.sum()
@@ -266,7 +266,7 @@ OF_POSITIVE = ("f1", "acc_and_f1", "average_precision")  # that name the label t
 OF_SCORES: dict[str, Callable[..., float]] = {"roc_auc": roc_auc, "average_precision": average_precision}
 
 
-def of_two_classes(answers: Numbers, predictions: Numbers, weights: Numbers | None = None) -> dict[str, float]:
+def measure_two_classes(answers: Numbers, predictions: Numbers, weights: Numbers | None = None) -> dict[str, float]:
     """All metrics of `OF_COUNTS` in percent, of two (N,)."""
     counts = confusion(answers, predictions, weights, num_classes=2)
     return {name: 100 * function(counts) for name, function in OF_COUNTS.items()}
@@ -325,11 +325,7 @@ def _answer_f1(predicted: Sequence[str], right: Sequence[str], *, both_empty: fl
 
 
 def best_null_threshold(
-    scores: Sequence[float],
-    *,
-    null: Sequence[float],
-    has_answer: Sequence[bool],
-    is_given: Sequence[bool],
+    scores: Sequence[float], *, null: Sequence[float], has_answer: Sequence[bool], is_given: Sequence[bool]
 ) -> tuple[float, float]:
     """The threshold with the best mean score, if a question whose `null` is above it counts as not answered.
 

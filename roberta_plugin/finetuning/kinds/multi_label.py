@@ -172,9 +172,7 @@ class MultiLabel(TextKind, TableKind):
         answers = split.columns.get("labels")
         right: Any = None if answers is None else np.asarray(answers, dtype=bool)
         threshold = decisions.find(
-            "threshold",
-            lambda: metrics.best_threshold(probabilities, right),
-            is_labelled=right is not None,
+            "threshold", lambda: metrics.best_threshold(probabilities, right), is_labelled=right is not None
         )
 
         def entries() -> Iterator[dict[str, Any]]:
@@ -191,7 +189,7 @@ class MultiLabel(TextKind, TableKind):
 
         def measure(weights: Weights) -> dict[str, float]:
             f1s = 100 * metrics.f1_of(*metrics.label_counts(right, predictions, weights))
-            values = metrics.of_labels(right, predictions, weights)
+            values = metrics.measure_labels(right, predictions, weights)
             return values | dict(zip(self.label_metrics(), f1s.tolist(), strict=True))
 
         return Outcome(

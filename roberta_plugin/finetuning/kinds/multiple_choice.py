@@ -120,11 +120,8 @@ class ChoiceLayout:
         cls, max_length: int, *, question_length: int | None = None, order: str | None = None
     ) -> ChoiceLayout:
         """The layout of inputs of `max_length` tokens; None: the paper's value."""
-        layout = cls(
-            max_length=max_length,
-            question_length=question_length or QUESTION_LENGTH,
-            order=order or "passage",
-        )
+        question_length = question_length or QUESTION_LENGTH
+        layout = cls(max_length=max_length, question_length=question_length, order=order or "passage")
         if max_length <= layout.question_length + cls.num_specials:
             raise ValueError(
                 f"--max-length {max_length} leaves no token for the passage: question and option may have "

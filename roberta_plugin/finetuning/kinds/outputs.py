@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name, of_two_classes
+from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name, measure_two_classes
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 _SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that decide what the model reads
@@ -304,16 +304,16 @@ def _is_of_all_labels(name: str) -> bool:
     return is_of_positive or base_name(name) in OF_ALL_LABELS
 
 
-def of_two_labels(
+def judge_two_labels(
     split: PreparedSplit, labels: Sequence[str], predictions: NDArray[np.int64], right: NDArray[Any] | None
 ) -> Outcome:
-    """That of decisions for one of two labels (N,), which have no probabilities."""
+    """The outcome of decisions for one of two labels (N,), which have no probabilities."""
 
     def entries() -> Iterator[dict[str, Any]]:
         for id_, label in zip(ids_of(split), predictions.tolist(), strict=True):
             yield {"id": id_, "prediction": labels[label]}
 
-    measure = None if right is None else partial(of_two_classes, np.asarray(right), predictions)
+    measure = None if right is None else partial(measure_two_classes, np.asarray(right), predictions)
     return Outcome(entries=entries, num_examples=len(predictions), measure=measure)
 
 

@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from roberta_plugin.extras import require
 from roberta_plugin.finetuning.kinds.base import Answer, Kind, logits_of
-from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, mean_probabilities, of_two_labels
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, judge_two_labels, mean_probabilities
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import text_of, texts_of
@@ -301,7 +301,7 @@ class PhraseRanking(Kind):
         probabilities = mean_probabilities([each[:, 0] for each in logits_of(members)], offsets)  # (S,)
         wins = probabilities[offsets[:-1]] >= np.maximum.reduceat(probabilities, offsets[:-1])
         predictions = (wins & (np.diff(offsets) > 1)).astype(np.int64)
-        return of_two_labels(split, self.labels, predictions, split.columns.get("label"))
+        return judge_two_labels(split, self.labels, predictions, split.columns.get("label"))
 
     @override
     def read_question(self, row: Row) -> Schema:

@@ -121,7 +121,7 @@ def _also_right(
     ]
 
 
-def of_ranks(ranks: NDArray[np.float64]) -> Callable[[NDArray[Any]], dict[str, float]]:
+def rank_measure(ranks: NDArray[np.float64]) -> Callable[[NDArray[Any]], dict[str, float]]:
     """How often each query counts (N,) -> mean reciprocal rank and recall@K, in percent, of ranks (N,)."""
 
     def measure(weights: NDArray[Any]) -> dict[str, float]:
@@ -138,7 +138,7 @@ _NEVER = -100.0
 
 
 class BagOfWords:
-    """Fitted on the training set of a prepared folder when it is first asked."""
+    """The baseline `NAME`, fitted on the training set of a prepared folder when it is first asked."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
@@ -197,7 +197,7 @@ class BagOfWords:
         return training, models
 
     def _words(self, split: PreparedSplit) -> list[NDArray[Any]]:
-        """The columns of each example: its tokens, those of a second text behind all of the first."""
+        """The columns of each example: its ids; those of a second text are raised by the size of the vocabulary."""
         vocabulary, offsets = self._prepared.vocabulary, split.offsets.tolist()
         columns = []
         for first, stop in pairwise(offsets):

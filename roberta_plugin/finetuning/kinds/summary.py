@@ -41,7 +41,7 @@ from roberta_plugin.finetuning.kinds.documents import (
     choose,
     lead,
     mean_rouge,
-    of_choice,
+    measure_choice,
     oracle,
     sentence_probabilities,
     summary_entry,
@@ -113,7 +113,7 @@ class Summary(Kind):
         scores = mean_rouge(documents.chosen(chosen), right, kinds=FAST, is_official=documents.is_official)
         accuracy = 100.0 * float(((np.concatenate(parts) > 0.5) == documents.labels.astype(bool)).mean())
         both = {"rouge": sum(scores.values()) / len(FAST), "accuracy": accuracy}
-        return {**scores, **both, **of_choice(documents, parts, chosen)}
+        return {**scores, **both, **measure_choice(documents, parts, chosen)}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `Kind.judged`.
@@ -137,7 +137,7 @@ class Summary(Kind):
                 texts, right = documents.chosen(numbers), [summary or () for summary in documents.summaries]
                 means = mean_rouge(texts, right, is_official=documents.is_official, weights=weights)
                 values |= {f"{prefix}{kind}": value for kind, value in means.items()}
-            return values | of_choice(documents, parts, chosen, weights)
+            return values | measure_choice(documents, parts, chosen, weights)
 
         is_labelled = documents.is_labelled
         return Outcome(entries=entries, num_examples=len(documents), measure=measure if is_labelled else None)

@@ -3,9 +3,9 @@
 What is read of a text that is longer than an input (Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?",
 section 5.3.1), by `TextLayout.long_texts`:
 
-    None       its begin, as of --long-texts head
+    None       its beginning, as with --long-texts head
     tail       its end
-    head+tail  the first quarter of the room from its begin, the rest from its end
+    head+tail  its beginning (a quarter of the room) and its end (the rest)
     windows    all of it, in parts that are as long as an input. The features of their <s> are pooled, by mean or
                maximum, and the head judges the pooled features: one answer for each text
 
@@ -130,7 +130,7 @@ class TextLayout:
         return self.long_texts == "windows"
 
     def checked(self) -> TextLayout:
-        """Itself, if its values, which come from a file, can be."""
+        """This layout, after a check of its values, which come from a file."""
         for name in ("max_length", "window_stride", "max_windows"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 0 < value < 1 << 20):
@@ -206,7 +206,7 @@ def _kept(ids: Ids, length: int, long_texts: str | None) -> Ids:
 
 
 def _windows(sides: Sequence[Ids], layout: TextLayout, most: int | None) -> tuple[list[list[Ids]], bool]:
-    """The texts of each window of a text or pair that is too long; and whether some of it is in none."""
+    """The texts of each window of a text or pair that is too long; and whether some tokens are in none."""
     room = layout.max_length - 2 * len(sides)
     longer = len(sides) - 1 if len(sides[0]) <= len(sides[-1]) else 0
     others = [ids[: room // 2] for number, ids in enumerate(sides) if number != longer]

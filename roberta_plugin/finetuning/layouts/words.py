@@ -1,4 +1,4 @@
-"""Words of a text in overlapping windows `<s> part </s>`: a split of them is written, read, and its words get labels.
+"""Words of a text in overlapping windows `<s> part </s>`, the labels of their tokens, and the files of a split.
 
 The words are tokenized as in a text with one space between them; a word's tokens do not depend on its neighbours. A
 text that does not fit into a window is cut as in SQuAD (`windows`): a word belongs to the window that gives its first
