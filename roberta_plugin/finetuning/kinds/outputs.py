@@ -65,7 +65,7 @@ PER_TOKEN = ("start_logits", "end_logits", "token_logits", "token_labels")  # a 
 PER_SENTENCE = ("sentence_logits",)
 
 
-class Collected:
+class OutputCollector:
     """Outputs of batches in any order, some of which may come twice, stored in the order of the split."""
 
     def __init__(self, split: PreparedSplit, names: Sequence[str], *, pools_windows: bool = False) -> None:

@@ -33,8 +33,8 @@ from roberta_plugin.finetuning.kinds.questions import (
     MAX_ANSWER_LENGTH,
     N_BEST,
     NO_PLACE,
-    Decoded,
     Questions,
+    RankedAnswers,
     SplitMaker,
     SquadAnswer,
     decode,
@@ -253,7 +253,7 @@ class QuestionAnswering(TableKind):
             answers[place] = self._entry(decoded)
         return [each for each in answers if each is not None]
 
-    def _decode(self, asked: Sequence[Question], located: Sequence[LocatedTokens]) -> list[Decoded]:
+    def _decode(self, asked: Sequence[Question], located: Sequence[LocatedTokens]) -> list[RankedAnswers]:
         memory = _QuestionsInMemory([each.context for each in asked], located)
         encoder: Encoder = self.hub.codec.encoder
         ids = encoder.ids_of_all([as_read(each.text, "spaces").strip() for each in asked])
@@ -271,7 +271,7 @@ class QuestionAnswering(TableKind):
         )
         return decode(memory, [raw], n_best=self.options.top_k)
 
-    def _entry(self, decoded: Decoded) -> dict[str, Any]:
+    def _entry(self, decoded: RankedAnswers) -> dict[str, Any]:
         candidates = _shown(decoded)
         entry: dict[str, Any] = {"answer": "", "probability": 0.0}
         if candidates:
@@ -380,7 +380,7 @@ class _QuestionsInMemory(Questions):
         self.windows_of.append(np.arange(first, first + len(windows)))
 
 
-def _shown(decoded: Decoded, *, number: Callable[[float], float] = rounded) -> list[dict[str, Any]]:
+def _shown(decoded: RankedAnswers, *, number: Callable[[float], float] = rounded) -> list[dict[str, Any]]:
     """The candidates of an answer, their probabilities as this function writes them."""
     return [
         {"text": text, "probability": number(math.exp(value)), "start": start, "end": stop}
@@ -388,12 +388,12 @@ def _shown(decoded: Decoded, *, number: Callable[[float], float] = rounded) -> l
     ]
 
 
-def _best_and_null(decoded: Sequence[Decoded]) -> tuple[list[str], list[float]]:
+def _best_and_null(decoded: Sequence[RankedAnswers]) -> tuple[list[str], list[float]]:
     """The best text, empty if there is none, and the probability of no answer, of each question."""
     return [_best_text(each) for each in decoded], [each.null_probability for each in decoded]
 
 
-def _best_text(decoded: Decoded, threshold: float = math.inf) -> str:
+def _best_text(decoded: RankedAnswers, threshold: float = math.inf) -> str:
     """The best text; empty if there is none, or if the probability of no answer is above the threshold."""
     is_given = decoded.candidates and decoded.null_probability <= threshold
     return decoded.candidates[0].text if is_given else ""

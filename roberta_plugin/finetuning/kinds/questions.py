@@ -292,7 +292,7 @@ class Candidate(NamedTuple):
     """The character after the last one."""
 
 
-class Decoded(NamedTuple):
+class RankedAnswers(NamedTuple):
     """The answers to a question."""
 
     candidates: list[Candidate]
@@ -307,7 +307,7 @@ def decode(
     *,
     n_best: int = N_BEST,
     max_answer_length: int = MAX_ANSWER_LENGTH,
-) -> list[Decoded]:
+) -> list[RankedAnswers]:
     """The best answers of all questions of a split, by the mean of the members' probabilities."""
     logits = [member.answerable_logits for member in members if member.answerable_logits is not None]
     starts = [member.start_logits for member in members if member.start_logits is not None]
@@ -325,7 +325,7 @@ def decode(
             spans = best_of_window(questions, window, *of_members, number=n_best, max_answer_length=max_answer_length)
             candidates += [(in_window[window] + value, window, start, end) for value, start, end in spans]
         candidates.sort(key=lambda span: -span[0])
-        result.append(Decoded(_different(questions, candidates, n_best), float(null[windows].min())))
+        result.append(RankedAnswers(_different(questions, candidates, n_best), float(null[windows].min())))
     return result
 
 
