@@ -238,7 +238,7 @@ class PortableModel:
         """How it reads texts that are too long; in a format that cannot say it, at their begin."""
         settings = identity.of_checkpoint(self.state).get("settings") or {}
         length = settings.get("max_length") or int(self.state["cfg"]["model"]["max_positions"])
-        return TextLayout.of(settings if self.head.facts.head == "classification" else {}, max_length=length)
+        return TextLayout.from_settings(settings if self.head.facts.head == "classification" else {}, max_length=length)
 
     @property
     def decides_by(self) -> dict[str, float]:
@@ -277,7 +277,7 @@ def task_state(
     vocabulary: Vocabulary,
     decides_by: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """The record of the data that our checkpoints hold, for an imported model: see `identity.of`."""
+    """The record of the data that our checkpoints hold, for an imported model: see `identity.describe`."""
     return {
         identity.KEY: {
             "task": task,

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from roberta_plugin.fairseq_import import OwnGroup
 from roberta_plugin.finetuning.kinds.base import Kind
-from roberta_plugin.finetuning.kinds.outputs import Collected
+from roberta_plugin.finetuning.kinds.outputs import OutputCollector
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 SUM, NUMBER = "sum_of_", "number_of_"  # beginnings of names: a sum, and what it is divided by
@@ -154,7 +154,7 @@ class Validation:
         """`options` are those of the criterion, by which some kinds decide."""
         self._kind, self._split, self._options = kind, split, options
         pools_windows = kind.window_pooling is not None
-        self._collected = Collected(split, kind.validated_outputs or kind.outputs, pools_windows=pools_windows)
+        self._collected = OutputCollector(split, kind.validated_outputs or kind.outputs, pools_windows=pools_windows)
         self._values: Mapping[str, float] = {}
         self._is_over = False
 

@@ -18,7 +18,7 @@ from roberta_plugin.checkpoint_files import load_state as load_state
 from roberta_plugin.conversion.portable import heads_of, labels_of, on_scale_of_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
-from roberta_plugin.finetuning.kinds.outputs import Collected, RawOutputs
+from roberta_plugin.finetuning.kinds.outputs import OutputCollector, RawOutputs
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.hub.running import run_batches
 from roberta_plugin.models.checkpoints import ALL_HEADS, load_parameters, model_arguments, saved_options
@@ -121,7 +121,7 @@ def run_model(
     if not len(dataset):
         raise ValueError(f"{split.folder}: the split {split.name!r} has no examples.")
     batches = dataset.batches(1, max_tokens=max_tokens)
-    collected = Collected(split, task.kind.outputs, pools_windows=task.kind.window_pooling is not None)
+    collected = OutputCollector(split, task.kind.outputs, pools_windows=task.kind.window_pooling is not None)
     model = model.to(device)
     set_precision(model, precision, torch.device(device))
 

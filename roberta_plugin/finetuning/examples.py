@@ -102,19 +102,19 @@ def warn_of_duplicates(examples: Sequence[Example]) -> None:
 
 def shared_sides(examples: Sequence[Example]) -> list[int]:
     """How many pairs share their first text with a pair that has another second text, and the reverse."""
-    found = []
+    counts = []
     for side in (0, 1):
         others: dict[str, set[str]] = {}
         for example in examples:
             others.setdefault(example.texts[side], set()).add(example.texts[1 - side])
-        found.append(sum(len(others[example.texts[side]]) > 1 for example in examples))
-    return found
+        counts.append(sum(len(others[example.texts[side]]) > 1 for example in examples))
+    return counts
 
 
 def warn_of_overlap(train: Iterable[Example], others: Sequence[Example], *, split: str) -> None:
     """Warn of texts that are both in the training set and in another split."""
-    known = {(example.texts, example.choices): example for example in train}
-    pairs = [(known[key], each) for each in others if (key := (each.texts, each.choices)) in known]
+    in_training = {(example.texts, example.choices): example for example in train}
+    pairs = [(in_training[key], each) for each in others if (key := (each.texts, each.choices)) in in_training]
     if pairs:
         first, second = pairs[0]
         logger.warning(
@@ -131,19 +131,19 @@ _BOOLEANS = {"true": "1", "false": "0"}
 _MISSING = ("nan", "<na>", "null", "n/a", "#n/a")  # what programs write for a missing value
 
 
-def found_labels(
-    pairs: Iterable[tuple[str, Example]], given: Sequence[str] | None, *, path: object, least: int = 2
+def order_labels(
+    pairs: Iterable[tuple[str, Example]], listed: Sequence[str] | None, *, path: object, least: int = 2
 ) -> list[str]:
     """The labels in the order of their numbers.
 
     Args:
         pairs: each label of a training table, and its example.
-        given: the labels as the user has ordered them; None: those found, sorted: as numbers if all are whole.
+        listed: the labels of --labels, in their order; None: those of the table, sorted, as numbers if all are whole.
         path: the table, for messages.
         least: how many labels there must be.
 
     Raises:
-        ValueError: if a label is not among `given`, if there are fewer than `least`, or if there are so many that the
+        ValueError: if a label is not among `listed`, if there are fewer than `least`, or if there are so many that the
             column cannot be one of labels.
 
     Example: labels 10, 9 and 9 -> ["9", "10"]; with "x" among them -> ["10", "9", "x"].
@@ -153,26 +153,27 @@ def found_labels(
     for label, example in pairs:
         seen.setdefault(label, example)
         num_labels += 1
-    if given is not None:
+    if listed is not None:
         for label, example in seen.items():
-            if label not in given:
+            if label not in listed:
                 raise ValueError(
-                    f"{example.where}: the label {label!r} is none of --labels {' '.join(given)}. Add it there, or "
+                    f"{example.where}: the label {label!r} is none of --labels {' '.join(listed)}. Add it there, or "
                     "correct the row."
                 )
-        never = [label for label in given if label not in seen]
+        never = [label for label in listed if label not in seen]
         if never:
             logger.warning(
-                f"{path}: no row has the label {never[0]!r} of --labels ({len(never)} of {len(given)} lack)."
+                f"{path}: no row has the label {never[0]!r} of --labels ({len(never)} of {len(listed)} lack)."
             )
-        found = list(given)
+        labels = list(listed)
     else:
         are_numbers = all(_NUMBER.fullmatch(label) for label in seen)
-        found = sorted(seen, key=int) if are_numbers else sorted(seen)
-    if len(found) < least:
+        labels = sorted(seen, key=int) if are_numbers else sorted(seen)
+    if len(labels) < least:
         raise ValueError(
-            f"{path}: there is no other label than {found[0]!r}, so there is nothing to learn. Is --label-column right?"
-            if found
+            f"{path}: there is no other label than {labels[0]!r}, so there is nothing to learn. Is "
+            "--label-column right?"
+            if labels
             else f"{path}: no row has a label. Is --label-column right?"
         )
     for label in seen:
@@ -186,13 +187,13 @@ def found_labels(
             f"{seen[other].where}: the label {other!r} differs from {one!r} ({seen[one].where}) in its spelling only, "
             "and counts as another one. Spell them alike if they are meant to be the same."
         )
-    if given is None and (len(found) > _MOST_LABELS or (num_labels >= _FEW_ROWS and len(found) > num_labels / 2)):
+    if listed is None and (len(labels) > _MOST_LABELS or (num_labels >= _FEW_ROWS and len(labels) > num_labels / 2)):
         raise ValueError(
-            f"{path}: the label column has {len(found):,} different values in {num_labels:,} rows, such as "
-            f"{found[0][:40]!r} and {found[-1][:40]!r}, which are no labels. Name another --label-column, give --kind "
-            "regression if they are numbers, or list them by --labels if they are labels all the same."
+            f"{path}: the label column has {len(labels):,} different values in {num_labels:,} rows, such as "
+            f"{labels[0][:40]!r} and {labels[-1][:40]!r}, which are no labels. Name another --label-column, give "
+            "--kind regression if they are numbers, or list them by --labels if they are labels all the same."
         )
-    return found
+    return labels
 
 
 def with_positive(labels: Sequence[str], positive: str | None) -> list[str]:
@@ -204,9 +205,9 @@ def with_positive(labels: Sequence[str], positive: str | None) -> list[str]:
     if positive is None:
         return list(labels)
     if positive not in labels or len(labels) != 2:
-        named = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
         why = "there is no such label" if positive not in labels else f"it goes with two labels, not with {len(labels)}"
-        raise ValueError(f"--positive-label {positive}: {why}; there are {named}.")
+        raise ValueError(f"--positive-label {positive}: {why}; there are {shown}.")
     return [label for label in labels if label != positive] + [positive]
 
 
@@ -216,7 +217,7 @@ def number_of(label: str, labels: Sequence[str], example: Example) -> int:
         return labels.index(label)
     except ValueError:
         shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-        meant = next((known for known in labels if _loosely(known) == _loosely(label)), None)
+        meant = next((each for each in labels if _loosely(each) == _loosely(label)), None)
         raise ValueError(
             f"{example.where}: no row of the training table has the label {label!r}; it has {shown}. "
             + (f"Is {meant!r} meant? " if meant is not None else "")
@@ -266,28 +267,28 @@ def weights_of(values: Sequence[str]) -> str | dict[str, float]:
             for row in read_table(Path(value)):
                 label = label_of(row.value("label", option="--class-weights"), "label", row.where)
                 pairs.append((label, row.value("weight", option="--class-weights"), row.where))
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for label, text, place in pairs:
         weight = number_in(text)
         if not weight >= 0:
             raise ValueError(f"{place}: the weight of the label {label!r} must be a number from 0 on, got {text!r}.")
-        if label in found:
+        if label in weights:
             raise ValueError(f"{place}: the label {label!r} has two weights. Leave one of them out.")
-        found[label] = weight
-    return found
+        weights[label] = weight
+    return weights
 
 
-def given_weights(labels: Sequence[str], given: Mapping[str, float]) -> list[float]:
-    """Weight of each label (C,): the given one, or 1.
+def given_weights(labels: Sequence[str], by_label: Mapping[str, float]) -> list[float]:
+    """Weight of each label (C,): that in `by_label`, or 1.
 
     Raises:
-        ValueError: if one is given for what is no label, or all are 0.
+        ValueError: if `by_label` has one for what is no label, or all are 0.
     """
-    for label in given:
+    for label in by_label:
         if label not in labels:
             shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-            raise ValueError(f"--class-weights {label}={given[label]:g}: there is no such label; there are {shown}.")
-    weights = [float(given.get(label, 1.0)) for label in labels]
+            raise ValueError(f"--class-weights {label}={by_label[label]:g}: there is no such label; there are {shown}.")
+    weights = [float(by_label.get(label, 1.0)) for label in labels]
     if not any(weights):
         raise ValueError("--class-weights gives every label the weight 0, so there is nothing to learn. Raise one.")
     return weights

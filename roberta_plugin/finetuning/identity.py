@@ -1,8 +1,8 @@
 """What identifies the data a checkpoint was trained on, and the check that other data match it.
 
-Every checkpoint of our tasks records it: `of(prepared)`, or for pretraining only the tokenizer and the vocabulary. With
-another tokenizer the ids stand for other words, and the head of another task predicts something else; neither would
-raise an error by itself.
+Every checkpoint of our tasks records it: `describe(prepared)`, or for pretraining only the tokenizer and the
+vocabulary. With another tokenizer the ids stand for other words, and the head of another task predicts something else;
+neither would raise an error by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 KEY = "data"  # in the task's state, which fairseq saves with every checkpoint
 EXAMPLES = "examples"  # beside "task": which examples, for a training that continues with them
 # Beside "task", in models that were made elsewhere:
-MADE_ANEW = "made_anew"  # names of heads that it lacked, and that know nothing
+MADE_ANEW = "made_anew"  # names of heads that it lacked, and that are newly initialized
 MASK_KEEPS_SPACE = "mask_keeps_space"  # whether the space before <mask> is a token of its own
 IS_INFERRED = "is_inferred"  # whether the task is only what such a head can be used for
 DECISIONS = "decides_by"  # the threshold or temperature that was found on the development set (`kinds/outputs.py`)
@@ -38,7 +38,7 @@ _SAME_HEAD = {
 }
 
 
-def of(prepared: Prepared) -> dict[str, Any]:
+def describe(prepared: Prepared) -> dict[str, Any]:
     """Plain values: task, settings, tokenizer, vocabulary, and a hash of the examples of each split that has one."""
     hashes = {split: prepared.sha256_of_inputs(split) for split in prepared.splits}
     return {
@@ -57,7 +57,7 @@ def of_checkpoint(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path) -> None:
     """Refuse data made with another tokenizer or dict.txt than the checkpoint's, if the checkpoint records them."""
-    check_same_words(state, of(prepared), checkpoint=checkpoint, data=str(prepared.folder))
+    check_same_words(state, describe(prepared), checkpoint=checkpoint, data=str(prepared.folder))
 
 
 def check_same_words(state: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: str) -> None:
@@ -95,7 +95,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
     settings = dict(prepared.settings)
     if trained.get(IS_INFERRED):
         settings = {name: value for name, value in settings.items() if name in trained["settings"]}
-    if "deviation" not in trained["settings"]:  # its numbers are on the scale of the labels, and so they are read
+    if "deviation" not in trained["settings"]:  # the model's numbers are on the scale of the labels
         settings = {name: value for name, value in settings.items() if name not in ("mean", "deviation")}
     is_of_vectors = settings.get("kind") == "embedding"
     free = (lambda name: name not in _OF_VECTORS) if is_of_vectors else _MAY_DIFFER.__contains__
@@ -118,16 +118,16 @@ def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, 
     )
 
 
-def class_order(named: Sequence[str], prepared: Prepared, *, checkpoint: Path) -> list[int]:
+def class_order(classes: Sequence[str], prepared: Prepared, *, checkpoint: Path) -> list[int]:
     """Map the data's classes to the indices of an imported model; capital letters do not matter.
 
     Example: a model of the classes not_entailment and entailment, and data of entailment and not_entailment -> [1, 0].
     """
-    theirs = [str(name).casefold() for name in named]
+    theirs = [str(name).casefold() for name in classes]
     ours = [str(name).casefold() for name in prepared.settings["labels"]]
     if sorted(theirs) != sorted(ours):
         raise ValueError(
-            f"{checkpoint} has the classes {', '.join(map(str, named))}, and {prepared.folder} the classes "
+            f"{checkpoint} has the classes {', '.join(map(str, classes))}, and {prepared.folder} the classes "
             f"{', '.join(map(str, prepared.settings['labels']))}. If only the names differ, import the model with "
             "`roberta import --labels`, which takes the names of the data in the model's order."
         )

@@ -52,8 +52,8 @@ class FileOptions(TaskOptions):
     @property
     def files(self) -> dict[str, str]:
         """The files that are named, by split."""
-        named = {"train": self.train, "valid": self.valid, "test": self.test}
-        return {split: name for split, name in named.items() if name is not None}
+        names = {"train": self.train, "valid": self.valid, "test": self.test}
+        return {split: name for split, name in names.items() if name is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +214,8 @@ class SummariesOptions(FileOptions):
 OWN_KINDS = (*(name.replace("_", "-") for name in OWN), "pair")
 
 
-def of_kinds(*kinds: str) -> Mapping[str, tuple[str | None, ...]]:
-    """What an option goes with, if it is one of these kinds; where --kind is not given, a prepared folder says it."""
+def one_of_kinds(*kinds: str) -> Mapping[str, tuple[str | None, ...]]:
+    """`goes_with` of an option of these kinds; if --kind is not given, a prepared folder says which one it is."""
     return {"kind": (*kinds, None)}
 
 
@@ -225,9 +225,9 @@ def kinds_with(name: str) -> tuple[str, ...]:
     return tuple(each for kind in kinds for each in ((kind, "pair") if kind == "classification" else (kind,)))
 
 
-_LABELS = of_kinds("classification", "pair")
+_LABELS = one_of_kinds("classification", "pair")
 _WINDOWS = {"long_texts": ("windows",)}
-_EMBEDDING = of_kinds("embedding")
+_EMBEDDING = one_of_kinds("embedding")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +248,7 @@ class CustomOptions(FileOptions):
     text_pair_column: str | None = option(
         "column of a second text; with multiple-choice and question-answering, of the question; with embedding, of the "
         "text that is near",
-        goes_with=of_kinds(*(kind for kind in OWN_KINDS if kind != "tagging")),
+        goes_with=one_of_kinds(*(kind for kind in OWN_KINDS if kind != "tagging")),
         metavar="COLUMN",
     )
     label_column: tuple[str, ...] | None = option(
@@ -261,7 +261,7 @@ class CustomOptions(FileOptions):
     choices_columns: tuple[str, ...] | None = option(
         "multiple-choice: columns of the options, or one column of lists",
         default_text="options",
-        goes_with=of_kinds("multiple-choice"),
+        goes_with=one_of_kinds("multiple-choice"),
         metavar="COLUMN",
         nargs="+",
     )
@@ -305,7 +305,7 @@ class CustomOptions(FileOptions):
     labels: tuple[str, ...] | None = option(
         "the labels in the order of their numbers",
         default_text="those found, sorted",
-        goes_with=of_kinds(*kinds_with("labels")),
+        goes_with=one_of_kinds(*kinds_with("labels")),
         metavar="LABEL",
         nargs="+",
     )
@@ -321,7 +321,7 @@ class CustomOptions(FileOptions):
     label_separator: str | None = option(
         "multi-label: separator of the labels of a row",
         default_text="a comma",
-        goes_with=of_kinds("multi-label"),
+        goes_with=one_of_kinds("multi-label"),
         metavar="TEXT",
     )
     valid_share: float | None = option(
@@ -349,7 +349,7 @@ class CustomOptions(FileOptions):
         "what is read of a text longer than --max-length: its head, its tail, both, or all of it in windows whose "
         "features are pooled",
         default_text="head",
-        goes_with=of_kinds(*kinds_with("long_texts")),
+        goes_with=one_of_kinds(*kinds_with("long_texts")),
         choices=LONG_TEXTS,
     )
     window_stride: int | None = option(
@@ -375,7 +375,7 @@ class CustomOptions(FileOptions):
         "has none",
         default_text="the best by F1 on the development set; of two labels 0.5",
         stage="score",
-        goes_with=of_kinds("classification", "pair", "multi-label", "question-answering"),
+        goes_with=one_of_kinds("classification", "pair", "multi-label", "question-answering"),
         excludes=("tune_threshold",),
         smallest=0.0,
         largest=1.0,

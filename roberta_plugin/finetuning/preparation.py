@@ -100,8 +100,8 @@ def prepare(settings: PrepareSettings) -> Prepared:
     """
     raw, tokenizer, output_dir = settings.raw, settings.tokenizer, settings.output_dir
     if raw is None:
-        own = "--train is missing: give your table." if settings.task == "custom" else ""
-        raise ValueError(own or "--raw is missing: give the folder with the official files.")
+        message = "--train is missing: give your table." if settings.task == "custom" else ""
+        raise ValueError(message or "--raw is missing: give the folder with the official files.")
     if tokenizer is None:
         raise ValueError("--tokenizer is missing: give the tokenizer's folder.")
     if not raw.exists():
@@ -151,12 +151,12 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
         now["dictionary"] = Vocabulary.from_tokenizer(wanted.tokenizer).sha256
     if wanted.raw is not None and prepared.content.get("source"):
         benchmark = benchmark_of(prepared.task)
-        given = describe_files(benchmark.source_files(benchmark.files(wanted.raw, wanted.task_options)))
+        wanted_source = describe_files(benchmark.source_files(benchmark.files(wanted.raw, wanted.task_options)))
         before["raw"], now["raw"] = (
             f"{source['files']} files with {source['bytes']:,} bytes (SHA-256 {source.get('sha256')})"
-            for source in (prepared.content["source"], given)
+            for source in (prepared.content["source"], wanted_source)
         )
-    found = differences(
+    changes = differences(
         before,
         now,
         free=lambda name: name not in now,
@@ -164,7 +164,7 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
     )
     refuse(
         f"{prepared.folder} was prepared with other settings than this command gives",
-        found,
+        changes,
         "Leave these options out to use the folder as it is. To prepare it again, delete it (rm -r "
         f"{prepared.folder}) and everything trained on it, or give another --output-dir.",
     )
@@ -173,7 +173,7 @@ def check_same(prepared: Prepared, wanted: DataSettings) -> None:
 def _settings(prepared: Prepared, wanted: DataSettings) -> Iterator[tuple[str, Any]]:
     """The settings that a prepared folder must have."""
     has, options = prepared.settings, wanted.task_options
-    given = {"max_length", *options.given("prepare")}
+    given_names = {"max_length", *options.given("prepare")}
     recorded = {item.name: has.get(item.name) for item in option_fields(prepared.task, stages=("prepare",))}
     if wanted.raw is None:  # what is not given is as in the folder
         options = options_for(prepared.task, {**recorded, **options.given("prepare")})
@@ -181,7 +181,7 @@ def _settings(prepared: Prepared, wanted: DataSettings) -> Iterator[tuple[str, A
     for name, value in benchmark_of(prepared.task).settings(max_length=length, options=options).items():
         if name not in has and name not in recorded:
             continue  # no option gives it, so earlier versions did not record it, and such a folder is read without it
-        if wanted.raw is not None or name in given:
+        if wanted.raw is not None or name in given_names:
             yield name, value
 
 
@@ -191,7 +191,7 @@ _UNDEFINED = ("macro_f1", "mcc", "pearson", "spearman", *OF_SCORES)  # metrics t
 
 
 def settings_faults(prepared: Prepared) -> list[str]:
-    """What of prepared.json cannot be as `roberta prepare` wrote it, one sentence each."""
+    """What `roberta prepare` cannot have written into prepared.json, one sentence each."""
     path, has = prepared.folder / NAME, prepared.settings
     try:
         names = {item.name for item in option_fields(prepared.task, stages=("prepare",))}
@@ -239,21 +239,21 @@ def remarks(prepared: Prepared, splits: Sequence[str] | None = None) -> list[str
 
 
 def _remarks(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
-    for found in split.facts["lengths"]:
-        if found["longer"]:
+    for counts in split.facts["lengths"]:
+        if counts["longer"]:
             yield (
-                f"{found['longer']:,} of {found['number']:,} {found['texts']} are longer than {found['limit']:,} "
-                f"tokens and were {found['fate']} (longest {found['longest']:,})"
+                f"{counts['longer']:,} of {counts['number']:,} {counts['texts']} are longer than {counts['limit']:,} "
+                f"tokens and were {counts['fate']} (longest {counts['longest']:,})"
             )
     lacking = labels_without_examples(prepared, split)
     if lacking:
-        named = ", ".join(map(repr, lacking[:_MOST_LABELS])) + (", ..." if len(lacking) > _MOST_LABELS else "")
+        shown = ", ".join(map(repr, lacking[:_MOST_LABELS])) + (", ..." if len(lacking) > _MOST_LABELS else "")
         labels, it = (
             ("the label", "it is") if len(lacking) == 1 else (f"any of the {len(lacking):,} labels", "they are")
         )
         of_all = "" if prepared.settings["kind"] == "tagging" else ", nor are metrics of all labels"
         consequence = "not learned" if split.name == "train" else f"not measured{of_all}"
-        yield f"no example has {labels} {named}, so {it} {consequence}"
+        yield f"no example has {labels} {shown}, so {it} {consequence}"
     if is_constant(prepared, split):
         yield (
             "all examples have the same number, so there is nothing to learn"
@@ -299,10 +299,10 @@ def selection_remarks(prepared: Prepared, kind: Kind, metric: str) -> list[str]:
     remedy = f"add examples to it, or choose by another metric (--select: {others})"
     lacking = labels_without_examples(prepared, valid)
     if metric in ("macro_f1", "mcc") and lacking:
-        named = f"label{'s' * (len(lacking) > 1)} {', '.join(map(repr, lacking))}"
+        missing = f"label{'s' * (len(lacking) > 1)} {', '.join(map(repr, lacking))}"
         return [
             f"Checkpoint and setting are chosen by {metric}, which here is that of the other labels: no example of the "
-            f"development set has the {named}. To judge all labels, {remedy}."
+            f"development set has the {missing}. To judge all labels, {remedy}."
         ]
     if metric.startswith(("pearson", "spearman")) and is_constant(prepared, valid):
         return [
@@ -322,8 +322,8 @@ def describe(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
     labels = prepared.settings.get("labels") or []
     for name, values in sorted(split.columns.items()):
         if values.ndim == 2:  # of several labels: how many examples have each
-            named = labels if len(labels) == values.shape[1] else range(values.shape[1])
-            counts = zip(named, (values != 0).sum(axis=0).tolist(), strict=True)
+            names = labels if len(labels) == values.shape[1] else range(values.shape[1])
+            counts = zip(names, (values != 0).sum(axis=0).tolist(), strict=True)
             yield f"{name}: {', '.join(f'{label} {count:,}' for label, count in counts)}"
         else:
             yield f"{name}: {_values(values, labels if name == 'label' else [])}"
@@ -333,8 +333,8 @@ def describe(prepared: Prepared, split: PreparedSplit) -> Iterator[str]:
 
 def _values(values: NDArray[np.generic], labels: Sequence[str]) -> str:
     """How often each value occurs, or the range if there are many values."""
-    found, counts = np.unique(values, return_counts=True)
-    if len(found) > _MOST_VALUES:
-        return f"{found[0]} to {found[-1]}"
-    names = [labels[int(value)] if 0 <= value < len(labels) else str(value) for value in found.tolist()]
+    distinct, counts = np.unique(values, return_counts=True)
+    if len(distinct) > _MOST_VALUES:
+        return f"{distinct[0]} to {distinct[-1]}"
+    names = [labels[int(value)] if 0 <= value < len(labels) else str(value) for value in distinct.tolist()]
     return ", ".join(f"{name} {count:,}" for name, count in zip(names, counts.tolist(), strict=True))

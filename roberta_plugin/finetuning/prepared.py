@@ -213,26 +213,26 @@ def shown_texts(
     """The texts of the first sequence of some examples, or of every one, as the model reads them, shortened."""
     back = prepared.vocabulary.model_to_tokenizer(prepared.tokenizer)
     eos_id = prepared.vocabulary.eos_id
-    found = []
+    shown = []
     for index in examples:
         first = split.offsets[index]
         for number in range(first, split.offsets[index + 1] if every else first + 1):
             ids = split.sequences[number]
             parts = [back[part] for part in np.split(ids, np.flatnonzero(ids == eos_id))]
             texts = [prepared.tokenizer.decode([int(token) for token in part if token >= 0]) for part in parts]
-            shown = " | ".join(text for text in texts if text)
-            found.append(shown if len(shown) <= most else shown[:most] + "...")
-    return found
+            text = " | ".join(each for each in texts if each)
+            shown.append(text if len(text) <= most else text[:most] + "...")
+    return shown
 
 
 def check_size(path: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     """Compare a file's size with prepared.json."""
     if not path.is_file():
         raise FileNotFoundError(_missing(path))
-    record, found = files.get(path.name), path.stat().st_size
-    if record is not None and found != record["bytes"]:
+    record, size = files.get(path.name), path.stat().st_size
+    if record is not None and size != record["bytes"]:
         raise ValueError(
-            f"{path} has {found:,} bytes, but prepared.json says {record['bytes']:,}: it was cut off or replaced, "
+            f"{path} has {size:,} bytes, but prepared.json says {record['bytes']:,}: it was cut off or replaced, "
             f"{REMEDY}."
         )
 

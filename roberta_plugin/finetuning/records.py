@@ -1,6 +1,6 @@
 """The columns of a row, which may have one of several names, and its cells: the one place where they are parsed.
 
-A record that `roberta predict` is asked is a row, too. A cell is read as its several values, its number, or yes or no.
+A record that `roberta predict` answers is read as a row, too. A cell is read as a list, a number, or yes or no.
 
 JSON Lines and Parquet have lists and numbers of their own. In CSV and TSV they are texts, in the notation of the
 program that wrote them: JSON's, Python's, or numpy's.
@@ -11,7 +11,7 @@ What a model reads of a text's white space, in training, `roberta predict`, the 
 
     kept       all of it
     stripped   none at the ends
-    one_line   likewise, and of each run of it one space
+    one_line   none at the ends, and one space for each run of it
     spaces     all of it, with spaces for line ends, of which the text of pretraining has none
 """
 
@@ -42,8 +42,8 @@ _FLAGS = re.compile(r"[01](?:\.0*)?(?:[\s,;|]+[01](?:\.0*)?)+")
 
 
 def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
-    """The values of a cell that may hold several: of a list, of a text that is one in another notation, or, with a
-    separator, of a text that it divides; None for what is none of these.
+    """The values of a cell that may hold several: a list, a text in the notation of a list, or a text that the
+    separator divides; None for anything else.
 
     Raises:
         ValueError: if a text is in brackets and no list in any of these notations, so that brackets or quotation marks
@@ -53,13 +53,13 @@ def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
         return value
     if not isinstance(value, str):
         return None
-    found = literal(value)
-    if isinstance(found, list | tuple):
-        return list(found)
-    if isinstance(found, set):
-        return sorted(found, key=str)
-    text = (found if isinstance(found, str) else value).strip()
-    if isinstance(found, dict) or text[:1] + text[-1:] in ("[]", "{}"):
+    parsed = literal(value)
+    if isinstance(parsed, list | tuple):
+        return list(parsed)
+    if isinstance(parsed, set):
+        return sorted(parsed, key=str)
+    text = (parsed if isinstance(parsed, str) else value).strip()
+    if isinstance(parsed, dict) or text[:1] + text[-1:] in ("[]", "{}"):
         plain = f', or without brackets, separated by "{separator}"' if separator else ""
         raise ValueError(f'{short(text)} is no list in the notation of JSON or Python. Write ["one", "two"]{plain}.')
     if not separator:
@@ -76,7 +76,7 @@ def values_in(value: Any, *, separator: str = "") -> list[Any] | None:
 
 
 def _is_nested(text: str) -> bool:
-    """Whether each bracket of a text has its other one."""
+    """Whether the brackets of a text are balanced."""
     expected: list[str] = []
     for character in text:
         if character in _BRACKETS:
@@ -94,21 +94,21 @@ def literal(text: str) -> Any:
     if not text or text[-1] not in (_QUOTES if first in _QUOTES else (_BRACKETS.get(first),)):
         return None
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         try:
-            found = ast.literal_eval(_as_python(text))
+            value = ast.literal_eval(_as_python(text))
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
             return None
-    return found if isinstance(found, list | tuple | set | dict | str) else None
+    return value if isinstance(value, list | tuple | set | dict | str) else None
 
 
 def texts_in(value: Any) -> list[Any] | None:
     """The texts of a cell that may hold one or several: those of a list, or of a text in the notation of a list of
     texts; None for one text, also for one in brackets."""
-    found = literal(value) if isinstance(value, str) else value
-    is_list = isinstance(found, list) and (found is value or all(isinstance(each, str) for each in found))
-    return found if is_list else None
+    parsed = literal(value) if isinstance(value, str) else value
+    is_list = isinstance(parsed, list) and (parsed is value or all(isinstance(each, str) for each in parsed))
+    return parsed if is_list else None
 
 
 def _as_python(text: str) -> str:
@@ -160,8 +160,8 @@ def flag_in(value: Any) -> bool | None:
 def flags_in(values: Sequence[Any]) -> list[bool] | None:
     """Two or more values that are all yes or no, as vectors of 0 and 1 are; None for other ones."""
     flags = [flag_in(each) for each in values]
-    known = [flag for flag in flags if flag is not None]
-    return known if len(known) == len(flags) > 1 else None
+    valid = [flag for flag in flags if flag is not None]
+    return valid if len(valid) == len(flags) > 1 else None
 
 
 WhiteSpace = Literal["kept", "stripped", "one_line", "spaces"]
@@ -187,9 +187,9 @@ def one_line(text: str) -> str:
 
 def column_of(row: Row, names: Sequence[str], *, option: str) -> str:
     """The first of these columns that a row has."""
-    found = next((name for name in names if name in row.values), names[0])
-    row.value(found, option=option)
-    return found
+    column = next((name for name in names if name in row.values), names[0])
+    row.value(column, option=option)
+    return column
 
 
 def text_of(row: Row, names: Sequence[str], *, option: str, white_space: WhiteSpace = "stripped") -> str:

@@ -385,7 +385,7 @@ class RobertaHub(HubCore):
         """How the model reads texts that are too long, where it was fine-tuned with --long-texts."""
         settings = self.trained_on.get("settings") or {}
         length = min(settings.get("max_length", self.max_positions), self.max_positions)
-        return TextLayout.of(settings, max_length=length)
+        return TextLayout.from_settings(settings, max_length=length)
 
     @property
     def _white_space(self) -> WhiteSpace:

@@ -205,7 +205,7 @@ class FineTuningTask(BlockTask):
 
     def state_dict(self) -> dict[str, Any]:
         """What is saved with every checkpoint: on which data it was trained."""
-        return {identity.KEY: identity.of(self.prepared)}
+        return {identity.KEY: identity.describe(self.prepared)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Nothing is taken over: what a checkpoint says of its data is compared, in `finetuning/identity.py`."""

@@ -13,7 +13,7 @@ def test_metrics_of_classes_and_their_table_are_scikit_learn_s(seed):
     rng = np.random.default_rng(seed)
     answers = rng.integers(0, 4, 90)  # of five classes, the last does not occur
     predictions = np.where(rng.random(90) < 0.6, answers, rng.integers(0, 3, 90))
-    found = metrics.of_classes(answers, predictions, np.ones(90), num_classes=5)
+    found = metrics.measure_classes(answers, predictions, np.ones(90), num_classes=5)
     wanted = {
         "accuracy": sk.f1_score(answers, predictions, average="micro"),
         "macro_f1": sk.f1_score(answers, predictions, average="macro"),
@@ -36,7 +36,7 @@ def test_metrics_of_several_labels_are_scikit_learn_s(seed):
     rng = np.random.default_rng(seed)
     answers = rng.random((70, 6)) < [0.5, 0.3, 0.2, 0.1, 0.05, 0]
     predictions = answers ^ (rng.random((70, 6)) < 0.2)
-    found = metrics.of_labels(answers, predictions, np.ones(70))
+    found = metrics.measure_labels(answers, predictions, np.ones(70))
     wanted = {
         "micro_f1": sk.f1_score(answers, predictions, average="micro"),
         "macro_f1": sk.f1_score(answers, predictions, average="macro", zero_division=0),
@@ -51,7 +51,7 @@ def test_correlations_are_scipy_s(seed):
     answers = 1e6 + rng.integers(0, 9, 50) / 10
     predictions = 3 * answers + rng.normal(size=50)
     predictions[:9] = predictions[9:18]
-    found = metrics.of_numbers(answers, predictions, np.ones(50))
+    found = metrics.measure_numbers(answers, predictions, np.ones(50))
     assert found["pearson"] == pytest.approx(100 * scipy.stats.pearsonr(predictions, answers)[0], abs=1e-6)
     assert found["spearman"] == pytest.approx(100 * scipy.stats.spearmanr(predictions, answers)[0], abs=1e-9)
 

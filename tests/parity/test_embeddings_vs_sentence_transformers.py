@@ -70,7 +70,7 @@ def test_retrieval_has_their_reciprocal_rank_and_recall(num_texts):
     vectors = similarity.unit(rng.normal(size=(num_rows * num_texts, 5)))
     texts = np.arange(num_rows * num_texts).reshape(num_rows, num_texts)
     ranks, best = similarity.ranks([vectors], texts)
-    ours = similarity.of_ranks(ranks)(np.ones(num_rows))
+    ours = similarity.rank_measure(ranks)(np.ones(num_rows))
 
     class Lookup:
         similarity_fn_name, similarity, model_card_data = "cosine", None, SimpleNamespace(set_evaluation_metrics=print)
@@ -115,7 +115,7 @@ def test_the_baseline_is_tf_idf_of_scikit_learn():
     )
     theirs.fit(known)
     expected = theirs.transform(judged).toarray()
-    found = similarity.tf_idf(judged, known=known, num_ids=30)
+    found = similarity.tf_idf(judged, training=known, num_ids=30)
     np.testing.assert_allclose(found.toarray(), expected, atol=1e-12)
     rows = np.arange(10)
     near = similarity.cosines([found], rows, rows[::-1])

@@ -91,12 +91,12 @@ def options_for(task: str, values: Mapping[str, Any] | None = None) -> TaskOptio
     Example:
         options_for("race", {"order": "question"})  ->  RaceOptions(order="question")
     """
-    given = {name: value for name, value in (values or {}).items() if value is not None}
-    known = {item.name: flag(item) for item in option_fields(task)}
-    for name in given.keys() - known.keys():
-        has = f"it has {', '.join(known.values())}" if known else "it has none"
+    values = {name: value for name, value in (values or {}).items() if value is not None}
+    flags = {item.name: flag(item) for item in option_fields(task)}
+    for name in values.keys() - flags.keys():
+        has = f"it has {', '.join(flags.values())}" if flags else "it has none"
         raise ValueError(f"--{name.replace('_', '-')} is not an option of {task}: {has}.")
-    return from_arguments(_family_of(task)[1].options, given)
+    return from_arguments(_family_of(task)[1].options, values)
 
 
 def checked_options(task: str, options: TaskOptions | None) -> TaskOptions:

@@ -76,17 +76,17 @@ def find_files(task: str, raw: Path, files: Mapping[str, Sequence[str]]) -> dict
     Of the names that `files` has for a split, the first that exists is taken.
     """
     folder = raw / task if (raw / task).is_dir() else raw
-    found = {}
+    paths = {}
     for split, names in files.items():
         path = next((folder / name for name in names if (folder / name).is_file()), None)
         if path is not None:
-            found[split] = path
+            paths[split] = path
         elif split in LABELLED:
             raise FileNotFoundError(
                 f"{folder} holds no {' or '.join(names)}: {task} needs the official files, unchanged; give the "
                 f"folder that holds them, or the one that holds {task}/."
             )
-    return found
+    return paths
 
 
 def named_files(raw: Path, options: Any) -> dict[str, list[Path]]:
@@ -274,14 +274,7 @@ class Benchmark:
         return kind_class(self.kind or str(settings.get("kind")))(settings, task_name=self.name, official=self.rules)
 
     def prepare(
-        self,
-        raw: Path,
-        output: Path,
-        *,
-        tokenizer: Tokenizer,
-        vocabulary: Vocabulary,
-        max_length: int,
-        options: Any,
+        self, raw: Path, output: Path, *, tokenizer: Tokenizer, vocabulary: Vocabulary, max_length: int, options: Any
     ) -> None:
         """Write the prepared folder `output` from the official files in `raw`.
 
@@ -292,8 +285,8 @@ class Benchmark:
         check_is_free(output)
         settings = self.settings(max_length=max_length, options=options)
         files = self.files(raw, options)
-        examples, found = self.records(files, options, settings)
-        settings |= found
+        examples, more = self.records(files, options, settings)
+        settings |= more
         kind, encoder, doubtful = self.kind_for(settings), Encoder(tokenizer, vocabulary), {}
         with PreparedWriter(
             output,

@@ -1,4 +1,4 @@
-"""Tables of your own: `custom`. What a row means, is learned and judged by, is up to its kind.
+"""Tables of your own: `custom`. The kind says what a row means, and how it is learned and judged.
 
 An example is a row of a table, in order, with a record of its `id` and `line`. The columns are those of its kind; a
 test table without labels has none. The grid depends on the size of the data.
@@ -109,8 +109,8 @@ def _cut(
     frequency = Counter(label for example in examples for label in labels(example))
     rarest: dict[float, tuple[int, str]] = {}
     for position, example in zip(positions, examples, strict=True):
-        own = [(frequency[label], str(label)) for label in labels(example)]
-        rarest[position] = min([*own, *([rarest[position]] if position in rarest else [])], default=(0, ""))
+        counted = [(frequency[label], str(label)) for label in labels(example)]
+        rarest[position] = min([*counted, *([rarest[position]] if position in rarest else [])], default=(0, ""))
     strata: dict[tuple[int, str], list[float]] = {}
     for position in sorted(rarest):
         strata.setdefault(rarest[position], []).append(position)
@@ -185,7 +185,7 @@ def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
     name = "classification" if name == "pair" else name
     plain = {item: getattr(options, item) for item in _RECORDED}
     share = options.valid_share if options.fold else options.valid_share or VALID_SHARE
-    found: dict[str, Any] = {
+    recorded: dict[str, Any] = {
         **plain,
         "kind": name,
         "max_length": max_length,
@@ -196,13 +196,13 @@ def settings(*, max_length: int, options: CustomOptions) -> dict[str, Any]:
         **({"labels": with_positive(options.labels, options.positive_label)} if options.labels else {}),
         **({"positive_label": options.positive_label} if options.positive_label else {}),
     }
-    found |= type(table_kind(found)).settings_of(options, max_length=max_length)
-    if found["text_column"] in found["label_column"]:
+    recorded |= type(table_kind(recorded)).settings_of(options, max_length=max_length)
+    if recorded["text_column"] in recorded["label_column"]:
         raise ValueError(
-            f"--text-column and --label-column both name {found['text_column']!r}: the label would be in the text. "
+            f"--text-column and --label-column both name {recorded['text_column']!r}: the label would be in the text. "
             "Name two columns."
         )
-    return found
+    return recorded
 
 
 def records(
@@ -219,17 +219,17 @@ def records(
     table = splits["train"]
     if "valid" not in splits:
         splits |= _cut_table(table, reading, options)
-    found = {**of_table, **reading.discover(table, splits["train"])}
-    _report(splits, table_kind({**settings, **found}))
-    return {name: splits[name] for name in sorted(splits, key=_SPLITS.index)}, found
+    discovered = {**of_table, **reading.discover(table, splits["train"])}
+    _report(splits, table_kind({**settings, **discovered}))
+    return {name: splits[name] for name in sorted(splits, key=_SPLITS.index)}, discovered
 
 
 def training(prepared: Prepared) -> Training:
     """`Benchmark.training`: by the size of the data."""
     num_examples = len(prepared.split("train"))
-    found = next(training for below, training in SIZES if num_examples < below)
+    by_size = next(training for below, training in SIZES if num_examples < below)
     has_rivals = prepared.settings.get("embedding_loss") in IN_BATCH
-    return replace(found, lrs=("1e-5", "3e-5", "5e-5"), batches=(64,)) if has_rivals else found
+    return replace(by_size, lrs=("1e-5", "3e-5", "5e-5"), batches=(64,)) if has_rivals else by_size
 
 
 def details(prepared: Prepared, part: PreparedSplit, outcome: Outcome) -> dict[str, Any]:
@@ -331,14 +331,14 @@ def _grouped(table: Sequence[Example], kind: TableKind) -> Sequence[Example]:
     is_grouped = shared[side] > len(table) / 2
     for number in (side, 1 - side):
         column = kind.settings[("text_column", "text_pair_column")[number]]
-        found = f"{table[0].path}: {shared[number]:,} of {len(table):,} rows have the same {column!r} as another row"
+        fact = f"{table[0].path}: {shared[number]:,} of {len(table):,} rows have the same {column!r} as another row"
         if number == side and is_grouped:
             logger.warning(
-                f"{found}, and are on the same side of the cut: the groups are those of --group-column {column}."
+                f"{fact}, and are on the same side of the cut: the groups are those of --group-column {column}."
             )
         elif shared[number]:
             logger.warning(
-                f"{found}, and may be in the training set where the other is in the development set: --group-column "
+                f"{fact}, and may be in the training set where the other is in the development set: --group-column "
                 f"{column} keeps them together."
             )
     return [example._replace(group=example.texts[side]) for example in table] if is_grouped else table
@@ -370,17 +370,17 @@ def intervals(
     `measure` maps how often each example counts (N,) to the metrics.
     """
     rng = np.random.default_rng(SEED)
-    found: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     for _ in range(NUM_SAMPLES):
         drawn = rng.integers(num_examples, size=num_examples)
         weights = np.bincount(drawn, minlength=num_examples).astype(np.float64)
         for name, value in measure(weights).items():
             if not math.isnan(value):  # a sample without an example of a label
-                found.setdefault(name, []).append(value)
+                samples.setdefault(name, []).append(value)
     tail = 50 * (1 - COVERAGE)
     return {
         name: (float(np.percentile(values, tail)), float(np.percentile(values, 100 - tail)))
-        for name, values in found.items()
+        for name, values in samples.items()
     }
 
 

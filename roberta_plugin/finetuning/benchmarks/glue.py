@@ -76,7 +76,7 @@ class GlueFiles:
     """In the order of their ids, as the files spell them; empty: the label is a number."""
     limits: tuple[float, float] = (0.0, 0.0)
     """Smallest and largest number."""
-    given: tuple[SplitSource, ...] = ()
+    splits: tuple[SplitSource, ...] = ()
     """The splits, where they are not train.tsv, dev.tsv and test.tsv."""
     leaves_out_broken_rows: bool = False
     """The official file has broken rows."""
@@ -84,7 +84,7 @@ class GlueFiles:
     @property
     def sources(self) -> tuple[SplitSource, ...]:
         """The splits and their files."""
-        return self.given or (
+        return self.splits or (
             SplitSource(split="train", files=("train.tsv",)),
             SplitSource(split="valid", files=("dev.tsv",)),
             SplitSource(split="test", files=("test.tsv",), submission=self.folder or self.name),
@@ -109,8 +109,8 @@ class GlueFiles:
 
     def predictions(self, split: str, entries: Entries) -> dict[str, Iterable[str]]:
         """`Benchmark.predictions`: the leaderboard's name, or TASK.SPLIT.tsv where it has none."""
-        named = (source.submission for source in self.sources if source.split == split and source.submission)
-        name = next(named, f"{self.name}.{split}")
+        names = (source.submission for source in self.sources if source.split == split and source.submission)
+        name = next(names, f"{self.name}.{split}")
         form = "{}" if self.labels else "{:.3f}"
         rows = (f"{entry['id']}\t{form.format(entry['prediction'])}" for entry in entries())
         return {f"{name}.tsv": chain([HEADER], rows)}
@@ -239,10 +239,10 @@ def task(
     """A row whose files are like those of GLUE; `read` is in place of `GlueFiles.read`, `row` are fields of the row."""
 
     def settings(*, max_length: int, options: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {"kind": kind, "labels": list(files.labels), "max_length": max_length}
+        recorded: dict[str, Any] = {"kind": kind, "labels": list(files.labels), "max_length": max_length}
         if kind == "regression":  # learned as 0 to 1, as fairseq's preprocess_GLUE_tasks.sh writes STS-B's scores
-            found |= {"mean": files.limits[0], "deviation": files.limits[1] - files.limits[0]}
-        return found
+            recorded |= {"mean": files.limits[0], "deviation": files.limits[1] - files.limits[0]}
+        return recorded
 
     def examples(split: str, paths: list[Path], options: Any) -> Sequence[Any]:
         rows = (read or files.read)(split, paths, options)
@@ -289,7 +289,7 @@ FILES = {
         GlueFiles(
             name="CoLA",
             sentences=("sentence",),
-            given=(
+            splits=(
                 SplitSource(split="train", files=("train.tsv",), header=_COLA_COLUMNS),
                 SplitSource(split="valid", files=("dev.tsv",), header=_COLA_COLUMNS),
                 SplitSource(split="test", files=("test.tsv",), submission="CoLA"),
@@ -305,7 +305,7 @@ FILES = {
             label="gold_label",
             # In the order of the heads that fairseq has released (roberta.large.mnli).
             labels=("contradiction", "neutral", "entailment"),
-            given=(
+            splits=(
                 SplitSource(split="train", files=("train.tsv",)),
                 SplitSource(split="valid", files=("dev_matched.tsv",)),
                 # Not valid1: fairseq-train refuses a folder with such a split unless it validates on it.
@@ -386,7 +386,7 @@ _XNLI = GlueFiles(
     sentences=("sentence1", "sentence2"),
     label="gold_label",
     labels=("contradiction", "neutral", "entailment"),
-    given=(
+    splits=(
         SplitSource(
             split="train",
             files=("multinli.train.en.tsv",),
@@ -408,9 +408,9 @@ def xnli_files(raw: Path, options: XnliOptions) -> dict[str, list[Path]]:
         "valid": ["xnli.dev.tsv", "XNLI-1.0/xnli.dev.tsv"],
         "test": ["xnli.test.tsv", "XNLI-1.0/xnli.test.tsv"],
     }
-    found = find_files("XNLI", raw, names)
-    tests = {f"test_{language}": [found["test"]] for language in XNLI_LANGUAGES} if "test" in found else {}
-    return {"train": [found["train"]], "valid": [found["valid"]], **tests}
+    paths = find_files("XNLI", raw, names)
+    tests = {f"test_{language}": [paths["test"]] for language in XNLI_LANGUAGES} if "test" in paths else {}
+    return {"train": [paths["train"]], "valid": [paths["valid"]], **tests}
 
 
 def xnli_examples(split: str, paths: list[Path], options: XnliOptions) -> list[Example]:

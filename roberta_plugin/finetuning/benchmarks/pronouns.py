@@ -152,16 +152,17 @@ def find_schema(row: Example, *, others: Sequence[str] = ()) -> Schema | None:
     the phrase part of it. All are written in the same way (capital, possessive), so that only the meaning differs.
     """
     text, hypothesis = row.texts
-    found = align(text, hypothesis)
-    if found is None:
+    alignment = align(text, hypothesis)
+    if alignment is None:
         return None
     rivals = dict.fromkeys(
-        _instead_of_pronoun(rival, text, found) for rival in rivals_of(found.phrase, (*noun_phrases(text), *others))
+        _instead_of_pronoun(rival, text, alignment)
+        for rival in rivals_of(alignment.phrase, (*noun_phrases(text), *others))
     )
     return Schema(
-        before=text[: found.start],
-        after=text[found.end :],
-        phrase=_instead_of_pronoun(found.phrase, text, found),
+        before=text[: alignment.start],
+        after=text[alignment.end :],
+        phrase=_instead_of_pronoun(alignment.phrase, text, alignment),
         rivals=tuple(rivals),
     )
 
@@ -170,14 +171,14 @@ def training_schemas(rows: Sequence[Example]) -> list[Schema]:
     """Schemas of the training set: of the rows with label 1, whose phrase is right, if there are rivals."""
     wrong: dict[tuple[str, int], list[str]] = {}
     for row in rows:
-        found = align(*row.texts)
-        if found is not None and row.target == "0":
-            wrong.setdefault((row.texts[0], found.start), []).append(found.phrase)
+        alignment = align(*row.texts)
+        if alignment is not None and row.target == "0":
+            wrong.setdefault((row.texts[0], alignment.start), []).append(alignment.phrase)
     schemas = []
     for row in rows:
-        found = align(*row.texts) if row.target == "1" else None
-        if found is not None:
-            schemas.append(find_schema(row, others=wrong.get((row.texts[0], found.start), ())))
+        alignment = align(*row.texts) if row.target == "1" else None
+        if alignment is not None:
+            schemas.append(find_schema(row, others=wrong.get((row.texts[0], alignment.start), ())))
     return [schema for schema in schemas if schema is not None and schema.rivals]
 
 
@@ -259,13 +260,13 @@ def with_listed_answers(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
         yield from rows
         return
     answers = listed.read_text(encoding="utf-8", errors="replace").split()
-    known = list(rows)
-    if len(answers) != len(known):
+    rows = list(rows)
+    if len(answers) != len(rows):
         raise ValueError(
-            f"{listed} has {len(answers):,} answers, and {path.name} has {len(known):,} rows: both must come from the "
+            f"{listed} has {len(answers):,} answers, and {path.name} has {len(rows):,} rows: both must come from the "
             "same archive. Fetch them again."
         )
-    for number, (row, answer) in enumerate(zip(known, answers, strict=True), start=1):
+    for number, (row, answer) in enumerate(zip(rows, answers, strict=True), start=1):
         path, line = (row.path, row.line) if answer in ("1", "2") else (listed, number)
         yield Row(path, line, {**row.values, "answer": answer})
 
@@ -296,10 +297,10 @@ def _pronoun(words: Sequence[str], target: Row) -> tuple[int, str]:
     for place in (index, index + 1):
         if pronoun and words[place : place + 1] and words[place].rstrip(_AT_END) == pronoun:
             return place, pronoun
-    found = words[index] if index < len(words) else "missing"
+    word = words[index] if index < len(words) else "missing"
     raise ValueError(
         f"{target.where}: span2_text is {target.text('span2_text')!r}, and word {index} of the text, counted from 0, "
-        f"is {found!r}. Correct span2_index, or remove the line."
+        f"is {word!r}. Correct span2_index, or remove the line."
     )
 
 

@@ -58,17 +58,17 @@ def race_files(raw: Path, options: RaceOptions) -> dict[str, list[Path]]:
     def by_number(path: Path) -> tuple[int, str]:
         return (int(path.stem) if path.stem.isdigit() else -1, path.stem)
 
-    found = {
+    paths = {
         split: [path for level in LEVELS for path in sorted((raw / folder / level).glob("*.txt"), key=by_number)]
         for split, folder in RACE_SPLITS.items()
     }
-    return known_files(found, "race", raw, wanted="train, dev or test with middle/*.txt and high/*.txt in them")
+    return known_files(paths, "race", raw, wanted="train, dev or test with middle/*.txt and high/*.txt in them")
 
 
 def line_files(raw: Path, options: RaceOptions) -> dict[str, list[Path]]:
     """The JSON Lines of each split that `raw` has."""
-    found = {split: [path] for split in RACE_SPLITS if (path := raw / f"{split}.jsonl").is_file()}
-    return known_files(found, "multiple_choice", raw, wanted="train.jsonl or valid.jsonl or test.jsonl")
+    paths = {split: [path] for split in RACE_SPLITS if (path := raw / f"{split}.jsonl").is_file()}
+    return known_files(paths, "multiple_choice", raw, wanted="train.jsonl or valid.jsonl or test.jsonl")
 
 
 def read_race(split: str, files: list[Path], options: RaceOptions) -> Iterator[Example]:
@@ -80,7 +80,7 @@ def read_race(split: str, files: list[Path], options: RaceOptions) -> Iterator[E
                 content = parse_json(read_text(path))
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path} is not valid JSON ({error}): unpack or write the file again.") from None
-            where = _named(str(path), content)
+            where = _place(str(path), content)
             yield where, _race_passage(content, where, path)
 
     num_questions = num_bare = 0
@@ -95,11 +95,11 @@ def read_race(split: str, files: list[Path], options: RaceOptions) -> Iterator[E
 
 def read_lines(split: str, files: list[Path], options: RaceOptions) -> Iterator[Example]:
     """The questions of a split in JSON Lines."""
-    rows = ((_named(row.where, row.values), row) for path in files for row in read_rows(path))
+    rows = ((_place(row.where, row.values), row) for path in files for row in read_rows(path))
     return with_unique_ids(((where, _line(row, where, split)) for where, row in rows), id_of=lambda each: each.id)
 
 
-def _named(where: str, content: Any) -> str:
+def _place(where: str, content: Any) -> str:
     return f"{where}, id {content['id']!r}" if isinstance(content, Mapping) and "id" in content else where
 
 
@@ -113,7 +113,7 @@ def _race_passage(content: Any, where: str, path: Path) -> tuple[str, list[Examp
             "question needs one of each: complete the file, or leave it out."
         )
     id_, article = check_text(content["id"], "id", where), check_text(content["article"], "article", where)
-    found = []
+    examples = []
     for number, (text, choice, letter) in enumerate(zip(questions, options, answers, strict=True)):
         here = f"{where}, question {number + 1}"
         texts = _options(choice, here)
@@ -125,8 +125,10 @@ def _race_passage(content: Any, where: str, path: Path) -> tuple[str, list[Examp
         question = check_text(text, "question", here, may_be_empty=True)
         columns, record = {"level": LEVELS.index(path.parent.name)}, {"question": number, "options": texts}
         target = letters.index(letter)
-        found.append(Example(path, 1, id_, (article, question), target, choices=texts, columns=columns, record=record))
-    return id_, found
+        examples.append(
+            Example(path, 1, id_, (article, question), target, choices=texts, columns=columns, record=record)
+        )
+    return id_, examples
 
 
 def _line(row: Row, where: str, split: str) -> Example:
@@ -156,7 +158,7 @@ def _options(value: Any, where: str) -> tuple[str, ...]:
 
 def settings(*, max_length: int, options: RaceOptions) -> dict[str, Any]:
     """`Benchmark.settings`: the layout."""
-    return asdict(ChoiceLayout.of(max_length, question_length=options.question_length, order=options.order))
+    return asdict(ChoiceLayout.with_defaults(max_length, question_length=options.question_length, order=options.order))
 
 
 def predictions(split: str, entries: Entries, *, names: Sequence[Any]) -> Mapping[str, Iterable[str]]:

@@ -47,13 +47,13 @@ _FILES = {
 
 def files(task: str, raw: Path, options: SquadOptions) -> dict[str, list[Path]]:
     """The file of each split in the folder `raw`: the official files, or only those that the options name."""
-    if named := named_files(raw, options):
-        return named
-    found = {split: [raw / name] for split, name in _FILES[task].items() if (raw / name).is_file()}
+    if chosen := named_files(raw, options):
+        return chosen
+    paths = {split: [raw / name] for split, name in _FILES[task].items() if (raw / name).is_file()}
     if task == "squad1":  # XQuAD (Artetxe et al. 2020): the questions of 240 passages in other languages
-        found |= {f"test_{path.name.split('.')[1]}": [path] for path in sorted(raw.glob("xquad.*.json"))}
+        paths |= {f"test_{path.name.split('.')[1]}": [path] for path in sorted(raw.glob("xquad.*.json"))}
     remedy = "Name the folder that has them; or name SQuAD-like files in it: --train FILE.json --valid FILE.json."
-    return known_files(found, task, raw, wanted=", ".join(_FILES[task].values()), remedy=remedy)
+    return known_files(paths, task, raw, wanted=", ".join(_FILES[task].values()), remedy=remedy)
 
 
 def examples(task: str, split: str, paths: list[Path], options: SquadOptions) -> Iterator[Example]:
@@ -77,12 +77,12 @@ def examples(task: str, split: str, paths: list[Path], options: SquadOptions) ->
             if split != "test" or "answers" in entry:
                 answers = tuple(_answers(task, entry, context, here))
             for answer in answers or () if options.strict else ():
-                if answer.start != answer.named:
-                    found = "nor anywhere in the passage" if answer.start == NO_PLACE else f"but at {answer.start}"
+                if answer.start != answer.answer_start:
+                    actual = "nor anywhere in the passage" if answer.start == NO_PLACE else f"but at {answer.start}"
                     raise ValueError(
-                        f"{here}: the answer {answer.text!r} is not at its answer_start {answer.named}, {found}. "
-                        "Correct answer_start, or leave --strict out: its place is then looked for, or the answer "
-                        "left out of training."
+                        f"{here}: the answer {answer.text!r} is not at its answer_start {answer.answer_start}, "
+                        f"{actual}. Correct answer_start, or leave --strict out: its place is then looked for, or "
+                        "the answer left out of training."
                     )
             yield Example(path, 1, id_, (context, text), answers)
     if not ids:
@@ -142,7 +142,9 @@ def _value(content: Any, key: str, where: str) -> Any:
 
 def settings(*, max_length: int, options: SquadOptions) -> dict[str, Any]:
     """`Benchmark.settings`: the layout of the windows."""
-    return asdict(WindowLayout.of(max_length, question_length=options.question_length, doc_stride=options.doc_stride))
+    return asdict(
+        WindowLayout.with_defaults(max_length, question_length=options.question_length, doc_stride=options.doc_stride)
+    )
 
 
 def predictions(task: str, split: str, entries: Entries) -> Mapping[str, Iterable[str]]:
@@ -152,8 +154,8 @@ def predictions(task: str, split: str, entries: Entries) -> Mapping[str, Iterabl
         best[entry["id"]], null[entry["id"]] = entry["prediction"], entry["no_answer_probability"]
         none = [{"text": "", "probability": entry["no_answer_probability"]}] if task == "squad2" else []
         n_best[entry["id"]] = sorted([*entry["candidates"], *none], key=lambda each: -each["probability"])
-    found = {"predictions": best, "nbest_predictions": n_best, **({"null_odds": null} if task == "squad2" else {})}
-    return {f"{split}/{name}.json": [json.dumps(each, indent=1, ensure_ascii=False)] for name, each in found.items()}
+    contents = {"predictions": best, "nbest_predictions": n_best, **({"null_odds": null} if task == "squad2" else {})}
+    return {f"{split}/{name}.json": [json.dumps(each, indent=1, ensure_ascii=False)] for name, each in contents.items()}
 
 
 def _row(name: str, selection: str, paper: Numbers) -> Benchmark:

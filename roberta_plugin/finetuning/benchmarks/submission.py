@@ -135,10 +135,10 @@ def write_submission(
         )
     faults = [f"{name} is missing" for name in missing]
     for name, path in files.items():
-        found, expected = leaderboard.count(path), leaderboard.files[name]
-        if found == expected:
+        number, expected = leaderboard.count(path), leaderboard.files[name]
+        if number == expected:
             continue
-        fault = f"{path} has {found:,} predictions, and the test set has {expected:,} rows"
+        fault = f"{path} has {number:,} predictions, and the test set has {expected:,} rows"
         if not allow_incomplete:
             raise ValueError(
                 f"{fault}: predict the whole official test file, or write an incomplete zip with --allow-incomplete."

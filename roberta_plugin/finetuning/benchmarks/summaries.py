@@ -73,28 +73,28 @@ _SHA1 = re.compile(r"[0-9a-f]{40}")
 
 def files(task: str, raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
     """The files of each split."""
-    found = find_stories(raw, SPLITS) if task == "cnn_dailymail" else {}
-    if not any(found.values()):
-        found = _tables(raw, options)
-    return known_files(found, task, raw, wanted=_WANTED[task])
+    paths = find_stories(raw, SPLITS) if task == "cnn_dailymail" else {}
+    if not any(paths.values()):
+        paths = _tables(raw, options)
+    return known_files(paths, task, raw, wanted=_WANTED[task])
 
 
 def _tables(raw: Path, options: SummariesOptions) -> dict[str, list[Path]]:
-    found = {}
+    paths = {}
     for split, names in SPLITS.items():
         whole = [
             raw / f"{name}{ending}{packed}" for name in names for ending in _ORDER for packed in ("", *COMPRESSIONS)
         ]
         parts = [path for name in names for path in sorted(raw.glob(f"{name}-?????-of-?????.parquet"))]
-        found[split] = [path for path in whole if path.is_file()][:1] or parts
-    return {**found, **named_files(raw, options)}
+        paths[split] = [path for path in whole if path.is_file()][:1] or parts
+    return {**paths, **named_files(raw, options)}
 
 
 def examples(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:
     """The documents of a split: the texts are sentences, and so is the target; those of a test split may have none."""
-    found = read_stories(paths) if paths[0].suffix == ".story" else _rows(task, split, paths, options)
-    documents = ((str(each.path) if not each.line else each.where, each) for each in found)
-    return with_unique_ids(terminal_bar(documents, f"{task} {split}", unit=" documents"), id_of=lambda each: each.id)
+    documents = read_stories(paths) if paths[0].suffix == ".story" else _rows(task, split, paths, options)
+    places = ((str(each.path) if not each.line else each.where, each) for each in documents)
+    return with_unique_ids(terminal_bar(places, f"{task} {split}", unit=" documents"), id_of=lambda each: each.id)
 
 
 def _rows(task: str, split: str, paths: list[Path], options: SummariesOptions) -> Iterator[Example]:
@@ -153,8 +153,8 @@ def parted(text: str) -> str:
 
     Example: "It rained.We stayed." -> "It rained.\\nWe stayed.".
     """
-    found: str = _RUN_TOGETHER.sub("\n", text)
-    return found
+    lines: str = _RUN_TOGETHER.sub("\n", text)
+    return lines
 
 
 def find_stories(raw: Path, splits: Mapping[str, tuple[str, ...]]) -> dict[str, list[Path]]:
@@ -162,9 +162,9 @@ def find_stories(raw: Path, splits: Mapping[str, tuple[str, ...]]) -> dict[str, 
     folders = {
         split: next((raw / name for name in names if (raw / name).is_dir()), None) for split, names in splits.items()
     }
-    found = {split: sorted(folder.glob("*.story")) for split, folder in folders.items() if folder is not None}
-    if any(found.values()):
-        return found
+    in_folders = {split: sorted(folder.glob("*.story")) for split, folder in folders.items() if folder is not None}
+    if any(in_folders.values()):
+        return in_folders
     for kind in _LISTS:
         lists = {
             split: sorted(path for name in names for path in raw.rglob(f"{name}.txt")) for split, names in kind.items()
@@ -177,7 +177,7 @@ def find_stories(raw: Path, splits: Mapping[str, tuple[str, ...]]) -> dict[str, 
 
 def _listed(lists: list[Path], stories: dict[str, Path]) -> list[Path]:
     """The stories of the addresses in some lists, in their order."""
-    found: dict[str, Path] = {}
+    listed: dict[str, Path] = {}
     for path in lists:
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
             address = line.strip()
@@ -190,8 +190,8 @@ def _listed(lists: list[Path], stories: dict[str, Path]) -> list[Path]:
                     f"{path}, line {number}: the story of {address[:80]} would be {name}.story, and there is no such "
                     "file beside the list. Unpack the stories of both newspapers into the folder of --raw."
                 )
-            found[name] = stories[name]
-    return list(found.values())
+            listed[name] = stories[name]
+    return list(listed.values())
 
 
 def read_stories(paths: list[Path]) -> Iterator[Example]:
@@ -207,9 +207,11 @@ def read_stories(paths: list[Path]) -> Iterator[Example]:
 
 def settings(task: str, *, max_length: int, options: SummariesOptions) -> dict[str, Any]:
     """`Benchmark.settings`: the layout of the windows, and the columns of tables."""
-    layout = SummaryLayout.of(max_length, sentence_length=options.sentence_length, doc_stride=options.doc_stride)
-    found = {**asdict(layout), "oracle_sentences": options.oracle_sentences or ORACLE_SENTENCES}
-    return {**found, **(field_names(options) if task == "summaries" else {})}
+    layout = SummaryLayout.with_defaults(
+        max_length, sentence_length=options.sentence_length, doc_stride=options.doc_stride
+    )
+    lengths = {**asdict(layout), "oracle_sentences": options.oracle_sentences or ORACLE_SENTENCES}
+    return {**lengths, **(field_names(options) if task == "summaries" else {})}
 
 
 def _row(name: str, **more: Any) -> Benchmark:

@@ -155,8 +155,8 @@ def task(
 
     def files(raw: Path, options: SuperGlueOptions) -> dict[str, list[Path]]:
         size = options.size or SIZES[-1]
-        named = {split: [each.format(size=size) for each in several] for split, several in names.items()}
-        return {split: [path] for split, path in find_files(folder or name, raw, named).items()}
+        official = {split: [each.format(size=size) for each in several] for split, several in names.items()}
+        return {split: [path] for split, path in find_files(folder or name, raw, official).items()}
 
     def source_files(files: Files) -> list[Path]:
         paths = all_files(files)
@@ -170,12 +170,12 @@ def task(
         (path,) = paths
         rows = with_listed_answers(path, read_rows(path)) if has_options else read_rows(path)
         made = ((row.where, example) for row in rows for example in read(row, labelled=split in LABELLED))
-        found: list[Any] = list(with_unique_ids(made, id_of=lambda example: example.id))
-        logger.info(f"{name}, {split}: {len(found):,} rows")
+        unique: list[Any] = list(with_unique_ids(made, id_of=lambda example: example.id))
+        logger.info(f"{name}, {split}: {len(unique):,} rows")
         if kind != "phrase_ranking" or split != "train":
-            return found
-        learned = training_rows(found, are_rivals_options=has_options)
-        logger.info(f"{name}, {split}: {len(learned):,} of {len(found):,} rows are learned from")
+            return unique
+        learned = training_rows(unique, are_rivals_options=has_options)
+        logger.info(f"{name}, {split}: {len(learned):,} of {len(unique):,} rows are learned from")
         return [SchemaExample("", schema, 1) for schema in learned]
 
     rules = Official()
@@ -235,11 +235,11 @@ def predictions(
     Labels are spelt as SuperGLUE's baseline writes them (jiant, `evaluate.py`).
     """
 
-    def found(split: str, entries: Entries) -> dict[str, Iterable[str]]:
+    def prediction_files(split: str, entries: Entries) -> dict[str, Iterable[str]]:
         name = _OFFICIAL.get((task, split), task if split == "test" else f"{task}.{split}")
         return {f"{name}.{ending}": lines(entries())}
 
-    return found
+    return prediction_files
 
 
 def readme(split: str, **numbers: float) -> Numbers:
@@ -459,7 +459,7 @@ def _row(
     separators: int = 2,
     **more: Any,
 ) -> Benchmark:
-    """A row of the table; `line` makes a line of the prediction file of an entry, and `files` are names by split."""
+    """A row of the table; `line` makes a line of the prediction file from an entry, and `files` are names by split."""
     return Benchmark(
         name=name,
         kind="multiple_choice",

@@ -83,23 +83,23 @@ _NUM_NAMED = 5  # faults that a warning names
 
 def files(task: str, raw: Path, options: TaggingOptions) -> dict[str, list[Path]]:
     """The file of each split in the folder `raw`: those that the options name, else those with a known name."""
-    if named := named_files(raw, options):
-        return named
-    found = {}
+    if chosen := named_files(raw, options):
+        return chosen
+    splits = {}
     for split, names in _FILES[task].items():
         paths = (raw / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS))
-        found[split] = [path for path in paths if path.is_file()][:1]
+        splits[split] = [path for path in paths if path.is_file()][:1]
     wanted = "; ".join(f"{split}: {' or '.join(names[:3])}" for split, names in _FILES[task].items())
     remedy = "Name the folder that has them, or its files: --train FILE --valid FILE --test FILE."
-    return known_files(found, task, raw, wanted=wanted, remedy=remedy)
+    return known_files(splits, task, raw, wanted=wanted, remedy=remedy)
 
 
 def records(
-    task: str, given: Files, options: TaggingOptions, settings: Mapping[str, Any]
+    task: str, files: Files, options: TaggingOptions, settings: Mapping[str, Any]
 ) -> tuple[dict[str, list[Example]], dict[str, Any]]:
     """`Benchmark.records`; the labels of the model are found in the files."""
     columns = (options.tokens_column, options.tags_column)
-    splits = {split: read_file(path, columns=columns, needs_tags=split != "test") for split, (path,) in given.items()}
+    splits = {split: read_file(path, columns=columns, needs_tags=split != "test") for split, (path,) in files.items()}
     return splits, {"labels": labels_of(task, splits, options)}
 
 
@@ -110,17 +110,17 @@ def labels_of(task: str, splits: Mapping[str, Sequence[Example]], options: Taggi
     if options.scheme == PLAIN:
         labels = sorted(set().union(*tags.values()))
     else:
-        known = TYPES.get(task) or (
+        allowed = TYPES.get(task) or (
             None if options.types is None else tuple(type_.strip() for type_ in options.types.split(","))
         )
         for split, sentences in tagged.items():
-            _check_tags(sentences, known)
+            _check_tags(sentences, allowed)
             _check_scheme(split, sentences, options)
-        used = {split: {split_tag(tag)[1] for tag in found} - {""} for split, found in tags.items()}
-        types = known if known is not None else tuple(sorted(set().union(*used.values())))
+        used = {split: {split_tag(tag)[1] for tag in each} - {""} for split, each in tags.items()}
+        types = allowed if allowed is not None else tuple(sorted(set().union(*used.values())))
         labels = entity_labels(types)
-        for split, found in used.items():
-            if unseen := sorted(found - used.get("train", found)):
+        for split, of_split in used.items():
+            if unseen := sorted(of_split - used.get("train", of_split)):
                 logger.warning(f"{split} has the types {', '.join(unseen)}, which no entity of train has")
     if len(labels) < 2:
         raise ValueError(
@@ -153,7 +153,7 @@ def _check_scheme(split: str, sentences: Sequence[Example], options: TaggingOpti
     logger.info(f"{split}: tags in {scheme.upper()}")
 
 
-def _check_tags(sentences: Sequence[Example], known: tuple[str, ...] | None) -> None:
+def _check_tags(sentences: Sequence[Example], types: tuple[str, ...] | None) -> None:
     checked: set[str] = set()
     for sentence in sentences:
         for place, tag in enumerate(sentence.target):
@@ -167,16 +167,16 @@ def _check_tags(sentences: Sequence[Example], known: tuple[str, ...] | None) -> 
                     f"{sentence.place_of_word(place)}: {error}. Name the column of the tags by --tags-column; for tags "
                     "without entities, such as parts of speech, give --scheme plain."
                 ) from None
-            if known is not None and type_ and type_ not in known:
+            if types is not None and type_ and type_ not in types:
                 raise ValueError(
-                    f"{sentence.place_of_word(place)}: the type of {tag!r} is none of {', '.join(known)}. Correct the "
+                    f"{sentence.place_of_word(place)}: the type of {tag!r} is none of {', '.join(types)}. Correct the "
                     "tag, or use the task tagging, which finds the types in the files."
                 )
 
 
 def settings(*, max_length: int, options: TaggingOptions) -> dict[str, Any]:
     """`Benchmark.settings`: the layout of the windows, and how the files are read."""
-    layout = TaggingLayout.of(
+    layout = TaggingLayout.with_defaults(
         max_length, doc_stride=options.doc_stride, label_pieces=options.label_pieces, context=options.context
     )
     return {**asdict(layout), **{name: getattr(options, name) for name in _READ}, "kind": "tagging"}
@@ -207,13 +207,13 @@ def shown(word: str) -> str:
 def _report(entries: Entries) -> Iterator[str]:
     """The lines that conlleval prints; none for tags that are not those of entities in IOB2, or without right ones."""
     tagged = [(entry["label"], entry["prediction"]) for entry in entries() if "label" in entry]
-    right, given = ([tag for sentence in tagged for tag in sentence[place]] for place in (0, 1))
-    types = sorted({tag.partition("-")[2] for tag in {*right, *given}} - {""})
+    right, predicted = ([tag for sentence in tagged for tag in sentence[place]] for place in (0, 1))
+    types = sorted({tag.partition("-")[2] for tag in {*right, *predicted}} - {""})
     labels = {label: number for number, label in enumerate(entity_labels(types))}
-    if not tagged or not {*right, *given} <= labels.keys():
+    if not tagged or not {*right, *predicted} <= labels.keys():
         return
     is_first = np.array([place == 0 for sentence, _ in tagged for place in range(len(sentence))])
-    numbers = [np.array([labels[tag] for tag in tags]) for tags in (right, given)]
+    numbers = [np.array([labels[tag] for tag in tags]) for tags in (right, predicted)]
     counts = TagCounts(numbers[0], numbers[1], is_first, types).entities.sum(axis=0)  # (K, 3)
     total = counts.sum(axis=0)
     accuracy = 100.0 * float((numbers[0] == numbers[1]).mean())

@@ -130,13 +130,13 @@ class Kind(ABC):
     scoring: ClassVar[tuple[str, ...]] = ()
     """Options of the scoring that it has."""
     decides_by: ClassVar[Mapping[str, str]] = {}
-    """Numbers that decide beside the weights (`kinds/outputs.py`), by the option of `roberta predict` that gives each
-    -> the option of the scoring that has it found; empty: it is always found."""
+    """Numbers that decide beside the weights (`kinds/outputs.py`): the option of `roberta predict` that gives each one
+    -> the option of the scoring that searches for it; empty: it is always searched for."""
 
     hub: Hub
     options: AnswerOptions
-    found: Mapping[str, float]
-    """Numbers of `decides_by` that belong to the model."""
+    numbers: Mapping[str, float]
+    """Those of `decides_by` that belong to the model."""
     max_length: int
     head_name: str
 
@@ -177,7 +177,7 @@ class Kind(ABC):
         return {}
 
     def reduced(self, outputs: Any) -> Any:
-        """What of a batch's outputs, tensors, a validation keeps: `validated_outputs`."""
+        """What a validation keeps of the outputs (tensors) of a batch: `validated_outputs`."""
         return outputs
 
     @property
@@ -265,16 +265,16 @@ class Kind(ABC):
         options: Mapping[str, Any],
         train: PreparedSplit | None = None,
     ) -> Outcome:
-        """Predictions and metrics; with the training set beside those of the constant answer, which it gives."""
+        """Predictions and metrics; with a training set, also the metrics of its constant answer."""
         decisions = Decisions(split.name, options)
-        found = self.judged(split, members, decisions)
-        if found.measure is None:
-            return found
-        found = replace(found, numbers=decisions.used)
+        outcome = self.judged(split, members, decisions)
+        if outcome.measure is None:
+            return outcome
+        outcome = replace(outcome, numbers=decisions.used)
         if train is not None:
             decisions = Decisions(split.name, decisions.used)
-            found = replace(found, baseline=self.baseline(split, members[0], train, decisions))
-        return found.renamed(self.at_threshold) if "threshold" in found.numbers else found
+            outcome = replace(outcome, baseline=self.baseline(split, members[0], train, decisions))
+        return outcome.renamed(self.at_threshold) if "threshold" in outcome.numbers else outcome
 
     def at_threshold(self, name: str) -> str:
         """The name of a metric whose labels a threshold has decided, as validations call it if they log it.
@@ -308,9 +308,9 @@ class Kind(ABC):
         hub: Hub,
         options: AnswerOptions,
         official: Official | None = None,
-        found: Mapping[str, float] | None = None,
+        numbers: Mapping[str, float] | None = None,
     ) -> Self:
-        """The kind with an open model, ready to answer; `found` are the numbers by which the model decides."""
+        """The kind with an open model, ready to answer; `numbers` are those by which the model decides."""
         goes_with: dict[str, list[str]] = {}
         for kind, entry in KINDS.items():
             for option in entry.options:
@@ -325,7 +325,7 @@ class Kind(ABC):
         made = cls(hub.trained_on.get("settings", {}), task_name=str(hub.trained_on.get("task")), official=official)
         made.is_answering = True
         made.hub, made.options = hub, options
-        made.found = found or {}
+        made.numbers = numbers or {}
         made.max_length = options.max_length or min(
             made.settings.get("max_length", hub.max_positions), hub.max_positions
         )
@@ -337,7 +337,7 @@ class Kind(ABC):
         return made
 
     def open(self) -> None:
-        """Find what of the model answers."""
+        """Choose the head that answers."""
         if self.head == "masked_lm":
             self.hub.check_masked_lm()
         else:
@@ -378,13 +378,13 @@ class Kind(ABC):
         In a table it is the column of the settings; in a record also the usual ones and `others`.
         """
         option = ("text_column", "text_pair_column")[place]
-        known = self.settings.get(option)
+        recorded = self.settings.get(option)
         if not self.is_answering:
-            return (known,) if known else ()
-        if (given := getattr(self.options, option)) is not None:
-            return (given,)
+            return (recorded,) if recorded else ()
+        if (wanted := getattr(self.options, option)) is not None:
+            return (wanted,)
         of_task = self.official.columns[place : place + 1]
-        return (*((known,) if known else ()), self.fields[place], *others, *of_task)
+        return (*((recorded,) if recorded else ()), self.fields[place], *others, *of_task)
 
     @abstractmethod
     def read_question(self, row: Row) -> Any:
@@ -400,20 +400,20 @@ class Kind(ABC):
         return names if len(names) == number else [form.format(label) for label in range(number)]
 
     @classmethod
-    def numbers_of(cls, found: Mapping[str, Any]) -> dict[str, float]:
-        """The numbers of `decides_by` among others that were found, such as the metrics of a development set.
+    def numbers_of(cls, values: Mapping[str, Any]) -> dict[str, float]:
+        """The numbers of `decides_by` among other values, such as the metrics of a development set.
 
-        That of no answer is called `threshold` in tables of your own.
+        The threshold of no answer is called `threshold` in tables of your own.
         """
         names = {name: name for name in cls.decides_by}
-        if "null_threshold" in names and "null_threshold" not in found:
+        if "null_threshold" in names and "null_threshold" not in values:
             names["null_threshold"] = "threshold"
-        return {ours: float(found[theirs]) for ours, theirs in names.items() if theirs in found}
+        return {ours: float(values[theirs]) for ours, theirs in names.items() if theirs in values}
 
     def number(self, name: str) -> float | None:
         """The threshold or temperature that an option gives, or that belongs to the model."""
-        given: float | None = getattr(self.options, name)
-        return self.found.get(name) if given is None else given
+        value: float | None = getattr(self.options, name)
+        return self.numbers.get(name) if value is None else value
 
     def check_one_output(self) -> None:
         """Refuse a head with several outputs."""
@@ -446,25 +446,25 @@ class TextKind(Kind):
             return self.official.texts(row.values)
         first = text_of(row, self.names_of(0), option="--text-column")
         names = self.names_of(1)
-        found = [name for name in names if name in row.values]
+        pair = [name for name in names if name in row.values]
         if not self.is_answering:
             return (first, text_of(row, names, option="--text-pair-column")) if names else (first,)
         # of tables of your own the settings say whether it learned from pairs; None: that is not known
         of_table = bool(self.settings.get("text_pair_column"))
         is_pair = of_table if "text_column" in self.settings else self.official.is_pair
-        if found and is_pair is False:
+        if pair and is_pair is False:
             raise ValueError(
-                f"{row.where}: the model was fine-tuned on single texts, and the record has {found[0]!r}. Leave it out."
+                f"{row.where}: the model was fine-tuned on single texts, and the record has {pair[0]!r}. Leave it out."
             )
-        if not found and is_pair:
+        if not pair and is_pair:
             raise ValueError(
                 f"{row.where}: there is no column {names[0]!r} (there are {', '.join(row.values)}), and the model was "
                 "fine-tuned on pairs of texts; text_pair is read too. Add one, or name the column by "
                 "--text-pair-column."
             )
-        if not found and is_pair is None:
+        if not pair and is_pair is None:
             self._name_unread(row)
-        return (first, text_of(row, names, option="--text-pair-column")) if found else (first,)
+        return (first, text_of(row, names, option="--text-pair-column")) if pair else (first,)
 
     def _name_unread(self, row: Row) -> None:
         """Say once which texts of a record are not read, by a model that may have learned from pairs."""
@@ -481,14 +481,14 @@ class TextKind(Kind):
 
     def answer(self, questions: Sequence[tuple[str, ...]]) -> list[Answer]:
         """See `Kind.answer`; texts that are too long are cut or divided as in fine-tuning."""
-        layout = TextLayout.of(self.settings, max_length=self.max_length)
-        found = inputs_of(questions, self.hub.codec.encoder, layout)
-        sequences = [inputs.sequences for inputs in found]
+        layout = TextLayout.from_settings(self.settings, max_length=self.max_length)
+        inputs = inputs_of(questions, self.hub.codec.encoder, layout)
+        sequences = [each.sequences for each in inputs]
         logits = self.hub.text_logits(
             sequences, self.head_name, pooling=self.window_pooling, max_tokens=self.options.batch_tokens
         )
         answers = self.decode([RawOutputs(logits=logits.numpy())])
-        return [marked(each, is_cut=inputs.is_cut) for each, inputs in zip(answers, found, strict=True)]
+        return [marked(answer, is_cut=each.is_cut) for answer, each in zip(answers, inputs, strict=True)]
 
     @abstractmethod
     def decode(self, members: Sequence[RawOutputs]) -> list[dict[str, Any]]:

@@ -25,10 +25,10 @@ from typing_extensions import override
 from roberta_plugin.finetuning.examples import (
     Example,
     balanced_weights,
-    found_labels,
     given_weights,
     label_of,
     number_of,
+    order_labels,
     with_positive,
 )
 from roberta_plugin.finetuning.kinds import metrics
@@ -116,15 +116,15 @@ class Classification(TextKind, TableKind):
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `TableKind.discover`: labels, and their weights."""
         pairs = ((example.target, example) for example in table)
-        labels = found_labels(pairs, self.settings.get("labels"), path=table[0].path)
+        labels = order_labels(pairs, self.settings.get("labels"), path=table[0].path)
         labels = with_positive(labels, self.settings.get("positive_label"))
-        found: dict[str, Any] = {"labels": labels}
+        settings: dict[str, Any] = {"labels": labels}
         weights = self.settings["class_weights"]
         if weights == "balanced":
-            found["weights"] = balanced_weights(labels, Counter(example.target for example in train))
+            settings["weights"] = balanced_weights(labels, Counter(example.target for example in train))
         elif weights != "none":
-            found["weights"] = given_weights(labels, weights)
-        return found
+            settings["weights"] = given_weights(labels, weights)
+        return settings
 
     @override
     def columns(self, example: Example) -> dict[str, Any]:
@@ -132,9 +132,9 @@ class Classification(TextKind, TableKind):
 
     def validated(self, split: PreparedSplit, outputs: RawOutputs, options: Mapping[str, Any]) -> Mapping[str, float]:
         """See `Kind.validated`; the metrics of the positive one of two labels are called as in `metrics`."""
-        found = super().validated(split, outputs, options)
-        names = {name if name in self.label_metrics() else metrics.base_name(name): name for name in found}
-        return {name: found[known] for name, known in names.items()}
+        values = super().validated(split, outputs, options)
+        labels = self.label_metrics()
+        return {name if name in labels else metrics.base_name(name): value for name, value in values.items()}
 
     def check_scoring(self, options: Any, split: PreparedSplit) -> None:
         """See `Kind.check_scoring`: thresholds go with two labels, and are found where there are both."""
@@ -169,32 +169,32 @@ class Classification(TextKind, TableKind):
             )
 
         def entries() -> Iterator[dict[str, Any]]:
-            for index, (id_, found) in enumerate(
+            for index, (id_, answer) in enumerate(
                 zip(ids_of(split), _entries(probabilities, labels, threshold), strict=True)
             ):
-                entry = {"id": id_, "prediction": found.pop("label"), "probability": found.pop("probability")}
-                yield {**entry, **({} if right is None else {"label": labels[int(right[index])]}), **found}
+                entry = {"id": id_, "prediction": answer.pop("label"), "probability": answer.pop("probability")}
+                yield {**entry, **({} if right is None else {"label": labels[int(right[index])]}), **answer}
 
         if right is None:
             return Outcome(entries=entries, num_examples=len(split))
-        known, predictions = right, _decided(probabilities, threshold)
+        predictions = _decided(probabilities, threshold)
         counts = metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
         scores, questions = _scores(raw) if len(labels) == 2 else None, split.columns.get("question")
 
         def measure(weights: Weights) -> dict[str, float]:
-            found = metrics.of_classes(known, predictions, weights, num_classes=len(labels))
-            weighted = metrics.confusion(known, predictions, weights, num_classes=len(labels))
+            values = metrics.measure_classes(right, predictions, weights, num_classes=len(labels))
+            weighted = metrics.confusion(right, predictions, weights, num_classes=len(labels))
             if scores is not None:
                 of_positive = ("f1", "acc_and_f1")
-                found |= {f"{name} ({labels[1]})": 100 * metrics.OF_COUNTS[name](weighted) for name in of_positive}
-                found["roc_auc"] = 100 * metrics.roc_auc(known, scores, weights)  # the same for both labels
-                found[f"average_precision ({labels[1]})"] = 100 * metrics.average_precision(known, scores, weights)
+                values |= {f"{name} ({labels[1]})": 100 * metrics.OF_COUNTS[name](weighted) for name in of_positive}
+                values["roc_auc"] = 100 * metrics.roc_auc(right, scores, weights)  # the same for both labels
+                values[f"average_precision ({labels[1]})"] = 100 * metrics.average_precision(right, scores, weights)
             if self.task_name != "custom":  # SuperGLUE's baseline counts a label that is nowhere as 0
-                found["macro_f1"] = 100 * float(metrics.class_f1s(weighted).mean())
+                values["macro_f1"] = 100 * float(metrics.class_f1s(weighted).mean())
             if questions is not None:  # several answers each, as of MultiRC; F1a is the F1 over all answers
-                match = metrics.exact_match(known, predictions, questions)
-                found |= {"f1a": 100 * metrics.f1(weighted), "exact_match": 100 * match}
-            return found | dict(zip(self.label_metrics(), (100 * metrics.class_f1s(weighted)).tolist(), strict=True))
+                match = metrics.exact_match(right, predictions, questions)
+                values |= {"f1a": 100 * metrics.f1(weighted), "exact_match": 100 * match}
+            return values | dict(zip(self.label_metrics(), (100 * metrics.class_f1s(weighted)).tolist(), strict=True))
 
         return Outcome(
             entries=entries,

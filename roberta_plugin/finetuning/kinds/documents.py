@@ -113,7 +113,7 @@ class Documents:
 
     def chosen(self, numbers: Sequence[Sequence[int]]) -> list[list[str]]:
         """The sentences of each document with these numbers."""
-        return [[each[number] for number in own] for each, own in zip(self.sentences, numbers, strict=True)]
+        return [[texts[number] for number in chosen] for texts, chosen in zip(self.sentences, numbers, strict=True)]
 
 
 class Length(NamedTuple):
@@ -191,7 +191,7 @@ class _NgramsOfOrder:
     """N-grams of one order: those of the sentences, of the summary, and of the sentences that were chosen."""
 
     def __init__(self, of_sentences: list[Ngrams], right: Ngrams) -> None:
-        self._given = of_sentences
+        self._ngrams = of_sentences
         self._hits = [each & right for each in of_sentences]
         self._num_right = len(right)
         self._chosen: Ngrams = frozenset()
@@ -199,18 +199,18 @@ class _NgramsOfOrder:
 
     def take(self, number: int) -> None:
         """Add a sentence to those that were chosen."""
-        self._chosen |= self._given[number]
+        self._chosen |= self._ngrams[number]
         self._chosen_hits |= self._hits[number]
 
     def scores(self) -> NDArray[np.float64]:
-        """F of the chosen sentences with each other one (number of sentences,)."""
-        given = np.array([len(each - self._chosen) for each in self._given], dtype=np.float64) + len(self._chosen)
+        """F of the chosen sentences together with each single other one (number of sentences,)."""
+        totals = np.array([len(each - self._chosen) for each in self._ngrams], dtype=np.float64) + len(self._chosen)
         hits = np.array([len(each - self._chosen_hits) for each in self._hits], dtype=np.float64)
         hits += len(self._chosen_hits)
-        precision = hits / np.maximum(given, 1.0)
+        precision = hits / np.maximum(totals, 1.0)
         recall = hits / max(self._num_right, 1)
-        found: NDArray[np.float64] = 2.0 * (precision * recall) / (precision + recall + _SMALL)
-        return found
+        scores: NDArray[np.float64] = 2.0 * (precision * recall) / (precision + recall + _SMALL)
+        return scores
 
 
 def lead(sentences: Sequence[str], length: Length) -> list[int]:
@@ -230,18 +230,18 @@ def words(text: str) -> list[str]:
 
     Example: "It's 3.5%." -> ["it", "s", "3", "5"].
     """
-    return _found(_WORD, text)
+    return _matches(_WORD, text)
 
 
 def runs(text: str) -> list[str]:
     """`words`, but what is written without spaces is one: three characters in a row would be no repetition there."""
-    return _found(_RUN, text)
+    return _matches(_RUN, text)
 
 
-def _found(pattern: Any, text: str) -> list[str]:
+def _matches(pattern: Any, text: str) -> list[str]:
     text = text.lower()
-    found: list[str] = (_ASCII if text.isascii() else pattern).findall(unicodedata.normalize("NFC", text))
-    return found
+    matches: list[str] = (_ASCII if text.isascii() else pattern).findall(unicodedata.normalize("NFC", text))
+    return matches
 
 
 def ngrams(tokens: Sequence[str], order: int) -> Ngrams:
@@ -255,20 +255,20 @@ def check_rouge() -> None:
 
 
 def rouge(
-    given: Sequence[str], right: Sequence[str], *, kinds: Sequence[str] = ROUGE, is_official: bool = False
+    summary: Sequence[str], right: Sequence[str], *, kinds: Sequence[str] = ROUGE, is_official: bool = False
 ) -> dict[str, float]:
     """F of a summary, 0 to 1, by kind of ROUGE; both are lists of sentences. See `Documents.is_official`.
 
     Example: rouge(["The cat."], ["A cat."])["rouge1"] is 0.5.
     """
-    values = _rouge("\n".join(given), "\n".join(right), tuple(kinds), is_official)
+    values = _rouge("\n".join(summary), "\n".join(right), tuple(kinds), is_official)
     return dict(zip(kinds, values, strict=True))
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _rouge(given: str, right: str, kinds: tuple[str, ...], is_official: bool) -> tuple[float, ...]:
-    found = _scorer(kinds, is_official).score(target=right, prediction=given)
-    return tuple(float(found[kind].fmeasure) for kind in kinds)
+def _rouge(summary: str, right: str, kinds: tuple[str, ...], is_official: bool) -> tuple[float, ...]:
+    scores = _scorer(kinds, is_official).score(target=right, prediction=summary)
+    return tuple(float(scores[kind].fmeasure) for kind in kinds)
 
 
 @cache
@@ -295,12 +295,12 @@ class _StemmedWords:
             return [self.stem(word) if len(word) > 3 and word.isascii() else word for word in words(text)]
         from rouge_score.tokenize import tokenize
 
-        found: list[str] = tokenize(text, self)
-        return found
+        tokens: list[str] = tokenize(text, self)
+        return tokens
 
 
 def mean_rouge(
-    given: Iterable[Sequence[str]],
+    summaries: Iterable[Sequence[str]],
     right: Iterable[Sequence[str]],
     *,
     kinds: Sequence[str] = ROUGE,
@@ -310,14 +310,14 @@ def mean_rouge(
     """Mean of each kind over documents, 0 to 100; `weights` (N,) say how often each counts, None: once."""
     values = [
         list(rouge(one, other, kinds=kinds, is_official=is_official).values())
-        for one, other in zip(given, right, strict=True)
+        for one, other in zip(summaries, right, strict=True)
     ]
     return {
         kind: 100.0 * float(mean) for kind, mean in zip(kinds, np.average(values, axis=0, weights=weights), strict=True)
     }
 
 
-def of_choice(
+def measure_choice(
     documents: Documents,
     probabilities: Sequence[NDArray[np.float64]],
     chosen: Sequence[Sequence[int]],
@@ -329,13 +329,13 @@ def of_choice(
     """
     weights = np.ones(len(documents)) if weights is None else weights
     oracles, labels = documents.oracles, np.split(documents.labels, documents.first[1:-1])
-    both = [len(set(own) & set(best)) for own, best in zip(chosen, oracles, strict=True)]
+    both = [len(set(picked) & set(best)) for picked, best in zip(chosen, oracles, strict=True)]
     pairs = zip(probabilities, labels, strict=True)
-    values = np.array([average_precision(own, part) if own.any() else 0.0 for part, own in pairs])
-    known = weights * [own.any() for own in labels]
+    values = np.array([average_precision(right, part) if right.any() else 0.0 for part, right in pairs])
+    counted = weights * [right.any() for right in labels]
     return {
         "f1": f1_of_choice(*(float(weights @ counts) for counts in (both, [*map(len, chosen)], [*map(len, oracles)]))),
-        "average_precision": 100.0 * float(values @ known) / float(known.sum()) if known.any() else 0.0,
+        "average_precision": 100.0 * float(values @ counted) / float(counted.sum()) if counted.any() else 0.0,
     }
 
 

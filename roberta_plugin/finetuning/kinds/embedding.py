@@ -68,8 +68,8 @@ class Embedding(TableKind):
     @property
     def pooling(self) -> str:
         """How the features of a text become a vector: as the options of an answer say, as in training, or the mean."""
-        given = self.options.pooling if self.is_answering else None
-        return given or str(self.settings.get("pooling", "mean"))
+        wanted = self.options.pooling if self.is_answering else None
+        return wanted or str(self.settings.get("pooling", "mean"))
 
     @property
     def normalizes(self) -> bool:
@@ -128,12 +128,12 @@ class Embedding(TableKind):
         answers: list[Answer] = []
         start = 0
         for texts in questions:
-            own = range(start, start + (len(texts) if self.is_trained else 1))
-            start = own.stop
-            content: dict[str, Any] = {VECTOR: vectors[own.start].tolist()}
-            if len(own) == 2:
-                content = {"score": rounded(similarity.unit(vectors[own]).prod(axis=0).sum())}
-            answers.append(marked(content, is_cut=any(inputs[place].is_cut for place in own)))
+            rows = range(start, start + (len(texts) if self.is_trained else 1))
+            start = rows.stop
+            content: dict[str, Any] = {VECTOR: vectors[rows.start].tolist()}
+            if len(rows) == 2:
+                content = {"score": rounded(similarity.unit(vectors[rows]).prod(axis=0).sum())}
+            answers.append(marked(content, is_cut=any(inputs[place].is_cut for place in rows)))
         return answers
 
     # Tables of your own.
@@ -151,9 +151,9 @@ class Embedding(TableKind):
         }
         for needed, is_missed in needs.items():
             if is_missed:
-                named = f"--embedding-loss {loss}" if options.embedding_loss or loss != SIMCSE else "--kind embedding"
+                option = f"--embedding-loss {loss}" if options.embedding_loss or loss != SIMCSE else "--kind embedding"
                 only = ", once" if len(wrong) > 1 and loss == TRIPLET else ""
-                raise ValueError(f"{named} with these columns needs {needed}{only}.")
+                raise ValueError(f"{option} with these columns needs {needed}{only}.")
         if wrong and loss in (COSINE, SIMCSE):
             raise ValueError(f"--embedding-loss {loss} has no wrong texts: leave --negative-column out.")
         if not label and options.score_range:
@@ -252,9 +252,9 @@ class Embedding(TableKind):
         numbers: dict[bytes, int] = {}
         for example, texts in pairs:
             sequences = [ids for _ in texts for ids in next(inputs)]
-            known = np.array([numbers.setdefault(ids.tobytes(), len(numbers)) for ids in sequences])
+            text_numbers = np.array([numbers.setdefault(ids.tobytes(), len(numbers)) for ids in sequences])
             needs_score = not is_training or self.settings["embedding_loss"] == COSINE
-            split.add(sequences, texts=known, **(self.columns(example) if needs_score else {}))
+            split.add(sequences, texts=text_numbers, **(self.columns(example) if needs_score else {}))
             split.record(self.record_of(example))
         return ()
 
@@ -311,8 +311,8 @@ class Embedding(TableKind):
     ) -> dict[str, float]:
         """See `Kind.baseline`: the cosine of TF-IDF, whose weights are from the training set."""
         num_ids = 1 + max(int(each.sequences.tokens.max(initial=0)) for each in (split, train))
-        texts, known = ([each.sequences[row][1:-1] for row in range(len(each.sequences))] for each in (split, train))
-        measured = self._measured(split, [similarity.tf_idf(texts, known=known, num_ids=num_ids)]).measure
+        texts, training = ([each.sequences[row][1:-1] for row in range(len(each.sequences))] for each in (split, train))
+        measured = self._measured(split, [similarity.tf_idf(texts, training=training, num_ids=num_ids)]).measure
         return {} if measured is None else measured(np.ones(len(split)))
 
     def _measured(self, split: PreparedSplit, members: Sequence[similarity.Vectors]) -> Outcome:
@@ -322,21 +322,21 @@ class Embedding(TableKind):
         if self.is_scored:
             return self._scored(split, near)
         ranks, best = similarity.ranks(members, texts)
-        measure = similarity.of_ranks(ranks)
+        measure = similarity.rank_measure(ranks)
         if texts.shape[1] > 2:
             wrong = [similarity.cosines(members, rows[:, 0], rows[:, place]) for place in range(2, texts.shape[1])]
             is_right = near > np.max(wrong, axis=0)
-            of_ranks = measure
+            measure_ranks = measure
 
             def measure(weights: NDArray[Any]) -> dict[str, float]:
-                return {**of_ranks(weights), "accuracy": 100 * float(weights @ is_right / weights.sum())}
+                return {**measure_ranks(weights), "accuracy": 100 * float(weights @ is_right / weights.sum())}
 
         lines = [int(record["line"]) for record in split.records()]
 
         def entries() -> Iterator[dict[str, Any]]:
             for index, id_ in enumerate(ids_of(split)):
-                found = {"line_of_best": lines[int(best[index]) // texts.shape[1]], "rank": float(ranks[index])}
-                yield {"id": id_, "score": rounded(near[index]), **found}
+                best_text = {"line_of_best": lines[int(best[index]) // texts.shape[1]], "rank": float(ranks[index])}
+                yield {"id": id_, "score": rounded(near[index]), **best_text}
 
         return Outcome(entries=entries, num_examples=len(split), measure=measure)
 
@@ -350,8 +350,8 @@ class Embedding(TableKind):
                 yield entry if scores is None else {**entry, "label": low + (high - low) * float(scores[index])}
 
         def measure(weights: NDArray[Any]) -> dict[str, float]:
-            found: Mapping[str, float] = metrics.of_numbers(np.asarray(scores), near, weights)
-            return {name: found[name] for name in self.metrics()}
+            values: Mapping[str, float] = metrics.measure_numbers(np.asarray(scores), near, weights)
+            return {name: values[name] for name in self.metrics()}
 
         return Outcome(entries=entries, num_examples=len(split), measure=None if scores is None else measure)
 

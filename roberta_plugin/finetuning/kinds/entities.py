@@ -93,7 +93,7 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
 
     Example: entities_of(["I-PER", "I-PER", "B-PER", "O", "E-LOC"])  ->  PER 0 to 2, PER 2 to 3, LOC 4 to 5
     """
-    found: list[Entity] = []
+    entities: list[Entity] = []
     before, start = (OUTSIDE, ""), 0
     for place, tag in enumerate([*tags, OUTSIDE]):
         letter, type_ = split_tag(tag)
@@ -101,9 +101,9 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
             before = (letter, type_)
             continue
         if before[0] != OUTSIDE:
-            found.append(Entity(before[1], start, place))
+            entities.append(Entity(before[1], start, place))
         before, start = (letter, type_), place
-    return found
+    return entities
 
 
 def tags_of(entities: Iterable[Entity], num_words: int, scheme: str = "iob2") -> list[str]:
@@ -208,23 +208,23 @@ class TagCounts:
     """What of each sentence is right, so that metrics follow from how often each sentence counts."""
 
     def __init__(
-        self, right: NDArray[np.int64], found: NDArray[np.int64], is_first: NDArray[np.bool_], types: list[str] | None
+        self, right: NDArray[np.int64], decided: NDArray[np.int64], is_first: NDArray[np.bool_], types: list[str] | None
     ) -> None:
         """Count.
 
         Args:
             right: right labels of all words (W,).
-            found: given labels (W,).
+            decided: those that were predicted (W,).
             is_first: whether a word is the first one of its sentence (W,).
             types: of the entities; None if the labels are plain tags, which have an accuracy only.
         """
         starts = np.flatnonzero(is_first)
-        self.num_right = np.add.reduceat((right == found).astype(np.float64), starts)  # (S,)
+        self.num_right = np.add.reduceat((right == decided).astype(np.float64), starts)  # (S,)
         self.num_words = np.diff(np.append(starts, len(right)))  # (S,)
         self.types = types
         self.entities = np.zeros((len(starts), 0, 3))  # (S, K, 3)
         if types is not None:
-            self.entities = entities_by_sentence(right, found, is_first, num_types=len(types))
+            self.entities = entities_by_sentence(right, decided, is_first, num_types=len(types))
 
     def metrics(self, weights: NDArray[np.float64] | None = None) -> dict[str, float]:
         """All metrics (percent); `weights` (S,) say how often each sentence counts, None: once.
@@ -297,8 +297,8 @@ class Sentences:
     def _first_tokens(self, outputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """What the tokens of each window have (T_s, ...) -> what the first token of each word has (W, ...)."""
         starts = np.cumsum([0, *(len(each) for each in outputs)])
-        found: NDArray[Any] = np.concatenate(outputs)[starts[self.windows] + self.positions]
-        return found
+        first: NDArray[Any] = np.concatenate(outputs)[starts[self.windows] + self.positions]
+        return first
 
     def decided(
         self, members: Sequence[RawOutputs], labels: Sequence[str], *, valid_sequences: bool = False
@@ -442,7 +442,7 @@ def _read_columns(path: Path, wanted: Columns, called: tuple[str, str]) -> Itera
         if not is_word:
             documents += bool(line.strip())
         elif columns.are_known(cells):
-            word, tag = columns.of(cells, number)
+            word, tag = columns.read(cells, number)
             first = first if words else number
             words.append(word)
             tags.append(tag)
@@ -493,7 +493,7 @@ class _Columns:
             raise ValueError(f"{self._path}: {option} {name}, but the first line has {len(cells)} columns.")
         return int(name) - 1
 
-    def of(self, cells: list[str], number: int) -> tuple[str, str]:
+    def read(self, cells: list[str], number: int) -> tuple[str, str]:
         """The word and the tag of a line."""
         if len(cells) != self._num_cells:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 The bootstrap varies these weights. A metric that is not defined, because a quotient is 0/0 or all answers are the same,
 is 0, as in scikit-learn: a log then shows a model that has learned nothing. Shares are from 0 to 1, correlations from
--1 to 1; the functions `of_...` return metrics by name in percent, and errors in units of the answers.
+-1 to 1; the functions `measure_...` return metrics by name in percent, and errors in units of the answers.
 
 The last functions are the official metrics of SQuAD: exact match and F1 of normalized texts, and the threshold for "no
 answer". Definitions are those of the two official scripts, evaluate-v1.1.py and evaluate-v2.0.py, with the same order
@@ -76,7 +76,7 @@ def class_f1s(counts: Numbers) -> NDArray[np.float64]:
     return f1s
 
 
-def of_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_classes: int) -> dict[str, float]:
+def measure_classes(answers: Numbers, predictions: Numbers, weights: Numbers, *, num_classes: int) -> dict[str, float]:
     """Accuracy, which is also micro-F1; macro-F1 over the labels that occur; Matthews correlation (R_K of Gorodkin)."""
     counts = confusion(answers, predictions, weights, num_classes=num_classes)
     return {name: 100 * OF_COUNTS[name](counts) for name in ("accuracy", "macro_f1", "mcc")}
@@ -128,7 +128,7 @@ def label_counts(answers: Numbers, predictions: Numbers, weights: Numbers) -> tu
     return weights @ (answers & predictions), weights @ predictions, weights @ answers
 
 
-def of_labels(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
+def measure_labels(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
     """Micro-F1, macro-F1 over all labels, and the share of examples whose labels are all right, of two (N, C)."""
     right, predicted, present = label_counts(answers, predictions, weights)
     is_exact = (answers == predictions).all(axis=1)
@@ -180,11 +180,11 @@ def tuned_threshold(probabilities: Numbers, answers: Numbers, metric: str) -> fl
     present, total = of_1.sum(), len(answers)
     possible = slice(None, -1 if values[-1] >= 1 else None)  # no threshold lies above a probability of 1
     of_metric = OF_COUNTS[metric]
-    found = [
+    scores = [
         of_metric(np.array([[total - present - wrong, wrong], [present - hits, hits]]))
         for hits, wrong in zip(right[possible], (predicted - right)[possible], strict=True)
     ]
-    return _with_the_best(np.array(found), thresholds[possible])
+    return _with_the_best(np.array(scores), thresholds[possible])
 
 
 def _with_the_best(values: Numbers, thresholds: Numbers) -> float:
@@ -192,17 +192,14 @@ def _with_the_best(values: Numbers, thresholds: Numbers) -> float:
     return float(thresholds[best[np.abs(thresholds[best] - 0.5).argmin()]])
 
 
-def of_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
+def measure_numbers(answers: Numbers, predictions: Numbers, weights: Numbers) -> dict[str, float]:
     """Pearson's and Spearman's correlation of two (N,), and their mean, as GLUE averages STS-B; mean absolute and root
     mean squared error, in units of the label."""
     share = weights / weights.sum()
     errors = predictions - answers
-    found = {
-        "pearson": 100 * pearson(predictions, answers, weights),
-        "spearman": 100 * spearman(predictions, answers, weights),
-    }
-    found = {"pearson_spearman": (found["pearson"] + found["spearman"]) / 2, **found}
-    return {**found, "mae": float(share @ np.abs(errors)), "rmse": float(np.sqrt(share @ errors**2))}
+    linear, of_ranks = 100 * pearson(predictions, answers, weights), 100 * spearman(predictions, answers, weights)
+    correlations = {"pearson_spearman": (linear + of_ranks) / 2, "pearson": linear, "spearman": of_ranks}
+    return {**correlations, "mae": float(share @ np.abs(errors)), "rmse": float(np.sqrt(share @ errors**2))}
 
 
 def pearson(x: Numbers, y: Numbers, weights: Numbers | None = None) -> float:
@@ -269,7 +266,7 @@ OF_POSITIVE = ("f1", "acc_and_f1", "average_precision")  # that name the label t
 OF_SCORES: dict[str, Callable[..., float]] = {"roc_auc": roc_auc, "average_precision": average_precision}
 
 
-def of_two_classes(answers: Numbers, predictions: Numbers, weights: Numbers | None = None) -> dict[str, float]:
+def measure_two_classes(answers: Numbers, predictions: Numbers, weights: Numbers | None = None) -> dict[str, float]:
     """All metrics of `OF_COUNTS` in percent, of two (N,)."""
     counts = confusion(answers, predictions, weights, num_classes=2)
     return {name: 100 * function(counts) for name, function in OF_COUNTS.items()}
@@ -304,12 +301,12 @@ def normalize(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def answer_score(task: str, given: str, right: Sequence[str]) -> AnswerScore:
-    """Scores of the answer `given` against the right answer that fits best; without right answers, "" is right."""
+def answer_score(task: str, prediction: str, right: Sequence[str]) -> AnswerScore:
+    """Scores of a prediction against the right answer that fits best; without right answers, "" is right."""
     if task == "squad2":
         right = [text for text in right if normalize(text)] or [""]
     assert right, "a question of SQuAD 1.1 has an answer"
-    words = normalize(given).split()
+    words = normalize(prediction).split()
     alternatives = [normalize(text).split() for text in right]
     exact = max(float(words == alternative) for alternative in alternatives)
     return AnswerScore(
@@ -317,22 +314,18 @@ def answer_score(task: str, given: str, right: Sequence[str]) -> AnswerScore:
     )
 
 
-def _answer_f1(given: Sequence[str], right: Sequence[str], *, both_empty: float) -> float:
-    if not given or not right:
-        return both_empty if given == right else 0.0
-    num_same = sum((Counter(given) & Counter(right)).values())
+def _answer_f1(predicted: Sequence[str], right: Sequence[str], *, both_empty: float) -> float:
+    if not predicted or not right:
+        return both_empty if predicted == right else 0.0
+    num_same = sum((Counter(predicted) & Counter(right)).values())
     if num_same == 0:
         return 0.0
-    precision, recall = 1.0 * num_same / len(given), 1.0 * num_same / len(right)
+    precision, recall = 1.0 * num_same / len(predicted), 1.0 * num_same / len(right)
     return (2 * precision * recall) / (precision + recall)
 
 
 def best_null_threshold(
-    scores: Sequence[float],
-    *,
-    null: Sequence[float],
-    has_answer: Sequence[bool],
-    is_given: Sequence[bool],
+    scores: Sequence[float], *, null: Sequence[float], has_answer: Sequence[bool], is_given: Sequence[bool]
 ) -> tuple[float, float]:
     """The threshold with the best mean score, if a question whose `null` is above it counts as not answered.
 
@@ -352,7 +345,7 @@ def best_null_threshold(
 
 
 def squad_metrics(
-    task: str, right: Sequence[Sequence[str] | None], given: Sequence[str], null: Sequence[float] | None = None
+    task: str, right: Sequence[Sequence[str] | None], predictions: Sequence[str], null: Sequence[float] | None = None
 ) -> dict[str, float]:
     """What the official script prints, 0 to 100, without its totals, of right and given answers to questions.
 
@@ -363,16 +356,16 @@ def squad_metrics(
         exact and f1; with squad2 also HasAns_exact, HasAns_f1, NoAns_exact, NoAns_f1 if there are such questions
         and, with `null`, best_exact, best_exact_thresh, best_f1, best_f1_thresh.
     """
-    scores = [answer_score(task, text, answers or ()) for text, answers in zip(given, right, strict=True)]
+    scores = [answer_score(task, text, answers or ()) for text, answers in zip(predictions, right, strict=True)]
     result = _means("", scores)
     if task == "squad1":
         return result
     has_answer = [bool(answers) for answers in right]
     for name, wanted in (("HasAns_", True), ("NoAns_", False)):
-        part = [found for found, has in zip(scores, has_answer, strict=True) if has == wanted]
+        part = [score for score, has in zip(scores, has_answer, strict=True) if has == wanted]
         result |= _means(name, part) if part else {}
     if null is not None:
-        is_given = [bool(text) for text in given]
+        is_given = [bool(text) for text in predictions]
         for name, values in zip(AnswerScore._fields, zip(*scores, strict=True), strict=True):
             result[f"best_{name}"], result[f"best_{name}_thresh"] = best_null_threshold(
                 values, null=null, has_answer=has_answer, is_given=is_given

@@ -20,11 +20,11 @@ from typing_extensions import override
 
 from roberta_plugin.finetuning.examples import (
     Example,
-    found_labels,
     given_weights,
     is_missing,
     label_of,
     number_of,
+    order_labels,
     positive_weights,
 )
 from roberta_plugin.finetuning.kinds import metrics
@@ -142,22 +142,22 @@ class MultiLabel(TextKind, TableKind):
         columns = self.settings["label_column"]
         if self.settings["label_separator"] is None and not self.settings.get("labels") and len(columns) == 1:
             _check_separator(table)
-        given = self.settings.get("labels") or (columns if len(columns) > 1 else None)
+        listed = self.settings.get("labels") or (columns if len(columns) > 1 else None)
         pairs = ((label, example) for example in table for label in example.target)
-        labels = found_labels(pairs, given, path=table[0].path)
+        labels = order_labels(pairs, listed, path=table[0].path)
         if all(set(example.target) == set(table[0].target) for example in table):
             raise ValueError(
                 f"{table[0].path}: every row has the labels {', '.join(sorted(table[0].target))}, so there is "
                 "nothing to learn. If these are numbers that say which labels a row has, name the labels by --labels."
             )
-        found: dict[str, Any] = {"labels": labels}
+        settings: dict[str, Any] = {"labels": labels}
         weights = self.settings["class_weights"]
         if weights == "balanced":
             occurrences = Counter(label for example in train for label in example.target)
-            found["weights"] = positive_weights(labels, occurrences, len(train))
+            settings["weights"] = positive_weights(labels, occurrences, len(train))
         elif weights != "none":
-            found["weights"] = given_weights(labels, weights)
-        return found
+            settings["weights"] = given_weights(labels, weights)
+        return settings
 
     @override
     def columns(self, example: Example) -> dict[str, Any]:
@@ -172,27 +172,25 @@ class MultiLabel(TextKind, TableKind):
         answers = split.columns.get("labels")
         right: Any = None if answers is None else np.asarray(answers, dtype=bool)
         threshold = decisions.find(
-            "threshold",
-            lambda: metrics.best_threshold(probabilities, right),
-            is_labelled=right is not None,
+            "threshold", lambda: metrics.best_threshold(probabilities, right), is_labelled=right is not None
         )
 
         def entries() -> Iterator[dict[str, Any]]:
-            for index, (id_, found) in enumerate(
+            for index, (id_, answer) in enumerate(
                 zip(ids_of(split), _entries(probabilities, labels, threshold), strict=True)
             ):
-                entry = {"id": id_, "prediction": found.pop("labels")}
-                yield {**entry, **({} if right is None else {"label": _names(labels, right[index])}), **found}
+                entry = {"id": id_, "prediction": answer.pop("labels")}
+                yield {**entry, **({} if right is None else {"label": _names(labels, right[index])}), **answer}
 
         if right is None:
             return Outcome(entries=entries, num_examples=len(split))
-        known, predictions = right, probabilities >= threshold
+        predictions = probabilities >= threshold
         counts = metrics.label_counts(right, predictions, np.ones(len(right)))
 
         def measure(weights: Weights) -> dict[str, float]:
-            f1s = 100 * metrics.f1_of(*metrics.label_counts(known, predictions, weights))
-            found = metrics.of_labels(known, predictions, weights)
-            return found | dict(zip(self.label_metrics(), f1s.tolist(), strict=True))
+            f1s = 100 * metrics.f1_of(*metrics.label_counts(right, predictions, weights))
+            values = metrics.measure_labels(right, predictions, weights)
+            return values | dict(zip(self.label_metrics(), f1s.tolist(), strict=True))
 
         return Outcome(
             entries=entries,
@@ -233,10 +231,10 @@ def _entries(
 ) -> Iterator[dict[str, Any]]:
     """The labels of each example that reach the threshold, by default 0.5, and all probabilities."""
     limit = DEFAULT_THRESHOLD if threshold is None else threshold
-    given = {} if threshold is None else {"threshold": rounded(threshold)}
+    extra = {} if threshold is None else {"threshold": rounded(threshold)}
     for row in probabilities:
         shown = dict(zip(labels, map(rounded, row.tolist()), strict=True))
-        yield {"labels": _names(labels, row >= limit), **given, "probabilities": shown}
+        yield {"labels": _names(labels, row >= limit), **extra, "probabilities": shown}
 
 
 def _names(labels: Sequence[str], present: Any) -> list[str]:

@@ -116,13 +116,12 @@ class ChoiceLayout:
     """<s> </s> </s> </s>."""
 
     @classmethod
-    def of(cls, max_length: int, *, question_length: int | None = None, order: str | None = None) -> ChoiceLayout:
+    def with_defaults(
+        cls, max_length: int, *, question_length: int | None = None, order: str | None = None
+    ) -> ChoiceLayout:
         """The layout of inputs of `max_length` tokens; None: the paper's value."""
-        layout = cls(
-            max_length=max_length,
-            question_length=question_length or QUESTION_LENGTH,
-            order=order or "passage",
-        )
+        question_length = question_length or QUESTION_LENGTH
+        layout = cls(max_length=max_length, question_length=question_length, order=order or "passage")
         if max_length <= layout.question_length + cls.num_specials:
             raise ValueError(
                 f"--max-length {max_length} leaves no token for the passage: question and option may have "
@@ -160,17 +159,17 @@ def answers(probabilities: NDArray[np.float64], offsets: NDArray[np.int64]) -> N
 
 
 def accuracies(
-    given: NDArray[np.int64], labels: NDArray[np.int64], levels: NDArray[np.int64], weights: Weights | None = None
+    predictions: NDArray[np.int64], labels: NDArray[np.int64], levels: NDArray[np.int64], weights: Weights | None = None
 ) -> dict[str, float]:
     """Percent of right answers (N,): `accuracy` and, for RACE, `accuracy_middle` and `accuracy_high`.
 
     Examples without a label do not count; if no example has one, there is no accuracy. `weights` (N,) say how often
     each example counts; None: once.
     """
-    weights = np.ones(len(given)) if weights is None else weights
+    weights = np.ones(len(predictions)) if weights is None else weights
     groups = {"accuracy": labels >= 0}
     groups |= {f"accuracy_{name}": (labels >= 0) & (levels == index) for index, name in enumerate(LEVELS)}
-    is_right = given == labels
+    is_right = predictions == labels
     return {
         name: 100.0 * float(weights @ (is_right & group)) / float(weights @ group)
         for name, group in groups.items()
@@ -223,15 +222,16 @@ class MultipleChoice(TableKind):
     @classmethod
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
         """See `TableKind.settings_of`: the layout of the inputs."""
-        layout = ChoiceLayout.of(max_length, question_length=question_length(max_length, QUESTION_LENGTH))
+        layout = ChoiceLayout.with_defaults(max_length, question_length=question_length(max_length, QUESTION_LENGTH))
         return {**asdict(layout), "choices_columns": list(options.choices_columns or ("options",))}
 
     def layout(self, max_length: int) -> ChoiceLayout | PairLayout:
         """The layout of the inputs: that of the training, or the one for tables of your own if it is not known."""
         if self.official.slot:
             return PairLayout(max_length=max_length, separators=self.official.separators)
-        known = {name: self.settings[name] for name in ("question_length", "order") if name in self.settings}
-        return ChoiceLayout.of(max_length, **{"question_length": question_length(max_length, QUESTION_LENGTH), **known})
+        usual = {"question_length": question_length(max_length, QUESTION_LENGTH)}
+        recorded = {name: self.settings[name] for name in ("question_length", "order") if name in self.settings}
+        return ChoiceLayout.with_defaults(max_length, **{**usual, **recorded})
 
     @override
     def open(self) -> None:
@@ -281,9 +281,9 @@ class MultipleChoice(TableKind):
 
     def read_inputs(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """See `TableKind.read_inputs`: the context and, if there is one, the question."""
-        found = self.read_question(row)
+        question = self.read_question(row)
         context = text_of(row, self.names_of(0), option="--text-column")
-        return (context, found.question) if self.names_of(1) else (context,), found.options
+        return (context, question.question) if self.names_of(1) else (context,), question.options
 
     def split_key(self, example: Example) -> Sequence[str]:
         """See `TableKind.split_key`: the context, about which there may be several questions."""
@@ -297,23 +297,23 @@ class MultipleChoice(TableKind):
         """
         value = row.value(self.label_column, option="--label-column")
         text = label_of(value, self.label_column, row.where)
-        columns, named = self.settings["choices_columns"], self.settings.get("labels") or []
-        names = [list(named)] if named else [[str(number) for number in range(len(choices))]]
-        names += [] if named else [list(string.ascii_uppercase), columns if len(columns) > 1 else [], list(choices)]
-        found = [known.index(text) for known in names if text in known[: len(choices)]]
-        if len(set(found)) > 1 and isinstance(value, str):
-            meant = " and ".join(repr(choices[index][:40]) for index in dict.fromkeys(found))
+        columns, listed = self.settings["choices_columns"], self.settings.get("labels") or []
+        names = [list(listed)] if listed else [[str(number) for number in range(len(choices))]]
+        names += [] if listed else [list(string.ascii_uppercase), columns if len(columns) > 1 else [], list(choices)]
+        numbers = [each.index(text) for each in names if text in each[: len(choices)]]
+        if len(set(numbers)) > 1 and isinstance(value, str):
+            meant = " and ".join(repr(choices[index][:40]) for index in dict.fromkeys(numbers))
             raise ValueError(
                 f"{row.where}: the label {text!r} can mean different options, {meant}: a number from 0, a letter, a "
                 "column and a text are labels. Name the options of a row in order, such as by --labels 0 1 2 or "
                 "--labels A B C, and let all labels be such names."
             )
-        if found:
-            return found[0]
+        if numbers:
+            return numbers[0]
         raise ValueError(
             f"{row.where}: the label {text!r} is none of the {len(choices)} options: "
-            + (f"--labels names them {' '.join(named)}." if named else "they are numbered from 0, or named by letter, "
-               "column or text; other names, such as 1 2 3 4, are given by --labels.")
+            + (f"--labels names them {' '.join(listed)}." if listed else "they are numbered from 0, or named by "
+               "letter, column or text; other names, such as 1 2 3 4, are given by --labels.")
         )  # fmt: skip
 
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
@@ -343,15 +343,15 @@ class MultipleChoice(TableKind):
         logits = self.hub.class_logits(sequences, self.head_name, max_tokens=self.options.batch_tokens)
         offsets = np.cumsum([0, *map(len, inputs)])
         probabilities = mean_probabilities([logits.numpy()[:, 0]], offsets)
-        found: list[Answer] = []
+        results: list[Answer] = []
         for number, (question, each) in enumerate(zip(questions, inputs, strict=True)):
             part = probabilities[offsets[number] : offsets[number + 1]]
             best = int(part.argmax())
             shown = [rounded(value) for value in part.tolist()]
             content = {"answer": best, "option": question.options[best], "probabilities": shown}
             is_cut = any(sum(lengths) + self.inputs.num_specials > len(sequence) for sequence, *lengths in each)
-            found.append(marked(content, is_cut=is_cut))
-        return found
+            results.append(marked(content, is_cut=is_cut))
+        return results
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `Kind.judged`: the most probable option; probabilities of members are averaged."""
@@ -362,12 +362,12 @@ class MultipleChoice(TableKind):
         levels = np.asarray(split.columns.get("level", np.full(len(split), NO_LEVEL)))
 
         def entries() -> Iterator[dict[str, Any]]:
-            for record, given, label, (start, stop) in zip(
+            for record, prediction, label, (start, stop) in zip(
                 split.records(), predictions.tolist(), labels.tolist(), pairwise(offsets.tolist()), strict=True
             ):
-                entry = {"id": record["id"], "prediction": given}
+                entry = {"id": record["id"], "prediction": prediction}
                 entry |= {"question": record["question"]} if "question" in record else {}
-                entry |= {"option": record["options"][given]} if "options" in record else {}
+                entry |= {"option": record["options"][prediction]} if "options" in record else {}
                 entry |= {"label": label} if label >= 0 else {}
                 yield {**entry, "probabilities": [rounded(value) for value in probabilities[start:stop].tolist()]}
 
@@ -375,15 +375,15 @@ class MultipleChoice(TableKind):
             return Outcome(entries=entries, num_examples=len(split))
         pairs = [*zip(split.records(), predictions.tolist(), strict=True)] if self.official.slot else []
         scores = [
-            answer_score("squad1", each["options"][given], each["right"]) for each, given in pairs if each["right"]
+            answer_score("squad1", each["options"][number], each["right"]) for each, number in pairs if each["right"]
         ]
         texts = np.array(scores)  # (N, 2)
 
         def measure(weights: Weights) -> dict[str, float]:
-            found = accuracies(predictions, labels, levels, weights)
+            values = accuracies(predictions, labels, levels, weights)
             if scores:
-                found["exact_match"], found["f1"] = (100 * weights @ texts / weights.sum()).tolist()
-            return found
+                values["exact_match"], values["f1"] = (100 * weights @ texts / weights.sum()).tolist()
+            return values
 
         right = probabilities[offsets[:-1] + np.maximum(labels, 0)]  # (N,)
         losses = -np.log(np.maximum(right, np.finfo(np.float64).tiny))

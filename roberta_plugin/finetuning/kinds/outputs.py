@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_plugin.files import atomic_write
-from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name, of_two_classes
+from roberta_plugin.finetuning.kinds.metrics import OF_SCORES, base_name, measure_two_classes
 from roberta_plugin.finetuning.prepared import PreparedSplit
 
 _SEQUENCES = ("bin", "idx", "first.npy")  # files of a split that decide what the model reads
@@ -65,14 +65,14 @@ PER_TOKEN = ("start_logits", "end_logits", "token_logits", "token_labels")  # a 
 PER_SENTENCE = ("sentence_logits",)
 
 
-class Collected:
+class OutputCollector:
     """Outputs of batches in any order, some of which may come twice, stored in the order of the split."""
 
     def __init__(self, split: PreparedSplit, names: Sequence[str], *, pools_windows: bool = False) -> None:
         """Collect the fields `names` of `RawOutputs`, those of a kind; `pools_windows`: one for each example."""
         self._split, self._names = split, names
         self._offsets = np.arange(len(split) + 1) if pools_windows else np.asarray(split.offsets)
-        self._found: dict[str, Any] = {name: [None] * len(split.sequences) for name in names if name in PER_TOKEN}
+        self._arrays: dict[str, Any] = {name: [None] * len(split.sequences) for name in names if name in PER_TOKEN}
         self._is_there = np.zeros(len(split), dtype=np.bool_)
 
     def add(self, batch: Mapping[str, Any], output: Any) -> None:
@@ -85,15 +85,15 @@ class Collected:
         Those of tokens may be of a packed row (1, P, ...).
         """
         lengths = batch["net_input"]["src_lengths"].cpu().numpy()
-        found = {"id": batch["id"].cpu().numpy(), "lengths": lengths}
+        arrays = {"id": batch["id"].cpu().numpy(), "lengths": lengths}
         for name, tensor in zip(self._names, output if isinstance(output, tuple) else (output,), strict=True):
             values = tensor.detach().float().cpu().numpy()
             if name in PER_TOKEN:
                 is_packed = "packing" in batch["net_input"]
                 is_token = np.arange(values.shape[1]) < (lengths.sum() if is_packed else lengths[:, None])
                 values = values[is_token[None] if is_packed else is_token]
-            found[name] = values
-        return found
+            arrays[name] = values
+        return arrays
 
     def put(self, part: Mapping[str, NDArray[Any]]) -> None:
         """Keep what `part` has made of a batch."""
@@ -106,11 +106,11 @@ class Collected:
             if name in PER_TOKEN:
                 each = np.split(values, np.cumsum(part["lengths"])[:-1])
                 for row, value in zip(rows.tolist(), each, strict=True):
-                    self._found[name][row] = value
+                    self._arrays[name][row] = value
                 continue
-            if name not in self._found:
-                self._found[name] = np.full((bounds[-1], *values.shape[1:]), np.nan, dtype=np.float32)
-            self._found[name][rows] = values
+            if name not in self._arrays:
+                self._arrays[name] = np.full((bounds[-1], *values.shape[1:]), np.nan, dtype=np.float32)
+            self._arrays[name][rows] = values
 
     @property
     def is_complete(self) -> bool:
@@ -121,14 +121,14 @@ class Collected:
         """The outputs of the whole split; every sequence must have been added."""
         assert self.is_complete, "a sequence was left out"
         assert not self.has_nan, "the model has diverged"
-        return RawOutputs(**self._found)
+        return RawOutputs(**self._arrays)
 
     @property
     def has_nan(self) -> bool:
         """Whether the model has diverged."""
         return any(
             any(np.isnan(each).any() for each in values) if name in PER_TOKEN else bool(np.isnan(values).any())
-            for name, values in self._found.items()
+            for name, values in self._arrays.items()
         )
 
 
@@ -160,9 +160,9 @@ def read_outputs(folder: Path, split: PreparedSplit) -> RawOutputs | None:
     if str(arrays.get("of")) != _checksum(split):
         return None
     borders = np.cumsum(arrays.get("lengths", ()))[:-1].astype(np.int64)
-    found: dict[str, Any] = {name: arrays[name] for name in RawOutputs._fields if name in arrays}
-    found |= {name: np.split(found[name], borders) for name in PER_TOKEN if name in found}
-    return RawOutputs(**found)
+    fields: dict[str, Any] = {name: arrays[name] for name in RawOutputs._fields if name in arrays}
+    fields |= {name: np.split(fields[name], borders) for name in PER_TOKEN if name in fields}
+    return RawOutputs(**fields)
 
 
 def _checksum(split: PreparedSplit) -> str:
@@ -201,22 +201,22 @@ NUMBERS = ("threshold", "null_threshold", "temperature")  # as the metrics of a 
 class Decisions:
     """The numbers by which outputs for a split are judged."""
 
-    def __init__(self, split: str, given: Mapping[str, Any] | None = None) -> None:
-        """Numbers of a split; `given` are options of the scoring, by name."""
-        self._split, self._given = split, given or {}
+    def __init__(self, split: str, options: Mapping[str, Any] | None = None) -> None:
+        """Numbers of a split; `options` are those of the scoring, by name."""
+        self._split, self._options = split, options or {}
         self.used: dict[str, float] = {}
         """Those that were applied, by name."""
 
     def wish(self, option: str) -> Any:
         """What an option says of how a number is to be found; None if it is not given."""
-        return self._given.get(option)
+        return self._options.get(option)
 
     def given(self, name: str) -> float | None:
         """The number that an option gives."""
-        found: float | None = self._given.get(name)
-        if found is not None:
-            self.used[name] = found
-        return found
+        number: float | None = self._options.get(name)
+        if number is not None:
+            self.used[name] = number
+        return number
 
     def find(self, name: str, search: Callable[[], float], *, is_labelled: bool) -> float:
         """The number that an option gives, or that `search` finds on the development set.
@@ -224,8 +224,8 @@ class Decisions:
         Raises:
             ValueError: if none is given, and the split is another one or has no right answers.
         """
-        found = self.given(name)
-        if found is None:
+        number = self.given(name)
+        if number is None:
             what, flag = name.replace("_", " "), f"--{name.replace('_', '-')}"
             if self._split != DEVELOPMENT:
                 raise ValueError(
@@ -234,8 +234,8 @@ class Decisions:
                 )
             if not is_labelled:
                 raise ValueError(f"The {what} is found by right answers, which the development set lacks: give {flag}.")
-            found = self.used[name] = search()
-        return found
+            number = self.used[name] = search()
+        return number
 
 
 def is_number(name: str, value: Any) -> bool:
@@ -277,10 +277,10 @@ class Outcome:
         assert self.measure is not None
         measure = self.measure
 
-        def named(values: Mapping[str, float]) -> dict[str, float]:
+        def rename(values: Mapping[str, float]) -> dict[str, float]:
             return {name_of(name): value for name, value in values.items()}
 
-        return replace(self, measure=lambda weights: named(measure(weights)), baseline=named(self.baseline))
+        return replace(self, measure=lambda weights: rename(measure(weights)), baseline=rename(self.baseline))
 
     def without_metrics_of_all_labels(self) -> Outcome:
         """For a split that lacks a label: its macro-F1 and Matthews correlation would be those of the other labels."""
@@ -288,13 +288,13 @@ class Outcome:
             return self
         measure = self.measure
 
-        def measured(values: Mapping[str, float]) -> dict[str, float]:
+        def select(values: Mapping[str, float]) -> dict[str, float]:
             return {name: value for name, value in values.items() if not _is_of_all_labels(name)}
 
         return replace(
             self,
-            measure=lambda weights: measured(measure(weights)),
-            baseline=measured(self.baseline),
+            measure=lambda weights: select(measure(weights)),
+            baseline=select(self.baseline),
             not_measured=tuple(name for name in measure(np.ones(self.num_examples)) if _is_of_all_labels(name)),
         )
 
@@ -304,16 +304,16 @@ def _is_of_all_labels(name: str) -> bool:
     return is_of_positive or base_name(name) in OF_ALL_LABELS
 
 
-def of_two_labels(
+def judge_two_labels(
     split: PreparedSplit, labels: Sequence[str], predictions: NDArray[np.int64], right: NDArray[Any] | None
 ) -> Outcome:
-    """That of decisions for one of two labels (N,), which have no probabilities."""
+    """The outcome of decisions for one of two labels (N,), which have no probabilities."""
 
     def entries() -> Iterator[dict[str, Any]]:
         for id_, label in zip(ids_of(split), predictions.tolist(), strict=True):
             yield {"id": id_, "prediction": labels[label]}
 
-    measure = None if right is None else partial(of_two_classes, np.asarray(right), predictions)
+    measure = None if right is None else partial(measure_two_classes, np.asarray(right), predictions)
     return Outcome(entries=entries, num_examples=len(predictions), measure=measure)
 
 

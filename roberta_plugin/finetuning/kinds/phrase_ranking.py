@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from roberta_plugin.extras import require
 from roberta_plugin.finetuning.kinds.base import Answer, Kind, logits_of
-from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, mean_probabilities, of_two_labels
+from roberta_plugin.finetuning.kinds.outputs import Decisions, Outcome, RawOutputs, judge_two_labels, mean_probabilities
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs
 from roberta_plugin.finetuning.prepared import PreparedSplit, SplitWriter
 from roberta_plugin.finetuning.records import text_of, texts_of
@@ -238,8 +238,8 @@ def read_question(sentence: str, candidates: Sequence[str] | None = None) -> Sch
     pronoun, after = rest.split("]")
     if query == "" or not pronoun.strip() or (query is not None and ("[" in query or "]" in query)):
         raise ValueError(f"The marks of {sentence!r} hold no phrase. {_FORM}")
-    found = noun_phrases(before + pronoun + after) if candidates is None else candidates
-    phrases = [*([] if query is None else [query]), *rivals_of(query, found)]
+    rivals = rivals_of(query, noun_phrases(before + pronoun + after) if candidates is None else candidates)
+    phrases = [*([] if query is None else [query]), *rivals]
     if not phrases:
         raise ValueError(f"{sentence!r} has no noun phrase that the pronoun could stand for. Give candidates.")
     return Schema(before, after, phrases[0], tuple(phrases[1:]), is_asked=query is not None)
@@ -301,12 +301,12 @@ class PhraseRanking(Kind):
         probabilities = mean_probabilities([each[:, 0] for each in logits_of(members)], offsets)  # (S,)
         wins = probabilities[offsets[:-1]] >= np.maximum.reduceat(probabilities, offsets[:-1])
         predictions = (wins & (np.diff(offsets) > 1)).astype(np.int64)
-        return of_two_labels(split, self.labels, predictions, split.columns.get("label"))
+        return judge_two_labels(split, self.labels, predictions, split.columns.get("label"))
 
     @override
     def read_question(self, row: Row) -> Schema:
-        given = row.values.get("candidates")
-        candidates = None if given is None else texts_of(row, "candidates", what="candidate", may_be_empty=True)
+        is_open = row.values.get("candidates") is None
+        candidates = None if is_open else texts_of(row, "candidates", what="candidate", may_be_empty=True)
         return read_question(text_of(row, self.names_of(0), option="--text-column", white_space="kept"), candidates)
 
     def answer(self, questions: Sequence[Schema]) -> list[Answer]:
@@ -318,7 +318,7 @@ class PhraseRanking(Kind):
         scores = iter(self.hub.score_spans(sequences, spans, max_tokens=self.options.batch_tokens))
         answers: list[Answer] = []
         for question in questions:
-            found = [next(scores) for _ in question.phrases]
-            named = {phrase: round(score, 6) for phrase, score in zip(question.phrases, found, strict=True)}
-            answers.append({"answer": answer(question, np.array(found)), "scores": named})
+            values = [next(scores) for _ in question.phrases]
+            by_phrase = {phrase: round(score, 6) for phrase, score in zip(question.phrases, values, strict=True)}
+            answers.append({"answer": answer(question, np.array(values)), "scores": by_phrase})
         return answers

@@ -33,8 +33,8 @@ from roberta_plugin.finetuning.kinds.questions import (
     MAX_ANSWER_LENGTH,
     N_BEST,
     NO_PLACE,
-    Decoded,
     Questions,
+    RankedAnswers,
     SplitMaker,
     SquadAnswer,
     decode,
@@ -133,7 +133,7 @@ class QuestionAnswering(TableKind):
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
         """See `TableKind.settings_of`: the layout of the windows, and other columns than `text` and `label`."""
         stride = min(DOC_STRIDE, max(1, max_length // 4))
-        layout = WindowLayout.of(
+        layout = WindowLayout.with_defaults(
             max_length, question_length=question_length(max_length, QUESTION_LENGTH), doc_stride=stride
         )
         return {
@@ -145,8 +145,9 @@ class QuestionAnswering(TableKind):
 
     def layout(self, max_length: int) -> WindowLayout:
         """The layout of the windows: that of the training, or one with a question as in tables of your own."""
-        known = {name: self.settings[name] for name in ("question_length", "doc_stride") if name in self.settings}
-        return WindowLayout.of(max_length, **{"question_length": question_length(max_length, QUESTION_LENGTH), **known})
+        usual = {"question_length": question_length(max_length, QUESTION_LENGTH)}
+        recorded = {name: self.settings[name] for name in ("question_length", "doc_stride") if name in self.settings}
+        return WindowLayout.with_defaults(max_length, **{**usual, **recorded})
 
     @property
     def selection(self) -> str:
@@ -247,21 +248,21 @@ class QuestionAnswering(TableKind):
             places.append(place)
             located.append(tokens)
         asked = [questions[place] for place in places]
-        found = self._decode(asked, located) if asked else []
-        for place, decoded in zip(places, found, strict=True):
+        results = self._decode(asked, located) if asked else []
+        for place, decoded in zip(places, results, strict=True):
             answers[place] = self._entry(decoded)
         return [each for each in answers if each is not None]
 
-    def _decode(self, asked: Sequence[Question], located: Sequence[LocatedTokens]) -> list[Decoded]:
+    def _decode(self, asked: Sequence[Question], located: Sequence[LocatedTokens]) -> list[RankedAnswers]:
         memory = _QuestionsInMemory([each.context for each in asked], located)
         encoder: Encoder = self.hub.codec.encoder
         ids = encoder.ids_of_all([as_read(each.text, "spaces").strip() for each in asked])
         sequences: list[NDArray[np.int32]] = []
         for question_ids, tokens in zip(ids, located, strict=True):
             question_ids = question_ids[: self.windows.question_length]
-            found = list(windows_of(question_ids, encoder.to_model_id[tokens.ids], self.windows, encoder))
-            memory.add_windows([columns for _, _, columns in found])
-            sequences += [sequence for _, sequence, _ in found]
+            windows = list(windows_of(question_ids, encoder.to_model_id[tokens.ids], self.windows, encoder))
+            memory.add_windows([columns for _, _, columns in windows])
+            sequences += [sequence for _, sequence, _ in windows]
         outputs = self.hub.span_outputs(sequences, self.head_name, max_tokens=self.options.batch_tokens)
         raw = RawOutputs(
             start_logits=[each.start.numpy() for each in outputs],
@@ -270,7 +271,7 @@ class QuestionAnswering(TableKind):
         )
         return decode(memory, [raw], n_best=self.options.top_k)
 
-    def _entry(self, decoded: Decoded) -> dict[str, Any]:
+    def _entry(self, decoded: RankedAnswers) -> dict[str, Any]:
         candidates = _shown(decoded)
         entry: dict[str, Any] = {"answer": "", "probability": 0.0}
         if candidates:
@@ -291,11 +292,11 @@ class QuestionAnswering(TableKind):
         """
         questions = Questions(split)
         decoded = decode(questions, [outputs], n_best=1, max_answer_length=options["max_answer_length"])
-        found = squad_metrics(self.rules, questions.answers, *_best_and_null(decoded))
+        values = squad_metrics(self.rules, questions.answers, *_best_and_null(decoded))
         if not self.may_be_unanswerable:
-            return found
-        tuned = {f"tuned_{name}": found[f"best_{name}"] for name in AnswerScore._fields}
-        best = [_given(each, DEFAULT_THRESHOLD) for each in decoded]
+            return values
+        tuned = {f"tuned_{name}": values[f"best_{name}"] for name in AnswerScore._fields}
+        best = [_best_text(each, DEFAULT_THRESHOLD) for each in decoded]
         return {**squad_metrics(self.rules, questions.answers, best), **tuned}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
@@ -310,16 +311,16 @@ class QuestionAnswering(TableKind):
         options = {name: decisions.wish(name) or usual for name, usual in DECODING.items()}
         decoded = decode(questions, members, **{**options, **({"n_best": 1} if is_own else {})})
         best, null = _best_and_null(decoded)
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         if questions.is_labelled:
-            found = squad_metrics(self.rules, questions.answers, best, null)
+            values = squad_metrics(self.rules, questions.answers, best, null)
         if self.may_be_unanswerable:
             threshold = decisions.find(
                 "threshold" if is_own else "null_threshold",
-                lambda: found["best_f1_thresh"],
+                lambda: values["best_f1_thresh"],
                 is_labelled=questions.is_labelled,
             )
-            best = [_given(each, threshold) for each in decoded]
+            best = [_best_text(each, threshold) for each in decoded]
 
         def entries() -> Iterator[dict[str, Any]]:
             for id_, text, each, answers in zip(questions.ids, best, decoded, questions.answers, strict=True):
@@ -333,13 +334,13 @@ class QuestionAnswering(TableKind):
 
         if not questions.is_labelled:
             return Outcome(entries=entries, num_examples=len(questions))
-        found |= squad_metrics(self.rules, questions.answers, best)
+        values |= squad_metrics(self.rules, questions.answers, best)
         pairs = zip(best, questions.answers, strict=True)
         scores = np.array([answer_score(self.rules, text, answers or ()) for text, answers in pairs])  # (Q, 2)
 
         def measure(weights: Weights) -> dict[str, float]:
             exact, f1 = (100 * weights @ scores / weights.sum()).tolist()
-            return {"exact": exact, "f1": f1} if is_own else found  # the official scripts count each question once
+            return {"exact": exact, "f1": f1} if is_own else values  # the official scripts count each question once
 
         return Outcome(entries=entries, num_examples=len(questions), measure=measure)
 
@@ -379,7 +380,7 @@ class _QuestionsInMemory(Questions):
         self.windows_of.append(np.arange(first, first + len(windows)))
 
 
-def _shown(decoded: Decoded, *, number: Callable[[float], float] = rounded) -> list[dict[str, Any]]:
+def _shown(decoded: RankedAnswers, *, number: Callable[[float], float] = rounded) -> list[dict[str, Any]]:
     """The candidates of an answer, their probabilities as this function writes them."""
     return [
         {"text": text, "probability": number(math.exp(value)), "start": start, "end": stop}
@@ -387,12 +388,12 @@ def _shown(decoded: Decoded, *, number: Callable[[float], float] = rounded) -> l
     ]
 
 
-def _best_and_null(decoded: Sequence[Decoded]) -> tuple[list[str], list[float]]:
+def _best_and_null(decoded: Sequence[RankedAnswers]) -> tuple[list[str], list[float]]:
     """The best text, empty if there is none, and the probability of no answer, of each question."""
-    return [_given(each) for each in decoded], [each.null_probability for each in decoded]
+    return [_best_text(each) for each in decoded], [each.null_probability for each in decoded]
 
 
-def _given(decoded: Decoded, threshold: float = math.inf) -> str:
+def _best_text(decoded: RankedAnswers, threshold: float = math.inf) -> str:
     """The best text; empty if there is none, or if the probability of no answer is above the threshold."""
     is_given = decoded.candidates and decoded.null_probability <= threshold
     return decoded.candidates[0].text if is_given else ""

@@ -62,8 +62,8 @@ class SquadAnswer(NamedTuple):
 
     text: str
     start: int
-    named: int | None = None
-    """The `answer_start` of the file, if it has one."""
+    answer_start: int | None = None
+    """That of the file, if it has one."""
 
 
 class SplitMaker:
@@ -81,10 +81,10 @@ class SplitMaker:
         self._is_train = is_train
         self._counts: Counter[str] = Counter()
         self.doubtful = [
-            {**_named(example, answer), "found_at": answer.start}
+            {**_entry(example, answer), "found_at": answer.start}
             for example in examples
             for answer in example.target or ()
-            if answer.named not in (None, answer.start)
+            if answer.answer_start not in (None, answer.start)
         ]
 
     def run(self) -> None:
@@ -124,12 +124,12 @@ class SplitMaker:
         self._split.record({"passage": number, "text": text})
         where = f"{self._examples[0].path}, the passage that begins with {text[:40]!r}"
         try:
-            found = self._encoder.tokenizer.locate(as_read(text, "spaces"))
+            tokens = self._encoder.tokenizer.locate(as_read(text, "spaces"))
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
-        if not len(found.ids):
+        if not len(tokens.ids):
             raise ValueError(f"{where}: it has no tokens. Remove it, or use another tokenizer.")
-        return found
+        return tokens
 
     def _target(self, example: Example, passage: LocatedTokens) -> tuple[int, int] | None:
         """First and last token of the answer to learn: of the first answer that whole tokens spell, if any does."""
@@ -144,7 +144,7 @@ class SplitMaker:
             if normalize(covered) == normalize(answer.text):
                 return span
             inexact.append(span)
-            entry = {**_named(example, answer), "answer_start": answer.start, "found_at": answer.start}
+            entry = {**_entry(example, answer), "answer_start": answer.start, "found_at": answer.start}
             self.doubtful.append({**entry, "tokens": covered.strip()})
         return inexact[0] if inexact else None
 
@@ -192,8 +192,8 @@ def windows_of(
         yield window, encoder.join(question_ids, part, max_length=layout.max_length), columns
 
 
-def _named(example: Example, answer: SquadAnswer) -> dict[str, Any]:
-    return {"id": example.id, "answer": answer.text, "answer_start": answer.named}
+def _entry(example: Example, answer: SquadAnswer) -> dict[str, Any]:
+    return {"id": example.id, "answer": answer.text, "answer_start": answer.answer_start}
 
 
 def locate(context: str, text: str, start: int) -> int:
@@ -292,7 +292,7 @@ class Candidate(NamedTuple):
     """The character after the last one."""
 
 
-class Decoded(NamedTuple):
+class RankedAnswers(NamedTuple):
     """The answers to a question."""
 
     candidates: list[Candidate]
@@ -307,7 +307,7 @@ def decode(
     *,
     n_best: int = N_BEST,
     max_answer_length: int = MAX_ANSWER_LENGTH,
-) -> list[Decoded]:
+) -> list[RankedAnswers]:
     """The best answers of all questions of a split, by the mean of the members' probabilities."""
     logits = [member.answerable_logits for member in members if member.answerable_logits is not None]
     starts = [member.start_logits for member in members if member.start_logits is not None]
@@ -319,13 +319,13 @@ def decode(
     null = scipy.special.expit(-np.array(logits, dtype=np.float64)).mean(axis=0)  # (W,), exact for tiny values
     result = []
     for windows in questions.windows_of:
-        found = []
+        candidates = []
         for window in windows.tolist():
             of_members = ([scores[window] for scores in starts], [scores[window] for scores in ends])
             spans = best_of_window(questions, window, *of_members, number=n_best, max_answer_length=max_answer_length)
-            found += [(in_window[window] + value, window, start, end) for value, start, end in spans]
-        found.sort(key=lambda span: -span[0])
-        result.append(Decoded(_different(questions, found, n_best), float(null[windows].min())))
+            candidates += [(in_window[window] + value, window, start, end) for value, start, end in spans]
+        candidates.sort(key=lambda span: -span[0])
+        result.append(RankedAnswers(_different(questions, candidates, n_best), float(null[windows].min())))
     return result
 
 
@@ -346,12 +346,10 @@ def best_of_window(
     columns = questions.columns
     first, length = columns["passage"][window], columns["passage_length"][window]
     part = slice(first, first + length)
-    begin = _mean_log_probabilities([scores[part] for scores in starts])
-    own = slice(columns["best_start"][window] - first, columns["best_stop"][window] - first)
+    begin, end = (_mean_log_probabilities([scores[part] for scores in each]) for each in (starts, ends))
+    allowed = slice(columns["best_start"][window] - first, columns["best_stop"][window] - first)
     begin[questions.is_blank(window)] = -np.inf
-    values, firsts, lasts = best_spans(
-        begin, _mean_log_probabilities([scores[part] for scores in ends]), own, number=number, length=max_answer_length
-    )
+    values, firsts, lasts = best_spans(begin, end, allowed, number=number, length=max_answer_length)
     return list(zip(values.tolist(), (firsts + first).tolist(), (lasts + first).tolist(), strict=True))
 
 

@@ -41,7 +41,7 @@ from roberta_plugin.finetuning.kinds.outputs import (
     RawOutputs,
     class_probabilities,
     ids_of,
-    of_two_labels,
+    judge_two_labels,
 )
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.layouts.texts import Encoder, TextLayout, sentence_inputs
@@ -150,7 +150,7 @@ class Regression(TextKind, TableKind):
         return Outcome(
             entries=entries,
             num_examples=len(split),
-            measure=lambda weights: metrics.of_numbers(right, predictions, weights),
+            measure=lambda weights: metrics.measure_numbers(right, predictions, weights),
             losses=(predictions - right) ** 2,
         )
 
@@ -203,7 +203,7 @@ class PairRanking(Regression):
         beside_none = [np.concatenate([each, np.zeros_like(each)], axis=1) for each in logits_of(members)]
         predictions = decide(class_probabilities(beside_none)[:, 0] - 0.5, split.columns["question"])
         answers = split.columns.get("answer")
-        return of_two_labels(split, self.labels, predictions, None if answers is None else answers == 0)
+        return judge_two_labels(split, self.labels, predictions, None if answers is None else answers == 0)
 
 
 def decide(logits: NDArray[np.floating], questions: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -38,37 +38,37 @@ def unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
     return wide / np.where(lengths > 0, lengths, 1.0)
 
 
-def tf_idf(sequences: Sequence[NDArray[Any]], *, known: Sequence[NDArray[Any]], num_ids: int) -> sparse.csr_matrix:
+def tf_idf(sequences: Sequence[NDArray[Any]], *, training: Sequence[NDArray[Any]], num_ids: int) -> sparse.csr_matrix:
     """Sequences of ids -> scikit-learn's TF-IDF of their words, with length 1 (S, V).
 
     Args:
         sequences: ids of each text.
-        known: the texts that frequencies are from: those of the training set.
+        training: the texts of the training set, from which frequencies are counted.
         num_ids: V.
     """
     from sklearn.feature_extraction.text import TfidfTransformer
 
-    return TfidfTransformer().fit(_counts(known, num_ids)).transform(_counts(sequences, num_ids))
+    return TfidfTransformer().fit(_counts(training, num_ids)).transform(_counts(sequences, num_ids))
 
 
 def _counts(sequences: Sequence[NDArray[Any]], num_ids: int) -> sparse.csr_matrix:
     sizes = np.array([len(ids) for ids in sequences])
     columns = np.concatenate(sequences) if len(sequences) else np.empty(0)
     ones, borders = np.ones(len(columns)), np.concatenate([[0], np.cumsum(sizes)])
-    found = sparse.csr_matrix((ones, columns, borders), shape=(len(sizes), num_ids))
-    found.sum_duplicates()
-    return found
+    matrix = sparse.csr_matrix((ones, columns, borders), shape=(len(sizes), num_ids))
+    matrix.sum_duplicates()
+    return matrix
 
 
 def cosines(members: Sequence[Vectors], first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
     """The cosine of each pair (N,) of the rows `first` (N,) and `second` (N,), the mean over members."""
-    found = []
+    of_members = []
     for vectors in members:
         products = vectors[first] * vectors[second] if isinstance(vectors, np.ndarray) else None
         if products is None:
             products = vectors[first].multiply(vectors[second])
-        found.append(np.asarray(products.sum(axis=1), dtype=np.float64).ravel())
-    return np.asarray(np.mean(found, axis=0))
+        of_members.append(np.asarray(products.sum(axis=1), dtype=np.float64).ravel())
+    return np.asarray(np.mean(of_members, axis=0))
 
 
 def ranks(members: Sequence[Vectors], texts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -83,35 +83,35 @@ def ranks(members: Sequence[Vectors], texts: NDArray[np.int64]) -> tuple[NDArray
     """
     num_rows, width = texts.shape
     rows = np.arange(num_rows * width).reshape(texts.shape)
-    known, place = np.unique(texts[:, 1:], return_index=True)
+    distinct, place = np.unique(texts[:, 1:], return_index=True)
     candidates = rows[:, 1:].ravel()[place]  # (C,)
-    targets = np.searchsorted(known, texts[:, 1])
-    also_right = _also_right(texts, known, targets)
-    found, best = np.empty(num_rows), np.empty(num_rows, dtype=np.int64)
-    step = max(1, _AT_ONCE // len(known))
+    targets = np.searchsorted(distinct, texts[:, 1])
+    also_right = _also_right(texts, distinct, targets)
+    rank, best = np.empty(num_rows), np.empty(num_rows, dtype=np.int64)
+    step = max(1, _AT_ONCE // len(distinct))
     for start in range(0, num_rows, step):
         part = range(start, min(start + step, num_rows))
         products = [each[rows[part, 0]] @ each[candidates].T for each in members]
         near = np.mean(
             [each if isinstance(each, np.ndarray) else each.toarray() for each in products], axis=0
         )  # (n, C)
-        own = near[np.arange(len(part)), targets[part]][:, None].copy()
+        of_target = near[np.arange(len(part)), targets[part]][:, None].copy()
         for number, row in enumerate(part):
             near[number, also_right[row]] = -np.inf
-        is_equal = np.abs(near - own) <= 1e-9  # cosines of equal vectors may differ by a rounding
-        found[part] = 0.5 + ((near > own) & ~is_equal).sum(axis=1) + 0.5 * is_equal.sum(axis=1)
+        is_equal = np.abs(near - of_target) <= 1e-9  # cosines of equal vectors may differ by a rounding
+        rank[part] = 0.5 + ((near > of_target) & ~is_equal).sum(axis=1) + 0.5 * is_equal.sum(axis=1)
         best[part] = candidates[near.argmax(axis=1)]
-    return found, best
+    return rank, best
 
 
 def _also_right(
-    texts: NDArray[np.int64], known: NDArray[np.int64], targets: NDArray[np.int64]
+    texts: NDArray[np.int64], distinct: NDArray[np.int64], targets: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
     """For each query, the candidates that are neither its target nor wrong."""
     of_query: dict[int, set[int]] = {}
     for query, target in zip(texts[:, 0].tolist(), targets.tolist(), strict=True):
         of_query.setdefault(query, set()).add(target)
-    place_of = {text: place for place, text in enumerate(known.tolist())}
+    place_of = {text: place for place, text in enumerate(distinct.tolist())}
     for query, places in of_query.items():
         if query in place_of:
             places.add(place_of[query])
@@ -121,7 +121,7 @@ def _also_right(
     ]
 
 
-def of_ranks(ranks: NDArray[np.float64]) -> Callable[[NDArray[Any]], dict[str, float]]:
+def rank_measure(ranks: NDArray[np.float64]) -> Callable[[NDArray[Any]], dict[str, float]]:
     """How often each query counts (N,) -> mean reciprocal rank and recall@K, in percent, of ranks (N,)."""
 
     def measure(weights: NDArray[Any]) -> dict[str, float]:
@@ -138,7 +138,7 @@ _NEVER = -100.0
 
 
 class BagOfWords:
-    """Fitted on the training set of a prepared folder when it is first asked."""
+    """The baseline `NAME`, fitted on the training set of a prepared folder when it is first asked."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
@@ -149,8 +149,8 @@ class BagOfWords:
         rows, labels = len(self._prepared.split("train")), len(self._prepared.settings.get("labels") or ())
         if rows > MOST_ROWS or rows * labels > MOST_OUTPUTS:
             return f"{NAME}, the baseline, is left out for {rows:,} rows and {labels:,} labels: it would take too long."
-        found = self._prepared.split("train").columns.get("label")
-        if found is not None and len(np.unique(np.asarray(found))) < 2:
+        column = self._prepared.split("train").columns.get("label")
+        if column is not None and len(np.unique(np.asarray(column))) < 2:
             return f"{NAME}, the baseline, is left out: the training set has one label only."
         return ""
 
@@ -158,19 +158,19 @@ class BagOfWords:
         """Its logits (N, C) for a split, in the form of a model's."""
         if self._fitted is None:
             self._fitted = self._fit()
-        known, models = self._fitted
-        features = self._features(split, known)
+        training, models = self._fitted
+        features = self._features(split, training)
         logits = np.full((len(split), len(self._prepared.settings["labels"])), _NEVER, dtype=np.float32)
         for number, model in enumerate(models):
             if isinstance(model, float):
                 logits[:, number] = model
                 continue
-            found = np.asarray(model.decision_function(features))
+            scores = np.asarray(model.decision_function(features))
             if len(models) > 1:
-                logits[:, number] = found
+                logits[:, number] = scores
             else:  # of two labels, the log-odds of the second; training may lack labels
                 logits[:, model.classes_] = (
-                    found if found.ndim == 2 else np.stack([np.zeros(len(found)), found], axis=1)
+                    scores if scores.ndim == 2 else np.stack([np.zeros(len(scores)), scores], axis=1)
                 )
         return RawOutputs(logits=logits)
 
@@ -179,14 +179,14 @@ class BagOfWords:
         from sklearn.linear_model import LogisticRegression
 
         train = self._prepared.split("train")
-        known = self._words(train)
-        features, weights = self._features(train, known), self._prepared.settings.get("weights")
+        training = self._words(train)
+        features, weights = self._features(train, training), self._prepared.settings.get("weights")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             if "label" in train.columns:
                 labels = np.asarray(train.columns["label"])
                 by_label = None if weights is None else dict(enumerate(weights))
-                return known, [LogisticRegression(class_weight=by_label).fit(features, labels)]
+                return training, [LogisticRegression(class_weight=by_label).fit(features, labels)]
             models: list[Any] = []
             for number, present in enumerate(np.asarray(train.columns["labels"], dtype=bool).T):
                 if present.all() or not present.any():
@@ -194,12 +194,12 @@ class BagOfWords:
                 else:
                     by_label = None if weights is None else {True: weights[number]}
                     models.append(LogisticRegression(class_weight=by_label).fit(features, present))
-        return known, models
+        return training, models
 
     def _words(self, split: PreparedSplit) -> list[NDArray[Any]]:
-        """The columns of each example: its tokens, those of a second text behind all of the first."""
+        """The columns of each example: its ids; those of a second text are raised by the size of the vocabulary."""
         vocabulary, offsets = self._prepared.vocabulary, split.offsets.tolist()
-        found = []
+        columns = []
         for first, stop in pairwise(offsets):
             words = []
             for number in range(first, stop):
@@ -207,10 +207,10 @@ class BagOfWords:
                 is_end = ids == vocabulary.eos_id
                 second = np.cumsum(is_end) > 0
                 words.append((ids + second * len(vocabulary))[~is_end & (ids != vocabulary.bos_id)])
-            found.append(np.concatenate(words))
-        return found
+            columns.append(np.concatenate(words))
+        return columns
 
-    def _features(self, split: PreparedSplit, known: list[NDArray[Any]]) -> sparse.csr_matrix:
+    def _features(self, split: PreparedSplit, training: list[NDArray[Any]]) -> sparse.csr_matrix:
         """TF-IDF (N, V)."""
-        words = known if split.name == "train" else self._words(split)
-        return tf_idf(words, known=known, num_ids=2 * len(self._prepared.vocabulary))
+        words = training if split.name == "train" else self._words(split)
+        return tf_idf(words, training=training, num_ids=2 * len(self._prepared.vocabulary))

@@ -41,7 +41,7 @@ from roberta_plugin.finetuning.kinds.documents import (
     choose,
     lead,
     mean_rouge,
-    of_choice,
+    measure_choice,
     oracle,
     sentence_probabilities,
     summary_entry,
@@ -89,8 +89,8 @@ class Summary(Kind):
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
         """See `Kind.write`; documents without a sentence or with an empty summary are left out."""
-        known = {name: self.settings[name] for name in ("sentence_length", "doc_stride")}
-        layout = SummaryLayout(max_length=max_length, **known)
+        lengths = {name: self.settings[name] for name in ("sentence_length", "doc_stride")}
+        layout = SummaryLayout(max_length=max_length, **lengths)
         writing, left = _Writing(split, encoder, layout, most=self.settings["oracle_sentences"]), iter(examples)
         while chunk := list(islice(left, _DOCUMENTS_PER_CHUNK)):
             writing.add(chunk)
@@ -110,10 +110,10 @@ class Summary(Kind):
         """See `Kind.validated`; the kinds of ROUGE are those that are fast."""
         documents, parts, chosen = self._chosen(split, [outputs], _length(Decisions(split.name, options)))
         right = [summary or () for summary in documents.summaries]
-        found = mean_rouge(documents.chosen(chosen), right, kinds=FAST, is_official=documents.is_official)
+        scores = mean_rouge(documents.chosen(chosen), right, kinds=FAST, is_official=documents.is_official)
         accuracy = 100.0 * float(((np.concatenate(parts) > 0.5) == documents.labels.astype(bool)).mean())
-        both = {"rouge": sum(found.values()) / len(FAST), "accuracy": accuracy}
-        return {**found, **both, **of_choice(documents, parts, chosen)}
+        both = {"rouge": sum(scores.values()) / len(FAST), "accuracy": accuracy}
+        return {**scores, **both, **measure_choice(documents, parts, chosen)}
 
     def judged(self, split: PreparedSplit, members: Sequence[RawOutputs], decisions: Decisions) -> Outcome:
         """See `Kind.judged`.
@@ -127,17 +127,17 @@ class Summary(Kind):
         documents, parts, chosen = self._chosen(split, members, length)
 
         def entries() -> Iterator[dict[str, Any]]:
-            for id_, sentences, each, own in zip(documents.ids, documents.sentences, parts, chosen, strict=True):
-                yield {"id": id_, **summary_entry(sentences, each, own)}
+            for id_, sentences, each, numbers in zip(documents.ids, documents.sentences, parts, chosen, strict=True):
+                yield {"id": id_, **summary_entry(sentences, each, numbers)}
 
         def measure(weights: Weights) -> dict[str, float]:
             leads = [lead(each, length) for each in documents.sentences]
-            found: dict[str, float] = {}
+            values: dict[str, float] = {}
             for prefix, numbers in {"": chosen, "lead_": leads, "oracle_": documents.oracles}.items():
                 texts, right = documents.chosen(numbers), [summary or () for summary in documents.summaries]
                 means = mean_rouge(texts, right, is_official=documents.is_official, weights=weights)
-                found |= {f"{prefix}{kind}": value for kind, value in means.items()}
-            return found | of_choice(documents, parts, chosen, weights)
+                values |= {f"{prefix}{kind}": value for kind, value in means.items()}
+            return values | measure_choice(documents, parts, chosen, weights)
 
         is_labelled = documents.is_labelled
         return Outcome(entries=entries, num_examples=len(documents), measure=measure if is_labelled else None)
@@ -145,19 +145,19 @@ class Summary(Kind):
     @override
     def open(self) -> None:
         super().open()
-        known: dict[str, Any] = {
+        lengths: dict[str, Any] = {
             name: self.settings[name] for name in ("sentence_length", "doc_stride") if name in self.settings
         }
-        if "sentence_length" in known:
-            known["sentence_length"] = max(1, min(known["sentence_length"], self.max_length - NUM_SPECIALS))
+        if "sentence_length" in lengths:
+            lengths["sentence_length"] = max(1, min(lengths["sentence_length"], self.max_length - NUM_SPECIALS))
         options = self.options
         self.length = Length(options.num_sentences, options.length_share, None, options.no_trigram_blocking)
-        self.layout = SummaryLayout.of(self.max_length, **known)
+        self.layout = SummaryLayout.with_defaults(self.max_length, **lengths)
 
     def read_question(self, row: Row) -> list[str]:
         """See `Kind.read_question`: the sentences."""
-        given = self.options.text_column
-        names = (given,) if given else ("text", self.settings.get("text_field") or "article")
+        column = self.options.text_column
+        names = (column,) if column else ("text", self.settings.get("text_field") or "article")
         name = column_of(row, names, option="--text-column")
         if texts_in(row.values[name]) is None:
             return sentences_of(text_of(row, (name,), option="--text-column"))
@@ -175,11 +175,11 @@ class Summary(Kind):
             windows_of([next(ids) for _ in each], layout=self.layout, bos_id=bos_id, eos_id=eos_id)
             for each in questions
         ]
-        found = self.hub.sentence_logits(
+        outputs = self.hub.sentence_logits(
             [windows for windows, _ in inputs], self.head_name, max_tokens=self.options.batch_tokens
         )
         answers: list[Answer] = []
-        for sentences, logits, (_, num_cut) in zip(questions, found, inputs, strict=True):
+        for sentences, logits, (_, num_cut) in zip(questions, outputs, inputs, strict=True):
             probabilities = scipy.special.expit(logits.astype(np.float64))
             entry = summary_entry(sentences, probabilities, choose(probabilities, sentences, self.length))
             answers.append(marked(entry, is_cut=num_cut > 0))
@@ -209,22 +209,22 @@ class _Writing:
 
     def _add_one(self, document: Example, sentences: list[NDArray[np.int32]]) -> None:
         split, layout, vocabulary = self.split, self.layout, self.encoder.vocabulary
-        found, _ = windows_of(sentences, layout=layout, bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id)
+        windows, _ = windows_of(sentences, layout=layout, bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id)
         for ids_of_sentence in sentences:
             split.measure("sentences", len(ids_of_sentence), limit=layout.sentence_length)
         num_tokens = sum(min(len(each), layout.sentence_length) + NUM_SPECIALS for each in sentences)
         split.measure("documents", num_tokens, limit=layout.max_length, fate=DIVIDED)
         labels = np.zeros(len(sentences), dtype=np.int8)
         labels[oracle(document.texts, document.target or (), most=self.most)] = 1
-        for key, values in (("label", labels), ("window", found.window), ("position", found.position)):
+        for key, values in (("label", labels), ("window", windows.window), ("position", windows.position)):
             self.arrays[key].append(values)
-        split.add(found.sequences, sentences=len(sentences), is_labelled=int(document.target is not None))
+        split.add(windows.sequences, sentences=len(sentences), is_labelled=int(document.target is not None))
         split.record({"id": document.id, "sentences": document.texts, "summary": document.target})
         self.counts["nothing to learn"] += document.target is not None and not labels.any()
         self.counts["without a summary"] += document.target is None
-        if len(found.sequences) > _MANY_WINDOWS and split.name == "train":
+        if len(windows.sequences) > _MANY_WINDOWS and split.name == "train":
             logger.warning(
-                f"{split.name}: the document {document.id!r} has {len(found.sequences):,} windows, which are trained "
+                f"{split.name}: the document {document.id!r} has {len(windows.sequences):,} windows, which are trained "
                 "at once and may not fit into the memory: divide it, or leave it out"
             )
 

@@ -119,7 +119,7 @@ class TableKind(Kind):
 
         The split counts which of them are cut.
         """
-        layout = TextLayout.of(self.settings, max_length=max_length)
+        layout = TextLayout.from_settings(self.settings, max_length=max_length)
         return sentence_inputs([example.texts for example in examples], encoder, split, layout)
 
     def record_of(self, example: Example) -> dict[str, Any]:
@@ -130,9 +130,10 @@ class TableKind(Kind):
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
         """See `Kind.write`; examples of the same question have the same number `question`."""
-        known = list(examples)
+        examples = list(examples)
         numbers: dict[Hashable, int] = {}
-        for example, inputs in zip(known, self.sequences(known, encoder, split, max_length=max_length), strict=True):
+        sequences = self.sequences(examples, encoder, split, max_length=max_length)
+        for example, inputs in zip(examples, sequences, strict=True):
             columns = {} if example.target is None else self.columns(example)
             if example.question is not None:
                 columns["question"] = numbers.setdefault(example.question, len(numbers))

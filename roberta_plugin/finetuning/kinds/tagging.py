@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from roberta_plugin.finetuning.examples import Example, found_labels, is_missing, number_of
+from roberta_plugin.finetuning.examples import Example, is_missing, number_of, order_labels
 from roberta_plugin.finetuning.kinds import metrics
 from roberta_plugin.finetuning.kinds.base import Answer, HuggingFace, certain, rounded
 from roberta_plugin.finetuning.kinds.entities import (
@@ -131,7 +131,7 @@ class Tagging(TableKind):
     def settings_of(cls, options: Any, *, max_length: int) -> dict[str, Any]:
         """See `TableKind.settings_of`: the layout of the windows, and the columns that are not the usual ones."""
         return {
-            **asdict(TaggingLayout.of(max_length, doc_stride=min(128, max(1, max_length // 4)))),
+            **asdict(TaggingLayout.with_defaults(max_length, doc_stride=min(128, max(1, max_length // 4)))),
             "text_column": options.text_column,
             "label_column": list(options.label_column or ()),
         }
@@ -159,10 +159,10 @@ class Tagging(TableKind):
         if named_format(path) in _LISTS:
             yield from read_table(path)
             return
-        named = (self.settings["text_column"], next(iter(self.settings["label_column"]), None))
+        columns = (self.settings["text_column"], next(iter(self.settings["label_column"]), None))
         words, tags = self._columns
         called = ("--text-column", "--label-column")
-        for sentence in read_file(path, columns=named, needs_tags=False, called=called):
+        for sentence in read_file(path, columns=columns, needs_tags=False, called=called):
             values = {words: list(sentence.texts), tags: None if sentence.target is None else list(sentence.target)}
             yield Row(path, sentence.line, values)
 
@@ -222,17 +222,17 @@ class Tagging(TableKind):
 
     def discover(self, table: Sequence[Example], train: Sequence[Example]) -> dict[str, Any]:
         """See `TableKind.discover`: the labels, for entities O, B-TYPE and I-TYPE of each type."""
-        given, path = self.settings.get("labels"), table[0].path
+        listed, path = self.settings.get("labels"), table[0].path
         if self._are_entities(table):
-            types = None if given is None else types_of(given)
-            if given is not None and types is None:
+            types = None if listed is None else types_of(listed)
+            if listed is not None and types is None:
                 raise ValueError(
-                    f"--labels {' '.join(given)}: the labels of entities are O, then B-TYPE and I-TYPE of each type, "
+                    f"--labels {' '.join(listed)}: the labels of entities are O, then B-TYPE and I-TYPE of each type, "
                     "such as O B-PER I-PER B-LOC I-LOC."
                 )
             pairs = ((entity.type, each) for each in table for entity in entities_of(each.target))
-            return {"labels": entity_labels(found_labels(pairs, types, path=path, least=1))}
-        return {"labels": found_labels(((tag, each) for each in table for tag in each.target), given, path=path)}
+            return {"labels": entity_labels(order_labels(pairs, types, path=path, least=1))}
+        return {"labels": order_labels(((tag, each) for each in table for tag in each.target), listed, path=path)}
 
     @staticmethod
     def _are_entities(table: Sequence[Example]) -> bool:
@@ -242,11 +242,11 @@ class Tagging(TableKind):
             for tag in example.target:
                 first.setdefault(tag, example)
         others = [tag for tag in first if not _is_entity_tag(tag)]
-        named = [tag for tag in first if _is_entity_tag(tag) and "-" in tag]
-        if others and named:
+        typed = [tag for tag in first if _is_entity_tag(tag) and "-" in tag]
+        if others and typed:
             raise ValueError(
                 f"{first[others[0]].where}: the tag {others[0]!r} is neither O nor B-TYPE, I-TYPE, E-TYPE or S-TYPE, "
-                f"as {named[0]!r} is. Correct the tag, or name another --label-column."
+                f"as {typed[0]!r} is. Correct the tag, or name another --label-column."
             )
         return not others
 
@@ -262,13 +262,13 @@ class Tagging(TableKind):
         self, split: SplitWriter, examples: Iterable[Example], encoder: Encoder, *, max_length: int
     ) -> Sequence[Mapping[str, Any]]:
         """See `Kind.write`: the files of `words`."""
-        known = list(examples)
+        examples = list(examples)
         layout = TaggingLayout(max_length=max_length, **{name: self.settings[name] for name in _LAYOUT})
-        numbers = [self.numbers_of_tags(each) for each in known] if known[0].target is not None else None
+        numbers = [self.numbers_of_tags(each) for each in examples] if examples[0].target is not None else None
         of_label = np.arange(len(self.labels))
         continuing = of_label + ((types_of(self.labels) is not None) & (of_label % 2 == 1))  # B-TYPE -> I-TYPE
         writer = SplitOfWindows(split, layout, encoder, continuing=continuing)
-        writer.write(known, numbers, map(self.record_of, known))
+        writer.write(examples, numbers, map(self.record_of, examples))
         return ()
 
     def numbers_of_tags(self, example: Example) -> list[int]:
@@ -291,7 +291,7 @@ class Tagging(TableKind):
     def open(self) -> None:
         super().open()
         stride = {"doc_stride": self.settings["doc_stride"]} if "doc_stride" in self.settings else {}
-        self.layout = TaggingLayout.of(self.max_length, **stride)
+        self.layout = TaggingLayout.with_defaults(self.max_length, **stride)
         self.words = WordEncoder(self.hub.codec.encoder)
         self.names = self.known_labels(self.hub.num_classes(self.head_name), form="LABEL_{}")
 
@@ -300,12 +300,12 @@ class Tagging(TableKind):
         probabilities = self._probabilities(questions)  # (W, C)
         offsets = np.cumsum([0, *(len(each.words) for each in questions)])
         if self.options.valid_sequences:
-            found = best_valid(probabilities, offsets, self.names)
+            labels = best_valid(probabilities, offsets, self.names)
         else:
-            found = probabilities.argmax(axis=1)
-        scores = probabilities[np.arange(len(found)), found]
+            labels = probabilities.argmax(axis=1)
+        scores = probabilities[np.arange(len(labels)), labels]
         return [
-            self._entry(each, found[first:stop], scores[first:stop])
+            self._entry(each, labels[first:stop], scores[first:stop])
             for each, first, stop in zip(questions, offsets[:-1], offsets[1:], strict=True)
         ]
 
@@ -351,25 +351,25 @@ class Tagging(TableKind):
         """See `Kind.judged`: the most probable tag of each word; probabilities of members are averaged."""
         sentences, labels, types = Sentences(split), self.labels, types_of(self.labels)
         is_valid = bool(decisions.wish("valid_sequences")) and types is not None
-        found = sentences.decided(members, labels, valid_sequences=is_valid)  # (W,)
+        predictions = sentences.decided(members, labels, valid_sequences=is_valid)  # (W,)
         right = sentences.tags if sentences.is_labelled else None
         offsets = sentences.offsets.tolist()
 
         def entries() -> Iterator[dict[str, Any]]:
             for record, start, stop in zip(split.records(), offsets[:-1], offsets[1:], strict=True):
                 id_ = {"id": record["id"]} if "id" in record else {}
-                entry = {**id_, "tokens": record["words"], "prediction": _names(labels, found[start:stop])}
+                entry = {**id_, "tokens": record["words"], "prediction": _names(labels, predictions[start:stop])}
                 yield entry if right is None else {**entry, "label": _names(labels, right[start:stop])}
 
         if right is None:
             return Outcome(entries=entries, num_examples=len(offsets) - 1)
-        counts = TagCounts(right, found, sentences.is_first, types)
+        counts = TagCounts(right, predictions, sentences.is_first, types)
         tables: dict[str, Any]
         if types is not None:
             sums = counts.entities.sum(axis=0).T  # (N, K, 3) -> (3, K)
             tables = {"classes": metrics.class_table(sums[CORRECT], sums[FOUND], sums[GOLD], types)}
         else:
-            of_words = metrics.confusion(right, found, np.ones(len(right)), num_classes=len(labels))
+            of_words = metrics.confusion(right, predictions, np.ones(len(right)), num_classes=len(labels))
             parts = (of_words.diagonal(), of_words.sum(axis=0), of_words.sum(axis=1))
             table = {"labels": list(labels), "counts": of_words.astype(int).tolist()}
             tables = {"classes": metrics.class_table(*parts, labels), "confusion": table}

@@ -53,7 +53,9 @@ class SummaryLayout:
     doc_stride: int
 
     @classmethod
-    def of(cls, max_length: int, *, sentence_length: int | None = None, doc_stride: int | None = None) -> SummaryLayout:
+    def with_defaults(
+        cls, max_length: int, *, sentence_length: int | None = None, doc_stride: int | None = None
+    ) -> SummaryLayout:
         """The layout of windows of `max_length` tokens; None: the usual value.
 
         Raises:
@@ -99,7 +101,7 @@ def cut(lengths: Sequence[int], *, room: int, stride: int) -> list[Window]:
             break
         following = int(np.searchsorted(bounds, bounds[first] + stride))
         first = min(max(following, first + 1), stop)
-    return [Window(*span, *own) for span, own in zip(spans, best_ranges(bounds, spans), strict=True)]
+    return [Window(*span, *best) for span, best in zip(spans, best_ranges(bounds, spans), strict=True)]
 
 
 class Windows(NamedTuple):
@@ -123,13 +125,13 @@ def windows_of(
     num_cut = sum(len(ids) > layout.sentence_length for ids in sentences)
     pieces = [np.array([bos_id, *ids[: layout.sentence_length], eos_id], dtype=np.int32) for ids in sentences]
     starts = np.cumsum([0, *map(len, pieces)])
-    found = Windows([], np.empty(len(pieces), np.int32), np.empty(len(pieces), np.int32))
+    windows = Windows([], np.empty(len(pieces), np.int32), np.empty(len(pieces), np.int32))
     for number, part in enumerate(cut(list(map(len, pieces)), room=layout.max_length, stride=layout.doc_stride)):
-        found.sequences.append(np.concatenate(pieces[part.first : part.stop]))
-        own = slice(part.best_first, part.best_stop)
-        found.window[own] = number
-        found.position[own] = starts[:-1][own] - starts[part.first]
-    return found, num_cut
+        windows.sequences.append(np.concatenate(pieces[part.first : part.stop]))
+        scored = slice(part.best_first, part.best_stop)
+        windows.window[scored] = number
+        windows.position[scored] = starts[:-1][scored] - starts[part.first]
+    return windows, num_cut
 
 
 def padded_layout(row: Integers, position: Integers, *, num_rows: int) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 What is read of a text that is longer than an input (Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?",
 section 5.3.1), by `TextLayout.long_texts`:
 
-    None       its begin, as of --long-texts head
+    None       its beginning, as with --long-texts head
     tail       its end
-    head+tail  the first quarter of the room from its begin, the rest from its end
+    head+tail  its beginning (a quarter of the room) and its end (the rest)
     windows    all of it, in parts that are as long as an input. The features of their <s> are pooled, by mean or
                maximum, and the head judges the pooled features: one answer for each text
 
@@ -119,7 +119,7 @@ class TextLayout:
     """One of `POOLINGS`."""
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], *, max_length: int) -> TextLayout:
+    def from_settings(cls, settings: Mapping[str, Any], *, max_length: int) -> TextLayout:
         """The layout that settings record; those of folders of earlier versions record none."""
         names = ("long_texts", "window_stride", "max_windows", "window_pooling")
         return cls(max_length=max_length, **{name: settings.get(name) for name in names})
@@ -130,7 +130,7 @@ class TextLayout:
         return self.long_texts == "windows"
 
     def checked(self) -> TextLayout:
-        """Itself, if its values, which come from a file, can be."""
+        """This layout, after a check of its values, which come from a file."""
         for name in ("max_length", "window_stride", "max_windows"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 0 < value < 1 << 20):
@@ -162,7 +162,7 @@ def inputs_of(
     """
     ids = iter(encoder.ids_of_all([side for text in texts for side in text]))
     most = layout.max_windows if is_training else None
-    found = []
+    inputs = []
     for text in texts:
         sides = [next(ids) for _ in text]
         num_tokens = sum(map(len, sides)) + 2 * len(sides)  # <s> a </s>, or <s> a </s> </s> b </s>
@@ -170,8 +170,8 @@ def inputs_of(
             parts, is_cut = _windows(sides, layout, most)
         else:
             parts, is_cut = [_cut(sides, layout)], num_tokens > layout.max_length
-        found.append(Inputs([encoder.join(*part, max_length=layout.max_length) for part in parts], num_tokens, is_cut))
-    return found
+        inputs.append(Inputs([encoder.join(*part, max_length=layout.max_length) for part in parts], num_tokens, is_cut))
+    return inputs
 
 
 def sentence_inputs(
@@ -182,17 +182,17 @@ def sentence_inputs(
     limit = layout.max_length
     for start in terminal_bar(range(0, len(texts), _AT_ONCE), "encoding", unit="10k"):
         part = texts[start : start + _AT_ONCE]
-        for text, found in zip(part, inputs_of(part, encoder, layout, is_training=is_training), strict=True):
+        for text, inputs in zip(part, inputs_of(part, encoder, layout, is_training=is_training), strict=True):
             what = "texts" if len(text) == 1 else "pairs"
-            split.measure(what, found.num_tokens, limit=limit, fate=DIVIDED if layout.has_windows else CUT)
+            split.measure(what, inputs.num_tokens, limit=limit, fate=DIVIDED if layout.has_windows else CUT)
             if layout.has_windows:
-                lost = found.num_tokens if found.is_cut else 0
+                lost = inputs.num_tokens if inputs.is_cut else 0
                 split.measure(what, lost, limit=limit, fate="not read whole, for want of windows or room")
-            yield found.sequences
+            yield inputs.sequences
 
 
 def _cut(sides: Sequence[Ids], layout: TextLayout) -> list[Ids]:
-    """The texts as long as they may be in one input; both the shorter, the longer they are together."""
+    """The texts, cut so that all of them fit into one input."""
     room = layout.max_length - 2 * len(sides)
     lengths = [room] if len(sides) == 1 else shares(len(sides[0]), len(sides[1]), room)
     return [_kept(ids, length, layout.long_texts) for ids, length in zip(sides, lengths, strict=True)]
@@ -206,7 +206,7 @@ def _kept(ids: Ids, length: int, long_texts: str | None) -> Ids:
 
 
 def _windows(sides: Sequence[Ids], layout: TextLayout, most: int | None) -> tuple[list[list[Ids]], bool]:
-    """The texts of each window of a text or pair that is too long; and whether some of it is in none."""
+    """The texts of each window of a text or pair that is too long; and whether some tokens are in none."""
     room = layout.max_length - 2 * len(sides)
     longer = len(sides) - 1 if len(sides[0]) <= len(sides[-1]) else 0
     others = [ids[: room // 2] for number, ids in enumerate(sides) if number != longer]

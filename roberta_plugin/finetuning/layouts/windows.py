@@ -46,7 +46,9 @@ class WindowLayout:
     doc_stride: int = DOC_STRIDE
 
     @classmethod
-    def of(cls, max_length: int, *, question_length: int | None = None, doc_stride: int | None = None) -> WindowLayout:
+    def with_defaults(
+        cls, max_length: int, *, question_length: int | None = None, doc_stride: int | None = None
+    ) -> WindowLayout:
         """The layout of windows of `max_length` tokens; None: the paper's value."""
         question_length = question_length or QUESTION_LENGTH
         room = max_length - question_length - NUM_SPECIALS
@@ -92,8 +94,8 @@ def cut(num_tokens: int, *, room: int, stride: int) -> list[Window]:
         if start + length == num_tokens:
             break
         start += min(stride, length)
-    best = best_ranges(np.arange(num_tokens + 1), [(start, start + length) for start, length in spans])
-    return [Window(*span, *own) for span, own in zip(spans, best, strict=True)]
+    ranges = best_ranges(np.arange(num_tokens + 1), [(start, start + length) for start, length in spans])
+    return [Window(*span, *best) for span, best in zip(spans, ranges, strict=True)]
 
 
 def best_ranges(bounds: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -111,9 +113,9 @@ def best_ranges(bounds: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> 
     for number, (first, stop) in enumerate(spans):
         left, right = bounds[first:stop] - bounds[first], bounds[stop] - bounds[first + 1 : stop + 1]
         scores = np.minimum(left, right) + _LENGTH_BONUS * (bounds[stop] - bounds[first])  # (units of the window,)
-        own = slice(first, stop)
-        is_better = scores > best[own]
-        best[own][is_better], owners[own][is_better] = scores[is_better], number
+        units = slice(first, stop)
+        is_better = scores > best[units]
+        best[units][is_better], owners[units][is_better] = scores[is_better], number
     # The best window never moves back from one unit to the next, so each window's units are a range.
     return list(pairwise(np.searchsorted(owners, np.arange(len(spans) + 1)).tolist()))
 

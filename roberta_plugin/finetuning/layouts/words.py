@@ -1,4 +1,4 @@
-"""Words of a text in overlapping windows `<s> part </s>`: a split of them is written, read, and its words get labels.
+"""Words of a text in overlapping windows `<s> part </s>`, the labels of their tokens, and the files of a split.
 
 The words are tokenized as in a text with one space between them; a word's tokens do not depend on its neighbours. A
 text that does not fit into a window is cut as in SQuAD (`windows`): a word belongs to the window that gives its first
@@ -64,13 +64,13 @@ class TaggingLayout:
     context: str = "sentence"
 
     @classmethod
-    def of(cls, max_length: int, **given: Any) -> TaggingLayout:
+    def with_defaults(cls, max_length: int, **options: Any) -> TaggingLayout:
         """The layout of windows of `max_length` tokens; what is None has its usual value."""
         if max_length <= NUM_SPECIALS:
             raise ValueError(
                 f"--max-length must be {NUM_SPECIALS + 1} or more, for <s>, a token and </s>: {max_length}."
             )
-        return cls(max_length=max_length, **{name: value for name, value in given.items() if value is not None})
+        return cls(max_length=max_length, **{name: value for name, value in options.items() if value is not None})
 
 
 class Window(NamedTuple):
@@ -93,7 +93,7 @@ class WordEncoder:
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
-        self._known: dict[str, NDArray[np.int32]] = {}
+        self._ids: dict[str, NDArray[np.int32]] = {}
 
     def tokens_of_all(self, texts: Sequence[Sequence[str]]) -> list[list[NDArray[np.int32]]]:
         """Model ids of each word of each text.
@@ -101,12 +101,12 @@ class WordEncoder:
         Example: of ["New", "York"] those of "New" and " York".
         """
         spelled = [_spelled(words) for words in texts]
-        missing = list({word for words in spelled for word in words} - self._known.keys())
-        if len(self._known) + len(missing) > _MAX_REMEMBERED_WORDS:
-            self._known.clear()
+        missing = list({word for words in spelled for word in words} - self._ids.keys())
+        if len(self._ids) + len(missing) > _MAX_REMEMBERED_WORDS:
+            self._ids.clear()
             missing = list({word for words in spelled for word in words})
-        self._known |= zip(missing, self._encoder.ids_of_all(missing), strict=True)
-        return [[self._known[word] for word in words] for words in spelled]
+        self._ids |= zip(missing, self._encoder.ids_of_all(missing), strict=True)
+        return [[self._ids[word] for word in words] for words in spelled]
 
 
 def _spelled(words: Sequence[str]) -> list[str]:
@@ -138,13 +138,13 @@ def windows_of(tokens: Sequence[NDArray[np.int32]], layout: TaggingLayout, *, bo
     for window in cut(len(flat), room=layout.max_length - NUM_SPECIALS, stride=layout.doc_stride):
         stop = window.start + window.length
         is_last = stop == len(flat)
-        own = slice(window.best_start, window.best_stop)
+        best = slice(window.best_start, window.best_stop)
         last_word = len(tokens) if is_last else int(np.searchsorted(first, window.best_stop, side="left"))
         words = range(next_word, max(next_word, last_word))
         next_word = words.stop
         word_of_token = np.full(window.length + NUM_SPECIALS, IGNORED, dtype=np.int32)
         shift = 1 - window.start
-        word_of_token[own.start + shift : own.stop + shift] = of_token[own]
+        word_of_token[best.start + shift : best.stop + shift] = of_token[best]
         is_first = np.zeros(window.length + NUM_SPECIALS, dtype=np.bool_)
         is_first[1:-1] = begins[window.start : stop]
         positions = np.where(counts[words.start : words.stop] > 0, first[words.start : words.stop] + shift, 0)
@@ -169,10 +169,10 @@ def token_labels(window: Window, labels: Sequence[int], *, continuing: NDArray[n
     is_learned = window.word_of_token != IGNORED
     if continuing is None:
         is_learned &= window.is_first
-    found = np.asarray(labels, dtype=np.int64)[window.word_of_token[is_learned]]
+    learned = np.asarray(labels, dtype=np.int64)[window.word_of_token[is_learned]]
     if continuing is not None:
-        found = np.where(window.is_first[is_learned], found, continuing[found])
-    result[is_learned] = found
+        learned = np.where(window.is_first[is_learned], learned, continuing[learned])
+    result[is_learned] = learned
     return result
 
 
@@ -252,8 +252,8 @@ def split_words(text: str) -> list[str]:
 
     Example: 'I said, "hello RoBERTa."' -> ['I', 'said', ',', '"', 'hello', 'RoBERTa', '.', '"'].
     """
-    found: list[str] = _WORD.findall(text)
-    return found
+    words: list[str] = _WORD.findall(text)
+    return words
 
 
 def word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:

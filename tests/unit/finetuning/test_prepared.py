@@ -20,9 +20,9 @@ from roberta_plugin.finetuning.benchmarks import checked_options, options_for
 from roberta_plugin.finetuning.examples import (
     Example,
     balanced_weights,
-    found_labels,
     look_alikes,
     number_of,
+    order_labels,
     positive_weights,
 )
 from roberta_plugin.finetuning.options import GlueOptions, RaceOptions, SquadOptions
@@ -236,7 +236,7 @@ def prepared(tmp_path_factory):
 
 
 def state(prepared, **changes):
-    return {"task_state": {identity.KEY: {**identity.of(prepared), **changes}}}
+    return {"task_state": {identity.KEY: {**identity.describe(prepared), **changes}}}
 
 
 def check(found, prepared):
@@ -322,7 +322,7 @@ def pairs_of(tmp_path, labels):
 
 
 def found(tmp_path, labels, given=None):
-    return found_labels(pairs_of(tmp_path, labels), given, path="my.csv")
+    return order_labels(pairs_of(tmp_path, labels), given, path="my.csv")
 
 
 def test_labels_are_sorted_as_numbers_if_they_are_and_the_user_may_order_them(tmp_path):

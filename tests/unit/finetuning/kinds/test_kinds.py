@@ -266,7 +266,7 @@ def test_the_question_is_cut_to_its_limit_and_then_the_passage_and_the_last_symb
 
 
 def test_defaults_are_the_papers():
-    layout = ChoiceLayout.of(512)
+    layout = ChoiceLayout.with_defaults(512)
     assert layout == ChoiceLayout(max_length=512, question_length=128, order="passage")
     found = layout.join(VOCABULARY, tokens(1000, 900), tokens(2000, 900))
     assert len(found) == 512
@@ -274,7 +274,7 @@ def test_defaults_are_the_papers():
     with pytest.raises(
         ValueError, match="--max-length 132 leaves no token for the passage: question and option may have 128"
     ):
-        ChoiceLayout.of(132)
+        ChoiceLayout.with_defaults(132)
 
 
 def test_accuracies_are_exact_quotients_for_each_level_and_all():

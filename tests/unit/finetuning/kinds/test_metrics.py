@@ -30,7 +30,7 @@ def test_metrics_of_predictions():
     assert metrics.spearman(predictions, answers) == pytest.approx(
         metrics.pearson(np.array([1, 2.5, 2.5, 4]), np.array([1, 2, 3, 4]))
     )
-    found = metrics.of_numbers(answers, predictions, np.ones(4))
+    found = metrics.measure_numbers(answers, predictions, np.ones(4))
     assert found["pearson_spearman"] == pytest.approx((found["pearson"] + found["spearman"]) / 2)
 
 
@@ -44,9 +44,9 @@ def test_what_is_not_defined_is_0():
 @pytest.mark.parametrize(
     ("measure", "answers", "predictions"),
     [
-        (lambda a, p, w: metrics.of_classes(a, p, w, num_classes=4), rng.integers(0, 4, 60), rng.integers(0, 4, 60)),
-        (metrics.of_labels, rng.random((60, 5)) < 0.3, rng.random((60, 5)) < 0.4),
-        (metrics.of_numbers, rng.integers(0, 9, 60).astype(float), rng.integers(0, 9, 60) + rng.normal(size=60)),
+        (lambda *each: metrics.measure_classes(*each, num_classes=4), rng.integers(0, 4, 60), rng.integers(0, 4, 60)),
+        (metrics.measure_labels, rng.random((60, 5)) < 0.3, rng.random((60, 5)) < 0.4),
+        (metrics.measure_numbers, rng.integers(0, 9, 60).astype(float), rng.integers(0, 9, 60) + rng.normal(size=60)),
     ],
     ids=["classes", "labels", "numbers"],
 )
@@ -101,18 +101,18 @@ def test_of_thresholds_that_decide_alike_the_middle_or_a_half_is_taken():
 
 def test_errors_are_in_units_of_the_label():
     answers = np.array([1.0, 3.0])
-    found = metrics.of_numbers(answers, np.array([1.0, 7.0]), np.ones(2))
+    found = metrics.measure_numbers(answers, np.array([1.0, 7.0]), np.ones(2))
     assert (found["mae"], found["rmse"]) == (2.0, pytest.approx(np.sqrt(8)))
-    assert metrics.of_numbers(answers, np.array([1.0, 7.0]), np.array([3.0, 1.0]))["mae"] == 1.0
+    assert metrics.measure_numbers(answers, np.array([1.0, 7.0]), np.array([3.0, 1.0]))["mae"] == 1.0
 
 
 def test_where_everything_is_the_same_metrics_are_0_and_not_an_error():
     ones = np.ones(3)
-    assert metrics.of_numbers(np.zeros(3), np.arange(3.0), ones)["pearson"] == 0.0
-    constants = metrics.of_numbers(np.full(40, 5.0), np.full(40, 9.3), np.ones(40))
+    assert metrics.measure_numbers(np.zeros(3), np.arange(3.0), ones)["pearson"] == 0.0
+    constants = metrics.measure_numbers(np.full(40, 5.0), np.full(40, 9.3), np.ones(40))
     assert constants["pearson"] == constants["spearman"] == 0.0
     nothing = np.zeros((3, 2), dtype=bool)
-    assert metrics.of_labels(nothing, nothing, ones) == {"micro_f1": 0.0, "macro_f1": 0.0, "exact_match": 100.0}
+    assert metrics.measure_labels(nothing, nothing, ones) == {"micro_f1": 0.0, "macro_f1": 0.0, "exact_match": 100.0}
 
 
 def test_a_question_is_right_if_all_its_answers_are():

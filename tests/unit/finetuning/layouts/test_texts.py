@@ -155,19 +155,19 @@ def test_memory_grows_with_the_sentences_not_with_their_square():
 
 
 def test_long_sentences_are_cut_and_counted():
-    layout = SummaryLayout.of(16, sentence_length=4)
+    layout = SummaryLayout.with_defaults(16, sentence_length=4)
     found, num_cut = windows_of([np.arange(5, 15), np.arange(5, 9)], layout=layout, bos_id=0, eos_id=2)
     assert num_cut == 1
     assert [each.tolist() for each in found.sequences] == [[0, 5, 6, 7, 8, 2] * 2]
 
 
 def test_the_layout_follows_the_length_of_the_model():
-    assert SummaryLayout.of(512) == SummaryLayout(max_length=512, sentence_length=200, doc_stride=256)
-    assert SummaryLayout.of(64, doc_stride=9).sentence_length == 62
+    assert SummaryLayout.with_defaults(512) == SummaryLayout(max_length=512, sentence_length=200, doc_stride=256)
+    assert SummaryLayout.with_defaults(64, doc_stride=9).sentence_length == 62
     with pytest.raises(ValueError, match=r"--max-length 64 leaves 62 tokens for a sentence.*lower --sentence-length"):
-        SummaryLayout.of(64, sentence_length=63)
+        SummaryLayout.with_defaults(64, sentence_length=63)
     with pytest.raises(ValueError, match=r"--max-length 2 leaves 0 tokens"):
-        SummaryLayout.of(2)
+        SummaryLayout.with_defaults(2)
 
 
 def test_the_examples_of_the_layouts():

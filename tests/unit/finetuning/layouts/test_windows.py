@@ -72,15 +72,15 @@ def test_a_window_holds_what_lies_wholly_in_it():
 
 
 def test_the_papers_layout_and_others():
-    assert WindowLayout.of(512) == WindowLayout(max_length=512, question_length=64, doc_stride=128)
-    assert WindowLayout.of(384, question_length=32, doc_stride=64) == WindowLayout(
+    assert WindowLayout.with_defaults(512) == WindowLayout(max_length=512, question_length=64, doc_stride=128)
+    assert WindowLayout.with_defaults(384, question_length=32, doc_stride=64) == WindowLayout(
         max_length=384, question_length=32, doc_stride=64
     )
-    short = WindowLayout.of(160)  # room for 92 tokens of the passage
+    short = WindowLayout.with_defaults(160)  # room for 92 tokens of the passage
     assert short.doc_stride == 46, "windows of a short model overlap by half"
     with pytest.raises(ValueError, match="--max-length 68 leaves no token for the passage"):
-        WindowLayout.of(68)
-    assert WindowLayout.of(69).max_length == 69
+        WindowLayout.with_defaults(68)
+    assert WindowLayout.with_defaults(69).max_length == 69
 
 
 def test_blank_tokens_are_white_space_or_nothing():

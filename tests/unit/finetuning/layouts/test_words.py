@@ -138,8 +138,8 @@ def test_first_pieces_or_all_learn_the_tag():
 
 def test_a_window_has_room_for_a_token():
     with pytest.raises(ValueError, match="--max-length must be 3 or more"):
-        TaggingLayout.of(2)
-    assert TaggingLayout.of(9, doc_stride=4, label_pieces="all") == TaggingLayout(
+        TaggingLayout.with_defaults(2)
+    assert TaggingLayout.with_defaults(9, doc_stride=4, label_pieces="all") == TaggingLayout(
         max_length=9, doc_stride=4, label_pieces="all"
     )
 

@@ -70,7 +70,7 @@ def test_the_correlations_are_those_of_the_numbers_in_the_file(prepared, tmp_pat
     found = score(one, "valid", raw / 5, folder=tmp_path)
     lines = (tmp_path / "STS-B.valid.tsv").read_text().splitlines()[1:]
     written = np.array([float(line.split("\t")[1]) for line in lines])
-    expected, plain = (metrics.of_numbers(answers, each, np.ones(len(answers))) for each in (written, raw[:, 0]))
+    expected, plain = (metrics.measure_numbers(answers, each, np.ones(len(answers))) for each in (written, raw[:, 0]))
     for name in ("pearson", "spearman"):
         assert found[name] == pytest.approx(expected[name], abs=1e-9)
         assert abs(found[name] - plain[name]) > 0.01, "nothing was clipped"

@@ -193,7 +193,7 @@ def test_regression_keeps_the_number_and_joins_the_pair(tmp_path):
     assert (prepared.settings["mean"], prepared.settings["deviation"]) == (0, 5), (
         "as fairseq's preprocess_GLUE_tasks.sh"
     )
-    data = identity.of(prepared)
+    data = identity.describe(prepared)
     before = {name: value for name, value in data["settings"].items() if name not in ("mean", "deviation")}
     for settings in (data["settings"], before):  # of an earlier version, or on the scale of the labels
         state = {"task_state": {identity.KEY: {**data, "settings": settings}}}
