@@ -260,7 +260,8 @@ class RunFolder:
     def check(
         self, named: Callable[[str], str] = option_name, free: Callable[[str], bool] = lambda name: False
     ) -> None:
-        """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it.
+        """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it, or with a
+        study or more around it.
 
         `named` is how the user gives an option of fairseq-train, and `free` which may differ (`record.differences`).
         """
@@ -269,11 +270,17 @@ class RunFolder:
             return
         from roberta_plugin.fairseq_workarounds.command_line import without_removed
 
-        now = self.run.arguments
-        before = [
-            argument if argument in now else moved(argument, before=known.sweep or None, now=self.root)
-            for argument in without_removed(known.arguments)
-        ]
+        now, old, new = self.run.arguments, Path(known.sweep), self.root
+        places = [(known.sweep or None, new)]
+        while old.parent.name == new.parent.name != "":  # what is around both may have moved
+            old, new = old.parent, new.parent
+            places.append((str(old), new))
+
+        def here(argument: str) -> str:
+            found = [moved(argument, before=place, now=now_place) for place, now_place in places]
+            return next((each for each in [argument, *found] if each in now), found[0])
+
+        before = list(map(here, without_removed(known.arguments)))
         refuse(
             f"{self.path} holds a run with other options",
             differences(options_of(before), options_of(now), named=named, free=free),
