@@ -270,17 +270,11 @@ class RunFolder:
             return
         from roberta_plugin.fairseq_workarounds.command_line import without_removed
 
-        now, old, new = self.run.arguments, Path(known.sweep), self.root
-        places = [(known.sweep or None, new)]
-        while old.parent.name == new.parent.name != "":  # what is around both may have moved
-            old, new = old.parent, new.parent
-            places.append((str(old), new))
-
-        def here(argument: str) -> str:
-            found = [moved(argument, before=place, now=now_place) for place, now_place in places]
-            return next((each for each in [argument, *found] if each in now), found[0])
-
-        before = list(map(here, without_removed(known.arguments)))
+        now = self.run.arguments
+        before = [
+            moved(argument, before=known.sweep, now=self.root, among=now)
+            for argument in without_removed(known.arguments)
+        ]
         refuse(
             f"{self.path} holds a run with other options",
             differences(options_of(before), options_of(now), named=named, free=free),

@@ -366,7 +366,8 @@ def check_record(
     if not os.path.isabs(before["data"]):  # an older record of a mixture
         before["data"] = whole_paths(before["data"])
     checkpoints = Path(os.path.abspath(now["--save-dir"]))  # beside which a data-bin may have moved with the folder
-    before["data"] = moved(before["data"], before=os.path.abspath(before["--save-dir"]), now=checkpoints)
+    save_dir = os.path.abspath(before["--save-dir"])
+    before["data"] = moved(before["data"], before=save_dir, now=checkpoints, among=[now["data"]])
     before, now = ({"DATA": options.pop("data"), **options} for options in (before, now))  # as the user calls it
     if differences(before, now, free=lambda name: name in (*_FREE, *asked)):
         refuse(

@@ -281,7 +281,7 @@ def test_a_sweep_may_be_moved_with_the_data_beside_it(tmp_path):
     (tmp_path / "old").rename(tmp_path / "new")
     folder("new", f"{tmp_path}/new/data").check()
     folder("new", f"{tmp_path}/old/data").check()
-    with pytest.raises(ValueError, match=r"data was .*/new/data and is .*/other now"):
+    with pytest.raises(ValueError, match=r"data was .*/old/data and is .*/other now"):
         folder("new", f"{tmp_path}/other").check()
 
 
