@@ -22,7 +22,7 @@ Example:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,13 +114,19 @@ def options_of(arguments: Sequence[str]) -> dict[str, str]:
     return {name: " ".join(texts) or _GIVEN for name, texts in values.items()}
 
 
-def moved(path: str, *, before: str | None, now: Path) -> str:
-    """A path in the folder `before` or beside it, once that folder is `now`; other texts stay.
+def moved(path: str, *, before: str, now: Path, among: Collection[str]) -> str:
+    """A path as one of `among`, if it is there once the folder `before` is `now`; else, and for other texts, itself.
+
+    What is beside the folder may have moved along, and so may all that is around it, as far as names are the same.
 
     Example:
-        moved("/a/RTE/data", before="/a/RTE/runs", now=Path("/b/RTE/runs"))  ->  "/b/RTE/data"
+        moved("/a/model.pt", before="/a/RTE/runs", now=Path("/b/RTE/runs"), among=["/b/model.pt"])  ->  "/b/model.pt"
     """
-    if before is None:
-        return path
-    beside = f"{Path(before).parent}/"
-    return str(now.parent / path.removeprefix(beside)) if path.startswith(beside) else path
+    old, found = Path(before), [path]
+    while old.name:
+        around = f"{old.parent}/"
+        found += [str(now.parent / path.removeprefix(around))] if path.startswith(around) else []
+        old, now = old.parent, now.parent
+        if old.name != now.name:
+            break
+    return next((each for each in found if each in among), path)

@@ -71,8 +71,10 @@ class Command:
         with terminated_like_interrupted():
             try:
                 return self.function(*([args] if self.add else self.settings_of(args)), **further)
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(self.if_interrupted) from None
+            except BaseException as error:
+                if received or isinstance(error, KeyboardInterrupt):
+                    raise KeyboardInterrupt(self.if_interrupted) from None
+                raise
 
     def settings_of(self, args: argparse.Namespace) -> list[Any]:
         """The settings that the arguments describe, with paths in place of models' names."""

@@ -58,7 +58,7 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
 
     `further` are options of fairseq-train.
     """
-    from roberta_plugin.cli import main
+    from roberta_plugin.cli import build_parser
 
     rank = torchrun_rank()
     if rank and rank.rank:
@@ -93,8 +93,9 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     with only_process(folder, refusal, patience_s=_LOCK_PATIENCE_S) as lock:
         for verb in steps_of_text(settings) if settings.is_text else []:
             say(f"$ roberta {shlex.join(verb)}")
-            if code := main(verb):
-                return code
+            step = build_parser(verb[0]).parse_args(verb)
+            if code := step.run(step):  # what goes wrong in it is told as this command's
+                return int(code)
         plan = make_plan(settings, data, further, torchrun=torchrun)
         check(plan)
         check_start(folder, record=RECORD, has_ranks=plan.ranks is not None)

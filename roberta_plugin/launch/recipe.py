@@ -41,7 +41,7 @@ from roberta_plugin.launch.resources import (
     with_entries,
 )
 from roberta_plugin.launch.run_folder import ITSELF, RunRecord, known_jobs, read_record
-from roberta_plugin.record import differences, option_name, refuse
+from roberta_plugin.record import differences, moved, option_name, refuse
 from roberta_plugin.settings import BAGS, REQUIRED, is_null, setting
 
 BATCHES = ("batch_sequences", "batch_tokens")
@@ -478,6 +478,8 @@ def check_changes(
     if before.arguments:
         old |= _options(tuple(without_removed(before.arguments)), folder=before.folder)
         new |= _options(arguments)
+        save_dir = Path(new["save_dir"])  # with which the data may have moved
+        old["data"] = moved(old["data"], before=old["save_dir"], now=save_dir, among=[new["data"]])
         for options, gpus in ((old, before.num_gpus), (new, recipe.num_gpus)):
             if growth := options.get("grow_max_tokens"):  # on all GPUs
                 options["grow_max_tokens"] = _scaled(growth, gpus * int(options["update_freq"][0]))

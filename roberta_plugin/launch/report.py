@@ -139,8 +139,8 @@ def launched_job(folder: Path) -> str:
         )
     if jobs and not jobs[ITSELF]:
         raise ValueError(
-            f"torchrun has started the run in {folder}, and knows its logs, restarts and processes: `roberta jobs "
-            f"{folder}` shows its state alone."
+            f"The run in {folder} was started by torchrun, or alone, and not by SLURM: there are its output and its "
+            f"restarts. `roberta jobs {folder}` shows its state."
         )
     if not jobs:
         raise FileNotFoundError(f"{folder} is not the folder of a launched run: `roberta jobs` lists them.")

@@ -260,7 +260,8 @@ class RunFolder:
     def check(
         self, named: Callable[[str], str] = option_name, free: Callable[[str], bool] = lambda name: False
     ) -> None:
-        """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it.
+        """Refuse a folder that holds another run. The sweep may have been moved, with its data beside it, or with a
+        study or more around it.
 
         `named` is how the user gives an option of fairseq-train, and `free` which may differ (`record.differences`).
         """
@@ -271,7 +272,7 @@ class RunFolder:
 
         now = self.run.arguments
         before = [
-            argument if argument in now else moved(argument, before=record.sweep or None, now=self.root)
+            moved(argument, before=record.sweep, now=self.root, among=now)
             for argument in without_removed(record.arguments)
         ]
         refuse(

@@ -37,7 +37,7 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch import process
 from roberta_plugin.launch.log import parse_line, show_on
-from roberta_plugin.launch.recipe import LaunchSettings, complete
+from roberta_plugin.launch.recipe import FREE, LaunchSettings, complete
 from roberta_plugin.launch.run_folder import RUN, read_record
 from roberta_plugin.machine import num_cores
 from roberta_plugin.pretraining.choice import (
@@ -174,6 +174,7 @@ class Plan:
     parsed: argparse.Namespace
     why: str
     original: Recipe  # as its file has it
+    is_changed: bool  # whether the result may be another than that of `original`
     notes: list[str]
     ranks: LaunchSettings | None = None  # the training as a launch, on SLURM or by torchrun
 
@@ -193,15 +194,14 @@ class Plan:
         yield f"recipe   {recipe.name}: {recipe.summary}"
         yield f"because  {self.why}"
         passes = recipe.tokens() / self.tokens if self.tokens else 0
-        is_unchanged = recipe.tokens() == self.original.tokens() and self.original.train.keys() <= recipe.train.keys()
-        unchanged = "" if is_unchanged else "unchanged, "
+        unchanged = "unchanged, " if self.is_changed else ""
         yield (
             f"length   {recipe.updates:,} updates of {recipe.tokens() / recipe.updates:,.0f} tokens"
             + (f", {passes:,.{0 if passes >= 100 else 1}f} passes over the text" if passes else "")
             + f"; about {recipe.time} here ({unchanged}the recipe takes {self.original.time} on {recipe.hardware})"
         )
         source = f"run by us: {recipe.run_by_us}" if recipe.run_by_us else "not run by us"
-        of_what = "" if is_unchanged else "of the unchanged recipe: "
+        of_what = "of the unchanged recipe: " if self.is_changed else ""
         yield f"expect   {of_what}{recipe.result or 'no result is known'} ({source}; on {recipe.text})"
         yield from (f"note     {note}" for note in self.notes)
 
@@ -242,10 +242,13 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     if hours:
         why += f"; --hours {hours:g}"
     is_shared = ranks is None and "--update-freq" not in options
-    recipe = fitted(original.without(settings.without), first or machine, hours=hours, most=most, is_shared=is_shared)
+    recipe = fitted(original, first or machine, hours=hours, most=most, is_shared=is_shared)
     recipe = recipe if settings.updates is None else recipe.scaled(settings.updates / recipe.updates)
     why += f"; {'about ' if is_guess else ''}{tokens:,} tokens of text" if tokens else ""
-    arguments = command(recipe, machine, data, folder=settings.folder, further=further)
+    left = recipe.without(settings.without)
+    arguments = command(left, machine, data, folder=settings.folder, further=further)
+    promised = command(original, machine, data, folder=settings.folder)
+    is_changed = bool(differences(options_of(promised), options_of(arguments), free=_leaves_result))
     if ranks is not None:
         asked = {**_asked(settings), "machine": asdict(first or machine)}
         ranks = with_training(ranks, arguments, recipe, options=options, asked=asked)
@@ -262,7 +265,13 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
             f"--max-update leaves the learning rates and the growth of a training of {recipe.updates:,} updates: "
             "--hours scales them as well."
         )
-    return Plan(of_command, machine, tokens, arguments, parsed, why, original, notes, ranks)
+    is_changed = is_changed or of_command.tokens() != original.tokens()
+    return Plan(of_command, machine, tokens, arguments, parsed, why, original, is_changed, notes, ranks)
+
+
+def _leaves_result(option: str) -> bool:
+    """Whether a result is still that of the recipe with another value; how many tokens are read is counted."""
+    return option == "--seed" or option.removeprefix("--").replace("-", "_").startswith(FREE)
 
 
 def _tokens(settings: PretrainSettings, data: str) -> tuple[int, bool]:
@@ -357,7 +366,8 @@ def check_record(
     if not os.path.isabs(before["data"]):  # an older record of a mixture
         before["data"] = whole_paths(before["data"])
     checkpoints = Path(os.path.abspath(now["--save-dir"]))  # beside which a data-bin may have moved with the folder
-    before["data"] = moved(before["data"], before=os.path.abspath(before["--save-dir"]), now=checkpoints)
+    save_dir = os.path.abspath(before["--save-dir"])
+    before["data"] = moved(before["data"], before=save_dir, now=checkpoints, among=[now["data"]])
     before, now = ({"DATA": options.pop("data"), **options} for options in (before, now))  # as the user calls it
     if differences(before, now, free=lambda name: name in (*_FREE, *asked)):
         refuse(

@@ -172,12 +172,15 @@ def test_each_difference_is_named_with_the_old_and_the_new_value(before, now, op
         refuse("runs/a was made with other settings", found, "Delete it.")
 
 
-def test_paths_beside_a_folder_that_was_moved_move_along():
-    def now(path, before="/a/RTE/runs"):
-        return moved(path, before=before, now=Path("/b/RTE/runs"))
+def test_paths_beside_and_around_a_folder_that_was_moved_move_along():
+    def now(path, *among, before="/a/GLUE/RTE/runs"):
+        return moved(path, before=before, now=Path("/b/GLUE-2/RTE/runs"), among=among)
 
-    assert [now("/a/RTE/data"), now("/a/RTE/runs/x")] == ["/b/RTE/data", "/b/RTE/runs/x"]
-    assert [now("/a/RTE-2/data"), now("1e-5"), now("/a/RTE/data", None)] == ["/a/RTE-2/data", "1e-5", "/a/RTE/data"]
+    for path in ("RTE/data", "RTE/runs/x", "RTE-2/data", "MNLI/model.pt"):
+        old, new = f"/a/GLUE/{path}", f"/b/GLUE-2/{path}"
+        assert now(old, new) == new and now(old, old, new) == now(old) == now(old, new, before="") == old
+    assert now("/a/model.pt", "/b/model.pt") == "/a/model.pt"  # the names of what holds them differ
+    assert now("1e-5", "1e-5") == now("1e-5") == "1e-5"
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,7 @@ def split_contents(folder: Path, split: str) -> dict[str, str]:
 
 def read_record(root: Path) -> dict[str, dict[str, str]]:
     """The record of earlier starts; empty before the first one."""
-    remedy = "give another --output-dir, or delete this folder"
+    remedy = "delete it, if the study file and its data are as they were, and run the same command again"
     record = read_json(root / NAME, keys=("parts",), remedy=remedy, hints={"parts": dict}) or {"parts": {}}
     return record["parts"]  # type: ignore[no-any-return]
 

@@ -169,9 +169,10 @@ class _Sweep:
             chosen = to_do(self.folders, queued)
             code = (settings.code or self.root).resolve()
             if chosen and use_snapshot(chosen, root=code, renew=settings.renew_code):
-                self.say(
-                    f"the runs use the code in {chosen[0].code}, which differs from the present one: see --renew-code"
+                renewed = (
+                    "see --renew-code" if settings.code is None else "delete it, while no run is active, to use that"
                 )
+                self.say(f"the runs use the code in {chosen[0].code}, which differs from the present one: {renewed}")
             if chosen and settings.slurm is not None:
                 jobs = self.submit(chosen)
         if settings.slurm is None:

@@ -8,6 +8,7 @@ import pytest
 from roberta_plugin.cli import main
 from roberta_plugin.cli.command import call_in_child, terminated_like_interrupted
 from roberta_plugin.pretraining import docstrings
+from tests.tiny_benchmarks import write_tokenizer
 
 
 def add(first, second):
@@ -117,3 +118,22 @@ def test_an_interrupted_pretraining_says_how_it_goes_on(tiny_data_bin, tmp_path,
     monkeypatch.setattr("roberta_plugin.cli.pretrain.train", train)
     assert main(["pretrain", str(tiny_data_bin), "--recipe", "tour", "--cpu", "--output-dir", str(tmp_path)]) == 130
     assert "interrupted: the same command resumes" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("step", ["call_in_child", "write_split"])
+def test_a_pretraining_that_is_interrupted_before_it_trains_says_so_too(step, tmp_path, monkeypatch, capsys):
+    def swallow(*_, **__):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            raise RuntimeError("as libraries in C and Rust do") from None
+
+    write_tokenizer(tmp_path / "tokenizer")
+    (tmp_path / "text.txt").write_text("good bad good\n\n" * 100)
+    monkeypatch.setattr(f"roberta_plugin.cli.text.{step}", swallow)
+    words = ["--tokenizer", str(tmp_path / "tokenizer")] if step == "write_split" else []
+    words += ["--recipe", "tour", "--cpu", "--output-dir", str(tmp_path / "out")]
+    assert main(["pretrain", str(tmp_path / "text.txt"), *words]) == 143
+    assert capsys.readouterr().err == "interrupted: the same command resumes\n"

@@ -133,7 +133,7 @@ def test_a_report_of_a_damaged_folder_names_the_file(tmp_path, capsys, content):
     for options in (["--report-only"], ["--dry-run"], []):
         assert main(["study", str(study), "--output-dir", str(tmp_path / "out"), *options]) == 2
         error = capsys.readouterr().err
-        assert "study.json" in error and "delete this folder" in error
+        assert "study.json" in error and "delete it, if the study file and its data are as they were" in error
 
 
 def run_sweep(*words):

@@ -258,7 +258,7 @@ def test_an_action_needs_a_run(action, tmp_path):
     with pytest.raises(FileNotFoundError, match="is not the folder of a launched run"):
         act(action, tmp_path)
     add_run(tmp_path / "ranks", None, status_of="")
-    with pytest.raises(ValueError, match=r"torchrun has started the run in .*ranks, and knows its logs"):
+    with pytest.raises(ValueError, match=r"run in .*ranks was started by torchrun, or alone"):
         act(action, tmp_path / "ranks")
 
 

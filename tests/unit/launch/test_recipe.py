@@ -3,6 +3,7 @@
 What cannot work, and settings that a run did not begin with, are refused before anything is submitted."""
 
 import dataclasses
+import shutil
 from argparse import Namespace
 from pathlib import Path
 
@@ -350,6 +351,22 @@ def launched(tiny_data_bin, tmp_path):
 
 def test_the_same_launch_again_is_no_change(launched):
     assert launched() == ("an older one",)
+
+
+def test_a_run_whose_folder_was_moved_with_its_data_is_the_same(tiny_data_bin, tmp_path):
+    def at(place, data="bin"):
+        (place / "runs").mkdir(parents=True, exist_ok=True)
+        shutil.copytree(tiny_data_bin, place / data, dirs_exist_ok=True)
+        return good_recipe(place / data, place / "runs" / "base", batch_sequences=64)
+
+    first = at(tmp_path / "old")
+    first.output_dir.mkdir()
+    write_record(first.output_dir, first.record(complete(first), changes=(), snapshot="s"))
+    (tmp_path / "old").rename(tmp_path / "new")
+    again, other = at(tmp_path / "new"), at(tmp_path / "new", "other")
+    assert check_changes(again, complete(again)) == ()
+    with pytest.raises(ValueError, match=r"--data was .*/old/bin and is .*/new/other now"):
+        check_changes(other, complete(other))
 
 
 def test_an_option_of_an_earlier_version_is_no_change(launched, tmp_path):

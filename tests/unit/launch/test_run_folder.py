@@ -281,8 +281,21 @@ def test_a_sweep_may_be_moved_with_the_data_beside_it(tmp_path):
     (tmp_path / "old").rename(tmp_path / "new")
     folder("new", f"{tmp_path}/new/data").check()
     folder("new", f"{tmp_path}/old/data").check()
-    with pytest.raises(ValueError, match=r"data was .*/new/data and is .*/other now"):
+    with pytest.raises(ValueError, match=r"data was .*/old/data and is .*/other now"):
         folder("new", f"{tmp_path}/other").check()
+
+
+def test_a_study_may_be_moved_whose_runs_start_from_its_own_models(tmp_path):
+    def folder(study, model="a"):
+        path = tmp_path / study / "pretraining" / model / "model.pt"
+        run = Run(cell="a", seed="1", settings={}, arguments=("data", "--finetune-from-model", str(path)))
+        return RunFolder(tmp_path / study / "fine-tuning" / "RTE" / "runs", run, PPL)
+
+    folder("old").prepare()
+    (tmp_path / "old").rename(tmp_path / "new")
+    folder("new").check()
+    with pytest.raises(ValueError, match=r"from-model was .*/old/pretraining/a/model.pt and is .*/pretraining/b/"):
+        folder("new", model="b").check()
 
 
 def test_a_new_training_deletes_the_outputs_of_an_earlier_one(tmp_path, program):

@@ -248,10 +248,26 @@ def test_options_of_the_recipe_can_be_left_out(tiny_data_bin, tmp_path, capsys):
     said = capsys.readouterr().out
     assert not {"--qk-norm", "--position-encoding"} & set(said.split())
     assert "of the unchanged recipe: perplexity" in said
-    assert main(words) == 0 and "unchanged" not in capsys.readouterr().out
+    assert main([*words, "--without", "max-tokens", "grow-max-tokens", "--batch-size", "16"]) == 0
+    assert "11,100 updates of 1,024 tokens" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="batch-size and max-tokens are missing"):
+        make_plan(replace(settings, without=["max-tokens"]), str(tiny_data_bin), [])
     for name in ("max-update", "lr-stagse"):
         with pytest.raises(ValueError, match=f"--without {name}: recipe half-hour can do without .*lr-stages"):
             make_plan(replace(settings, without=[name]), str(tiny_data_bin), [])
+
+
+def test_a_recipes_result_is_promised_only_for_its_own_options(tiny_data_bin, tmp_path, capsys):
+    words = ["pretrain", str(tiny_data_bin), "--recipe", "half-hour", "--output-dir", str(tmp_path), "--dry-run"]
+    for further, is_promised in (
+        (["--seed", "7", "--qk-norm", "--log-interval=7", "--no-progress-bar", "--lr", "1.9e-3"], True),
+        (["--position-encoding", "learned"], False),
+        (["--max-update", "100"], False),
+        (["--arch", "fast_roberta_tiny"], False),
+    ):
+        assert main([*words, *further]) == 0
+        said = capsys.readouterr().out
+        assert ("expect   perplexity 43.3" in said, "unchanged" in said) == (is_promised, not is_promised), further
 
 
 def test_options_of_the_user_replace_those_of_the_recipe():

@@ -76,6 +76,19 @@ def test_a_sweep_that_begins_meanwhile_waits_until_the_jobs_are_noted(tmp_path, 
     assert seen == [True, True] and not is_locked(root / ".jobs.json.lock")
 
 
+def test_a_copy_of_older_code_is_told_with_what_the_command_can_do(tmp_path, monkeypatch):
+    grid, copy, said = grid_of(tmp_path), tmp_path / "out" / ".snapshots" / "0" / "code", []
+    monkeypatch.setattr(sweep._Sweep, "train_here", lambda self, chosen: None)
+    (copy / "roberta_plugin").mkdir(parents=True)
+    for code in (None, tmp_path / "out"):  # of a study or a fine-tuning, which have no --renew-code
+        settings = sweep.SweepSettings(grid=grid.path, output_dir=tmp_path / "out", code=code)
+        sweep.train_grid(grid, settings, say=said.append)
+    assert said == [
+        f"the runs use the code in {copy}, which differs from the present one: {end}"
+        for end in ("see --renew-code", "delete it, while no run is active, to use that")
+    ]
+
+
 def test_folders_say_what_they_hold(tmp_path):
     folders = prepare(grid_of(tmp_path), tmp_path / "out")
     assert [folder.run.name for folder in folders] == ["lr-1/seed-1", "lr-1/seed-2", "lr-2/seed-1", "lr-2/seed-2"]
