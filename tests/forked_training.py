@@ -2,7 +2,8 @@
 
 Neither the plugin nor a command of fairseq is imported in that process, so each fairseq-train loads the plugin by
 --user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train. Where that is not
-what a test is about, the command is a fork of a process that has imported the plugin too: a third of a tiny training.
+what a test is about, the command is a fork of a process that has imported the plugin and composed the configurations
+of most trainings too: two thirds of a tiny training.
 Each leads a session of its own, and may be killed with all that it has started. Programs in Python (`run_python`) are
 such forks too; where their own import of fairseq matters, of a process that has imported fairseq's packages only.
 The trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain) are forks of that process
@@ -29,7 +30,8 @@ IMPORTS = {  # by the kind of the process that forks, itself a fork of the one b
     "packages": "import torch, tensorboardX, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
     # torch.optim imports torch._dynamo when it is first used
     "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
-    PLUGIN: f"import sys; sys.path[0] = {REPOSITORY!r}; import roberta_plugin",
+    PLUGIN: f"import sys; sys.path[0] = {REPOSITORY!r}; import roberta_plugin, tests.configurations as configurations; "
+    "configurations.remember_configurations(); configurations.compose_frequent_ones()",
 }
 
 # Each line is a file with a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file;
