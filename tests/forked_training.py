@@ -2,7 +2,8 @@
 
 Neither the plugin nor a command of fairseq is imported in that process, so each fairseq-train loads the plugin by
 --user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train. Where that is not
-what a test is about, the command is a fork of a process that has imported the plugin too: a third of a tiny training.
+what a test is about, the command is a fork of a process that has imported the plugin and composed the configurations
+of most trainings too: two thirds of a tiny training.
 Each leads a session of its own, and may be killed with all that it has started. Programs in Python (`run_python`) are
 such forks too; where their own import of fairseq matters, of a process that has imported fairseq's packages only.
 The trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain) are forks of that process
@@ -29,13 +30,14 @@ IMPORTS = {  # by the kind of the process that forks, itself a fork of the one b
     "packages": "import torch, tensorboardX, hydra, omegaconf, sacrebleu, sklearn.metrics, scipy.stats",
     # torch.optim imports torch._dynamo when it is first used
     "fairseq": "import fairseq.options, fairseq.trainer, fairseq.model_parallel.megatron_trainer, torch._dynamo",
-    PLUGIN: f"import sys; sys.path[0] = {REPOSITORY!r}; import roberta_plugin",
+    PLUGIN: f"import sys; sys.path[0] = {REPOSITORY!r}; import roberta_plugin, tests.configurations as configurations; "
+    "configurations.remember_configurations(); configurations.compose_frequent_ones()",
 }
 
-# Each line is a file with a group of commands. A fork of its own starts the group, and notes processes and exit codes in a file;
-# or it is a FIFO, from which a fork that imports what its name says takes such lines.
+# Each line is a file with a group of commands, whose processes and exit codes are noted in a file; or it is a FIFO, from which
+# a fork that imports what its name says takes such lines.
 PROGRAM = """
-import atexit, gc, importlib, json, logging, os, stat, sys, threading
+import atexit, gc, importlib, json, logging, os, select, stat, sys, threading, weakref
 
 def start(command):
     child = os.fork()
@@ -89,22 +91,34 @@ def serve(inbox):
     assert kind == "plugin" or not {"roberta_plugin", "fairseq_cli"} & set(sys.modules)
     logging.root.handlers.clear(), logging.root.setLevel(logging.WARNING)  # as before these imports
     gc.collect(), gc.freeze()  # else every fork walks through all of this at its end, and copies the pages: 1.5 s each
-    for line in open(inbox):
-        if not os.fork():
-            answer(line.rstrip())
-            os._exit(0)
+    weakref.finalize._registry.clear()  # else every fork takes torch's operators apart at its end: 0.03 s each
+    lines, rest, running = os.open(inbox, os.O_RDONLY), b"", {}
+    while True:
+        if select.select([lines], [], [], 0.01 if running else None)[0]:
+            read = os.read(lines, 65536)
+            if not read:
+                return
+            *paths, rest = (rest + read).split(b"\\n")
+            for path in paths:
+                running.update(answer(path))
+        while running:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if not child:
+                break
+            if child in running:  # no process that forks
+                print(json.dumps([child, os.waitstatus_to_exitcode(status)]), file=running.pop(child), flush=True)
 
 def answer(path):
     if stat.S_ISFIFO(os.stat(path).st_mode):
-        serve(path)
-        return
+        if not os.fork():
+            serve(os.fsdecode(path))
+            os._exit(0)
+        return {}
     group = json.loads(open(path).read())
     children = [start(command) for command in group["commands"]]
-    with open(group["events"], "w") as events:
-        print(json.dumps(children), file=events, flush=True)
-        for _ in children:
-            child, status = os.wait()
-            print(json.dumps([child, os.waitstatus_to_exitcode(status)]), file=events, flush=True)
+    events = open(group["events"], "w")
+    print(json.dumps(children), file=events, flush=True)
+    return dict.fromkeys(children, events)
 
 serve(sys.argv[1])
 """

@@ -1,8 +1,6 @@
 """Faster steps on a CPU: products through oneDNN against float64, and dropout that keeps the expectation."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -25,6 +23,9 @@ from roberta_plugin.models.cpu import (
     rounds,
     serves,
 )
+from tests.conftest import REPOSITORY
+from tests.forked_training import run_python
+from tests.tiny_corpus import environment
 
 pytestmark = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 
@@ -195,10 +196,9 @@ print((resident() - before) >> 20)
 @pytest.mark.parametrize(("use", "grows"), [("training", False), ("answers", True)])
 def test_memory_of_a_training_stops_growing_with_new_numbers_of_rows(use, grows):
     """800 more shapes after 400: 14 to 37 MB, and 250 with the caches' own sizes, which a process reads once."""
-    environment = {name: value for name, value in os.environ.items() if name not in CACHES}
-    done = subprocess.run(
-        [sys.executable, "-c", GROWTH, use], env=environment, capture_output=True, text=True, timeout=120, check=True
-    )
+    variables = {name: value for name, value in environment().items() if name not in CACHES}
+    done = run_python(GROWTH, use, cwd=REPOSITORY, environment=variables)
+    assert done.returncode == 0, done.stderr
     assert SHAPES_KEPT < 400
     assert (int(done.stdout) > 120) == grows, f"grew by {done.stdout} MB"
 
