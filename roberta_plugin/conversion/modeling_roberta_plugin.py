@@ -199,7 +199,7 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        **_others: Any,
+        **others: Any,
     ) -> BaseModelOutput:
         """Ids (B, T), or embeddings (B, T, D), -> features (B, T, D).
 
@@ -228,6 +228,8 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
                 angles = rotation(at[None] if position_ids is None else position_ids, base, config, x.dtype)
             # All for a position that would have none, such as padding: kernels give NaN otherwise.
             places[is_local] = (allowed | ~allowed.any(-1, keepdim=True), angles)
+        if others.get("output_attentions") or config.output_attentions:
+            raise ValueError("output_attentions: this model computes attention without its weights, and has none.")
         hidden = [x]
         for layer in self.encoder.layer:
             x = layer(x, *places[layer.is_local])

@@ -26,7 +26,8 @@ Each fault has a number and the file that works around it:
 8. **A finished training that is started again trains on** (`resuming`). `fairseq_cli.train` checks
    --max-update and --stop-time-hours only after an update: every further start makes one more update and overwrites
    the checkpoints. We check before the first update too; then nothing is done or saved, and the exit code is 0.
-   fairseq does not save the count of --patience either; we do, so that an early stop stays one.
+   fairseq does not save the count of --patience either; we do, so that an early stop stays one. Without the optimizer's
+   state a checkpoint's weights are trained from update 0 again: finished they stay as they are, else that is refused.
 9. **Ctrl-C, SIGTERM and a closed terminal lose all work since the last checkpoint** (`stopping`). fairseq does not
    handle signals. Now the first one finishes the current update on all ranks, writes checkpoint_last.pt and exits with
    130, 143 or 129; a second Ctrl-C stops at once. This works with our tasks, and with any task on one rank.

@@ -87,6 +87,8 @@ def load_trainer(
 
     with listening(checkpoint_utils, "load_checkpoint_to_cpu", look):
         extra_state = fairseqs(trainer, filename, reset_optimizer, *args, **options)
+    if not reset_optimizer:
+        take_up_weights(trainer, Path(filename))
     is_resumed = extra_state is not None and not reset_optimizer and not options.get("reset_meters")
     notes = extra_state if is_resumed else {}
     restore_patience(trainer.cfg.checkpoint, notes.get(PATIENCE, {}))
@@ -201,6 +203,21 @@ def check_classes(trainer: Any, state: Mapping[str, Any], path: Path) -> None:
         "Give what it was started with. To begin anew with its weights, give --finetune-from-model and another "
         "--save-dir, or --reset-optimizer: moments, count of updates and learning rate begin anew.",
     )
+
+
+def take_up_weights(trainer: Any, path: Path) -> None:
+    """Count the updates of a finished training whose last checkpoint has lost the optimizer's state (a sweep's, or by
+    --no-save-optimizer-state), and refuse to go on with another: fairseq trains its weights from update 0 again.
+    """
+    updates = (getattr(trainer, "_optim_history", None) or [{}])[-1].get("num_updates", 0)
+    if not updates or trainer.get_num_updates() or path.parent != Path(trainer.cfg.checkpoint.save_dir):
+        return
+    if why_finished(trainer.cfg, updates=updates, hours=0.0) is None:
+        raise ValueError(
+            f"{path} has no state of the optimizer, so that the training cannot go on after its {updates:,} updates: "
+            "delete the folder to train from the start. To begin anew with its weights, give --reset-optimizer."
+        )
+    trainer.set_num_updates(updates)
 
 
 def check_positions(trainer: Any, state: Mapping[str, Any], path: Path) -> None:

@@ -110,6 +110,17 @@ def test_a_report_alone_is_made_of_what_is_there_and_nothing_else_is_written(wor
     assert (root / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_result_that_was_deleted_comes_back_though_only_the_weights_are_left(work, finished):
+    """As the message about a damaged one says."""
+    result = work / "out" / "pretraining" / "variant-calm" / "seed-1" / "result.json"
+    before = json.loads(result.read_text())
+    result.unlink()
+    assert do(work) == 0
+    after = json.loads(result.read_text())
+    assert {**after, "seconds": 0, "attempts": 0} == {**before, "seconds": 0, "attempts": 0}
+    assert json.loads((work / "out" / "results.json").read_text())["values"] == finished[1]["values"]
+
+
 def test_a_changed_setting_is_named_and_refused_and_nothing_is_done(work, finished, capsys):
     content, _ = finished
     changed = {**content["variants"], "calm": {**content["variants"]["calm"], "lr": "2e-3"}}

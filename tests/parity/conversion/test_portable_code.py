@@ -178,6 +178,8 @@ def test_it_is_trained_saved_and_opened_there_and_comes_back(recipe, tmp_path):
         kept = again(inputs_embeds=again.get_input_embeddings()(ids[3:5, :31]), output_hidden_states=True)
         same(kept.logits[0], expected[3])
         assert len(kept.hidden_states) == 4
+        with pytest.raises(ValueError, match="output_attentions"):
+            again(input_ids=ids, output_attentions=True)
         same(opened(tmp_path / "saved").double()(ids, head=HEAD)[0], expected)
     words = loaded("ForMaskedLM", folder)
     words.resize_token_embeddings(300)

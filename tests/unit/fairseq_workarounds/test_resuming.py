@@ -2,6 +2,7 @@
 
 import logging
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -100,6 +101,26 @@ def test_the_note_of_an_unfinished_update_is_saved_and_loaded_where_the_training
         assert trainer.unfinished_update == expected
     load_trainer(lambda *arguments, **options: None, trainer, "a.pt")
     assert trainer.unfinished_update is None
+
+
+@pytest.mark.parametrize("folder", ["checkpoints", "other"])
+def test_weights_of_a_finished_training_are_not_trained_again_and_of_another_refused(folder):
+    counted, updates = [], [0]  # 0: `roberta import` has written it
+    trainer = SimpleNamespace(cfg=config(max_update=5), set_num_updates=counted.append, get_num_updates=lambda: 0)
+    trainer.cfg.checkpoint.save_dir = "checkpoints"
+
+    def load(trainer, filename, *_, **__):
+        trainer._optim_history = [{"num_updates": updates[-1]}]
+        return {}
+
+    load_trainer(load, trainer, f"{folder}/checkpoint_last.pt")
+    updates.append(5)
+    load_trainer(load, trainer, f"{folder}/checkpoint_last.pt")
+    assert counted == ([5] if folder == "checkpoints" else [])
+    updates.append(4)
+    load_trainer(load, trainer, f"{folder}/checkpoint_last.pt", reset_optimizer=True)
+    with pytest.raises(ValueError, match="no state of the optimizer") if counted else nullcontext():
+        load_trainer(load, trainer, f"{folder}/checkpoint_last.pt")
 
 
 def saved_state(cfg):
