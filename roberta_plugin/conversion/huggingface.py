@@ -225,7 +225,7 @@ def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path)
         if rows is not None and len(value) != rows:
             raise ValueError(
                 f"{path}: the parameters do not fit the model: {field} is {rows}, and the weights have embeddings "
-                f"of {len(value)}. Copy both from the same place."
+                f"of {len(value)} {'segments' if name == SEGMENT_ROWS else 'symbols'}. Copy both from the same place."
             )
 
 
