@@ -164,8 +164,9 @@ def _notes_on_code(model: PortableModel, to: Format) -> list[str]:
     """That a folder brings the code of its model."""
     if to not in ("huggingface", "sentence-transformers") or not needs_code(model):
         return []
+    segments = ", which tells two texts apart by segments" if SEGMENTS in model.parameters else ""
     return [
-        f"No class of transformers computes this model: the folder has its code, {CODE.name}. Open it with "
+        f"No class of transformers computes this model{segments}: the folder has its code, {CODE.name}. Open it with "
         "trust_remote_code=True, as README.md does."
     ]
 

@@ -213,8 +213,8 @@ def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path)
     counts = {WORDS: "vocab_size", THEIR_POSITIONS: None, TOKEN_TYPES: None, SEGMENT_ROWS: "num_segments"}
     for name, field in counts.items():
         value, rows = weights.get(name), config.get(field, 0) if field else None
-        if value is None and name == WORDS:
-            raise ValueError(f"{path.parent}: the weights lack {WORDS}: they are of another kind of model.")
+        if value is None and rows:
+            raise ValueError(f"{path.parent}: the weights lack {name}: they are of another kind of model.")
         if value is None:
             continue
         if value.dim() != 2 or value.size(1) != config["hidden_size"] or not value.is_floating_point():

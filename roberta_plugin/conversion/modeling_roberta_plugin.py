@@ -215,10 +215,7 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
             is_token = input_ids != config.pad_token_id
-            is_end = input_ids == config.eos_token_id  # of `<s> a </s></s> b </s>`, the second ends a
-            segments = F.pad((is_end[:, 1:] & is_end[:, :-1]).cumsum(1), (1, 0)).clamp(max=1)
         else:
-            segments = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long, device=inputs_embeds.device)
             is_token = torch.ones(inputs_embeds.shape[:2], dtype=torch.bool, device=inputs_embeds.device)
         is_token = is_token if attention_mask is None else attention_mask.bool()
         x, at = inputs_embeds, torch.arange(inputs_embeds.size(1), device=inputs_embeds.device)
@@ -226,7 +223,9 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
             counted = is_token.long().cumsum(1) * is_token + config.pad_token_id
             x = x + self.embeddings.position_embeddings(counted if position_ids is None else position_ids)
         if config.num_segments:
-            x = x + self.embeddings.segment_embeddings(segments)
+            is_end = torch.zeros_like(is_token) if input_ids is None else input_ids == config.eos_token_id
+            pairs = (is_end[:, 1:] & is_end[:, :-1]).cumsum(1)  # in `<s> a </s></s> b </s>`, b begins with its </s>
+            x = x + self.embeddings.segment_embeddings(F.pad(pairs, (1, 0)).clamp(max=1))
         x = self.dropout(self.embeddings.LayerNorm(x))
         allowed = is_token[:, None, None]
         places: dict[bool, tuple[Tensor, Rotation | None]] = {}  # whether a layer is local -> what it knows

@@ -248,7 +248,7 @@ class LearnedPositions(nn.Embedding):
         return F.embedding(rows, self.weight, self.padding_idx)
 
 
-def segments_of(tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+def segments_of_pairs(tokens: Tensor, positions: Tensor | None = None) -> Tensor:
     """Segments (B, T) of ids (B, T): 1 for the second text of `<s> a </s></s> b </s>`, from its </s> on, else 0.
 
     So are the pairs of `data/pairs.py`. `positions` (B, T), 0 for the first token of a sequence, are those of a packed
@@ -405,7 +405,7 @@ class SentenceEncoder(nn.Module):
                 and attention stays within each.
             predicted: {"positions" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,), "max_seqlen"}: return the
                 features (B, Q, D) of these positions only; the last layer computes no others.
-            segments: segment of each token (B, T), for a model with segment embeddings; None: as `segments_of`.
+            segments: segment of each token (B, T), for a model with segment embeddings; None: as `segments_of_pairs`.
         """
         is_padding, sequences, positions = None, None, None
         if packing is not None:
@@ -418,7 +418,7 @@ class SentenceEncoder(nn.Module):
         if self.embed_positions is not None:
             x = x + self.embed_positions(tokens, is_padding=is_padding, positions=positions)
         if self.segment_embeddings is not None:
-            x = x + self.segment_embeddings(segments_of(tokens, positions) if segments is None else segments)
+            x = x + self.segment_embeddings(segments_of_pairs(tokens, positions) if segments is None else segments)
         x = self.dropout(x if self.layernorm_embedding is None else self.layernorm_embedding(x))
         if is_padding is not None:
             x = x.masked_fill(is_padding[..., None], 0.0)

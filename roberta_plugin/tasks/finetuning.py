@@ -29,6 +29,7 @@ from omegaconf import II, MISSING
 from torch import Tensor
 from typing_extensions import override
 
+from roberta_plugin.checkpoint_files import check_checkpoint
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
@@ -442,6 +443,7 @@ class SummarizationTask(FineTuningTask):
             return 0
         number = super().segments_of_start(start)
         if start and not number:
+            check_checkpoint(start)  # of a damaged one, that is the reason
             raise ValueError(
                 f"--alternating-segments: {start} has no segment embeddings, which only models pretrained with "
                 "--input-format segment-pair or sentence-pair have; RoBERTa has none. Leave the option out."

@@ -131,6 +131,13 @@ def test_segments_of_pairs_go_along_and_every_bit_comes_back(tmp_path, switches)
     )
     assert after.keys() == {name for name in before if "next_sentence" not in name}
     assert all(torch.equal(value, before[name]) for name, value in after.items())
+    with pytest.raises(ValueError, match=r"the weights lack roberta.embeddings.segment_embeddings.weight"):
+        plain = exported(write_checkpoint(tmp_path / "plain", qk_norm=True), tmp_path / "code")
+        import_model(
+            ImportSettings(
+                source=changed(plain, "config.json", tmp_path, {"num_segments": 2}), output_dir=tmp_path / "x"
+            )
+        )
     with pytest.raises(ValueError, match=r"config.json: .*num_segments is 0, and the weights have embeddings of 2"):
         import_model(
             ImportSettings(
