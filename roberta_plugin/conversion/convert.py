@@ -27,7 +27,7 @@ from roberta_plugin.conversion.model_files import find_checkpoint, format_of
 from roberta_plugin.conversion.named_models import local_path
 from roberta_plugin.conversion.onnx_model import write_onnx
 from roberta_plugin.conversion.peft_adapter import with_adapter, write_adapter
-from roberta_plugin.conversion.portable import PortableModel
+from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
 from roberta_plugin.conversion.portable_code import CODE
 from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.conversion.settings import RECORD, ExportSettings, Format, ImportSettings
@@ -66,8 +66,7 @@ def export_model(settings: ExportSettings) -> Converted:
     check_output(settings.output_dir, sources=(source, settings.data))
     model = _labelled(read_any(source, data=settings.data, head=settings.head), settings.labels)
     options = model.state["cfg"]["model"]
-    if settings.to != "onnx":  # which the model itself is made for
-        model = _without_pairs(model)
+    model = _without_pairs(model, settings.to)
     if settings.to == "fairseq":
         check_has_no_switch(options, path=model.path, other="fairseq's RoBERTa", instead="--to huggingface or onnx")
     elif settings.to != "onnx":  # a graph, of any layers
@@ -98,13 +97,23 @@ def export_model(settings: ExportSettings) -> Converted:
     return Converted(folder=settings.output_dir, model=model, notes=tuple(notes), pushed=pushed)
 
 
-def _without_pairs(model: PortableModel) -> PortableModel:
-    """The model without the parts for pairs of texts, which no other program has: all its tokens are of one segment."""
+def _without_pairs(model: PortableModel, to: Format) -> PortableModel:
+    """The model without what the format lacks for pairs of texts: next-sentence prediction, and perhaps segments.
+
+    Raises:
+        ValueError: if its answers would then be those of another model.
+    """
     parameters = {name: value for name, value in model.parameters.items() if not name.startswith(NEXT_SENTENCE)}
     notes = model.notes
-    if SEGMENTS in parameters:
+    if SEGMENTS in parameters and to in ("fairseq", "sentence-transformers"):
+        if to == "fairseq" and model.head.kind != MASKED_LM and model.reads_pairs is not False:
+            raise ValueError(
+                f"{model.path} tells the two texts of a pair apart by segments, which fairseq's RoBERTa has not: use "
+                "--to huggingface or onnx, or start from a model that was pretrained with --no-segment-embeddings."
+            )
         how = merge_segments(parameters, is_tied=not model.state["cfg"]["model"].get("untie_weights_roberta"))
-        notes = (*notes, f"The model has segment embeddings, and the exported one has none: {how}.")
+        lacks = f"The model has segment embeddings, and the exported one has none: {how}."
+        notes = (*notes, f"{lacks} So only single texts have the same answers.")
     return replace(model, state={**model.state, "model": parameters}, notes=notes)
 
 
@@ -155,8 +164,9 @@ def _notes_on_code(model: PortableModel, to: Format) -> list[str]:
     """That a folder brings the code of its model."""
     if to not in ("huggingface", "sentence-transformers") or not needs_code(model):
         return []
+    segments = ", which tells two texts apart by segments" if SEGMENTS in model.parameters else ""
     return [
-        f"No class of transformers computes this model: the folder has its code, {CODE.name}. Open it with "
+        f"No class of transformers computes this model{segments}: the folder has its code, {CODE.name}. Open it with "
         "trust_remote_code=True, as README.md does."
     ]
 

@@ -16,12 +16,12 @@ from roberta_plugin.conversion import esm, modernbert, portable_code
 from roberta_plugin.conversion.fields import CONFIG
 from roberta_plugin.conversion.portable import MASKED_LM, PortableModel
 from roberta_plugin.foreign_fields import Table
-from roberta_plugin.models.checkpoints import architecture
+from roberta_plugin.models.checkpoints import architecture, num_segments_of
 from roberta_plugin.models.config import SWITCHES, check_has_no_switch
 
 
 class Family(Protocol):
-    """What a module says of its models; `options` are those of `fast_roberta`, as of `architecture`."""
+    """What a module says of its models; `options` are those of `fast_roberta`, as of `layers_of`."""
 
     MODEL_TYPE: str
     CLASS: str
@@ -60,8 +60,16 @@ FAMILIES: tuple[Family, ...] = (modernbert, esm, portable_code)
 """The first that has all of a model is its family; the last has all of any."""
 
 
+def layers_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """`architecture` of a checkpoint, and `num_segments` if it has embeddings of them, for which there is no option."""
+    number = num_segments_of(state)
+    return {**architecture(state), **({"num_segments": number} if number else {})}
+
+
 def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
-    """That of a model with these options, as of `architecture`, and a head of this kind; None: RoBERTa itself."""
+    """That of a model with these options, as of `layers_of`, and a head of this kind; None: RoBERTa itself."""
+    if "num_segments" in options:  # which the token types of other classes are not: tokenizers of RoBERTa give 0 alone
+        return portable_code
     has_gelu = options["activation_fn"] == "gelu"
     if kind in (MASKED_LM, "tagging") or options["pooler_activation_fn"] == "tanh":  # as in all classes of transformers
         if not options.keys() & {*SWITCHES, "no_layernorm_embedding"} and (has_gelu or kind != MASKED_LM):
@@ -86,7 +94,7 @@ def fields_of(config: Mapping[str, Any]) -> Table:
 
 def needs_code(model: PortableModel) -> bool:
     """Whether its export brings code, as no class of transformers computes it."""
-    return family_of(architecture(model.state), model.head.kind) is portable_code
+    return family_of(layers_of(model.state), model.head.kind) is portable_code
 
 
 def check_switches(options: Mapping[str, Any], path: Path) -> None:

@@ -29,10 +29,11 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers, read_tensors
 from roberta_plugin.conversion import portable_code
-from roberta_plugin.conversion.families import family_called, family_of, fields_of
+from roberta_plugin.conversion.families import family_called, family_of, fields_of, layers_of
 from roberta_plugin.conversion.fields import check_config, vectors_of
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
+    SEGMENT_ROWS,
     THEIR_POSITIONS,
     TOKEN_TYPES,
     WORDS,
@@ -56,7 +57,7 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.records import WhiteSpace
 from roberta_plugin.json_files import read_json, write_json
-from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, architecture, read_sizes
+from roberta_plugin.models.checkpoints import POSITIONS, ROWS_BEFORE_POSITIONS, TOKENS, read_sizes
 from roberta_plugin.models.encoder import STANDARD_DEVIATION
 
 _ADVICE = "Copy the file again."
@@ -78,7 +79,7 @@ def write_huggingface(
     ids = special_ids(model)
     order = their_ids(model.tokenizer, model.vocabulary.symbols)
     named = {"bos_token_id": ids["<s>"], "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
-    family = family_of(architecture(model.state), model.head.kind)
+    family = family_of(layers_of(model.state), model.head.kind)
     named |= {name: ids[symbol] for name, symbol in family.SPECIAL_IDS.items()} if family else {}
     config = to_config(model, family, model_type=model_type, special_ids=named)
     parameters = to_hugging_face(
@@ -209,10 +210,11 @@ def read_huggingface(path: Path) -> PortableModel:
 
 def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path) -> None:
     """Refuse weights of another vocabulary, or of odd shapes, before allocating memory for them."""
-    for name, rows in {WORDS: config["vocab_size"], THEIR_POSITIONS: None, TOKEN_TYPES: None}.items():
-        value = weights.get(name)
-        if value is None and name == WORDS:
-            raise ValueError(f"{path.parent}: the weights lack {WORDS}: they are of another kind of model.")
+    counts = {WORDS: "vocab_size", THEIR_POSITIONS: None, TOKEN_TYPES: None, SEGMENT_ROWS: "num_segments"}
+    for name, field in counts.items():
+        value, rows = weights.get(name), config.get(field, 0) if field else None
+        if value is None and rows:
+            raise ValueError(f"{path.parent}: the weights lack {name}: they are of another kind of model.")
         if value is None:
             continue
         if value.dim() != 2 or value.size(1) != config["hidden_size"] or not value.is_floating_point():
@@ -222,8 +224,8 @@ def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path)
             )
         if rows is not None and len(value) != rows:
             raise ValueError(
-                f"{path}: the parameters do not fit the model: vocab_size is {rows}, and the weights have embeddings "
-                f"of {len(value)} symbols. Copy both from the same place."
+                f"{path}: the parameters do not fit the model: {field} is {rows}, and the weights have embeddings "
+                f"of {len(value)} {'segments' if name == SEGMENT_ROWS else 'symbols'}. Copy both from the same place."
             )
 
 

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from roberta_plugin.conversion.families import FAMILIES, Family, family_called
+from roberta_plugin.conversion.families import FAMILIES, Family, family_called, layers_of
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, translate
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import TASKS
@@ -38,7 +38,6 @@ from roberta_plugin.models.checkpoints import (
     ROWS_BEFORE_POSITIONS,
     TOKENS,
     VERSION,
-    architecture,
     saved_options,
 )
 from roberta_plugin.models.config import ACTIVATIONS, FastRobertaConfig
@@ -75,6 +74,7 @@ _WORDS = {"kind": _KINDS, "order": ("passage", "question")}
 TRUNK = {
     "encoder.sentence_encoder.embed_tokens":                    "roberta.embeddings.word_embeddings",
     "encoder.sentence_encoder.embed_positions":                 "roberta.embeddings.position_embeddings",
+    "encoder.sentence_encoder.segment_embeddings":              "roberta.embeddings.segment_embeddings",
     "encoder.sentence_encoder.layernorm_embedding":             "roberta.embeddings.LayerNorm",
     "encoder.sentence_encoder.layers.{}.self_attn.q_proj":      "roberta.encoder.layer.{}.attention.self.query",
     "encoder.sentence_encoder.layers.{}.self_attn.k_proj":      "roberta.encoder.layer.{}.attention.self.key",
@@ -96,6 +96,7 @@ PRE_NORM_TRUNK = {
 }
 # fmt: on
 WORDS = "roberta.embeddings.word_embeddings.weight"
+SEGMENT_ROWS = "roberta.embeddings.segment_embeddings.weight"  # of our own code alone
 TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 THEIR_POSITIONS = "roberta.embeddings.position_embeddings.weight"
 LM_WEIGHT, LM_BIAS = "encoder.lm_head.weight", "encoder.lm_head.bias"
@@ -112,7 +113,7 @@ def to_config(
     Raises:
         ValueError: if Hugging Face's classes cannot compute this model.
     """
-    options, saved = architecture(model.state), saved_options(model.state)[1]
+    options, saved = layers_of(model.state), saved_options(model.state)[1]
     check_head(model)
     model_type = PRE_NORM if FINAL_NORM in model.state["model"] else model_type
     model_type = model_type if family is None else family.MODEL_TYPE
@@ -355,7 +356,7 @@ def to_hugging_face(
         if is_tied:
             del result["lm_head.decoder.bias"], result["lm_head.decoder.weight"]
     if family is not None:
-        return family.from_roberta(result, architecture(state))
+        return family.from_roberta(result, layers_of(state))
     result[TOKEN_TYPES] = _token_types(state)
     if original := _original(state):
         result[THEIR_POSITIONS] = original["positions"]

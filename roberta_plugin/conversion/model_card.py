@@ -24,7 +24,7 @@ from roberta_plugin.conversion.named_models import hub_name
 from roberta_plugin.conversion.portable import PortableModel
 from roberta_plugin.conversion.settings import RECORD, ExportSettings
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, TASKS, benchmark_of
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER
 from roberta_plugin.finetuning.kinds.base import DEFAULT_THRESHOLD
 from roberta_plugin.finetuning.kinds.outputs import NUMBERS
 from roberta_plugin.finetuning.kinds.questions import MAX_ANSWER_LENGTH
@@ -344,11 +344,7 @@ def _cut(model: PortableModel, how: str = "True") -> str:
 
 
 def _texts(model: PortableModel) -> str:
-    task = str(identity.of_checkpoint(model.state).get("task"))
-    is_pair = bool(_settings(model).get("text_pair_column"))
-    if task in TASKS and task != "custom":
-        is_pair = bool(benchmark_of(task).rules.is_pair)
-    texts = '[{"text": "A text.", "text_pair": "Another one."}]' if is_pair else '["A text.", "Another one."]'
+    texts = '[{"text": "A text.", "text_pair": "Another one."}]' if model.reads_pairs else '["A text.", "Another one."]'
     call = f"pipe({texts}, {_cut(model)})"
     arguments, lines = model.head.hugging_face.arguments, [f"print({call})"]
     imports = "from transformers import pipeline"

@@ -5,8 +5,8 @@ This file lies beside the config.json of a model, whose `auto_map` names its cla
     AutoModelForMaskedLM.from_pretrained(FOLDER, trust_remote_code=True)
 
 It needs torch and transformers alone. Heads and names of parameters are those of transformers' RobertaFor..., or, of
-models with norms before the sublayers, of its RobertaPreLayerNormFor... with the prefix `roberta`. All tokens are of
-one type: `token_type_ids` have no effect. Attention is torch's scaled_dot_product_attention.
+models with norms before the sublayers, of its RobertaPreLayerNormFor... with the prefix `roberta`. Attention is torch's
+scaled_dot_product_attention. `token_type_ids` have no effect: a model with segments reads them off its tokens.
 
 Shapes: B texts, N choices, T tokens, D hidden size, H heads of K dimensions, V vocabulary, C classes.
 """
@@ -49,7 +49,9 @@ class RobertaPluginConfig(PreTrainedConfig):
     num_attention_heads: int = 12
     intermediate_size: int = 3072
     max_position_embeddings: int = 514  # position 0 has row pad_token_id + 1
+    num_segments: int = 0  # with 2, the tokens of the second of two texts have other embeddings
     pad_token_id: int = 1
+    eos_token_id: int = 2
     tie_word_embeddings: bool = True
     hidden_act: str = "gelu"  # of plain feed-forward layers and of the masked-LM head
     pooler_activation_fn: str = "tanh"  # of heads that read <s>
@@ -181,6 +183,8 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
         tables = {"word_embeddings": nn.Embedding(config.vocab_size, size, padding_idx=pad)}
         if config.position_encoding == "learned":
             tables["position_embeddings"] = nn.Embedding(config.max_position_embeddings, size, padding_idx=pad)
+        if config.num_segments:
+            tables["segment_embeddings"] = nn.Embedding(config.num_segments, size)
         self.embeddings = nn.ModuleDict(tables)
         self.embeddings["LayerNorm"] = nn.Identity() if config.no_layernorm_embedding else new_norm(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -204,7 +208,8 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
         """Ids (B, T), or embeddings (B, T, D), -> features (B, T, D).
 
         Without `attention_mask` (B, T), padding is told by its id. `position_ids` (B, T) are rows of position
-        embeddings, of which the first token has pad_token_id + 1, or any numbers for rotary positions.
+        embeddings, of which the first token has pad_token_id + 1, or any numbers for rotary positions. Embeddings are
+        of a single text.
         """
         config = self.config
         if inputs_embeds is None:
@@ -217,6 +222,10 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
         if config.position_encoding == "learned":
             counted = is_token.long().cumsum(1) * is_token + config.pad_token_id
             x = x + self.embeddings.position_embeddings(counted if position_ids is None else position_ids)
+        if config.num_segments:
+            is_end = torch.zeros_like(is_token) if input_ids is None else input_ids == config.eos_token_id
+            pairs = (is_end[:, 1:] & is_end[:, :-1]).cumsum(1)  # in `<s> a </s></s> b </s>`, b begins with its </s>
+            x = x + self.embeddings.segment_embeddings(F.pad(pairs, (1, 0)).clamp(max=1))
         x = self.dropout(self.embeddings.LayerNorm(x))
         allowed = is_token[:, None, None]
         places: dict[bool, tuple[Tensor, Rotation | None]] = {}  # whether a layer is local -> what it knows

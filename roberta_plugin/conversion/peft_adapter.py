@@ -15,14 +15,13 @@ from torch import Tensor
 
 from roberta_plugin.checkpoint_files import check_numbers
 from roberta_plugin.conversion.fairseq_format import ADAPTERS
-from roberta_plugin.conversion.families import family_of
+from roberta_plugin.conversion.families import family_of, layers_of
 from roberta_plugin.conversion.fields import check_adapter
 from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
 from roberta_plugin.conversion.huggingface_model import TRUNK, check_head, to_hugging_face, with_base_prefix
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, task_state, translate
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.adapters import merge
-from roberta_plugin.models.checkpoints import architecture
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -41,7 +40,7 @@ def write_adapter(model: PortableModel, folder: Path) -> None:
             "sentence-transformers, which have them in the weights."
         )
     check_head(model)
-    options = architecture(model.state)
+    options = layers_of(model.state)
     family = family_of(options, model.head.kind)
     if family is not family_of(options, MASKED_LM):
         raise ValueError(
@@ -96,7 +95,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     parameters, head = dict(model.parameters), {}
     back = {theirs: ours for ours, theirs in TRUNK.items()}
     found = {name.removeprefix(_PREFIX): value for name, value in read_safetensors(path).items()}
-    options = architecture(model.state)
+    options = layers_of(model.state)
     for name, value in with_base_prefix(found, family_of(options, MASKED_LM), options, path).items():
         layer, is_adapter, part = name.partition(".lora_")
         if not is_adapter:

@@ -20,7 +20,7 @@ from torch import Tensor
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import SPECIALS, Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.benchmarks import white_space_of
+from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, white_space_of
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
 from roberta_plugin.finetuning.kinds.base import HuggingFace, Kind
 from roberta_plugin.finetuning.layouts.texts import TextLayout
@@ -232,6 +232,15 @@ class PortableModel:
     def white_space(self) -> WhiteSpace:
         """What its head reads of a text's white space."""
         return white_space_of(self.head.facts, str(identity.of_checkpoint(self.state).get("task")))
+
+    @property
+    def reads_pairs(self) -> bool | None:
+        """Whether its head for texts learned from two at a time; None: that is not known, or it is another head."""
+        trained = identity.of_checkpoint(self.state)
+        settings, task = trained.get("settings") or {}, str(trained.get("task"))
+        if "text_column" in settings:  # of tables of your own
+            return bool(settings.get("text_pair_column"))
+        return benchmark_of(task).rules.is_pair if task in TASKS and task != "custom" else None
 
     @property
     def text_layout(self) -> TextLayout:

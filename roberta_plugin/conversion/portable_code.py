@@ -42,7 +42,7 @@ _CLASSES = {"AutoConfig": "Config", "AutoModel": "Model", **{f"AutoModelFor{kind
 _AUTO_MAP = {auto: f"{CODE.stem}.{CLASS}{name}" for auto, name in _CLASSES.items()}
 FIELDS: Table = {
     **CONFIG,
-    **dict.fromkeys((*_OPTIONS, *DROPOUTS), USED),
+    **dict.fromkeys((*_OPTIONS, *DROPOUTS, "num_segments"), USED),
     "auto_map": noted("code of other authors is not run", None, {}, _AUTO_MAP),
 }
 
@@ -61,6 +61,7 @@ def to_config(options: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str,
     """The part of config.json that describes the layers, and names the classes of the code."""
     return {
         **{name: options.get(name, getattr(FastRobertaConfig, name)) for name in _OPTIONS},
+        "num_segments": options.get("num_segments", 0),
         **{theirs: float(saved.get(ours) or 0.0) for theirs, ours in DROPOUTS.items()},
         "auto_map": _AUTO_MAP,
     }

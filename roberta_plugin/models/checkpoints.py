@@ -13,9 +13,10 @@ model, and KIND_heads.NAME in its state dict, so that fairseq's `roberta` finds 
 the kind of each head. Functions take and return state dicts; tensors are shared, not copied.
 
 The encoder must fit the model that loads it. Heads need not: fine-tuning starts from a model with other heads, or none.
-And one of the two may lack the parts for pairs of texts: segments and next-sentence prediction. A model without segment
-embeddings is one whose tokens are all of segment 0. So that row is added to the positions, or without a table of them
-to the tokens, when it takes over a checkpoint with them: the same input gives the same features.
+And one of the two may lack the parts for pairs of texts: segments and next-sentence prediction. Fine-tuning and the hub
+keep segments; pretraining without pairs may have none. A model without segment embeddings is one whose tokens are all
+of segment 0. So that row is added to the positions, or without a table of them to the tokens, when it takes over a
+checkpoint with them: the same single text gives the same features.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 import argparse
 import logging
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
@@ -35,7 +37,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from roberta_plugin.checkpoint_files import REMEDY
+from roberta_plugin.checkpoint_files import REMEDY, read_tensors
 from roberta_plugin.foreign_fields import USED, Table, check_fields, only, without_effect
 from roberta_plugin.models.config import ACTIVATIONS, ARCHITECTURES, SWITCHES, FastRobertaConfig, read_config
 from roberta_plugin.models.encoder import PARTS, aliases
@@ -470,9 +472,19 @@ def build_model(state: Mapping[str, Any], path: Path, *, dictionary: Any) -> nn.
 
 
 def num_segments_of(state: Mapping[str, Any]) -> int:
-    """Segment embeddings that the checkpoint's task needs for its answers; 0: all tokens are of the first segment."""
-    needs_them = saved_options(state)[0].get("alternating_segments") is True
-    return len(state["model"][SEGMENTS]) if needs_them and SEGMENTS in state["model"] else 0
+    """Segment embeddings of a checkpoint's model."""
+    return len(state["model"].get(SEGMENTS, ()))
+
+
+def num_segments_in(path: Path) -> int:
+    """The same of a checkpoint file, whose weights are not read; of a damaged one 0, as its loading says more."""
+    with open(path, "rb") as file:
+        if not zipfile.is_zipfile(file):  # before torch 1.6, when fairseq's RoBERTa had none
+            return 0
+    try:
+        return num_segments_of(read_tensors(path, advice=REMEDY, is_mapped=True))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return 0
 
 
 def load_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:

@@ -53,6 +53,7 @@ from roberta_plugin.models.cpu import Dropout, Linear
 from roberta_plugin.models.positions import LEARNED, Places, PositionScheme
 
 NORMS = ("layer", "rms")
+EOS_ID = 2  # of </s>, in every vocabulary of fairseq
 GATES: dict[str, Callable[[Tensor], Tensor]] = {"geglu": F.gelu, "swiglu": F.silu}
 PARTS = {
     "all": (),  # the layer itself
@@ -247,6 +248,19 @@ class LearnedPositions(nn.Embedding):
         return F.embedding(rows, self.weight, self.padding_idx)
 
 
+def segments_of_pairs(tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    """Segments (B, T) of ids (B, T): 1 for the second text of `<s> a </s></s> b </s>`, from its </s> on, else 0.
+
+    So are the pairs of `data/pairs.py`. `positions` (B, T), 0 for the first token of a sequence, are those of a packed
+    row.
+    """
+    is_end = tokens.eq(EOS_ID)
+    pairs = F.pad((is_end[:, 1:] & is_end[:, :-1]).cumsum(1), (1, 0))  # (B, T), so far in the row
+    if positions is not None:
+        pairs = pairs - pairs.gather(1, torch.arange(tokens.size(1), device=tokens.device) - positions)
+    return pairs.clamp(max=1)
+
+
 def new_norm(dim: int, *, kind: str, eps: float, has_bias: bool) -> nn.Module:
     """A layer norm, or the RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467), which has no mean and no bias."""
     return nn.RMSNorm(dim, eps=eps) if kind == "rms" else nn.LayerNorm(dim, eps=eps, bias=has_bias)
@@ -391,7 +405,7 @@ class SentenceEncoder(nn.Module):
                 and attention stays within each.
             predicted: {"positions" (B, Q)} and, in a packed row, {"cu_seqlens" (S + 1,), "max_seqlen"}: return the
                 features (B, Q, D) of these positions only; the last layer computes no others.
-            segments: segment of each token (B, T), for a model with segment embeddings; None: all of segment 0.
+            segments: segment of each token (B, T), for a model with segment embeddings; None: as `segments_of_pairs`.
         """
         is_padding, sequences, positions = None, None, None
         if packing is not None:
@@ -404,7 +418,7 @@ class SentenceEncoder(nn.Module):
         if self.embed_positions is not None:
             x = x + self.embed_positions(tokens, is_padding=is_padding, positions=positions)
         if self.segment_embeddings is not None:
-            x = x + (self.segment_embeddings.weight[0] if segments is None else self.segment_embeddings(segments))
+            x = x + self.segment_embeddings(segments_of_pairs(tokens, positions) if segments is None else segments)
         x = self.dropout(x if self.layernorm_embedding is None else self.layernorm_embedding(x))
         if is_padding is not None:
             x = x.masked_fill(is_padding[..., None], 0.0)

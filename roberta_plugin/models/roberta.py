@@ -351,7 +351,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
             pooled: see `RobertaEncoder.vectors`; takes no other layout.
             has_padding: whether a row is padded; None looks at the tokens, which costs a device-to-host sync.
             packing: {"positions" (1, T), "cu_seqlens" (S + 1,), "max_seqlen"}: the row holds S sequences end to end.
-            segments: 0 for the first text of a pair and 1 for the second (B, T); None: all 0.
+            segments: 0 for the first text of a pair and 1 for the second (B, T); None: as `encoder.segments_of_pairs`.
             windows: {"first": Tensor, "pooling": "mean" or "max"}: a classification head reads the pooled features of
                 all windows of a document, and has a row for each document (`heads.pool_windows`).
 

@@ -17,18 +17,19 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
+from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 from torch import Tensor
 from typing_extensions import override
 
-from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.checkpoint_files import check_checkpoint
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
@@ -43,10 +44,10 @@ from roberta_plugin.finetuning.kinds.embedding import Embedding
 from roberta_plugin.finetuning.preparation import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.models.adapters import TARGETS, add_adapters, check_layers, freeze_layers
-from roberta_plugin.models.checkpoints import SEGMENTS
+from roberta_plugin.models.checkpoints import num_segments_in
 from roberta_plugin.optim.adamw import set_layer_depths
 from roberta_plugin.settings import setting
-from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary
+from roberta_plugin.tasks.block_task import BlockTask, load_vocabulary, whole_config
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,8 @@ class FineTuningTask(BlockTask):
     """What makes the batches."""
     inputs_class: type[ExamplesDataset] = ExamplesDataset
     """What makes those of `experiments/inference.py`, which need no labels."""
+    num_segments = 0
+    """Segment embeddings of the model: those of the checkpoint that it begins with."""
 
     def __init__(
         self, cfg: FineTuningConfig, prepared: Prepared, dictionary: Dictionary, vocabulary: Vocabulary
@@ -164,6 +167,14 @@ class FineTuningTask(BlockTask):
         """Arguments of the new head."""
         return self.kind.head_sizes()
 
+    def segments_of_start(self, start: Path | None) -> int:
+        """Segment embeddings of the checkpoint that the training begins with."""
+        number = num_segments_in(start) if start else 0
+        if not torch.distributed.is_initialized():
+            return number
+        group = distributed_utils.get_global_group()  # rank 0 loads the checkpoint; others may not have the file
+        return int(distributed_utils.broadcast_object(number, src_rank=0, group=group))
+
     def register_heads(self, model: Any) -> None:
         """Add the head of the task's kind to a new model, if it has one; the masked-LM head is there."""
         name, kind = self.cfg.classification_head_name, self.kind.head
@@ -174,8 +185,12 @@ class FineTuningTask(BlockTask):
             model.register_head(name, kind, **self.head_sizes)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the model with the task's heads; to be trained, with frozen layers and adapters."""
+        """Build the model with the task's heads; to be trained, with its start's segments, frozen layers, adapters."""
+        if not from_checkpoint:
+            self.num_segments = self.segments_of_start(start_of(whole_config(self.cfg)))
         model = super().build_model(cfg, from_checkpoint)
+        if self.num_segments:
+            need_ours(model, "has no segment embeddings, and the model that it starts from has:")
         self.register_heads(model)
         if not from_checkpoint and self.cfg.freeze_layers:
             freeze_layers(model, self.cfg.freeze_layers)
@@ -253,6 +268,18 @@ def check_selection(prepared: Prepared, metric: str, cfg: Any) -> None:
     """Refuse a metric that the first validation split of `cfg`, which chooses checkpoints, cannot measure."""
     if not cfg.disable_validation:
         check_measurable(prepared, cfg.valid_subset.split(",")[0], metric, option="--best-checkpoint-metric")
+
+
+def start_of(cfg: Any) -> Path | None:
+    """The file that fairseq's `load_checkpoint` will read, by its whole configuration; None for new weights."""
+    checkpoint = getattr(cfg, "checkpoint", None)
+    if checkpoint is None:
+        return None
+    restored = str(checkpoint.restore_file)
+    is_default = restored == "checkpoint_last.pt"
+    last = Path(checkpoint.save_dir, restored) if is_default else Path(restored)
+    paths = (last, Path(checkpoint.finetune_from_model or ""))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def need_ours(model: Any, lacks: str) -> None:
@@ -395,7 +422,6 @@ class SummarizationConfig(FineTuningConfig):
     alternating_segments: bool = setting(
         False, "give the sentences segments 0 and 1 in turn, as BertSum does; for a model with segment embeddings"
     )
-    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
 
 
 @register_task("roberta_summarization", dataclass=SummarizationConfig)
@@ -406,29 +432,23 @@ class SummarizationTask(FineTuningTask):
     name = "roberta_summarization"
     dataset_class = inputs_class = DocumentsDataset
 
-    def __init__(self, cfg: SummarizationConfig, *arguments: Any) -> None:
-        super().__init__(cfg, *arguments)
-        self.num_segments = 2 if cfg.alternating_segments else 0  # of the model
-
     @property
     @override
     def head_sizes(self) -> dict[str, int]:
         return {"num_layers": self.cfg.sentence_layers}
 
-    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the model with its head.
-
-        Raises:
-            ValueError: if the model cannot have one, or has no segments to alternate.
-        """
-        start = self.cfg.finetune_from_model
-        is_new = self.cfg.alternating_segments and not from_checkpoint
-        if is_new and start and Path(start).is_file() and SEGMENTS not in load_state(Path(start))["model"]:
+    @override
+    def segments_of_start(self, start: Path | None) -> int:
+        if not self.cfg.alternating_segments:  # all sentences are of the first
+            return 0
+        number = super().segments_of_start(start)
+        if start and not number:
+            check_checkpoint(start)  # of a damaged one, that is the reason
             raise ValueError(
                 f"--alternating-segments: {start} has no segment embeddings, which only models pretrained with "
                 "--input-format segment-pair or sentence-pair have; RoBERTa has none. Leave the option out."
             )
-        return super().build_model(cfg, from_checkpoint)
+        return number or 2
 
     def outputs(self, model: Any, sample: Mapping[str, Any]) -> Any:
         """Logits of the sentences of a batch (V,)."""

@@ -150,7 +150,8 @@ class Trial:
         self.held_out = [held_out.batch(self.question, 100) for _ in range(HELD_OUT // 100)]
 
     def call(self, ids: Tensor, segments: Tensor, *, forget: bool = False, **asked: Any) -> Tensor:
-        found: Tensor = self.model(ids, segments=segments if self.cell["segments"] and not forget else None, **asked)[0]
+        segments = segments * (self.cell["segments"] and not forget)
+        found: Tensor = self.model(ids, segments=segments, **asked)[0]
         return found
 
     def optimizer(self) -> torch.optim.Optimizer:

@@ -12,6 +12,7 @@ from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, ex
 from roberta_plugin.conversion.portable_code import CODE
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.adapters import TARGETS, add_adapters
+from roberta_plugin.models.checkpoints import SEGMENTS
 from tests.hugging_face import code_in, import_transformers, later
 from tests.tiny_models import ROTARY
 from tests.tiny_predictors import CLASSES, write_predictor
@@ -20,14 +21,18 @@ peft = later("peft")
 safetensors = pytest.importorskip("safetensors.torch")
 transformers = import_transformers()
 TRUST = {"trust_remote_code": True}
-TEXTS = ["good bad good", "bad", "a good thing is not so bad, is it"]
+TEXTS = ["good bad good", "bad", "a good thing is not so bad, is it", ("good or bad", "is it")]
 
 
-@pytest.fixture(scope="module", params=[{}, ROTARY, {"qk_norm": True}], ids=["RoBERTa", "ESM", "with code"])
+@pytest.fixture(scope="module", params=[{}, ROTARY, {"qk_norm": True}], ids=["RoBERTa", "ESM", "code, segments"])
 def work(request, tmp_path_factory):
     """A base model, the same as a folder of Hugging Face, and the same with adapters and a head."""
     folder = tmp_path_factory.mktemp("adapters")
     write_predictor(folder / "base", "fill_mask", **request.param)
+    if "qk_norm" in request.param:
+        base = torch.load(folder / "base" / "model.pt", weights_only=False)
+        base["model"][SEGMENTS] = torch.randn(2, 24, generator=torch.Generator().manual_seed(2))
+        torch.save(base, folder / "base" / "model.pt")
     export_model(ExportSettings(checkpoint=folder / "base", to="huggingface", output_dir=folder / "theirs"))
     write_predictor(folder / "tuned", "single", **request.param)
     state = torch.load(folder / "tuned" / "model.pt", weights_only=False)
@@ -46,7 +51,7 @@ def work(request, tmp_path_factory):
 
 
 def inputs_of(folder):
-    tokens = [RobertaHub.from_pretrained(folder).encode(text) for text in TEXTS]
+    tokens = RobertaHub.from_pretrained(folder).encode(TEXTS)
     return torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True, padding_value=1)
 
 

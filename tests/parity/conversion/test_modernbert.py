@@ -14,7 +14,7 @@ from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, ex
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints import SEGMENTS, model_options
+from roberta_plugin.models.checkpoints import model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
 from tests.tiny_conversions import TEXT, batch, changed, opened, write_checkpoint
@@ -57,23 +57,6 @@ def test_its_class_computes_what_our_model_does_and_every_bit_comes_back(tmp_pat
     assert before["model"].keys() == after["model"].keys()
     assert all(torch.equal(before["model"][name], after["model"][name]) for name in before["model"])
     assert model_options(before) == model_options(after)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("switches", [{}, MODERN], ids=["RoBERTa", "ModernBERT"])
-def test_a_model_trained_on_pairs_is_exported_with_the_probabilities_that_it_gives_to_texts(tmp_path, switches):
-    ours = write_checkpoint(tmp_path / "ours", **switches)
-    state = torch.load(ours / "model.pt", weights_only=False)
-    of_head = {f"encoder.next_sentence_head.{name}": torch.zeros(24) for name in ("dense.bias", "out_proj.bias")}
-    state["model"] |= {SEGMENTS: torch.randn(2, 24), **of_head}
-    torch.save(state, ours / "model.pt")
-    done = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))
-    assert "The model has segment embeddings, and the exported one has none" in done.notes[0]
-    theirs = import_transformers().AutoModelForMaskedLM.from_pretrained(done.folder).eval()
-    ids, is_token = batch(ours)
-    found = theirs(input_ids=ids, attention_mask=is_token.long()).logits.log_softmax(-1)
-    expected = opened(ours)(ids)[0].log_softmax(-1)
-    torch.testing.assert_close(found[is_token], expected[is_token], **TOLERANCE)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import torch
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.conversion.onnx_model import _changes
 from roberta_plugin.hub import RobertaHub
+from roberta_plugin.models.checkpoints import SEGMENTS
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.tiny_conversions import batch, opened, write_checkpoint
 from tests.tiny_models import SWITCHED
@@ -63,6 +64,10 @@ def exported(tmp_path_factory):
     def of(kind):
         folder = tmp_path_factory.mktemp(kind)
         checkpoint = write_predictor(folder / "ours", kind, encoder_layers=1, layer_norm_eps=0.5)
+        if kind == "classification":  # of pairs
+            state = torch.load(checkpoint / "model.pt", weights_only=False)
+            state["model"][SEGMENTS] = torch.randn(2, 24, generator=torch.Generator().manual_seed(3))
+            torch.save(state, checkpoint / "model.pt")
         (folder / "sample.txt").write_text("so it is good\n\nbad good bad, or so\n")
         sample = folder / "sample.txt" if kind in INT8 else None
         settings = ExportSettings(checkpoint=checkpoint, to="onnx", output_dir=folder / "onnx", int8_sample=sample)

@@ -15,7 +15,7 @@ from roberta_plugin.conversion import portable_code
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.hub import RobertaHub
-from roberta_plugin.models.checkpoints import model_options
+from roberta_plugin.models.checkpoints import SEGMENTS, model_options
 from roberta_plugin.models.config import SWITCHES
 from tests.hugging_face import code_in, import_transformers
 from tests.tiny_conversions import HEAD, batch, changed, opened, write_checkpoint
@@ -102,6 +102,62 @@ def test_transformers_computes_what_our_model_does_and_every_bit_comes_back(tmp_
     assert all(torch.equal(before["model"][name], after["model"][name]) for name in before["model"])
     sharing = {"share-layers": "all"} if "share_layers" in switches else {}
     assert model_options(before) == {**model_options(after), **sharing}
+
+
+def with_segments(folder, **changes):
+    ours = write_checkpoint(folder, **changes)
+    state = torch.load(ours / "model.pt", weights_only=False)
+    of_head = {f"encoder.next_sentence_head.{name}": torch.zeros(24) for name in ("dense.bias", "out_proj.bias")}
+    state["model"] |= {SEGMENTS: torch.randn(2, 24, generator=torch.Generator().manual_seed(2)), **of_head}
+    torch.save(state, ours / "model.pt")
+    return ours
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("switches", [{}, MODERN], ids=["RoBERTa", "ModernBERT"])
+def test_segments_of_pairs_go_along_and_every_bit_comes_back(tmp_path, switches):
+    ours = with_segments(tmp_path / "ours", **switches)
+    folder = exported(ours, tmp_path / "theirs")
+    ids, is_token = batch(ours)
+    ids[0, 5:7] = ids[3, 3:5] = 2
+    theirs, model = loaded("ForMaskedLM", folder), opened(ours).double()
+    same(theirs(input_ids=ids, attention_mask=is_token.long()).logits, model(ids)[0], is_token)
+    assert not torch.allclose(model(ids)[0], model(ids, segments=ids * 0)[0], atol=0.1)
+    embeddings = theirs.get_input_embeddings()(ids[1:2, :9])
+    same(theirs(inputs_embeds=embeddings).logits, model(ids[1:2, :9])[0])  # a single text
+    before, after = (
+        load_state(each / "model.pt")["model"]
+        for each in (ours, import_model(ImportSettings(source=folder, output_dir=tmp_path / "back")).folder)
+    )
+    assert after.keys() == {name for name in before if "next_sentence" not in name}
+    assert all(torch.equal(value, before[name]) for name, value in after.items())
+    with pytest.raises(ValueError, match=r"the weights lack roberta.embeddings.segment_embeddings.weight"):
+        plain = exported(write_checkpoint(tmp_path / "plain", qk_norm=True), tmp_path / "code")
+        import_model(
+            ImportSettings(
+                source=changed(plain, "config.json", tmp_path, {"num_segments": 2}), output_dir=tmp_path / "x"
+            )
+        )
+    with pytest.raises(ValueError, match=r"config.json: .*num_segments is 0, and the weights have embeddings of 2"):
+        import_model(
+            ImportSettings(
+                source=changed(folder, "config.json", tmp_path, {"num_segments": 0}), output_dir=tmp_path / "x"
+            )
+        )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("to", "switches"), [("fairseq", {}), ("sentence-transformers", {}), ("sentence-transformers", MODERN)]
+)
+def test_a_format_without_segments_gives_the_same_to_single_texts(tmp_path, to, switches):
+    ours = with_segments(tmp_path / "ours", **switches)
+    done = export_model(ExportSettings(checkpoint=ours, to=to, output_dir=tmp_path / "theirs"))
+    assert "the exported one has none: that of the first segment is added to the" in done.notes[0]
+    ids, is_token = batch(ours)
+    for options in ({"features_only": True}, {}) if to == "fairseq" else ({"features_only": True},):
+        found, expected = (opened(each).double()(ids, **options)[0][is_token] for each in (done.folder, ours))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_every_switch_is_among_them():

@@ -97,6 +97,7 @@ def test_a_fine_tuning_step_stays_on_the_device_and_never_waits(kind, packed):
     model = our_model(
         encoder_embed_dim=64, encoder_attention_heads=4, encoder_layers=2, dropout=0.1, pooler_dropout=0.1
     )
+    model.encoder.sentence_encoder.segment_embeddings = torch.nn.Embedding(2, 64)  # read off the tokens
     model.register_head(HEAD, head_kind, **sizes)
     task.target_dictionary = None
     task.outputs = lambda model, sample: model(**sample["net_input"], head=HEAD, predicted=sample.get("sentences"))[0]

@@ -13,6 +13,7 @@ from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.pair_chunks import Chunks, Targets, make_chunks, open_chunks
 from roberta_plugin.data.pair_dataset import PairDataset
 from roberta_plugin.data.pairs import Pairs, PairSource, count_heads, empty_batch, fill_pairs, shorten
+from roberta_plugin.models.encoder import segments_of_pairs
 
 FORMATS = ("segment-pair", "sentence-pair")
 
@@ -445,6 +446,10 @@ def test_a_packed_row_holds_the_same_as_the_padded_batch(sources):
     for of_both in ("src_tokens", "segments"):
         assert torch.equal(row["net_input"][of_both][0, :num_tokens], one["net_input"][of_both][is_token])
     assert torch.equal(row["next_sentence"], one["next_sentence"])
+    # A model that is given none reads them off the tokens.
+    assert torch.equal(segments_of_pairs(original(one))[is_token], one["net_input"]["segments"][is_token])
+    positions = row["net_input"]["packing"]["positions"]
+    assert torch.equal(segments_of_pairs(original(row), positions), row["net_input"]["segments"])
     cu_seqlens = row["net_input"]["packing"]["cu_seqlens"]
     first = row["predicted"]["positions"][0, row["predicted"]["cu_seqlens"][:4].long()]
     assert torch.equal(first.int(), cu_seqlens[:4])

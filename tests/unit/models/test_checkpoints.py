@@ -30,7 +30,7 @@ from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_checkpoints import change_options, state_of
 from tests.tiny_corpus import environment
 from tests.tiny_models import MODERN, TinyTask, fairseq_model, make_batch, options, our_model
-from tests.tiny_pairs import PairTask, pair_model
+from tests.tiny_pairs import PairTask, pair_dataset, pair_model, some_addresses
 
 LAYER = "encoder.sentence_encoder.layers.0."
 
@@ -220,6 +220,17 @@ def test_models_of_one_kind_exchange_everything(caplog):
         ours.load_state_dict(theirs.state_dict())
     assert not caplog.text
     assert all(torch.equal(value, theirs.state_dict()[name]) for name, value in ours.state_dict().items())
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_model_reads_the_segments_of_pairs_off_their_tokens(pack, tmp_path):
+    model, dataset = pair_model().double(), pair_dataset(tmp_path, pack=pack)
+    batch = dataset.__getitems__(some_addresses(dataset))
+    given, predicted = batch["net_input"], batch["predicted"]
+    expected = model(**given, predicted=predicted)[0]
+    assert torch.equal(model(**{**given, "segments": None}, predicted=predicted)[0], expected)
+    zeros = torch.zeros_like(given["segments"])
+    assert not torch.allclose(model(**{**given, "segments": zeros}, predicted=predicted)[0], expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("segments", [0, 2])

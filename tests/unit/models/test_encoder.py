@@ -2,6 +2,7 @@
 
 import io
 from functools import partial
+from itertools import chain
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from roberta_plugin.models.encoder import (
     neighbor_projections,
     num_groups,
     offset_of_head,
+    segments_of_pairs,
     sinusoids,
     spread_frequencies,
 )
@@ -157,6 +159,21 @@ def test_a_training_step_never_waits_for_the_gpu(gpu):
         finally:
             torch.cuda.set_sync_debug_mode("default")
     assert loss.isfinite()
+
+
+def test_segments_are_read_off_the_tokens_of_pairs():
+    pair, single, without_a = [0, 5, 6, 2, 2, 7, 2], [0, 5, 2], [0, 2, 2, 7, 2]
+    documents = [0, 5, 2, 0, 6, 2, 0, 2]
+    assert segments_of_pairs(torch.tensor([[*pair, 1], [*single, 2, 7, 2, 1, 1], documents]))[:, :7].tolist() == [
+        [0, 0, 0, 0, 1, 1, 1],
+        [0, 0, 0, 1, 1, 1, 1],
+        [0] * 7,
+    ]
+    assert segments_of_pairs(torch.tensor([[0]])).tolist() == [[0]]
+    row = [pair, single, documents, without_a, single, pair, [1], [1]]
+    positions = torch.tensor([[at for each in row for at in range(len(each))]])
+    expected = [[0, 0, 0, 0, 1, 1, 1], [0] * 11, [0, 0, 1, 1, 1], [0, 0, 0], [0, 0, 0, 0, 1, 1, 1], [0, 0]]
+    assert segments_of_pairs(torch.tensor([[*chain(*row)]]), positions).tolist() == [[*chain(*expected)]]
 
 
 def test_positions_are_fairseqs_with_padding_on_either_side_and_without():

@@ -6,6 +6,7 @@ from argparse import Namespace
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from roberta_plugin.models import roberta
 from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
@@ -66,7 +67,13 @@ def test_a_sentence_has_the_logit_of_its_document_alone_in_float64(prepared, lay
 def test_alternating_segments_change_the_scores_and_need_a_model_that_has_them(prepared, tmp_path):
     state = state_of(prepared.folder)
     torch.save(state, tmp_path / "model.pt")
-    task = make_task(prepared, alternating_segments=True, finetune_from_model=str(tmp_path / "model.pt"))
+    task = make_task(prepared, alternating_segments=True)
+    checkpoint = {
+        "save_dir": ".",
+        "restore_file": "checkpoint_last.pt",
+        "finetune_from_model": str(tmp_path / "model.pt"),
+    }
+    task.cfg = OmegaConf.create({"task": vars(task.cfg), "checkpoint": checkpoint}).task
     with pytest.raises(ValueError, match=r"--alternating-segments: .*model.pt has no segment embeddings, which only"):
         task.build_model(ARCH)
     task = make_task(prepared, alternating_segments=True)
