@@ -260,13 +260,13 @@ def check_output(folder: Path, *, sources: Sequence[Path | None] = ()) -> None:
             raise ValueError(f"--output-dir {folder} holds {source}, which is read: name another folder.")
     if not folder.is_dir():
         return
-    found = {path.name for path in folder.iterdir()}
+    names = {path.name for path in folder.iterdir()}
     record = read_json(folder / RECORD, keys=["files"], remedy="name a new folder", hints={"files": list})
-    foreign = sorted(found - set(map(str, (record or {"files": ()})["files"])) - {RECORD})
-    if foreign or (found and RECORD not in found):
+    foreign = sorted(names - set(map(str, (record or {"files": ()})["files"])) - {RECORD})
+    if foreign or (names and RECORD not in names):
         raise ValueError(
             f"--output-dir {folder} holds something else than an earlier export or import, such as "
-            f"{(foreign or sorted(found))[0]}: name a new or empty folder."
+            f"{(foreign or sorted(names))[0]}: name a new or empty folder."
         )
 
 

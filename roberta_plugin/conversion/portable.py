@@ -37,8 +37,8 @@ _MNLI_LABELS = ("contradiction", "neutral", "entailment")  # of roberta.large.mn
 def formats() -> dict[str, type[Kind]]:
     """The kinds that Hugging Face has classes for, by the name of a head's kind; the masked LM comes first."""
     classes = [kind_class(name) for name in KINDS]
-    known = [kind for kind in classes if kind.hugging_face is not None]
-    return {MASKED_LM if kind.head == MASKED_LM else kind.name: kind for kind in known}
+    convertible = [kind for kind in classes if kind.hugging_face is not None]
+    return {MASKED_LM if kind.head == MASKED_LM else kind.name: kind for kind in convertible}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +63,10 @@ class Head:
 
     @property
     def hugging_face(self) -> HuggingFace:
-        """Its counterpart."""
-        known = self.facts.hugging_face
-        assert known is not None, "formats has no others"
-        return known
+        """Its counterpart among Hugging Face's classes."""
+        counterpart = self.facts.hugging_face
+        assert counterpart is not None, "formats has no others"
+        return counterpart
 
 
 def heads_of(state: Mapping[str, Any]) -> list[Head]:
@@ -74,7 +74,7 @@ def heads_of(state: Mapping[str, Any]) -> list[Head]:
     parameters = state["model"]
     task = saved_options(state)[0].get("_name")
     settings = identity.of_checkpoint(state).get("settings") or {}
-    found = [Head(kind=MASKED_LM, name=MASKED_LM)] if "encoder.lm_head.bias" in parameters else []
+    heads = [Head(kind=MASKED_LM, name=MASKED_LM)] if "encoder.lm_head.bias" in parameters else []
     for name in _names_below(parameters, CLASSIFICATION):
         num_outputs = len(parameters[f"{CLASSIFICATION}{name}.out_proj.weight"])
         kind = "classification" if num_outputs > 1 else "regression"
@@ -82,15 +82,15 @@ def heads_of(state: Mapping[str, Any]) -> list[Head]:
             kind = "multiple_choice"
         if settings.get("kind") == "multi_label" and num_outputs == len(settings["labels"]):
             kind = "multi_label"
-        found.append(Head(kind=kind, name=name, num_outputs=num_outputs))
+        heads.append(Head(kind=kind, name=name, num_outputs=num_outputs))
     for kind, facts in formats().items():
         prefix = f"{facts.head}_heads."
         for name in _names_below(parameters, prefix) if prefix != CLASSIFICATION else ():
             head = Head(kind=kind, name=name)
             number = head.hugging_face.num_outputs
             num_outputs = len(parameters[f"{head.module}.out_proj.weight"]) if number is None else number
-            found.append(replace(head, num_outputs=num_outputs))
-    return found
+            heads.append(replace(head, num_outputs=num_outputs))
+    return heads
 
 
 def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
@@ -100,13 +100,13 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
         ValueError: if there is no such head, several were fine-tuned, or it is one that no other program knows.
     """
     heads = heads_of(state)
-    known = {head.module for head in heads}
+    modules = {head.module for head in heads}
     for prefix in ALL_HEADS:
-        for own in _names_below(state["model"], prefix):
-            is_wanted = name == own or (name is None and all(head.kind == MASKED_LM for head in heads))
-            if is_wanted and f"{prefix}{own}" not in known:
+        for candidate in _names_below(state["model"], prefix):
+            is_wanted = name == candidate or (name is None and all(head.kind == MASKED_LM for head in heads))
+            if is_wanted and f"{prefix}{candidate}" not in modules:
                 raise ValueError(
-                    f"{path} answers by its {prefix.partition('_')[0]} head {own}, and neither transformers nor "
+                    f"{path} answers by its {prefix.partition('_')[0]} head {candidate}, and neither transformers nor "
                     "fairseq has a class for that: ask the checkpoint itself by `roberta predict`, or give --head "
                     f"{MASKED_LM} to take the encoder without this head."
                 )
@@ -136,18 +136,18 @@ def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None)
     """
     if not head.facts.has_labels:
         return ()
-    named = identity.of_checkpoint(state).get("settings", {}).get("labels") or ()
-    if not named:
+    labels = identity.of_checkpoint(state).get("settings", {}).get("labels") or ()
+    if not labels:
         trained_on = saved_options(state)[0].get("data")
         folders = [data, Path(trained_on) if isinstance(trained_on, str) and trained_on else None]
         paths = [folder / "label" / "dict.txt" for folder in folders if folder is not None]
         path = next((path for path in paths if path.is_file()), None)
         lines = path.read_text(encoding="utf-8").splitlines() if path else []
         symbols = [line.rpartition(" ")[0] for line in lines]
-        named = tuple(symbol for symbol in symbols if symbol not in SPECIALS and not symbol.startswith("madeupword"))
-    if not named and head.name == "mnli":
-        named = _MNLI_LABELS
-    return tuple(map(str, named)) if len(named) == head.num_outputs else ()
+        labels = tuple(symbol for symbol in symbols if symbol not in SPECIALS and not symbol.startswith("madeupword"))
+    if not labels and head.name == "mnli":
+        labels = _MNLI_LABELS
+    return tuple(map(str, labels)) if len(labels) == head.num_outputs else ()
 
 
 def _names_below(parameters: Mapping[str, Any], prefix: str) -> list[str]:
