@@ -44,7 +44,7 @@ from roberta_plugin.conversion.portable import (
     check_vocabulary,
     choose_head,
     labels_of,
-    on_scale_of_labels,
+    rescale_to_labels,
 )
 from roberta_plugin.conversion.settings import Layout
 from roberta_plugin.data.tokenizers import FILES
@@ -104,7 +104,7 @@ def read_files(
         tokenizer: folder with the tokenizer's files, where it is another one.
     """
     checkpoint = find_checkpoint(folder, name)
-    state = _with_decisions(on_scale_of_labels(load_state(checkpoint, for_use=True)), checkpoint)
+    state = _with_decisions(rescale_to_labels(load_state(checkpoint, for_use=True)), checkpoint)
     try:
         dictionary = find_dictionary(checkpoint, state, data)
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def read_files(
     for note in check_fairseq(state, checkpoint):
         logger.warning(note)
     model_tokenizer = find_tokenizer(checkpoint, dictionary, tokenizer)
-    trained_with = identity.of_checkpoint(state).get("tokenizer") or {}
+    trained_with = identity.read_record(state).get("tokenizer") or {}
     if ADDITIONS in (trained_with.get("sha256") or {}) and base_of(model_tokenizer) is model_tokenizer:
         raise FileNotFoundError(
             f"{checkpoint} was trained with added tokens, and beside the tokenizer of {dictionary} there is no "
@@ -125,7 +125,7 @@ def read_files(
 
 def _with_decisions(state: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
     """The content of a checkpoint that also records the numbers by which it decides; an import records them itself."""
-    record, decisions = identity.of_checkpoint(state), decisions_of(checkpoint)
+    record, decisions = identity.read_record(state), decisions_of(checkpoint)
     if not record or not decisions:
         return state
     return {**state, "task_state": {**state["task_state"], identity.KEY: {**record, identity.DECISIONS: decisions}}}
@@ -140,11 +140,11 @@ def read_checkpoint(
         ValueError: if they do not fit each other, or the checkpoint is damaged or of another model.
     """
     checkpoint, state, dictionary, vocabulary, tokenizer = read_files(path, data=data)
-    content = in_our_layout(state, checkpoint)
+    content = to_our_layout(state, checkpoint)
     check_vocabulary(len(content["model"][TOKENS]), vocabulary, path=checkpoint, vocabulary_path=dictionary)
     chosen = choose_head(content, head, checkpoint)
     labels = labels_of(content, chosen, data=dictionary.parent.parent)
-    if not identity.of_checkpoint(content) and (trained_on := training_data(state, dictionary)):
+    if not identity.read_record(content) and (trained_on := training_data(state, dictionary)):
         settings = {**trained_on["settings"], "labels": list(labels)}
         content["task_state"][identity.KEY] = {"task": "", "settings": settings}
     return PortableModel(
@@ -159,7 +159,7 @@ def read_checkpoint(
     )
 
 
-def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def to_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The content of a checkpoint with our names of parameters and the options of our model.
 
     Raises:

@@ -101,7 +101,7 @@ def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard
     """Write a folder of sentence-transformers; without pooling and length in training, the mean of all positions."""
     write_huggingface(model, folder, max_shard_bytes=max_shard_bytes, white_space="stripped")
     options: Any = model.state["cfg"]["model"]
-    settings = identity.of_checkpoint(model.state).get("settings") or {}
+    settings = identity.read_record(model.state).get("settings") or {}
     parts = [("", "Transformer"), ("1_Pooling", "Pooling")]
     if settings.get("normalize"):
         parts.append(("2_Normalize", "Normalize"))

@@ -144,7 +144,7 @@ def to_config(
         config["label2id"] = {label: number for number, label in enumerate(labels)}
     if facts.problem_type:
         config["problem_type"] = facts.problem_type
-    trained = identity.of_checkpoint(model.state)
+    trained = identity.read_record(model.state)
     settings = dict(trained.get("settings") or {})
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
     task = trained.get("task")

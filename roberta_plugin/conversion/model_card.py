@@ -83,7 +83,7 @@ def card(model: PortableModel, settings: ExportSettings) -> str:
 def metadata(model: PortableModel, settings: ExportSettings, *, name: str) -> ModelCardData:
     """What the hub reads of the card: facts of the run's records and of the options; what is unknown is left out."""
     pipeline = "sentence-similarity" if settings.to == SENTENCE_TRANSFORMERS else model.head.hugging_face.pipeline
-    trained_on = identity.of_checkpoint(model.state)
+    trained_on = identity.read_record(model.state)
     task = "" if trained_on.get(identity.IS_INFERRED) else str(trained_on.get("task") or "")
     dataset, config = DATASETS.get(task, ("", None))
     results = [
@@ -332,7 +332,7 @@ def _block(code: str) -> str:
 
 
 def _settings(model: PortableModel) -> Mapping[str, Any]:
-    settings: Mapping[str, Any] = identity.of_checkpoint(model.state).get("settings") or {}
+    settings: Mapping[str, Any] = identity.read_record(model.state).get("settings") or {}
     return settings
 
 
@@ -421,7 +421,7 @@ print(options[logits.argmax()], logits.softmax(0).tolist())"""
 
 def _spans(model: PortableModel) -> str:
     settings = _settings(model)
-    has_none = identity.of_checkpoint(model.state).get("task") != "squad1"
+    has_none = identity.read_record(model.state).get("task") != "squad1"
     answerable = f"""
 answerable = AutoModelForSequenceClassification.from_pretrained("FOLDER", num_labels=1)
 with torch.no_grad():

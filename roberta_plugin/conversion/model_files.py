@@ -222,7 +222,7 @@ def training_data(state: Mapping[str, Any], dictionary: Path) -> dict[str, Any]:
     Of fairseq's own sentence_prediction, labels are the lines of label/dict.txt in the folder of the data; those of the
     released roberta.large.mnli are known.
     """
-    if record := identity.of_checkpoint(state):
+    if record := identity.read_record(state):
         return record
     options, _ = saved_options(state)
     labels = [names for head in heads_of(state) if (names := labels_of(state, head, data=dictionary.parent.parent))]

@@ -222,7 +222,7 @@ def write_facts(model: PortableModel, folder: Path) -> None:
         "version": VERSION,
         "head": {"name": head.name, "kind": head.facts.head, "num_outputs": head.num_outputs},
         "sizes": {"max_positions": int(options["max_positions"]), "dim": int(options["encoder_embed_dim"])},
-        "trained_on": identity.of_checkpoint(model.state),
+        "trained_on": identity.read_record(model.state),
         "files": {path.name: _checksum(path) for path in sorted(folder.iterdir()) if path.is_file()},
     }
     write_json(folder / ONNX_FACTS, facts)
