@@ -308,7 +308,7 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     # Plain types only, which torch's safe loading reads. fairseq's hub overrides only options that are there.
     options |= {"_name": "roberta", "load_checkpoint_heads": False}
     task = {"_name": "masked_lm", "data": ".", "tokens_per_sample": options["max_positions"]}
-    parameters = as_of_2019(parameters) if layout == "2019" else parameters
+    parameters = to_layout_of_2019(parameters) if layout == "2019" else parameters
     state = {"args": None, "cfg": _config(task, options), "model": parameters}
     save_state(folder / MODEL, state)
     write_words(model, folder)
@@ -344,7 +344,7 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
         torch.save(content, file)
 
 
-def as_of_2019(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def to_layout_of_2019(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Today's names -> those of the released models.
 
     Example: the three ...self_attn.q_proj.weight, k_proj and v_proj (D, D) -> decoder....self_attn.in_proj_weight

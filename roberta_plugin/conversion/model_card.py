@@ -267,7 +267,7 @@ def _evaluation(model: PortableModel) -> str:
     """The table that `roberta finetune` wrote; if it is of several runs, also the numbers of this one."""
     output_dir = finetuning_folder(model.path)
     if output_dir is None:
-        return _of_pretraining(model)
+        return _pretraining_results(model)
     path = output_dir / "results" / "results.md"
     if not path.is_file():
         return ""
@@ -284,7 +284,7 @@ def _evaluation(model: PortableModel) -> str:
     return f"This folder holds one of several runs, with these numbers of its own:\n\n{numbers}\n\nAll runs:\n\n{table}"
 
 
-def _of_pretraining(model: PortableModel) -> str:
+def _pretraining_results(model: PortableModel) -> str:
     """What `roberta pretrain` has measured of this checkpoint; empty if that was another one."""
     path = model.path.parent.parent / "report.json"
     report = (read_json(path, keys=(), remedy="delete it") if model.path.suffix == ".pt" else None) or {}

@@ -127,7 +127,7 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
             return folder
         files = HfApi().list_repo_files(repository, revision=folder.name)
     except Exception as error:  # of httpx, requests or the operating system, by the library's version
-        raise _in_words(error, name, repository, revision) from error
+        raise _explained(error, name, repository, revision) from error
     pickles = [file for file in files if file.endswith((".bin", ".pt"))]
     if pickles and not allow_pickle:
         raise ValueError(
@@ -141,7 +141,7 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
     )
 
 
-def _in_words(error: Exception, name: str, repository: str, revision: str | None) -> Exception:
+def _explained(error: Exception, name: str, repository: str, revision: str | None) -> Exception:
     """Why a model cannot be had from the hub, and what to do; a name may also be a path with a mistake in it."""
     hub = constants.ENDPOINT
     if isinstance(error, errors.RevisionNotFoundError):

@@ -83,7 +83,7 @@ def check_start_options(cfg: Any) -> None:
         raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
 
 
-class Ignored(NamedTuple):
+class NoEffect(NamedTuple):
     """An option of fairseq's config, the values that change nothing anyway, and why the others have no effect."""
 
     section: str
@@ -96,16 +96,16 @@ _WARM_UPS = "warmup_updates", "warmup_steps"  # tri_stage has the second
 _DEFAULT_MULTIPLE = 8  # fairseq's default of --required-batch-size-multiple
 _ORDER = "the order of an epoch's batches is a function of --seed and the epoch"
 IGNORED = (
-    Ignored("dataset", "curriculum", (0,), f"{_ORDER}, the first epochs included"),
-    Ignored("dataset", "grouped_shuffling", (False,), f"{_ORDER}, and the GPUs of an update already get "
+    NoEffect("dataset", "curriculum", (0,), f"{_ORDER}, the first epochs included"),
+    NoEffect("dataset", "grouped_shuffling", (False,), f"{_ORDER}, and the GPUs of an update already get "
             "neighbouring batches, which are of similar length"),
-    Ignored("dataset", "update_ordered_indices_seed", (False,), f"{_ORDER}, so it already differs between epochs"),
-    Ignored("distributed_training", "fix_batches_to_gpus", (False,), "every epoch has new batches, and each rank "
+    NoEffect("dataset", "update_ordered_indices_seed", (False,), f"{_ORDER}, so it already differs between epochs"),
+    NoEffect("distributed_training", "fix_batches_to_gpus", (False,), "every epoch has new batches, and each rank "
             "reads what it needs from the memory-mapped file"),
-    Ignored("dataset", "dataset_impl", (None, "mmap"), "only mmap data can be read: binarize with `roberta binarize` "
+    NoEffect("dataset", "dataset_impl", (None, "mmap"), "only mmap data can be read: binarize with `roberta binarize` "
             "or with `fairseq-preprocess --dataset-impl mmap`"),
-    Ignored("dataset", "required_seq_len_multiple", (1,), "use --pad-to-multiple"),
-    Ignored("dataset", "skip_invalid_size_inputs_valid_test", (False,), "no input is skipped: long lines are split "
+    NoEffect("dataset", "required_seq_len_multiple", (1,), "use --pad-to-multiple"),
+    NoEffect("dataset", "skip_invalid_size_inputs_valid_test", (False,), "no input is skipped: long lines are split "
             "into blocks, and blocks that the model cannot hold are refused"),
 )  # fmt: skip
 

@@ -437,7 +437,7 @@ def packs_by_default(cfg: Any, model: Any) -> bool:
     if not is_wanted:
         return False
     device, dtype = torch.device("cuda", torch.cuda.current_device()), half_precision(cfg)
-    packs = on_all_ranks(dtype is not None and model.prefers_packing(device, dtype), device)
+    packs = holds_on_all_ranks(dtype is not None and model.prefers_packing(device, dtype), device)
     if packs:
         logger.info(
             "blocks are packed end to end instead of padded, which is faster on this GPU; --no-pack-sequences pads them"
@@ -452,7 +452,7 @@ def half_precision(cfg: Any) -> torch.dtype | None:
     return torch.float16 if getattr(cfg, "fp16", None) is True or getattr(cfg, "amp", None) is True else None
 
 
-def on_all_ranks(answer: bool, device: torch.device) -> bool:
+def holds_on_all_ranks(answer: bool, device: torch.device) -> bool:
     """Whether it is True on every rank; the answer itself where there is one."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return answer
