@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Converted:
+class ConversionResult:
     """The result of a conversion."""
 
     folder: Path
@@ -53,7 +53,7 @@ class Converted:
     """The address of the upload, if there was one."""
 
 
-def export_model(settings: ExportSettings) -> Converted:
+def export_model(settings: ExportSettings) -> ConversionResult:
     """Write a model in another format.
 
     Raises:
@@ -94,7 +94,7 @@ def export_model(settings: ExportSettings) -> Converted:
             notes += write_onnx(model, folder, int8_sample=settings.int8_sample)
         write_text(folder / CARD, card(model, settings))
     pushed = "" if settings.push is None else named_models.push(settings.output_dir, settings)
-    return Converted(folder=settings.output_dir, model=model, notes=tuple(notes), pushed=pushed)
+    return ConversionResult(folder=settings.output_dir, model=model, notes=tuple(notes), pushed=pushed)
 
 
 def _without_pairs(model: PortableModel, to: Format) -> PortableModel:
@@ -171,7 +171,7 @@ def _notes_on_code(model: PortableModel, to: Format) -> list[str]:
     ]
 
 
-def import_model(settings: ImportSettings) -> Converted:
+def import_model(settings: ImportSettings) -> ConversionResult:
     """Write model.pt, dict.txt and the tokenizer into a folder, from a model in another format.
 
     Raises:
@@ -190,7 +190,7 @@ def import_model(settings: ImportSettings) -> Converted:
     record = {"source": str(model.path), "to": "roberta_plugin", "head": model.head.name, "version": __version__}
     with output_folder(settings.output_dir, record) as folder:
         write_ours(model, folder)
-    return Converted(folder=settings.output_dir, model=model, notes=model.notes)
+    return ConversionResult(folder=settings.output_dir, model=model, notes=model.notes)
 
 
 def imported(path: Path) -> Path:
@@ -260,13 +260,13 @@ def check_output(folder: Path, *, sources: Sequence[Path | None] = ()) -> None:
             raise ValueError(f"--output-dir {folder} holds {source}, which is read: name another folder.")
     if not folder.is_dir():
         return
-    found = {path.name for path in folder.iterdir()}
+    names = {path.name for path in folder.iterdir()}
     record = read_json(folder / RECORD, keys=["files"], remedy="name a new folder", hints={"files": list})
-    foreign = sorted(found - set(map(str, (record or {"files": ()})["files"])) - {RECORD})
-    if foreign or (found and RECORD not in found):
+    foreign = sorted(names - set(map(str, (record or {"files": ()})["files"])) - {RECORD})
+    if foreign or (names and RECORD not in names):
         raise ValueError(
             f"--output-dir {folder} holds something else than an earlier export or import, such as "
-            f"{(foreign or sorted(found))[0]}: name a new or empty folder."
+            f"{(foreign or sorted(names))[0]}: name a new or empty folder."
         )
 
 

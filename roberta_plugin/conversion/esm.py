@@ -94,8 +94,8 @@ def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[
     is_bare = any(name.startswith("embeddings.") for name in state)
     expected, result = _frequencies(options), {}
     for name, value in state.items():
-        own = f"esm.{name}" if is_bare else name
-        if own.endswith(_FREQUENCIES):
+        full_name = f"esm.{name}" if is_bare else name
+        if full_name.endswith(_FREQUENCIES):
             if value.shape != expected.shape:
                 raise ValueError(
                     f"num_attention_heads is {options['encoder_attention_heads']}, and by {_FREQUENCIES} heads have "
@@ -106,8 +106,8 @@ def as_roberta(state: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[
                     f"{name} has other frequencies than rope_theta ({options['rotary_base']:g}) gives, and these are "
                     "what transformers reads: set rope_theta to the base that they were made with."
                 )
-        elif not _WITHOUT_EFFECT.fullmatch(own):
-            result[_renamed(own, _NAMES)] = value
+        elif not _WITHOUT_EFFECT.fullmatch(full_name):
+            result[_renamed(full_name, _NAMES)] = value
     return result
 
 

@@ -32,10 +32,10 @@ from roberta_plugin.checkpoint_files import REMEDY, DivergedError, check_numbers
 from roberta_plugin.conversion.fields import check_fairseq
 from roberta_plugin.conversion.huggingface_tokenizers import write_pieces
 from roberta_plugin.conversion.model_files import (
+    decisions_of,
     find_checkpoint,
     find_dictionary,
     find_tokenizer,
-    found_on_development,
     training_data,
 )
 from roberta_plugin.conversion.portable import (
@@ -44,7 +44,7 @@ from roberta_plugin.conversion.portable import (
     check_vocabulary,
     choose_head,
     labels_of,
-    on_scale_of_labels,
+    rescale_to_labels,
 )
 from roberta_plugin.conversion.settings import Layout
 from roberta_plugin.data.tokenizers import FILES
@@ -104,7 +104,7 @@ def read_files(
         tokenizer: folder with the tokenizer's files, where it is another one.
     """
     checkpoint = find_checkpoint(folder, name)
-    state = _with_decisions(on_scale_of_labels(load_state(checkpoint, for_use=True)), checkpoint)
+    state = _with_decisions(rescale_to_labels(load_state(checkpoint, for_use=True)), checkpoint)
     try:
         dictionary = find_dictionary(checkpoint, state, data)
     except FileNotFoundError:
@@ -113,22 +113,22 @@ def read_files(
         dictionary = folder / "data" / "dict.txt"  # after `roberta finetune`, if its folder was moved
     for note in check_fairseq(state, checkpoint):
         logger.warning(note)
-    found = find_tokenizer(checkpoint, dictionary, tokenizer)
-    trained_with = identity.of_checkpoint(state).get("tokenizer") or {}
-    if ADDITIONS in (trained_with.get("sha256") or {}) and base_of(found) is found:
+    model_tokenizer = find_tokenizer(checkpoint, dictionary, tokenizer)
+    trained_with = identity.read_record(state).get("tokenizer") or {}
+    if ADDITIONS in (trained_with.get("sha256") or {}) and base_of(model_tokenizer) is model_tokenizer:
         raise FileNotFoundError(
             f"{checkpoint} was trained with added tokens, and beside the tokenizer of {dictionary} there is no "
             f"{ADDITIONS}, which holds them: copy it from where the model comes from."
         )
-    return CheckpointFiles(checkpoint, state, dictionary, Vocabulary.load(dictionary), found)
+    return CheckpointFiles(checkpoint, state, dictionary, Vocabulary.load(dictionary), model_tokenizer)
 
 
 def _with_decisions(state: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
     """The content of a checkpoint that also records the numbers by which it decides; an import records them itself."""
-    record, found = identity.of_checkpoint(state), found_on_development(checkpoint)
-    if not record or not found:
+    record, decisions = identity.read_record(state), decisions_of(checkpoint)
+    if not record or not decisions:
         return state
-    return {**state, "task_state": {**state["task_state"], identity.KEY: {**record, identity.DECISIONS: found}}}
+    return {**state, "task_state": {**state["task_state"], identity.KEY: {**record, identity.DECISIONS: decisions}}}
 
 
 def read_checkpoint(
@@ -140,11 +140,11 @@ def read_checkpoint(
         ValueError: if they do not fit each other, or the checkpoint is damaged or of another model.
     """
     checkpoint, state, dictionary, vocabulary, tokenizer = read_files(path, data=data)
-    content = in_our_layout(state, checkpoint)
+    content = to_our_layout(state, checkpoint)
     check_vocabulary(len(content["model"][TOKENS]), vocabulary, path=checkpoint, vocabulary_path=dictionary)
     chosen = choose_head(content, head, checkpoint)
     labels = labels_of(content, chosen, data=dictionary.parent.parent)
-    if not identity.of_checkpoint(content) and (trained_on := training_data(state, dictionary)):
+    if not identity.read_record(content) and (trained_on := training_data(state, dictionary)):
         settings = {**trained_on["settings"], "labels": list(labels)}
         content["task_state"][identity.KEY] = {"task": "", "settings": settings}
     return PortableModel(
@@ -159,7 +159,7 @@ def read_checkpoint(
     )
 
 
-def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def to_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The content of a checkpoint with our names of parameters and the options of our model.
 
     Raises:
@@ -171,22 +171,22 @@ def in_our_layout(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
     content = {**state, "model": from_older_fairseq(state["model"])}
     try:
         adapters = merge(content["model"])
-        found = architecture(content)
+        description = architecture(content)
     except ValueError as error:
         raise ValueError(f"{path}: {error} {REMEDY}") from error
-    if bool(saved.get("encoder_normalize_before")) != bool(found.get("encoder_normalize_before")):
+    if bool(saved.get("encoder_normalize_before")) != bool(description.get("encoder_normalize_before")):
         raise ValueError(
             f"{path}: encoder_normalize_before is {saved.get('encoder_normalize_before')!r} in the options, and the "
             "parameters of an encoder with it have a layer norm after the last layer: copy the file again."
         )
-    options = {**found, **options}
+    options = {**description, **options}
     options.pop("layernorm_embedding", None)  # fairseq's name for the opposite of ours
-    known = {name: value for name, value in task.items() if isinstance(value, _KEPT_OF_TASK)}
-    if known.get("_name") == "sentence_prediction":  # fairseq's; ours reads its models
-        known["_name"] = "roberta_sentence_prediction"
+    task_options = {name: value for name, value in task.items() if isinstance(value, _KEPT_OF_TASK)}
+    if task_options.get("_name") == "sentence_prediction":  # fairseq's; ours reads its models
+        task_options["_name"] = "roberta_sentence_prediction"
     return {
         "args": None,
-        "cfg": {"task": known, "model": options},
+        "cfg": {"task": task_options, "model": options},
         "model": content["model"],
         "task_state": dict(state.get("task_state") or {}),
         **{name: state[name] for name in ("huggingface",) if name in state},
@@ -308,8 +308,8 @@ def write_fairseq(model: PortableModel, folder: Path, *, layout: Layout = "today
     # Plain types only, which torch's safe loading reads. fairseq's hub overrides only options that are there.
     options |= {"_name": "roberta", "load_checkpoint_heads": False}
     task = {"_name": "masked_lm", "data": ".", "tokens_per_sample": options["max_positions"]}
-    named = as_of_2019(parameters) if layout == "2019" else parameters
-    state = {"args": None, "cfg": _config(task, options), "model": named}
+    parameters = to_layout_of_2019(parameters) if layout == "2019" else parameters
+    state = {"args": None, "cfg": _config(task, options), "model": parameters}
     save_state(folder / MODEL, state)
     write_words(model, folder)
     write_text(folder / NOTE, _note(model))
@@ -344,7 +344,7 @@ def save_state(path: Path, state: Mapping[str, Any]) -> None:
         torch.save(content, file)
 
 
-def as_of_2019(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def to_layout_of_2019(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Today's names -> those of the released models.
 
     Example: the three ...self_attn.q_proj.weight, k_proj and v_proj (D, D) -> decoder....self_attn.in_proj_weight

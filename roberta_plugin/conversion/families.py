@@ -21,13 +21,13 @@ from roberta_plugin.models.config import SWITCHES, check_has_no_switch
 
 
 class Family(Protocol):
-    """What a module says of its models; `options` are those of `fast_roberta`, as of `layers_of`."""
+    """What a module says of its models; `options` are those of `fast_roberta`, as `layers_of` returns them."""
 
     MODEL_TYPE: str
     CLASS: str
-    """Begin of the names of its classes."""
+    """The beginning of the names of its classes."""
     LACKS: tuple[str, ...]
-    """Switches of ours that it has not."""
+    """Our switches that it lacks."""
     HEADS: tuple[str, ...]
     """Kinds of heads that both have."""
     ACTIVATION: str | None
@@ -35,7 +35,7 @@ class Family(Protocol):
     DROPOUTS: Mapping[str, str]
     """Its own fields of config.json for dropout -> ours."""
     OF_ROBERTA: tuple[str, ...]
-    """Fields of RoBERTa's config.json that it has not."""
+    """Fields of RoBERTa's config.json that it lacks."""
     SPECIAL_IDS: Mapping[str, str]
     """Its own fields of config.json for ids of special symbols -> these."""
     FIELDS: Table
@@ -57,7 +57,7 @@ class Family(Protocol):
 
 
 FAMILIES: tuple[Family, ...] = (modernbert, esm, portable_code)
-"""The first that has all of a model is its family; the last has all of any."""
+"""The first that has all that a model has is its family; the last has all that any model has."""
 
 
 def layers_of(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def layers_of(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
-    """That of a model with these options, as of `layers_of`, and a head of this kind; None: RoBERTa itself."""
+    """The family of a model with these options (see `layers_of`) and a head of this kind; None: RoBERTa itself."""
     if "num_segments" in options:  # which the token types of other classes are not: tokenizers of RoBERTa give 0 alone
         return portable_code
     has_gelu = options["activation_fn"] == "gelu"
@@ -82,7 +82,7 @@ def family_of(options: Mapping[str, Any], kind: str) -> Family | None:
 
 
 def family_called(model_type: Any) -> Family | None:
-    """That of a config.json; None for RoBERTa and its like."""
+    """The family with this model_type in config.json; None for RoBERTa and its like."""
     return next((family for family in FAMILIES if model_type == family.MODEL_TYPE), None)
 
 

@@ -187,7 +187,7 @@ def check_adapter(config: Mapping[str, Any], path: Path) -> list[str]:
 
 
 def check_fairseq(state: Mapping[str, Any], path: Path) -> list[str]:
-    """Notes on how fairseq prepared the texts of a checkpoint; its model's own options are in `building.FAIRSEQ`."""
+    """Notes on how fairseq prepared a checkpoint's texts; its model's own options are in `models/checkpoints.py`."""
     task, model = saved_options(state)
     config = state.get("cfg")
     config = config if isinstance(config, Mapping) else {}  # damage is named where the model is built
@@ -198,8 +198,8 @@ def check_fairseq(state: Mapping[str, Any], path: Path) -> list[str]:
     of_task = task if task.get("_name") == "sentence_prediction" else {}
     notes = []
     for content, table in ((of_task, FAIRSEQ_TASK), (text, FAIRSEQ_TEXT)):
-        known = {name: value for name, value in content.items() if name in table}
-        notes += check_fields(known, table, path, remedy="")
+        entries = {name: value for name, value in content.items() if name in table}
+        notes += check_fields(entries, table, path, remedy="")
     return notes
 
 
@@ -236,8 +236,8 @@ def _vectors_of(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
         where = folder / place / "config.json"
         content = read_json(where, keys=(), remedy=COPY) or {}
         notes += check_fields(content, POOLING, where, remedy=_ENCODER_ALONE)
-        found = content.get("pooling_mode") or [mode for name, mode in _LEGACY_POOLINGS.items() if content.get(name)]
-        modes = [found] if isinstance(found, str) else list(found) or ["mean"]
+        pooling = content.get("pooling_mode") or [mode for name, mode in _LEGACY_POOLINGS.items() if content.get(name)]
+        modes = [pooling] if isinstance(pooling, str) else list(pooling) or ["mean"]
         if len(modes) != 1 or modes[0] not in _POOLINGS:
             raise ValueError(
                 f"{where}: the pooling is {' and '.join(modes)}, and only {', '.join(_POOLINGS)} is read here. "

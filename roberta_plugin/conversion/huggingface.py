@@ -78,10 +78,10 @@ def write_huggingface(
     model_type = model_type_of(model)
     ids = special_ids(model)
     order = their_ids(model.tokenizer, model.vocabulary.symbols)
-    named = {"bos_token_id": ids["<s>"], "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
+    token_ids = {"bos_token_id": ids["<s>"], "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
     family = family_of(layers_of(model.state), model.head.kind)
-    named |= {name: ids[symbol] for name, symbol in family.SPECIAL_IDS.items()} if family else {}
-    config = to_config(model, family, model_type=model_type, special_ids=named)
+    token_ids |= {name: ids[symbol] for name, symbol in family.SPECIAL_IDS.items()} if family else {}
+    config = to_config(model, family, model_type=model_type, special_ids=token_ids)
     parameters = to_hugging_face(
         model.state,
         model.head,
@@ -101,7 +101,7 @@ def write_sentence_transformers(model: PortableModel, folder: Path, *, max_shard
     """Write a folder of sentence-transformers; without pooling and length in training, the mean of all positions."""
     write_huggingface(model, folder, max_shard_bytes=max_shard_bytes, white_space="stripped")
     options: Any = model.state["cfg"]["model"]
-    settings = identity.of_checkpoint(model.state).get("settings") or {}
+    settings = identity.read_record(model.state).get("settings") or {}
     parts = [("", "Transformer"), ("1_Pooling", "Pooling")]
     if settings.get("normalize"):
         parts.append(("2_Normalize", "Normalize"))
@@ -142,16 +142,16 @@ def read_huggingface(path: Path) -> PortableModel:
     family = family_called(config["model_type"])
     weights = with_base_prefix(read_weights(folder, file=file), family, options, path)
     _check_words(weights, config, where)
-    found = read_tokenizer(folder, num_symbols=config["vocab_size"])
-    notes += found.notes
+    foreign = read_tokenizer(folder, num_symbols=config["vocab_size"])
+    notes += foreign.notes
     is_bare = head is None
     head = head or Head(kind=MASKED_LM, name=MASKED_LM)
-    vocabulary = Vocabulary.from_symbols(found.symbols)
+    vocabulary = Vocabulary.from_symbols(foreign.symbols)
     try:
         parameters, merged = from_hugging_face(
             weights,
             head,
-            order=their_ids(found.tokenizer, vocabulary.symbols),
+            order=their_ids(foreign.tokenizer, vocabulary.symbols),
             is_rotary=portable_code.is_rotary(options),
         )
     except ValueError as error:
@@ -170,7 +170,7 @@ def read_huggingface(path: Path) -> PortableModel:
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
         data_task = "squad1"
     trained, recorded, decides_by = remembered(config, where)
-    length = min(options["max_positions"], found.max_length or options["max_positions"])
+    length = min(options["max_positions"], foreign.max_length or options["max_positions"])
     settings = {"max_length": length, **settings, **recorded}
     settings |= {**vectors, **({"max_length": min(length, vectors.get("max_length", length))} if vectors else {})}
     if "kind" in settings:
@@ -189,8 +189,8 @@ def read_huggingface(path: Path) -> PortableModel:
             settings=settings,
             is_inferred=not trained,
             made_anew=[MASKED_LM] if "encoder.lm_head.dense.weight" in made_anew else [],
-            mask_keeps_space=found.mask_keeps_space,
-            tokenizer=found.tokenizer,
+            mask_keeps_space=foreign.mask_keeps_space,
+            tokenizer=foreign.tokenizer,
             vocabulary=vocabulary,
             decides_by=decides_by,
         ),
@@ -198,7 +198,7 @@ def read_huggingface(path: Path) -> PortableModel:
     }
     return PortableModel(
         state=state,
-        tokenizer=found.tokenizer,
+        tokenizer=foreign.tokenizer,
         vocabulary=vocabulary,
         head=head,
         labels=labels,
@@ -231,10 +231,10 @@ def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path)
 
 def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: Path) -> None:
     """Refuse a config.json of another model than the weights, before allocating memory for it."""
-    found = read_sizes(parameters)
+    sizes = read_sizes(parameters)
     if POSITIONS in parameters:
-        found["max_positions"] = len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS
-    for option, size in found.items():
+        sizes["max_positions"] = len(parameters[POSITIONS]) - ROWS_BEFORE_POSITIONS
+    for option, size in sizes.items():
         if options[option] != size:
             raise ValueError(
                 f"{path}: the parameters do not fit the model: by this file {option} is {options[option]}, and the "

@@ -144,7 +144,7 @@ def to_config(
         config["label2id"] = {label: number for number, label in enumerate(labels)}
     if facts.problem_type:
         config["problem_type"] = facts.problem_type
-    trained = identity.of_checkpoint(model.state)
+    trained = identity.read_record(model.state)
     settings = dict(trained.get("settings") or {})
     is_of_this_head = (settings.get("kind") == "phrase_ranking") == (kind == MASKED_LM)  # which has no other head
     task = trained.get("task")
@@ -171,8 +171,8 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
     Raises:
         ValueError: if no export of ours could have written an entry.
     """
-    found = {name: config[name] for name in _ENTRIES if config.get(name) is not None}
-    for name, entry in found.items():
+    entries = {name: config[name] for name in _ENTRIES if config.get(name) is not None}
+    for name, entry in entries.items():
         try:
             is_ours, why = isinstance(entry, dict) and _ENTRIES[name](entry), ""
         except KeyError:
@@ -181,10 +181,10 @@ def remembered(config: Mapping[str, Any], path: Path) -> tuple[str, dict[str, An
             is_ours, why = False, f" ({error})"
         if not is_ours:
             raise ValueError(f"{path}: {name} was not written by an export{why}: delete the entry.")
-    trained = found.get(REMEMBERED, {"task": "", "settings": {}})
-    layout = asdict(TextLayout(**found[TEXTS])) if TEXTS in found else {}
-    settings = {**trained["settings"], **layout, **found.get(VECTORS, {})}
-    return trained["task"], settings, dict(found.get(identity.DECISIONS, {}))
+    trained = entries.get(REMEMBERED, {"task": "", "settings": {}})
+    layout = asdict(TextLayout(**entries[TEXTS])) if TEXTS in entries else {}
+    settings = {**trained["settings"], **layout, **entries.get(VECTORS, {})}
+    return trained["task"], settings, dict(entries.get(identity.DECISIONS, {}))
 
 
 def check_head(model: PortableModel) -> None:
@@ -203,16 +203,16 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     Raises:
         ValueError: naming the entry, if it describes another model than a RoBERTa.
     """
-    found = config.get("model_type")
-    if not isinstance(found, str) or found not in MODEL_TYPES:
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
         raise ValueError(
-            f"{path}: the model_type is {found!r}, which is not read: only {', '.join(MODEL_TYPES)} are RoBERTa."
+            f"{path}: the model_type is {model_type!r}, which is not read: only {', '.join(MODEL_TYPES)} are RoBERTa."
         )
     for name in (*_SIZES, "vocab_size", "max_position_embeddings"):
         value, least = config.get(name), ROWS_BEFORE_POSITIONS if name == "max_position_embeddings" else 0
         if not isinstance(value, int) or isinstance(value, bool) or value <= least:
             raise ValueError(f"{path}: {name} must be a whole number above {least}, got {value!r}.")
-    family = family_called(found)
+    family = family_called(model_type)
     for name in (*_DROPOUTS, *(family.DROPOUTS if family else ()), "classifier_dropout"):
         value = config.get(name)
         if value is not None and (not isinstance(value, int | float) or not 0 <= value <= 1):
@@ -225,16 +225,16 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
             f"{path}: hidden_size {config['hidden_size']} is not a multiple of num_attention_heads "
             f"{config['num_attention_heads']}: copy the file again."
         )
-    named = "hidden_act" if family is None else family.ACTIVATION
-    activation = "gelu" if named is None else config.get(named, "gelu")
+    entry = "hidden_act" if family is None else family.ACTIVATION
+    activation = "gelu" if entry is None else config.get(entry, "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise ValueError(f"{path}: {named} must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
+        raise ValueError(f"{path}: {entry} must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
     return {
         "_name": "fast_roberta",
         **{ours: config[theirs] for theirs, ours in _SIZES.items()},
         **{ours: float(config.get(theirs) or 0.0) for theirs, ours in _DROPOUTS.items()},
         "activation_dropout": 0.0,
-        **({"encoder_normalize_before": True} if found == PRE_NORM else {}),
+        **({"encoder_normalize_before": True} if model_type == PRE_NORM else {}),
         "pooler_dropout": float(config.get("classifier_dropout") or 0.0),
         "activation_fn": activation,
         "layer_norm_eps": epsilon,
@@ -277,13 +277,13 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     Raises:
         ValueError: if it has a head that ours have no counterpart for.
     """
-    named = config.get("architectures")
-    if not isinstance(named, list) or len(named) != 1 or not isinstance(named[0], str):
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
         raise ValueError(
             f"{path}: architectures must name the class of the model, such as "
-            f'["{MODEL_TYPES[config["model_type"]]}ForMaskedLM"], got {named!r}: write it into this file.'
+            f'["{MODEL_TYPES[config["model_type"]]}ForMaskedLM"], got {architectures!r}: write it into this file.'
         )
-    architecture = named[0]
+    architecture = architectures[0]
     suffix = architecture.removeprefix(MODEL_TYPES[config["model_type"]])
     if suffix == ENCODER_ONLY:
         return None, ()
@@ -294,7 +294,7 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
     if suffix not in kinds:
         raise ValueError(
             f"{path}: the architecture is {architecture!r}, which has no counterpart here. Those that are read: "
-            f"{', '.join(MODEL_TYPES[config['model_type']] + known for known in (*kinds, ENCODER_ONLY))}."
+            f"{', '.join(MODEL_TYPES[config['model_type']] + ending for ending in (*kinds, ENCODER_ONLY))}."
         )
     kind = kinds[suffix]
     names, num_labels = config.get("id2label") or {}, config.get("num_labels", 2)
@@ -440,9 +440,9 @@ def _added(positions: Tensor, token_types: Tensor) -> Tensor:
 
 def _original(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """The parameters that an import merged, as they were; {} if there are none, or they have been trained since."""
-    found: dict[str, Tensor] = state.get(ORIGINAL) or {}
-    is_same = found and torch.equal(_added(found["positions"], found["token_types"]), state["model"][POSITIONS])
-    return found if is_same else {}
+    kept: dict[str, Tensor] = state.get(ORIGINAL) or {}
+    is_same = kept and torch.equal(_added(kept["positions"], kept["token_types"]), state["model"][POSITIONS])
+    return kept if is_same else {}
 
 
 def _token_types(state: Mapping[str, Any]) -> Tensor:

@@ -83,7 +83,7 @@ def card(model: PortableModel, settings: ExportSettings) -> str:
 def metadata(model: PortableModel, settings: ExportSettings, *, name: str) -> ModelCardData:
     """What the hub reads of the card: facts of the run's records and of the options; what is unknown is left out."""
     pipeline = "sentence-similarity" if settings.to == SENTENCE_TRANSFORMERS else model.head.hugging_face.pipeline
-    trained_on = identity.of_checkpoint(model.state)
+    trained_on = identity.read_record(model.state)
     task = "" if trained_on.get(identity.IS_INFERRED) else str(trained_on.get("task") or "")
     dataset, config = DATASETS.get(task, ("", None))
     results = [
@@ -126,13 +126,13 @@ def _base_model(model: PortableModel) -> str:
 def _results(model: PortableModel) -> dict[str, tuple[dict[str, float], int]]:
     """Split -> the model's own metrics, without numbers that decide, and how many runs were evaluated with it."""
     folder = (finetuning_folder(model.path) or model.path.parent) / "results"
-    found = {}
+    results = {}
     for path in sorted(folder.glob("evaluation_*.json")) if model.path.suffix == ".pt" else ():
         split = path.stem.removeprefix("evaluation_")
         metrics, num_runs, *_ = own_results(model.path, split)
         shown = {name: value for name, value in metrics.items() if not name.endswith(_DECIDES) and value is not None}
-        found[split] = (shown, num_runs)
-    return found
+        results[split] = (shown, num_runs)
+    return results
 
 
 def _name(path: Path) -> str:
@@ -215,8 +215,8 @@ def _data(model: PortableModel) -> dict[str, Any]:
     output_dir = finetuning_folder(model.path)
     folders = [Path(task["data"])] if task.get("data") not in (None, "", ".") else []
     folders += [output_dir / "data"] if output_dir is not None else []  # where it was moved
-    found = (folder / name for folder in folders for name in ("manifest.json", PREPARED))
-    path = next((path for path in found if path.is_file()), None)
+    candidates = (folder / name for folder in folders for name in ("manifest.json", PREPARED))
+    path = next((path for path in candidates if path.is_file()), None)
     record = {} if path is None else read_json(path, keys=(), remedy="bring it back from a copy, or remove it") or {}
     if names := (record.get("source") or {}).get("names"):  # of a prepared folder
         more = record["source"]["files"] - len(names)
@@ -267,7 +267,7 @@ def _evaluation(model: PortableModel) -> str:
     """The table that `roberta finetune` wrote; if it is of several runs, also the numbers of this one."""
     output_dir = finetuning_folder(model.path)
     if output_dir is None:
-        return _of_pretraining(model)
+        return _pretraining_results(model)
     path = output_dir / "results" / "results.md"
     if not path.is_file():
         return ""
@@ -280,15 +280,15 @@ def _evaluation(model: PortableModel) -> str:
     ]
     if not rows:
         return table
-    own = "\n".join(["| split | metric | this run |", "|---|---|---:|", *rows])
-    return f"This folder holds one of several runs, with these numbers of its own:\n\n{own}\n\nAll runs:\n\n{table}"
+    numbers = "\n".join(["| split | metric | this run |", "|---|---|---:|", *rows])
+    return f"This folder holds one of several runs, with these numbers of its own:\n\n{numbers}\n\nAll runs:\n\n{table}"
 
 
-def _of_pretraining(model: PortableModel) -> str:
+def _pretraining_results(model: PortableModel) -> str:
     """What `roberta pretrain` has measured of this checkpoint; empty if that was another one."""
     path = model.path.parent.parent / "report.json"
-    found = (read_json(path, keys=(), remedy="delete it") if model.path.suffix == ".pt" else None) or {}
-    return str(found.get("results", "")) if found.get("updates") == model.training.get("updates") else ""
+    report = (read_json(path, keys=(), remedy="delete it") if model.path.suffix == ".pt" else None) or {}
+    return str(report.get("results", "")) if report.get("updates") == model.training.get("updates") else ""
 
 
 RULES = {
@@ -332,8 +332,8 @@ def _block(code: str) -> str:
 
 
 def _settings(model: PortableModel) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = identity.of_checkpoint(model.state).get("settings") or {}
-    return found
+    settings: Mapping[str, Any] = identity.read_record(model.state).get("settings") or {}
+    return settings
 
 
 def _cut(model: PortableModel, how: str = "True") -> str:
@@ -421,7 +421,7 @@ print(options[logits.argmax()], logits.softmax(0).tolist())"""
 
 def _spans(model: PortableModel) -> str:
     settings = _settings(model)
-    has_none = identity.of_checkpoint(model.state).get("task") != "squad1"
+    has_none = identity.read_record(model.state).get("task") != "squad1"
     answerable = f"""
 answerable = AutoModelForSequenceClassification.from_pretrained("FOLDER", num_labels=1)
 with torch.no_grad():

@@ -118,11 +118,11 @@ class OwnResults(NamedTuple):
 
     metrics: dict[str, float]
     num_runs: int
-    """Those that were evaluated together."""
+    """Runs that were evaluated together."""
     tf_idf: dict[str, float]
     """The metrics of TF-IDF with logistic regression."""
     options: dict[str, str]
-    """Of the scoring, named as on the command line."""
+    """Options of the scoring, named as on the command line."""
 
 
 def own_results(checkpoint: Path, split: str) -> OwnResults:
@@ -144,19 +144,19 @@ def own_results(checkpoint: Path, split: str) -> OwnResults:
         members = content["members"]
         # CELL/seed-N/checkpoints/FILE; or FOLDER/FILE, or FILE
         num_same = 4 if folder is not None else min(2, len(members))
-        own = checkpoint.absolute().parts[-num_same:]
-        found = [dict(each["metrics"]) for each in members if Path(each["checkpoint"]).parts[-num_same:] == own]
+        ending = checkpoint.absolute().parts[-num_same:]
+        metrics = [dict(each["metrics"]) for each in members if Path(each["checkpoint"]).parts[-num_same:] == ending]
         more = [dict(content.get(name, {})) for name in ("tf_idf", "options")]
-        numbers = [(name, each[name]) for each in (*found, more[0]) for name in NUMBERS if name in each]
+        numbers = [(name, each[name]) for each in (*metrics, more[0]) for name in NUMBERS if name in each]
         is_damaged = not all(is_number(*number) for number in numbers)
     except (TypeError, ValueError, KeyError):
         is_damaged = True
     if is_damaged:
         raise ValueError(f"{path} is not an evaluation of `roberta evaluate`: {remedy}.")
-    return OwnResults(found[0], len(members), *more) if found else OwnResults({}, 0, {}, {})
+    return OwnResults(metrics[0], len(members), *more) if metrics else OwnResults({}, 0, {}, {})
 
 
-def found_on_development(checkpoint: Path) -> dict[str, float]:
+def decisions_of(checkpoint: Path) -> dict[str, float]:
     """The numbers by which a fine-tuned checkpoint decides, found on its development set; {} if there are none."""
     metrics = own_results(checkpoint, DEVELOPMENT).metrics
     return {name: metrics[name] for name in NUMBERS if name in metrics}
@@ -222,10 +222,10 @@ def training_data(state: Mapping[str, Any], dictionary: Path) -> dict[str, Any]:
     Of fairseq's own sentence_prediction, labels are the lines of label/dict.txt in the folder of the data; those of the
     released roberta.large.mnli are known.
     """
-    if found := identity.of_checkpoint(state):
-        return found
+    if record := identity.read_record(state):
+        return record
     options, _ = saved_options(state)
-    labels = [named for head in heads_of(state) if (named := labels_of(state, head, data=dictionary.parent.parent))]
+    labels = [names for head in heads_of(state) if (names := labels_of(state, head, data=dictionary.parent.parent))]
     is_fairseqs = options.get("_name") == "sentence_prediction"
     if not is_fairseqs and len(labels) != 1:
         return {}
@@ -247,7 +247,7 @@ def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
     Raises:
         FileNotFoundError: if the files are neither in fairseq's cache nor can be downloaded; names both.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for name in FILES:
         try:
             wanted = _in_cache(name)
@@ -256,7 +256,7 @@ def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
             path = next((path for path in cached if path.is_file() and sha256_of_file(path) == SHA256[name]), None)
             if path is None:
                 download(f"{GPT2_FILES}/{name}", wanted, sha256=SHA256[name])
-            found.append(path or wanted)
+            paths.append(path or wanted)
         except (OSError, ValueError) as error:  # no network, a cache that cannot be written, another file there
             raise FileNotFoundError(
                 f"{folder} has no tokenizer: fairseq's archives lack GPT-2's encoder.json and vocab.bpe, and {name} "
@@ -264,7 +264,7 @@ def gpt2_tokenizer(folder: Path) -> ByteLevelBpe:
                 "on a machine that can, and put both beside the unpacked model.pt and dict.txt; or give a folder with "
                 "these two and dict.txt as --data."
             ) from error
-    return read_files(*found)
+    return read_files(*paths)
 
 
 def _in_cache(name: str) -> Path:

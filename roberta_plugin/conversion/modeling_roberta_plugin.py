@@ -141,10 +141,10 @@ class RobertaPluginLayer(GradientCheckpointingLayer):
         return feed_forward_norm(x + self._fed_forward(x))
 
     def _attended(self, x: Tensor, allowed: Tensor, angles: Rotation | None) -> Tensor:
-        own, sizes = self.attention.self, (self.config.num_attention_heads, -1)
-        q, k, v = (each(x).unflatten(-1, sizes).transpose(1, 2) for each in (own.query, own.key, own.value))
+        attn, sizes = self.attention.self, (self.config.num_attention_heads, -1)
+        q, k, v = (each(x).unflatten(-1, sizes).transpose(1, 2) for each in (attn.query, attn.key, attn.value))
         if self.config.qk_norm:
-            q, k = own.query_norm(q), own.key_norm(k)
+            q, k = attn.query_norm(q), attn.key_norm(k)
         if angles is not None:
             q, k = turned(q, angles), turned(k, angles)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
@@ -273,14 +273,14 @@ class _WithHead(RobertaPluginPreTrainedModel):
         **options: Any,
     ) -> Any:
         """As `RobertaPluginModel`, or with another dimension N for choices; and with labels their mean loss."""
-        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        texts = [each.flatten(0, 1) if self.has_choices and each is not None else each for each in given]
-        found = self.roberta(*texts, **{**options, "return_dict": True})
-        logits = self._logits(found.last_hidden_state)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        texts = [each.flatten(0, 1) if self.has_choices and each is not None else each for each in inputs]
+        encoded = self.roberta(*texts, **{**options, "return_dict": True})
+        logits = self._logits(encoded.last_hidden_state)
         if self.has_choices:
-            logits = logits.view(-1, next(each.size(1) for each in given if each is not None))
+            logits = logits.view(-1, next(each.size(1) for each in inputs if each is not None))
         loss = None if labels is None else self._loss(logits, labels)
-        return self.output(loss=loss, hidden_states=found.hidden_states, **self._named(logits))
+        return self.output(loss=loss, hidden_states=encoded.hidden_states, **self._named(logits))
 
     def _named(self, logits: Tensor) -> dict[str, Tensor]:
         """The fields of the output."""

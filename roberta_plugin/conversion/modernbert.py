@@ -168,15 +168,15 @@ def from_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _bases(config: Mapping[str, Any], path: Path) -> dict[str, float]:
     """The base of the angles of each kind of layers, in either form of the file."""
-    found = {kind: config.get(_OLDER_BASES[kind]) or base for kind, base in _BASES.items()}
+    bases = {kind: config.get(_OLDER_BASES[kind]) or base for kind, base in _BASES.items()}
     for kind, entry in (config.get("rope_parameters") or {}).items():
-        is_known = kind in found and isinstance(entry, dict)
+        is_known = kind in bases and isinstance(entry, dict)
         if not is_known or entry.get("rope_type", entry.get("type", "default")) != "default":  # type: an older name
             raise ValueError(
                 f"{path}: rope_parameters has {kind}: {entry!r:.80}, and only the rope_type default is read."
             )
-        found[kind] = entry.get("rope_theta") or found[kind]
-    return {kind: rotary_base(base, f"the rope_theta of {kind}", path) for kind, base in found.items()}
+        bases[kind] = entry.get("rope_theta") or bases[kind]
+    return {kind: rotary_base(base, f"the rope_theta of {kind}", path) for kind, base in bases.items()}
 
 
 def _count(config: Mapping[str, Any], name: str, default: int, path: Path) -> int:

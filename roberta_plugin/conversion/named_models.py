@@ -71,10 +71,10 @@ def local_path(path: Path, *, allow_pickle: bool = False) -> Path:
         return path
     if str(path) in ARCHIVES:
         return _archive(str(path))
-    found = _NAME.fullmatch(str(path))
-    if found is None or path.name.endswith(_FILES_OF_MODELS):
+    match = _NAME.fullmatch(str(path))
+    if match is None or path.name.endswith(_FILES_OF_MODELS):
         return path
-    return _snapshot(found["repository"], found["revision"], allow_pickle=allow_pickle)
+    return _snapshot(match["repository"], match["revision"], allow_pickle=allow_pickle)
 
 
 def hub_name(path: Path) -> str:
@@ -94,8 +94,8 @@ def hub_name(path: Path) -> str:
 def sha256_of(path: Path) -> str:
     """A hash of an archive, or of the files of a folder, or beside a file, that would be fetched from the hub."""
     folder = path if path.is_dir() else path.parent
-    found = (each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
-    of_model = {name for name in found if any(fnmatchcase(name, each) for each in (*_ALLOWED, *_PICKLES))}
+    files = (each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
+    of_model = {name for name in files if any(fnmatchcase(name, each) for each in (*_ALLOWED, *_PICKLES))}
     names = {path.name} if format_of(path) == "fairseq" else {*of_model, *([path.name] if path.is_file() else [])}
     digest = hashlib.sha256(path.name.encode() if path.is_file() else b"")
     for name in sorted(names):
@@ -127,7 +127,7 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
             return folder
         files = HfApi().list_repo_files(repository, revision=folder.name)
     except Exception as error:  # of httpx, requests or the operating system, by the library's version
-        raise _in_words(error, name, repository, revision) from error
+        raise _explained(error, name, repository, revision) from error
     pickles = [file for file in files if file.endswith((".bin", ".pt"))]
     if pickles and not allow_pickle:
         raise ValueError(
@@ -141,7 +141,7 @@ def _snapshot(repository: str, revision: str | None, *, allow_pickle: bool) -> P
     )
 
 
-def _in_words(error: Exception, name: str, repository: str, revision: str | None) -> Exception:
+def _explained(error: Exception, name: str, repository: str, revision: str | None) -> Exception:
     """Why a model cannot be had from the hub, and what to do; a name may also be a path with a mistake in it."""
     hub = constants.ENDPOINT
     if isinstance(error, errors.RevisionNotFoundError):
@@ -228,9 +228,9 @@ def push(folder: Path, settings: ExportSettings) -> str:
     Raises:
         ValueError: if that fails; the folder is complete and can be uploaded again.
     """
-    found = _NAME.fullmatch(settings.push or "")
-    assert found is not None, "checked before"
-    repository, branch = found["repository"], found["revision"]
+    match = _NAME.fullmatch(settings.push or "")
+    assert match is not None, "checked before"
+    repository, branch = match["repository"], match["revision"]
     is_theirs = settings.to in ("huggingface", "sentence-transformers")
     api = HfApi(library_name="roberta_plugin", library_version=__version__)
     try:
@@ -239,7 +239,7 @@ def push(folder: Path, settings: ExportSettings) -> str:
             raise ValueError("it is a public model already, and --private was asked for")
         if branch is not None:
             api.create_branch(repository, branch=branch, exist_ok=True)
-        done = api.upload_folder(
+        commit = api.upload_folder(
             repo_id=repository,
             folder_path=folder,
             revision=branch,
@@ -253,4 +253,4 @@ def push(folder: Path, settings: ExportSettings) -> str:
             f"{folder} is exported, but not uploaded to {constants.ENDPOINT}/{repository}: {_why(error)}. Run the same "
             "command again when that is mended."
         ) from error
-    return str(done.commit_url)
+    return str(commit.commit_url)

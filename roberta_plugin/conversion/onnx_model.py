@@ -67,8 +67,8 @@ class _Graph(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
         """Ids and mask (B, T) -> the outputs of the kind."""
         tokens = input_ids.masked_fill(attention_mask == 0, self.pad_id)
-        found = self.model(tokens, head=self.head, has_padding=True)[0]
-        return found if isinstance(found, Tensor) else tuple(found)
+        outputs = self.model(tokens, head=self.head, has_padding=True)[0]
+        return outputs if isinstance(outputs, Tensor) else tuple(outputs)
 
 
 def write_onnx(model: PortableModel, folder: Path, *, int8_sample: Path | None) -> list[str]:
@@ -134,10 +134,10 @@ def _write_int8(model: PortableModel, folder: Path, sample: Path) -> str:
             np.mean(
                 [
                     float(F.cross_entropy(torch.tensor(one[0])[labels >= 0], torch.tensor(labels[labels >= 0])))
-                    for one, (_, labels) in zip(found, batches, strict=True)
+                    for one, (_, labels) in zip(outputs, batches, strict=True)
                 ]
             )
-            for found in (full, small)
+            for outputs in (full, small)
         ]
         return f"{what} the masked-LM loss is {losses[1]:.4f} instead of {losses[0]:.4f}."
     return f"{what} {_changes(full, small, model.head.kind)}."
@@ -222,7 +222,7 @@ def write_facts(model: PortableModel, folder: Path) -> None:
         "version": VERSION,
         "head": {"name": head.name, "kind": head.facts.head, "num_outputs": head.num_outputs},
         "sizes": {"max_positions": int(options["max_positions"]), "dim": int(options["encoder_embed_dim"])},
-        "trained_on": identity.of_checkpoint(model.state),
+        "trained_on": identity.read_record(model.state),
         "files": {path.name: _checksum(path) for path in sorted(folder.iterdir()) if path.is_file()},
     }
     write_json(folder / ONNX_FACTS, facts)
@@ -264,10 +264,10 @@ def read_onnx(folder: Path, *, precision: str) -> OnnxFolder:
         )
     facts = read_json(folder / ONNX_FACTS, keys=["version"], remedy=_AGAIN)
     if facts is None or facts["version"] != VERSION:
-        found = "has none" if facts is None else f"has version {facts['version']}"
+        version = "none" if facts is None else f"version {facts['version']}"
         raise ValueError(
-            f"{folder} is of another version of this plugin: {ONNX_FACTS} of version {VERSION} is needed; it {found}. "
-            f"Please {_AGAIN}."
+            f"{folder} is of another version of this plugin: {ONNX_FACTS} of version {VERSION} is needed; it has "
+            f"{version}. Please {_AGAIN}."
         )
     if lacking := next((key for key in _KEYS if key not in facts), None):
         raise ValueError(f"{folder / ONNX_FACTS} lacks the key {lacking!r}: {_AGAIN}.")
@@ -330,8 +330,8 @@ class OnnxModel(nn.Module):
                 f"{self.path} is an ONNX model and answers by {has} alone: ask the checkpoint for features, vectors "
                 "and other heads."
             )
-        found = self._run(tokens, has_padding=layout.get("has_padding", True))
-        return (found[0] if len(found) == 1 else SpanLogits(*found),)
+        outputs = self._run(tokens, has_padding=layout.get("has_padding", True))
+        return (outputs[0] if len(outputs) == 1 else SpanLogits(*outputs),)
 
     def position_logits(self, tokens: Tensor, positions: Sequence[Sequence[int]]) -> Iterator[Tensor]:
         """Scores of the vocabulary at some positions of each row, as `hub/running.position_logits`: parts (M', V)."""

@@ -94,22 +94,22 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     scale = float(alpha / (rank**0.5 if config.get("use_rslora") else rank))
     parameters, head = dict(model.parameters), {}
     back = {theirs: ours for ours, theirs in TRUNK.items()}
-    found = {name.removeprefix(_PREFIX): value for name, value in read_safetensors(path).items()}
+    weights = {name.removeprefix(_PREFIX): value for name, value in read_safetensors(path).items()}
     options = layers_of(model.state)
-    for name, value in with_base_prefix(found, family_of(options, MASKED_LM), options, path).items():
+    for name, value in with_base_prefix(weights, family_of(options, MASKED_LM), options, path).items():
         layer, is_adapter, part = name.partition(".lora_")
         if not is_adapter:
             head[name] = value
             continue
         try:
-            own = translate(f"{layer}.weight", back).removesuffix(".weight")
+            module = translate(f"{layer}.weight", back).removesuffix(".weight")
             axis = {"A.weight": 1, "B.weight": 0}[part]
-            fits = value.dim() == 2 and value.size(axis) == parameters[f"{own}.weight"].size(axis)
+            fits = value.dim() == 2 and value.size(axis) == parameters[f"{module}.weight"].size(axis)
         except (KeyError, ValueError) as error:
             raise ValueError(f"{path}: the model has no place for {name}: it is for another one.") from error
         if not fits or value.size(1 - axis) != rank:
             raise ValueError(f"{path}: {name} has the shape {tuple(value.shape)}: it is for another model.")
-        parameters |= {f"{own}.adapter.lora_{part[0]}": value, f"{own}.adapter.scale": value.new_tensor(scale)}
+        parameters |= {f"{module}.adapter.lora_{part[0]}": value, f"{module}.adapter.scale": value.new_tensor(scale)}
     try:
         if not merge(parameters):
             raise ValueError("it has no adapters")
@@ -136,7 +136,7 @@ def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) 
     kind = "tagging" if "classifier.weight" in weights else "classification" if len(out) > 1 else "regression"
     head = Head(kind=kind, name=formats()[kind].default_head_name, num_outputs=len(out))
     table = {theirs: f"{head.module}.{ours}" for ours, theirs in head.hugging_face.names.items()}
-    own = {translate(name, table): value for name, value in weights.items()}
+    head_parameters = {translate(name, table): value for name, value in weights.items()}
     width = model.parameters["encoder.sentence_encoder.embed_tokens.weight"].size(1)
     sizes = {"dense": (width, width), "out_proj": (len(out), width)}
     shapes = {
@@ -144,11 +144,11 @@ def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) 
         for part in head.hugging_face.names
         for name in ("weight", "bias")
     }
-    if {name: tuple(value.shape) for name, value in own.items()} != shapes:
+    if {name: tuple(value.shape) for name, value in head_parameters.items()} != shapes:
         raise ValueError(
             f"{path}: its head is not complete, or of another model: {', '.join(sorted(weights))}. {_ADVICE}"
         )
-    parameters = {**model.parameters, **own}
+    parameters = {**model.parameters, **head_parameters}
     positions = int(model.state["cfg"]["model"]["max_positions"])
     task = {"_name": head.facts.task, "max_positions": positions, "classification_head_name": head.name}
     settings = {"max_length": positions, **head.hugging_face.settings, "labels": []}

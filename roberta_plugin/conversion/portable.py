@@ -37,8 +37,8 @@ _MNLI_LABELS = ("contradiction", "neutral", "entailment")  # of roberta.large.mn
 def formats() -> dict[str, type[Kind]]:
     """The kinds that Hugging Face has classes for, by the name of a head's kind; the masked LM comes first."""
     classes = [kind_class(name) for name in KINDS]
-    known = [kind for kind in classes if kind.hugging_face is not None]
-    return {MASKED_LM if kind.head == MASKED_LM else kind.name: kind for kind in known}
+    convertible = [kind for kind in classes if kind.hugging_face is not None]
+    return {MASKED_LM if kind.head == MASKED_LM else kind.name: kind for kind in convertible}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +63,18 @@ class Head:
 
     @property
     def hugging_face(self) -> HuggingFace:
-        """Its counterpart."""
-        known = self.facts.hugging_face
-        assert known is not None, "formats has no others"
-        return known
+        """Its counterpart among Hugging Face's classes."""
+        counterpart = self.facts.hugging_face
+        assert counterpart is not None, "formats has no others"
+        return counterpart
 
 
 def heads_of(state: Mapping[str, Any]) -> list[Head]:
     """The heads of a checkpoint in our layout; that of the masked LM comes first."""
     parameters = state["model"]
     task = saved_options(state)[0].get("_name")
-    settings = identity.of_checkpoint(state).get("settings") or {}
-    found = [Head(kind=MASKED_LM, name=MASKED_LM)] if "encoder.lm_head.bias" in parameters else []
+    settings = identity.read_record(state).get("settings") or {}
+    heads = [Head(kind=MASKED_LM, name=MASKED_LM)] if "encoder.lm_head.bias" in parameters else []
     for name in _names_below(parameters, CLASSIFICATION):
         num_outputs = len(parameters[f"{CLASSIFICATION}{name}.out_proj.weight"])
         kind = "classification" if num_outputs > 1 else "regression"
@@ -82,15 +82,15 @@ def heads_of(state: Mapping[str, Any]) -> list[Head]:
             kind = "multiple_choice"
         if settings.get("kind") == "multi_label" and num_outputs == len(settings["labels"]):
             kind = "multi_label"
-        found.append(Head(kind=kind, name=name, num_outputs=num_outputs))
+        heads.append(Head(kind=kind, name=name, num_outputs=num_outputs))
     for kind, facts in formats().items():
         prefix = f"{facts.head}_heads."
         for name in _names_below(parameters, prefix) if prefix != CLASSIFICATION else ():
             head = Head(kind=kind, name=name)
             number = head.hugging_face.num_outputs
             num_outputs = len(parameters[f"{head.module}.out_proj.weight"]) if number is None else number
-            found.append(replace(head, num_outputs=num_outputs))
-    return found
+            heads.append(replace(head, num_outputs=num_outputs))
+    return heads
 
 
 def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
@@ -100,17 +100,17 @@ def choose_head(state: Mapping[str, Any], name: str | None, path: Path) -> Head:
         ValueError: if there is no such head, several were fine-tuned, or it is one that no other program knows.
     """
     heads = heads_of(state)
-    known = {head.module for head in heads}
+    modules = {head.module for head in heads}
     for prefix in ALL_HEADS:
-        for own in _names_below(state["model"], prefix):
-            is_wanted = name == own or (name is None and all(head.kind == MASKED_LM for head in heads))
-            if is_wanted and f"{prefix}{own}" not in known:
+        for candidate in _names_below(state["model"], prefix):
+            is_wanted = name == candidate or (name is None and all(head.kind == MASKED_LM for head in heads))
+            if is_wanted and f"{prefix}{candidate}" not in modules:
                 raise ValueError(
-                    f"{path} answers by its {prefix.partition('_')[0]} head {own}, and neither transformers nor "
+                    f"{path} answers by its {prefix.partition('_')[0]} head {candidate}, and neither transformers nor "
                     "fairseq has a class for that: ask the checkpoint itself by `roberta predict`, or give --head "
                     f"{MASKED_LM} to take the encoder without this head."
                 )
-    if name == MASKED_LM and name in identity.of_checkpoint(state).get(identity.MADE_ANEW, ()):
+    if name == MASKED_LM and name in identity.read_record(state).get(identity.MADE_ANEW, ()):
         raise ValueError(f"{path} came without a masked-LM head: its present one is untrained.")
     if name is not None:
         chosen = [head for head in heads if head.name == name]
@@ -136,32 +136,32 @@ def labels_of(state: Mapping[str, Any], head: Head, *, data: Path | None = None)
     """
     if not head.facts.has_labels:
         return ()
-    named = identity.of_checkpoint(state).get("settings", {}).get("labels") or ()
-    if not named:
+    labels = identity.read_record(state).get("settings", {}).get("labels") or ()
+    if not labels:
         trained_on = saved_options(state)[0].get("data")
         folders = [data, Path(trained_on) if isinstance(trained_on, str) and trained_on else None]
         paths = [folder / "label" / "dict.txt" for folder in folders if folder is not None]
         path = next((path for path in paths if path.is_file()), None)
         lines = path.read_text(encoding="utf-8").splitlines() if path else []
         symbols = [line.rpartition(" ")[0] for line in lines]
-        named = tuple(symbol for symbol in symbols if symbol not in SPECIALS and not symbol.startswith("madeupword"))
-    if not named and head.name == "mnli":
-        named = _MNLI_LABELS
-    return tuple(map(str, named)) if len(named) == head.num_outputs else ()
+        labels = tuple(symbol for symbol in symbols if symbol not in SPECIALS and not symbol.startswith("madeupword"))
+    if not labels and head.name == "mnli":
+        labels = _MNLI_LABELS
+    return tuple(map(str, labels)) if len(labels) == head.num_outputs else ()
 
 
 def _names_below(parameters: Mapping[str, Any], prefix: str) -> list[str]:
     return sorted({name.split(".")[1] for name in parameters if name.startswith(prefix)})
 
 
-def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:
+def rescale_to_labels(state: Mapping[str, Any]) -> dict[str, Any]:
     """A checkpoint's content with the fine-tuned head rescaled to the labels; other checkpoints are unchanged.
 
     A regression on own data learns (label - mean) / deviation: the last layer of its head, W x + b, becomes
     deviation * W x + (deviation * b + mean), and a checkpoint for use answers on the scale of the labels. Its
     settings lose mean and deviation, so that calling this again changes nothing.
     """
-    trained = identity.of_checkpoint(state)
+    trained = identity.read_record(state)
     settings = dict(trained.get("settings") or {})
     if not _is_of_numbers(settings) or not {"mean", "deviation"} <= settings.keys():
         return dict(state)
@@ -170,9 +170,9 @@ def on_scale_of_labels(state: Mapping[str, Any]) -> dict[str, Any]:
     return {**_scaled(state, deviation, mean), "task_state": task_state}
 
 
-def on_scale_of_training(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def rescale_to_training(state: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The opposite, to evaluate a model on its data after export and import."""
-    trained = identity.of_checkpoint(state).get("settings") or {}
+    trained = identity.read_record(state).get("settings") or {}
     if "deviation" not in settings or "deviation" in trained or not _is_of_numbers(trained):
         return dict(state)
     return _scaled(state, 1 / settings["deviation"], -settings["mean"] / settings["deviation"])
@@ -226,17 +226,17 @@ class PortableModel:
     @property
     def mask_keeps_space(self) -> bool:
         """Whether the space before `<mask>` is a separate token (no lstrip); in our own models it is not."""
-        return bool(identity.of_checkpoint(self.state).get(identity.MASK_KEEPS_SPACE))
+        return bool(identity.read_record(self.state).get(identity.MASK_KEEPS_SPACE))
 
     @property
     def white_space(self) -> WhiteSpace:
         """What its head reads of a text's white space."""
-        return white_space_of(self.head.facts, str(identity.of_checkpoint(self.state).get("task")))
+        return white_space_of(self.head.facts, str(identity.read_record(self.state).get("task")))
 
     @property
     def reads_pairs(self) -> bool | None:
         """Whether its head for texts learned from two at a time; None: that is not known, or it is another head."""
-        trained = identity.of_checkpoint(self.state)
+        trained = identity.read_record(self.state)
         settings, task = trained.get("settings") or {}, str(trained.get("task"))
         if "text_column" in settings:  # of tables of your own
             return bool(settings.get("text_pair_column"))
@@ -245,14 +245,14 @@ class PortableModel:
     @property
     def text_layout(self) -> TextLayout:
         """How it reads texts that are too long; in a format that cannot say it, at their begin."""
-        settings = identity.of_checkpoint(self.state).get("settings") or {}
+        settings = identity.read_record(self.state).get("settings") or {}
         length = settings.get("max_length") or int(self.state["cfg"]["model"]["max_positions"])
         return TextLayout.from_settings(settings if self.head.facts.head == "classification" else {}, max_length=length)
 
     @property
     def decides_by(self) -> dict[str, float]:
         """Numbers that decide beside the weights of its head, by the options of `roberta predict` that give them."""
-        return self.head.facts.numbers_of(identity.of_checkpoint(self.state).get(identity.DECISIONS) or {})
+        return self.head.facts.numbers_of(identity.read_record(self.state).get(identity.DECISIONS) or {})
 
     @property
     def parameters(self) -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ class SummedCriterion(OwnGroup, FairseqCriterion):  # type: ignore[misc]
     """A summed loss; fairseq divides it by the sum of the sample sizes of all batches and ranks of an update."""
 
     name: ClassVar[str]
-    """Under which it is registered; also that of its task."""
+    """The name under which it is registered; also the name of its task."""
 
     def check_reduction(self, reduce: bool) -> None:
         """Refuse to return the loss of each sample."""

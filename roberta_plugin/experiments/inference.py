@@ -15,7 +15,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 import roberta_plugin
 from roberta_plugin.checkpoint_files import load_state as load_state
-from roberta_plugin.conversion.portable import heads_of, labels_of, on_scale_of_training
+from roberta_plugin.conversion.portable import heads_of, labels_of, rescale_to_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.kinds.outputs import OutputCollector, RawOutputs
@@ -45,12 +45,12 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     """
     roberta_plugin.register()
     path = Path(checkpoint)
-    state = on_scale_of_training(load_state(path), prepared.settings)
+    state = rescale_to_training(load_state(path), prepared.settings)
     options, _ = saved_options(state)
     trained_on = options.get("_name")
     kind = kind_of(prepared)
     wanted = kind.task
-    is_pretrained = not kind.head and not identity.of_checkpoint(state).get("task")  # which has vectors, too
+    is_pretrained = not kind.head and not identity.read_record(state).get("task")  # which has vectors, too
     if trained_on != wanted and (trained_on, wanted) != (_FAIRSEQS, _OURS) and not is_pretrained:
         raise ValueError(
             f"{path} was trained on --task {trained_on}, and {prepared.folder} is for --task {wanted}: give a "
@@ -80,7 +80,7 @@ def _order_classes(state: dict[str, Any], prepared: Prepared, path: Path) -> Non
 
     fairseq's own preprocessing numbers them by frequency, and Hugging Face's models have any order.
     """
-    trained_on, is_fairseqs = identity.of_checkpoint(state), saved_options(state)[0].get("_name") == _FAIRSEQS
+    trained_on, is_fairseqs = identity.read_record(state), saved_options(state)[0].get("_name") == _FAIRSEQS
     if trained_on.get("task") or not (trained_on or is_fairseqs) or not prepared.settings.get("labels"):
         return
     for head in heads_of(state):

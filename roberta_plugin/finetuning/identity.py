@@ -50,8 +50,8 @@ def describe(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def of_checkpoint(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a checkpoint records of this; empty for checkpoints of fairseq and of earlier versions."""
+def read_record(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a checkpoint records of its data; empty for checkpoints of fairseq and of earlier versions."""
     return dict((state.get("task_state") or {}).get(KEY) or {})
 
 
@@ -62,7 +62,7 @@ def check_words(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Pat
 
 def check_same_words(state: Mapping[str, Any], ours: Mapping[str, Any], *, checkpoint: Path, data: str) -> None:
     """Refuse data in the folder `data` with other words; `ours` is what our checkpoints would record of them."""
-    trained = of_checkpoint(state)
+    trained = read_record(state)
     theirs, tokenizer = trained.get("tokenizer"), ours.get("tokenizer")
     before, now = {"dict.txt": trained.get("vocabulary")}, {"dict.txt": ours.get("vocabulary")}
     if theirs and tokenizer:
@@ -82,7 +82,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
 
     Other lengths, another size of the training set, and files of another form are permitted, with a warning.
     """
-    trained = of_checkpoint(state)
+    trained = read_record(state)
     if not trained.get("task"):
         return
     theirs, ours = (_SAME_HEAD.get(task, task) for task in (trained["task"], prepared.task))
@@ -110,7 +110,7 @@ def check_task(state: Mapping[str, Any], prepared: Prepared, *, checkpoint: Path
 
 def check_examples(state: Mapping[str, Any], prepared: Prepared, *, split: str, checkpoint: Path) -> None:
     """Refuse to resume on different training examples, if the checkpoint records its own."""
-    theirs, ours = of_checkpoint(state).get(EXAMPLES, {}).get(split), prepared.sha256_of_inputs(split)
+    theirs, ours = read_record(state).get(EXAMPLES, {}).get(split), prepared.sha256_of_inputs(split)
     refuse(
         f"{checkpoint} was trained on other examples than those of {prepared.folder}, or on the same in another order",
         differences({split: theirs or ours}, {split: ours or theirs}, named=lambda name: f"the split {name}"),

@@ -118,7 +118,7 @@ class RobertaHub(HubCore):
             opened: Any = read_any(path, data=None if vocabulary_folder is None else Path(vocabulary_folder))
             for note in opened.notes:
                 logger.warning(note)
-            model, trained_on, num_updates = build(opened), identity.of_checkpoint(opened.state), 0
+            model, trained_on, num_updates = build(opened), identity.read_record(opened.state), 0
         else:
             opened = read_files(path, name=checkpoint_file, data=data, tokenizer=tokenizer)
             model = build_model(opened.state, opened.path, dictionary=fairseq_dictionary(opened.vocabulary))

@@ -103,12 +103,12 @@ def reconcile_adapters(model: nn.Module, state: dict[str, Any]) -> None:
     Adapters that are those of the model are loaded into them; others are added to the weights, and those of the model
     start anew.
     """
-    own, theirs = (_adapters_of(some) for some in (model.state_dict(), state))
-    if own.keys() == theirs.keys() and all(_is_alike(value, theirs[name]) for name, value in own.items()):
+    ours, theirs = _adapters_of(model.state_dict()), _adapters_of(state)
+    if ours.keys() == theirs.keys() and all(_is_alike(value, theirs[name]) for name, value in ours.items()):
         return
     if merge(state):
         logger.info("the adapters of the checkpoint are added to its weights")
-    state.update(own)
+    state.update(ours)
 
 
 def merge(state: dict[str, Any]) -> dict[str, Tensor]:
@@ -145,6 +145,6 @@ def _is_alike(ours: Tensor, theirs: Tensor) -> bool:
 
 def _layer_of(name: str) -> int | None:
     """The number of the encoder's layer that a parameter belongs to; -1 for embeddings, None for what is above."""
-    if found := _LAYER.match(name):
-        return int(found[1])
+    if match := _LAYER.match(name):
+        return int(match[1])
     return -1 if name.startswith(_ENCODER) and not name.startswith(_FINAL_NORM) else None

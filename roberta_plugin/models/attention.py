@@ -1,4 +1,4 @@
-"""All attention backends, and the choice among them.
+"""Self-attention (projections and heads), all attention backends, which compute it, and the choice among them.
 
 `eager` is the plain reference; every backend passes the same parity test against it. A backend that cannot run raises
 an error with the reason and an alternative.
@@ -8,12 +8,8 @@ and math. A padding mask excludes flash. cuDNN, torch's first choice on Hopper i
 probability to sixteenths without a word: 0.1 becomes 0.125. So it is left out wherever the rounding would change the
 probability.
 
-Shapes: B blocks, H heads, T positions, Q positions that attend (all, or the predicted ones), K head dimension. A packed
-row has B = 1 and `sequences`; a padded batch has none.
-
-Self-attention: projections and heads; a backend computes the attention.
-
-Shapes: B blocks, T positions, Q positions that attend, D model dimension, H heads, K = D / H.
+Shapes: B blocks, T positions, Q positions that attend (all, or the predicted ones), D model dimension, H heads,
+K = D / H. A packed row has B = 1 and `sequences`; a padded batch has none.
 """
 
 from __future__ import annotations
@@ -112,7 +108,7 @@ class OneDnnAttention(AttentionBackend):
             )
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
-        """See `AttentionBackend`; other types than fp32 go to `eager`, but for bf16 where products are made in it."""
+        """See `AttentionBackend`; other types than fp32 go to `eager`, except bf16 where products are made in it."""
         is_rounded = rounds() and q.dtype == torch.bfloat16 and bool(q.numel())
         attend = attention_kernels.attend if serves(q, k, v) or is_rounded else BACKENDS["eager"].attend
         return attend(q, k, v, mask, dropout_prob)

@@ -52,7 +52,7 @@ class Sequences(NamedTuple):
     """No sequence has more positions attended to."""
 
     @classmethod
-    def of_row(cls, packing: Mapping[str, Any]) -> Sequences:
+    def for_row(cls, packing: Mapping[str, Any]) -> Sequences:
         """Every position of the row attends to its own sequence; `packing` as in `FastRobertaModel.forward`."""
         cu_seqlens, max_seqlen = packing["cu_seqlens"], packing["max_seqlen"]
         return cls(cu_seqlens_q=cu_seqlens, cu_seqlens_k=cu_seqlens, max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen)
@@ -112,17 +112,17 @@ class AttentionMask(NamedTuple):
 
     def allowed(self, q: Tensor, k: Tensor) -> Tensor | None:
         """As a bool tensor that broadcasts to (B, H, Q, T), True where attention is allowed; None: everywhere."""
-        found = None
+        allowed = None
         if self.sequences is not None:
-            found = self.sequences.is_same_sequence(q.size(2), k.size(2))
+            allowed = self.sequences.is_same_sequence(q.size(2), k.size(2))
         elif self.is_padding is not None:
-            found = ~self.is_padding[:, None, None, :]
+            allowed = ~self.is_padding[:, None, None, :]
         if self.reach is None:
-            return found
+            return allowed
         all_places = torch.arange(k.size(2), device=k.device)
         places = all_places if self.places is None else self.places[:, None]  # (B, Q) -> (B, 1, Q)
         near = (places[..., None] - all_places).abs() <= self.reach
-        return near if found is None else never_empty(near & found)
+        return near if allowed is None else never_empty(near & allowed)
 
     def for_all(self, q: Tensor, length: int) -> tuple[AttentionMask, Tensor]:
         """The mask of whole rows, and q (B, H, Q, K) at its places in rows (B, H, T, K), where it is 0 elsewhere.
@@ -135,7 +135,7 @@ class AttentionMask(NamedTuple):
         rows = pick(F.pad(q, (0, 0, 0, 1)), at)
         sequences = self.sequences
         if sequences is not None:
-            sequences = Sequences.of_row({"cu_seqlens": sequences.cu_seqlens_k, "max_seqlen": sequences.max_seqlen_k})
+            sequences = Sequences.for_row({"cu_seqlens": sequences.cu_seqlens_k, "max_seqlen": sequences.max_seqlen_k})
         return self._replace(places=None, sequences=sequences), rows
 
 
@@ -192,7 +192,7 @@ class MaskedAttention(AttentionBackend):
     """A backend that is given a mask of positions.
 
     With a `reach` that is short beside the row, C windows of queries attend to themselves and to one reach on either
-    side, as blocks of their own: memory is linear in the length. So do single positions (`places`), if they are many.
+    side, as blocks of their own: memory is linear in the length. Many single positions (`places`) do so too.
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, dropout_prob: float) -> Tensor:
@@ -223,9 +223,9 @@ class MaskedAttention(AttentionBackend):
         offsets = torch.arange(2 * size, device=device) - torch.arange(size, device=device)[:, None]
         is_near = (offsets >= 0) & (offsets <= 2 * reach)  # a span begins one reach before its window
         if mask.sequences is not None:
-            of = torch.bucketize(torch.arange(length, device=device), mask.sequences.cu_seqlens_k[1:], right=True)
-            rows = F.pad(of, (0, number * size - length), value=-2).unflatten(0, (number, size))  # -> (C, W)
-            of_keys = _spans(of[None, None, :, None], reach, number, value=-1).flatten(0, 3)
+            sequence = torch.bucketize(torch.arange(length, device=device), mask.sequences.cu_seqlens_k[1:], right=True)
+            rows = F.pad(sequence, (0, number * size - length), value=-2).unflatten(0, (number, size))  # -> (C, W)
+            of_keys = _spans(sequence[None, None, :, None], reach, number, value=-1).flatten(0, 3)
             return never_empty(is_near & (rows[:, :, None] == of_keys[:, None]))[None]
         is_token = torch.ones(1, length, dtype=torch.bool, device=device)
         is_token = is_token if mask.is_padding is None else ~mask.is_padding
@@ -275,7 +275,7 @@ class Segment(NamedTuple):
     q: slice
     k: slice
     hidden: Tensor | None = None
-    """Pairs of them that do not (q, t), if it is a part of a sequence with a local window."""
+    """Pairs (q, t) that do not attend to each other, in a part of a sequence with a local window."""
     is_part: bool = False
     """Whether other segments have some of these keys, too."""
 
@@ -285,7 +285,7 @@ class Segment(NamedTuple):
         return self.q.stop - self.q.start, self.k.stop - self.k.start
 
     def parts(self) -> Iterator[Segment]:
-        """Some of the queries after others, with all keys."""
+        """Consecutive parts of the queries, each with all keys."""
         num_queries, num_keys = self.shape
         step = max(1, WEIGHTS_AT_ONCE // max(num_keys, 1))
         for start in range(0, num_queries, step):
@@ -301,13 +301,13 @@ def _windows(segment: Segment, mask: AttentionMask, reach: int) -> Iterator[Segm
     is_padding = None if mask.is_padding is None else mask.is_padding[segment.block]
     step = max(WINDOW_QUERIES, 2 * reach)
     for start in range(0, len(places), step):
-        own = places[start : start + step]
-        first, last = (int(bound) for bound in own.aminmax())
+        part = places[start : start + step]
+        first, last = (int(bound) for bound in part.aminmax())
         at_k = slice(max(first - reach, segment.k.start), min(last + reach + 1, segment.k.stop))
-        hidden = (own[:, None] - keys[at_k.start - segment.k.start : at_k.stop - segment.k.start]).abs() > reach
+        hidden = (part[:, None] - keys[at_k.start - segment.k.start : at_k.stop - segment.k.start]).abs() > reach
         hidden = hidden if is_padding is None else hidden | is_padding[at_k]
         begin = segment.q.start + start
-        yield Segment(segment.block, slice(begin, begin + len(own)), at_k, hidden, is_part=True)
+        yield Segment(segment.block, slice(begin, begin + len(part)), at_k, hidden, is_part=True)
 
 
 def _heads(segments: list[Segment], num_heads: int) -> Iterator[tuple[Segment, int, slice]]:
@@ -422,8 +422,8 @@ class TorchFlashAttention(AttentionBackend):
         elif not has_kernel():
             missing.append(f"a torch with flash attention, found {torch.__version__}")
         elif capability(device) < (8, 0):
-            found = ".".join(map(str, capability(device)))
-            missing.append(f"a GPU of compute capability 8.0 (A100) or more, found {found}")
+            version = ".".join(map(str, capability(device)))
+            missing.append(f"a GPU of compute capability 8.0 (A100) or more, found {version}")
         if missing:
             raise RuntimeError(
                 f"attention backend 'torch_flash' needs {'; '.join(missing)}. Use --attention-backend auto."
@@ -518,8 +518,8 @@ def agrees_with_definition(
         results.append([x.float() for x in (output, *gradients)])
     # of flash attention in bf16: 0.5 % of the largest number; a wrong argument: more than 50 %
     return all(
-        bool((found - expected).abs().amax() <= 0.03 * expected.abs().amax())
-        for expected, found in zip(*results, strict=True)
+        bool((computed - expected).abs().amax() <= 0.03 * expected.abs().amax())
+        for expected, computed in zip(*results, strict=True)
     )
 
 

@@ -116,10 +116,10 @@ def read_sizes(state: Mapping[str, Tensor]) -> dict[str, int]:
 
 def positions_of(state: Mapping[str, Tensor]) -> Tensor:
     """The embeddings of positions, in any layout that fairseq's `roberta` has had."""
-    found = next((value for name, value in state.items() if name.endswith("embed_positions.weight")), None)
-    if found is None:
+    table = next((value for name, value in state.items() if name.endswith("embed_positions.weight")), None)
+    if table is None:
         raise ValueError("There are no position embeddings: this is not a checkpoint of a RoBERTa.")
-    return found
+    return table
 
 
 def num_positions_of(state: Mapping[str, Any]) -> int:
@@ -133,12 +133,12 @@ def num_positions_of(state: Mapping[str, Any]) -> int:
     if has_table or saved.get("_name") not in OUR_MODELS:
         return len(positions_of(state["model"])) - ROWS_BEFORE_POSITIONS
     sources = ((saved, "max_positions"), (task, "max_positions"), (task, "tokens_per_sample"))
-    found = next((options[name] for options, name in sources if options.get(name) is not None), None)
-    if not isinstance(found, int) or found < 1:
+    number = next((options[name] for options, name in sources if options.get(name) is not None), None)
+    if not isinstance(number, int) or number < 1:
         raise ValueError(
-            f"max_positions of a checkpoint without position embeddings must be a whole number above 0, got {found!r}."
+            f"max_positions of a checkpoint without position embeddings must be a whole number above 0, got {number!r}."
         )
-    return found
+    return number
 
 
 def saved_options(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -182,20 +182,20 @@ class HasHeads(Protocol):
 
 def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
     """Refuse a checkpoint of another vocabulary or another number of positions, which torch would report as shapes."""
-    own = model.state_dict()
-    if TOKENS in state and len(state[TOKENS]) != len(own[TOKENS]):
+    model_state = model.state_dict()
+    if TOKENS in state and len(state[TOKENS]) != len(model_state[TOKENS]):
         raise ValueError(
             f"The checkpoint has a vocabulary of {len(state[TOKENS]):,} symbols, and the data one of "
-            f"{len(own[TOKENS]):,}: make the data with the tokenizer and the dict.txt of that model."
+            f"{len(model_state[TOKENS]):,}: make the data with the tokenizer and the dict.txt of that model."
         )
-    if TOKENS in state and (POSITIONS in state) != (POSITIONS in own):
+    if TOKENS in state and (POSITIONS in state) != (POSITIONS in model_state):
         kinds = ("learned", "rotary") if POSITIONS in state else ("rotary", "learned")
         raise ValueError(
             f"The checkpoint has {kinds[0]} positions, and this model {kinds[1]} ones: give --position-encoding "
             f"{kinds[0]}."
         )
-    if POSITIONS in state and len(state[POSITIONS]) != len(own[POSITIONS]):
-        theirs, ours = (len(some[POSITIONS]) - ROWS_BEFORE_POSITIONS for some in (state, own))
+    if POSITIONS in state and len(state[POSITIONS]) != len(model_state[POSITIONS]):
+        theirs, ours = (len(each[POSITIONS]) - ROWS_BEFORE_POSITIONS for each in (state, model_state))
         raise ValueError(
             f"The checkpoint has {theirs} positions, and this model {ours}: give --max-positions {theirs}."
         )
@@ -206,27 +206,27 @@ def reconcile_pairs(model: HasHeads, state: dict[str, Any]) -> None:
 
     Changes `state` in place, and logs the parts that are left out or begin with fresh weights.
     """
-    own = model.state_dict()
-    if SEGMENTS in state and SEGMENTS not in own:
+    model_state = model.state_dict()
+    if SEGMENTS in state and SEGMENTS not in model_state:
         logger.info(
             "the checkpoint has segment embeddings and this model has none: "
             + merge_segments(state, is_tied=not model.cfg.untie_weights_roberta)
         )
-    elif SEGMENTS in own and SEGMENTS not in state:
-        state[SEGMENTS] = own[SEGMENTS] * 0.0
+    elif SEGMENTS in model_state and SEGMENTS not in state:
+        state[SEGMENTS] = model_state[SEGMENTS] * 0.0
         logger.info("the checkpoint has no segment embeddings: those of this model begin at zero")
-    theirs, ours = ([name for name in some if name.startswith(NEXT_SENTENCE)] for some in (state, own))
+    theirs, ours = ([name for name in each if name.startswith(NEXT_SENTENCE)] for each in (state, model_state))
     if theirs and not ours:
         for name in theirs:
             del state[name]
         logger.info("the checkpoint's head of next-sentence prediction is left out: this model has none")
     elif ours and not theirs:
-        state.update({name: own[name] for name in ours})
+        state.update({name: model_state[name] for name in ours})
         logger.info("the checkpoint has no head of next-sentence prediction: that of this model begins untrained")
 
 
 def merge_segments(state: dict[str, Any], *, is_tied: bool) -> str:
-    """Make a state dict one of a model without segments, in place, whose tokens are of the first; returns how."""
+    """Turn a state dict, in place, into one of a model without segments: all tokens are of the first. Return how."""
     first, name = state.pop(SEGMENTS)[0], POSITIONS if POSITIONS in state else TOKENS
     changed = state[name].clone()
     # Added to all rows of the LM head's matrix, it changes all logits alike, and so no probability
@@ -242,16 +242,17 @@ def reconcile_heads(model: HasHeads, state: dict[str, Any]) -> None:
     """Load the heads of the checkpoint that fit the model, drop the others, and keep the model's own for the rest."""
     if model.cfg.load_checkpoint_heads:
         _register_heads(model, state)
-    own = {name: value for name, value in model.state_dict().items() if name.startswith(ALL_HEADS)}
+    heads = {name: value for name, value in model.state_dict().items() if name.startswith(ALL_HEADS)}
     for head in sorted({".".join(name.split(".")[:2]) for name in state if name.startswith(ALL_HEADS)}):
         theirs, ours = (
-            {name: value.shape for name, value in some.items() if name.startswith(f"{head}.")} for some in (state, own)
+            {name: value.shape for name, value in each.items() if name.startswith(f"{head}.")}
+            for each in (state, heads)
         )
         if theirs != ours:
             logger.warning(f"{head} of the checkpoint does not fit this model and is left out")
             for name in theirs:
                 del state[name]
-    for name, value in own.items():
+    for name, value in heads.items():
         state.setdefault(name, value)
 
 
@@ -357,14 +358,14 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
             f"{path} asks for the model {name!r}, which is refused, because other models of fairseq can run text of "
             f"the file as code. Allowed are {', '.join((*OUR_MODELS, *FAIRSEQ_MODELS))}."
         )
-    known = {field.name for field in fields(FastRobertaConfig)} if name in OUR_MODELS else None
+    our_options = {field.name for field in fields(FastRobertaConfig)} if name in OUR_MODELS else None
     # Until 2020 the options of all parts of a training are in one place; no others of them describe the model.
-    own = {option: value for option, value in saved.items() if option in FAIRSEQ}
-    check_fields(own, FAIRSEQ, path, remedy="Use it with fairseq alone.")
+    of_model = {option: value for option, value in saved.items() if option in FAIRSEQ}
+    check_fields(of_model, FAIRSEQ, path, remedy="Use it with fairseq alone.")
     options = {
         option: checked(path, option, saved[option])
         for option in _KEPT
-        if saved.get(option) is not None and (known is None or option in known)
+        if saved.get(option) is not None and (our_options is None or option in our_options)
     }
     sizes = read_sizes(state["model"])
     for option, size in sizes.items():  # before a model of a billion layers is built
@@ -373,7 +374,7 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
                 f"{path}: the parameters do not fit the model: {option} is {options[option]}, and they have {size}."
             )
     num_positions = num_positions_of(state)
-    if known is not None:
+    if our_options is not None:
         try:
             read_config(argparse.Namespace(**{**options, **sizes}), max_positions=num_positions)
         except ValueError as error:
@@ -414,8 +415,8 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     eps = kept.get("layer_norm_eps", FastRobertaConfig.layer_norm_eps)
     if not isinstance(eps, float) or not 0.0 < eps <= 1.0:
         raise ValueError(f"layer_norm_eps of the checkpoint must be a number above 0, at most 1, got {eps!r}.")
-    named = (name for name in (*_SHARING, *SWITCHES) if kept.get(name))
-    ours = {name: checked(Path("The checkpoint"), name, kept[name]) for name in named}
+    names = (name for name in (*_SHARING, *SWITCHES) if kept.get(name))
+    ours = {name: checked(Path("The checkpoint"), name, kept[name]) for name in names}
     others = {
         "encoder_normalize_before": FINAL_NORM in parameters,
         "no_layernorm_embedding": EMBEDDING_NORM not in parameters,
@@ -445,12 +446,12 @@ def initial_options(state: Mapping[str, Any]) -> dict[str, str]:
     if saved.get("_name") not in OUR_MODELS:
         return {}
     defaults = FastRobertaConfig()
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for name in INITIAL:
         text, default = (str(getattr(each, "name", each)) for each in (saved.get(name), getattr(defaults, name)))
         if saved.get(name) is not None and text != default:
-            found[name.replace("_", "-")] = text.lower() if saved[name] is True else text
-    return found
+            options[name.replace("_", "-")] = text.lower() if saved[name] is True else text
+    return options
 
 
 def num_symbols(state: Mapping[str, Any]) -> int:
@@ -477,7 +478,7 @@ def num_segments_of(state: Mapping[str, Any]) -> int:
 
 
 def num_segments_in(path: Path) -> int:
-    """The same of a checkpoint file, whose weights are not read; of a damaged one 0, as its loading says more."""
+    """The same for a checkpoint file, without reading its weights; 0 for a damaged one, which loading reports."""
     with open(path, "rb") as file:
         if not zipfile.is_zipfile(file):  # before torch 1.6, when fairseq's RoBERTa had none
             return 0
@@ -489,7 +490,7 @@ def num_segments_in(path: Path) -> int:
 
 def load_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:
     """Copy the checkpoint's parameters into a model."""
-    with _named(path):
+    with _naming(path):
         model.load_state_dict(dict(state["model"]))
 
 
@@ -514,7 +515,7 @@ def assign_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) ->
         ValueError: if they are not those of such a model.
     """
     tensors = dict(state["model"])
-    with _named(path):
+    with _naming(path):
         with NoInitialization():
             model.upgrade_state_dict(tensors)  # type: ignore[operator]  # older names; heads
         shared = aliases(model.named_parameters(remove_duplicate=False))
@@ -528,7 +529,7 @@ def assign_parameters(model: nn.Module, state: Mapping[str, Any], path: Path) ->
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _naming(path: Path) -> Iterator[None]:
     """Errors of torch's loading, in a sentence that names the file."""
     try:
         yield

@@ -177,14 +177,14 @@ def check_has_no_switch(options: Any, *, path: Any, other: str, instead: str) ->
     `instead`, the formats that have them, ends the message.
     """
     cfg = FastRobertaConfig(**{name: options[name] for name in SWITCHES if options.get(name) is not None})
-    given = [
+    switches = [
         flag(item) if isinstance(item.default, bool) else f"{flag(item)} {getattr(cfg, name)}"
         for name, item in SWITCHES.items()
         if is_given(cfg, item)
     ]
-    if given:
+    if switches:
         raise ValueError(
-            f"{path} was trained with {', '.join(given)}, which {other} cannot compute: use {instead}, or the "
+            f"{path} was trained with {', '.join(switches)}, which {other} cannot compute: use {instead}, or the "
             "checkpoint itself."
         )
 
@@ -244,9 +244,8 @@ def set_options(args: Any, options: dict[str, Any]) -> None:
 
 def read_config(args: Any, *, max_positions: int | None) -> FastRobertaConfig:
     """fairseq's options, in any of its forms, as a checked config."""
-    known = {item.name for item in fields(FastRobertaConfig)}
-    given = {name: getattr(args, name, None) for name in known}
-    cfg = FastRobertaConfig(**{name: value for name, value in given.items() if value is not None})
+    options = {item.name: getattr(args, item.name, None) for item in fields(FastRobertaConfig)}
+    cfg = FastRobertaConfig(**{name: value for name, value in options.items() if value is not None})
     cfg.max_positions = cfg.max_positions or max_positions
     if cfg.max_positions is None:
         raise ValueError("--max-positions is missing: the task does not say how long its sequences are.")

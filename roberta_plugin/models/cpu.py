@@ -134,8 +134,8 @@ def serves(*tensors: Tensor) -> bool:
 def has_fast_bf16() -> bool:
     """Whether this processor multiplies bf16 faster than fp32."""
     capability = torch.backends.cpu.get_capabilities() if hasattr(torch.backends.cpu, "get_capabilities") else {}
-    found = capability.get("avx512_bf16", False) or capability.get("amx_bf16", False)
-    return has_onednn() and bool(found or processor_words("flags") & {"avx512_bf16", "amx_bf16"})
+    has_bf16 = capability.get("avx512_bf16", False) or capability.get("amx_bf16", False)
+    return has_onednn() and bool(has_bf16 or processor_words("flags") & {"avx512_bf16", "amx_bf16"})
 
 
 @cache

@@ -155,8 +155,8 @@ def attend_to_neighbors(encoder: SentenceEncoder, *, std: float) -> None:
     queries, keys = neighbor_projections(frequencies, dim=dim)
     for layer in layers:
         assert isinstance(layer, Layer)
-        own = layer.self_attn
-        for projection, matrix, norm in ((own.q_proj, queries, own.q_norm), (own.k_proj, keys, own.k_norm)):
+        attn = layer.self_attn
+        for projection, matrix, norm in ((attn.q_proj, queries, attn.q_norm), (attn.k_proj, keys, attn.k_norm)):
             projection.weight.normal_(std=STANDARD_DEVIATION).add_(matrix.to(projection.weight))
             if norm is not None:  # it keeps the size that queries and keys have where the input has a variance of 1
                 size = projection.weight.square().sum(dim=1).mean().sqrt()
@@ -410,7 +410,7 @@ class SentenceEncoder(nn.Module):
         is_padding, sequences, positions = None, None, None
         if packing is not None:
             positions = packing["positions"]
-            sequences = Sequences.of_row(packing)
+            sequences = Sequences.for_row(packing)
         elif has_padding is not False:
             is_padding = tokens.eq(self.pad_id)
             is_padding = is_padding if has_padding or is_padding.any() else None

@@ -31,13 +31,13 @@ class Rotation(NamedTuple):
 
     @classmethod
     def at(cls, positions: Tensor, *, head_dim: int, base: float, dtype: torch.dtype) -> Rotation:
-        """Of positions (B, T), in fp32 or, for a model in it, in fp64."""
+        """The angles at positions (B, T): in fp64 for a model in fp64, else in fp32."""
         dtype = dtype if dtype == torch.float64 else torch.float32
         exponents = torch.arange(0, head_dim, 2, dtype=dtype, device=positions.device) / head_dim
         angles = positions[:, :, None, None].to(dtype) * (1.0 / base**exponents)  # (B, T) -> (B, T, 1, F)
         return cls(angles.cos(), angles.sin())
 
-    def of(self, x: Tensor) -> Tensor:
+    def rotate(self, x: Tensor) -> Tensor:
         """Queries or keys (B, H, T, K), turned; computed in the type of the angles.
 
         The result lies in memory as (B, T, H, K), so that what attends to it lies as the next product reads it.
@@ -59,7 +59,7 @@ class Places(NamedTuple):
 
     def rotated(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Queries (B, H, Q, K) and keys (B, H, T, K), turned by their own positions."""
-        return (q if self.q is None else self.q.of(q)), (k if self.k is None else self.k.of(k))
+        return (q if self.q is None else self.q.rotate(q)), (k if self.k is None else self.k.rotate(k))
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ class PositionScheme:
     base_local: float | None = None
     """Of the angles in local layers."""
     window: int | None = None
-    """Positions that a local layer attends to, beside each itself; half of them on either side."""
+    """Positions beside its own that a position attends to in a local layer, half of them on either side."""
     global_every: int = 1
 
     @classmethod
-    def of(cls, cfg: Any) -> PositionScheme:
-        """That of a model's options."""
+    def from_config(cls, cfg: Any) -> PositionScheme:
+        """The scheme that a model's options describe."""
         is_rotary, dim = str(cfg.position_encoding) == "rotary", cfg.encoder_embed_dim // cfg.encoder_attention_heads
         base_local = cfg.rotary_base if cfg.rotary_base_local is None else cfg.rotary_base_local
         base, base_local = (cfg.rotary_base, base_local) if is_rotary else (None, None)
@@ -115,8 +115,8 @@ class PositionScheme:
             positions = torch.arange(x.size(1), device=x.device)[None] if packing is None else packing["positions"]
             of_q = positions if wanted is None else positions.expand(x.size(0), -1).gather(1, wanted)
             bases = (self.base, self.base_local)
-            made = {base: self._rotations(of_q, positions, base, x.dtype) for base in set(bases)}
-            rotations = [made[base] for base in bases]
+            rotations_by_base = {base: self._rotations(of_q, positions, base, x.dtype) for base in set(bases)}
+            rotations = [rotations_by_base[base] for base in bases]
         at = wanted if reach is not None else None
         return Places(None, None, *rotations[0]), Places(reach, at, *rotations[1])
 

@@ -98,11 +98,11 @@ def set_precision(model: Any, precision: str, device: torch.device) -> None:
         model.to(torch.bfloat16)
         return
     make, head = _PRODUCTS[precision], model.encoder.lm_head
-    made: dict[int, LowPrecisionLayer] = {}  # layers may be shared
+    converted: dict[int, LowPrecisionLayer] = {}  # layers may be shared
     for number, layer in enumerate(layers):
-        if id(layer) not in made:
-            made[id(layer)] = LowPrecisionLayer(layer, make)
-        encoder.layers[number] = made[id(layer)]
+        if id(layer) not in converted:
+            converted[id(layer)] = LowPrecisionLayer(layer, make)
+        encoder.layers[number] = converted[id(layer)]
     head.products = (joined(make, head.dense), make(head.weight, head.bias))
 
 
@@ -141,19 +141,19 @@ class LowPrecisionLayer(Layer):
 
 
 class LowPrecisionAttention(SelfAttention):
-    """Its self-attention: in bf16, between such products."""
+    """The self-attention of such a layer: in bf16, between such products."""
 
     q_proj: Any
     k_proj: Any
     v_proj: Any
     out_proj: Any
 
-    def __init__(self, own: SelfAttention, make: MakeProduct) -> None:
-        keep_all_but_products(self, own)
+    def __init__(self, attention: SelfAttention, make: MakeProduct) -> None:
+        keep_all_but_products(self, attention)
         self.make = make
-        self.q_proj = joined(make, own.q_proj)
-        self.k_proj, self.v_proj = joined(make, own.k_proj, own.v_proj), None  # one product for both
-        out: Product = joined(make, own.out_proj)
+        self.q_proj = joined(make, attention.q_proj)
+        self.k_proj, self.v_proj = joined(make, attention.k_proj, attention.v_proj), None  # one product for both
+        out: Product = joined(make, attention.out_proj)
         self.out_proj = lambda attended: out(make.read(attended, is_free=True)).view(*attended.shape[:2], -1)
 
     def backend_for(self, q: Tensor, k: Tensor, reach: int | None) -> str:
@@ -164,14 +164,14 @@ class LowPrecisionAttention(SelfAttention):
     def _project(self, x: Tensor, *products: Product) -> tuple[Tensor, ...]:
         """(B, T, D) -> one (B, H, T, K) in bf16 for each projection."""
         rows, heads = self.make.read(x), (self.num_heads, x.size(-1) // self.num_heads)
-        found: list[Tensor] = []
+        projections: list[Tensor] = []
         for product in filter(None, products):
             parts = product(rows).bfloat16().view(*x.shape[:2], -1, *heads)  # (B, T, 1 or 2, H, K)
-            found += [part.transpose(1, 2) for part in parts.unbind(2)]
-        return tuple(found)
+            projections += [part.transpose(1, 2) for part in parts.unbind(2)]
+        return tuple(projections)
 
 
-def keep_all_but_products(made: nn.Module, own: nn.Module) -> None:
-    """Give a module all that another has, so that options of the model need no further word here, but linear layers."""
-    vars(made).update(vars(own))
-    made._modules = {name: module for name, module in own._modules.items() if not isinstance(module, Linear)}
+def keep_all_but_products(module: nn.Module, original: nn.Module) -> None:
+    """Give a module all of another but its linear layers, so that options of the model need no mention here."""
+    vars(module).update(vars(original))
+    module._modules = {name: part for name, part in original._modules.items() if not isinstance(part, Linear)}

@@ -83,7 +83,7 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             layerdrop_prob=cfg.encoder_layerdrop,
             normalizes_embeddings=not cfg.no_layernorm_embedding,
             normalizes_features=cfg.encoder_normalize_before,
-            positions=PositionScheme.of(cfg),
+            positions=PositionScheme.from_config(cfg),
         )
         embeddings: Any = None if cfg.untie_weights_roberta else self.sentence_encoder.embed_tokens.weight
         self.lm_head = MaskedLMHead(
@@ -189,9 +189,9 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
         parts = []
         for start in range(0, len(src_tokens), num_rows):
             rows = slice(start, start + num_rows)
-            own = {**layout, "segments": None if segments is None else segments[rows]}
+            part_layout = {**layout, "segments": None if segments is None else segments[rows]}
             positions = {"positions": predicted["positions"][rows]}
-            parts.append(self.sentence_encoder(src_tokens[rows], predicted=positions, **own)[0])
+            parts.append(self.sentence_encoder(src_tokens[rows], predicted=positions, **part_layout)[0])
         return torch.cat(parts)
 
     def vectors(self, src_tokens: Tensor, pooled: Mapping[str, Any]) -> Tensor:
@@ -206,15 +206,15 @@ class RobertaEncoder(FairseqEncoder):  # type: ignore[misc]
             pooled: {"pooling": see `pool`, "order" (B,): rows from the longest to the shortest, "parts": of each part
                 in this order its end, its longest row and whether it is padded; "recomputes"}.
         """
-        rows, found, start = src_tokens[pooled["order"]], [], 0
+        rows, vectors, start = src_tokens[pooled["order"]], [], 0
         for stop, width, has_padding in pooled["parts"]:
             inputs = (rows[start:stop, :width], has_padding, pooled["pooling"])
             if pooled["recomputes"] and torch.is_grad_enabled():
-                found.append(checkpoint(self._vectors, *inputs, use_reentrant=False))
+                vectors.append(checkpoint(self._vectors, *inputs, use_reentrant=False))
             else:
-                found.append(self._vectors(*inputs))
+                vectors.append(self._vectors(*inputs))
             start = stop
-        ordered = torch.cat(found)
+        ordered = torch.cat(vectors)
         return torch.empty_like(ordered).index_copy(0, pooled["order"], ordered)
 
     def _vectors(self, tokens: Tensor, has_padding: bool, pooling: str) -> Tensor:
@@ -237,7 +237,7 @@ logger = logging.getLogger(__name__)
 UNUSED = ("src_lengths", "src_id", "prev_output_tokens")
 
 
-def in_our_words(model: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def translate(model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Arguments of `FastRobertaModel.forward` from those that fairseq's tasks and criterions give to its `roberta`.
 
     Its criterions name a head as `classification_head_name`, with a redundant `features_only`.
@@ -245,7 +245,7 @@ def in_our_words(model: nn.Module, arguments: tuple[Any, ...], named: dict[str, 
     Raises:
         ValueError: if a call names two heads.
     """
-    ours = {name: value for name, value in named.items() if name not in UNUSED}
+    ours = {name: value for name, value in keywords.items() if name not in UNUSED}
     name = ours.pop("classification_head_name", None)
     if name is not None:
         if ours.get("head") is not None:
@@ -279,7 +279,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         if str(cfg.init_attention) == "neighbors":
             attend_to_neighbors(encoder.sentence_encoder, std=init_std(cfg))
         self._is_in_training = self._describes_attention = False
-        self.register_forward_pre_hook(in_our_words, with_kwargs=True)
+        self.register_forward_pre_hook(translate, with_kwargs=True)
         self.register_state_dict_post_hook(name_heads_as_in_files)
         self.register_load_state_dict_pre_hook(name_heads_as_in_model)
         if cfg.attention_window is not None and cfg.attention_window // 2 >= encoder.max_positions() - 1:
@@ -336,7 +336,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
         With a head for next-sentence prediction, the loss and the logits come with "next_sentence_logits" (B, 2) in the
         second result; then the first entry of `predicted` for each block must be its <s>.
 
-        Called as a module, the model also takes the arguments of fairseq's tasks and criterions (`in_our_words`).
+        Called as a module, the model also takes the arguments of fairseq's tasks and criterions (`translate`).
 
         Args:
             src_tokens: ids (B, T), each row beginning with <s>, padded on the right.
@@ -397,10 +397,10 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
 
     def position_features(self, src_tokens: Tensor, positions: Tensor, *, has_padding: bool | None = None) -> Tensor:
         """Features (B, Q, D) of the `positions` (B, Q) of ids (B, T); the last layer computes no others."""
-        found: Tensor = self.encoder.sentence_encoder(
+        features: Tensor = self.encoder.sentence_encoder(
             src_tokens, has_padding=has_padding, predicted={"positions": positions}
         )[0]
-        return found
+        return features
 
     def _head(self, name: str) -> Any:
         if name not in self.heads:

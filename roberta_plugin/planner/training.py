@@ -88,7 +88,7 @@ class Shape:
     def positions(self) -> PositionScheme:
         """Rotary positions and windows."""
         options = {"encoder_embed_dim": self.dim, "encoder_attention_heads": self.num_heads, **self.options}
-        return PositionScheme.of(FastRobertaConfig(**options))
+        return PositionScheme.from_config(FastRobertaConfig(**options))
 
     @property
     def num_local_layers(self) -> int:

@@ -135,9 +135,9 @@ def open_kind(settings: PredictSettings) -> Kind:
     )
     kind = kind or kind_class(kind_of_model(hub))
     is_own = kind.name == kind_of_training(hub.trained_on)  # else its numbers would decide about something else
-    found = kind.numbers_of(hub.trained_on.get(identity.DECISIONS, {})) if is_own else {}
+    decisions = kind.numbers_of(hub.trained_on.get(identity.DECISIONS, {})) if is_own else {}
     task = str(hub.trained_on.get("task"))
-    return kind.answering(hub, settings, benchmark_of(task).rules if task in TASKS else None, found)
+    return kind.answering(hub, settings, benchmark_of(task).rules if task in TASKS else None, decisions)
 
 
 def kind_of_model(hub: RobertaHub) -> str:
@@ -173,7 +173,7 @@ def kind_of_training(trained_on: Mapping[str, Any]) -> str | None:
 
 
 class _Rows:
-    """The rows of the input, in the format that is given or named; `num_bytes` of it were read."""
+    """The rows of the input, in the format of --format or of its name; `num_bytes` of it have been read."""
 
     def __init__(self, kind: Kind, settings: PredictSettings) -> None:
         path, form = settings.input, settings.format
@@ -200,15 +200,15 @@ class _Rows:
         columns = {name for place in range(len(self._kind.fields)) for name in self._kind.names_of(place)}
         for mark in dict.fromkeys((self._delimiter, ";", "|", "\t")):
             cells = [cell.strip('"') for cell in line.split(mark)]
-            found = columns.intersection(cells)
+            names = columns.intersection(cells)
             is_one_column = len(cells) == 1 and line != self._kind.settings.get("text_column")
-            if not found or is_one_column or any(cell != cell.strip() for cell in cells):
+            if not names or is_one_column or any(cell != cell.strip() for cell in cells):
                 continue
             form = "tsv" if mark == "\t" else "csv"
-            given = f" --delimiter '{mark}'" if form == "csv" and mark != self._delimiter else ""
+            option = f" --delimiter '{mark}'" if form == "csv" and mark != self._delimiter else ""
             raise ValueError(
-                f"{row.where}: {short(line)} names the column {min(found)!r}, as the first line of a table does, and "
-                f"each line would be read as a text. Give --format {form}{given}, or --format text if it is one."
+                f"{row.where}: {short(line)} names the column {min(names)!r}, as the first line of a table does, and "
+                f"each line would be read as a text. Give --format {form}{option}, or --format text if it is one."
             )
 
     def _count(self, num_bytes: int) -> None:
@@ -244,24 +244,24 @@ def _answer_window(
         try:
             if isinstance(row, BadLineError):
                 raise ValueError(f"{row.reason}. {row.remedy}")
-            own = {"line": row.line} if names_lines else {}
-            ids[row.line] = kind.id_of(row.values) or own
+            line = {"line": row.line} if names_lines else {}
+            ids[row.line] = kind.id_of(row.values) or line
             _check_characters(row.values)
             questions.append(kind.question(row.values))
         except ValueError as error:
             errors[row.line] = str(error)
             if settings.on_error == "stop":
                 break
-    found = iter(kind.answer(questions) if questions else ())
+    answers = iter(kind.answer(questions) if questions else ())
     for row in window:
-        answer = ValueError(errors[row.line]) if row.line in errors else next(found)
-        identity = ids.get(row.line, {})
+        answer = ValueError(errors[row.line]) if row.line in errors else next(answers)
+        row_id = ids.get(row.line, {})
         if not isinstance(answer, ValueError):
-            yield {**identity, **answer}
+            yield {**row_id, **answer}
         elif settings.on_error == "stop":
             raise StoppedError(f"line {row.line}: {answer} Or give --on-error skip.")
         else:
-            yield {**identity, "line": row.line, "error": str(answer)}
+            yield {**row_id, "line": row.line, "error": str(answer)}
 
 
 def _check_characters(record: Mapping[str, Any]) -> None:

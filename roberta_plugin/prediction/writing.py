@@ -73,7 +73,7 @@ class JsonLines:
             line = json.dumps(answer).encode("ascii")
         except ValueError as error:  # in reduced precision, numbers may overflow
             raise _not_finite(answer) from error
-        with _named(self._file.name):
+        with _naming(self._file.name):
             self._file.write(line + b"\n")
 
 
@@ -89,7 +89,7 @@ class Vectors:
         vector = np.asarray(answer.get(VECTOR, [np.nan] * self._dim), dtype="<f4")
         if VECTOR in answer and not np.isfinite(vector).all():
             raise _not_finite(answer)
-        with _named(self._file.name):
+        with _naming(self._file.name):
             self._file.write(vector.tobytes())
         self._count += 1
 
@@ -116,7 +116,7 @@ def open_output(path: Path | None, *, dim: int) -> Iterator[JsonLines | Vectors]
     """A writer to a file, by the ending of its name, or to standard output."""
     if path is None:
         yield JsonLines(sys.stdout.buffer)
-        with _named("Standard output"):
+        with _naming("Standard output"):
             sys.stdout.buffer.flush()
         return
     is_stream = path.exists() and not path.is_file()
@@ -128,7 +128,7 @@ def open_output(path: Path | None, *, dim: int) -> Iterator[JsonLines | Vectors]
         yield vectors or JsonLines(file)
         is_complete = True
     finally:
-        with _named(partial), file:
+        with _naming(partial), file:
             if vectors is not None:
                 vectors.finish()
             file.flush()
@@ -137,7 +137,7 @@ def open_output(path: Path | None, *, dim: int) -> Iterator[JsonLines | Vectors]
                 if is_complete and (vectors is not None or is_plain(path)):
                     partial.replace(path)  # before the lock ends with the open file
                 elif is_complete:
-                    with _named(f"{path}, whose answers are in {partial} as JSON Lines,"):
+                    with _naming(f"{path}, whose answers are in {partial} as JSON Lines,"):
                         convert(partial, path)
                     partial.unlink()
     if not is_stream:
@@ -178,14 +178,14 @@ def check_output(path: Path) -> None:
 
 
 @contextmanager
-def _named(file: Any) -> Iterator[None]:
+def _naming(file: Any) -> Iterator[None]:
     """Errors of writing, in a sentence that names the file; a reader that closes the pipe is not one."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        if error.errno is None:  # is named already
+        if error.errno is None:  # names the file already
             raise
         raise OSError(f"{file} could not be written ({error.strerror}). Free some space, or name another.") from error
 

@@ -59,12 +59,12 @@ def check_training_options(cfg: Any) -> None:
             if not float(number) >= smallest:  # the namespace has some as text
                 raise ValueError(f"--{name.replace('_', '-')} must be {smallest:g} or more, got {float(number):g}.")
     common = getattr(cfg, "common", cfg)
-    given_of_fp16 = [
+    switches = [
         name
         for name in ("cpu", "fp16", "fp16_no_flatten_grads", "memory_efficient_fp16")
         if getattr(common, name, None) is True
     ]
-    if given_of_fp16 == ["cpu", "fp16"]:
+    if switches == ["cpu", "fp16"]:
         raise ValueError(
             "--fp16 does not work with --cpu, because fairseq collects the gradients on a GPU: give --bf16 instead, or "
             "--fp16-no-flatten-grads as well."
@@ -72,7 +72,7 @@ def check_training_options(cfg: Any) -> None:
 
 
 def check_start_options(cfg: Any) -> None:
-    """Refuse a training without options that fairseq does not miss; other programs of fairseq need none of them."""
+    """Refuse a training without options that fairseq does not insist on; its other programs need none of them."""
     if list(getattr(getattr(cfg, "optimization", cfg), "lr", None) or []) == [_FAIRSEQS_LR]:
         raise ValueError(
             f"--lr is missing, or is fairseq's default of {_FAIRSEQS_LR}, at which nothing is learned: give the peak "
@@ -83,7 +83,7 @@ def check_start_options(cfg: Any) -> None:
         raise ValueError("The batch size is missing: give --batch-size, --max-tokens or both.")
 
 
-class Ignored(NamedTuple):
+class NoEffect(NamedTuple):
     """An option of fairseq's config, the values that change nothing anyway, and why the others have no effect."""
 
     section: str
@@ -96,16 +96,16 @@ _WARM_UPS = "warmup_updates", "warmup_steps"  # tri_stage has the second
 _DEFAULT_MULTIPLE = 8  # fairseq's default of --required-batch-size-multiple
 _ORDER = "the order of an epoch's batches is a function of --seed and the epoch"
 IGNORED = (
-    Ignored("dataset", "curriculum", (0,), f"{_ORDER}, the first epochs included"),
-    Ignored("dataset", "grouped_shuffling", (False,), f"{_ORDER}, and the GPUs of an update already get "
+    NoEffect("dataset", "curriculum", (0,), f"{_ORDER}, the first epochs included"),
+    NoEffect("dataset", "grouped_shuffling", (False,), f"{_ORDER}, and the GPUs of an update already get "
             "neighbouring batches, which are of similar length"),
-    Ignored("dataset", "update_ordered_indices_seed", (False,), f"{_ORDER}, so it already differs between epochs"),
-    Ignored("distributed_training", "fix_batches_to_gpus", (False,), "every epoch has new batches, and each rank "
+    NoEffect("dataset", "update_ordered_indices_seed", (False,), f"{_ORDER}, so it already differs between epochs"),
+    NoEffect("distributed_training", "fix_batches_to_gpus", (False,), "every epoch has new batches, and each rank "
             "reads what it needs from the memory-mapped file"),
-    Ignored("dataset", "dataset_impl", (None, "mmap"), "only mmap data can be read: binarize with `roberta binarize` "
+    NoEffect("dataset", "dataset_impl", (None, "mmap"), "only mmap data can be read: binarize with `roberta binarize` "
             "or with `fairseq-preprocess --dataset-impl mmap`"),
-    Ignored("dataset", "required_seq_len_multiple", (1,), "use --pad-to-multiple"),
-    Ignored("dataset", "skip_invalid_size_inputs_valid_test", (False,), "no input is skipped: long lines are split "
+    NoEffect("dataset", "required_seq_len_multiple", (1,), "use --pad-to-multiple"),
+    NoEffect("dataset", "skip_invalid_size_inputs_valid_test", (False,), "no input is skipped: long lines are split "
             "into blocks, and blocks that the model cannot hold are refused"),
 )  # fmt: skip
 
@@ -116,23 +116,23 @@ def ignored_options(cfg: Any) -> list[str]:
     None if the task's part of it stands alone.
     """
     root = whole_config(cfg)
-    said = []
+    texts = []
     for option in IGNORED:
         value = getattr(getattr(root, option.section, None), option.name, None)
         if value is not None and value not in option.harmless:
-            said.append(f"--{option.name.replace('_', '-')} {value} has no effect: {option.reason}")
+            texts.append(f"--{option.name.replace('_', '-')} {value} has no effect: {option.reason}")
     dataset = getattr(root, "dataset", None)
     multiple, batch_size = (getattr(dataset, name, None) for name in ("required_batch_size_multiple", "batch_size"))
     if multiple not in (None, _DEFAULT_MULTIPLE) and batch_size and batch_size > multiple and batch_size % multiple:
-        said.append(
+        texts.append(
             f"--required-batch-size-multiple {multiple} has no effect on --batch-size {batch_size}: only batches "
             "limited by --max-tokens are rounded"
         )
     if getattr(getattr(root, "optimization", None), "sentence_avg", False):
         criterion = getattr(getattr(root, "criterion", None), "_name", None)
         if criterion in ("roberta_masked_lm", "masked_lm"):
-            said.append(f"--sentence-avg has no effect on {criterion}: its loss is a mean over the predicted tokens")
-    return [*said, *unreached_rates(root)]
+            texts.append(f"--sentence-avg has no effect on {criterion}: its loss is a mean over the predicted tokens")
+    return [*texts, *unreached_rates(root)]
 
 
 def unreached_rates(cfg: Any) -> list[str]:
@@ -150,7 +150,7 @@ def peak_update(scheduler: Any) -> float:
     """The update at which the warm-up of a schedule ends: any of fairseq's, or linear_stages; 0 without one."""
     if stages := getattr(scheduler, "lr_stages", None):
         return float(max(parse(stages), key=lambda point: point.share).update)
-    steps = next((found for name in _WARM_UPS if (found := getattr(scheduler, name, None))), 0)
+    steps = next((number for name in _WARM_UPS if (number := getattr(scheduler, name, None))), 0)
     return float(steps)
 
 

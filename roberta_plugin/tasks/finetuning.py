@@ -158,9 +158,9 @@ class FineTuningTask(BlockTask):
         pooling, windows = self.kind.window_pooling, {}
         if pooling is not None:
             windows["windows"] = {"first": sample["offsets"], "pooling": pooling}
-        found = model(**sample["net_input"], **self.head_arguments, **windows)[0]
+        outputs = model(**sample["net_input"], **self.head_arguments, **windows)[0]
         # a packed row may have more sequences: its padding
-        return found[: len(sample["net_input"]["src_lengths"])] if isinstance(found, Tensor) else found
+        return outputs[: len(sample["net_input"]["src_lengths"])] if isinstance(outputs, Tensor) else outputs
 
     @property
     def head_sizes(self) -> dict[str, int]:
@@ -356,8 +356,8 @@ def phrase_scores(model: Any, sample: Mapping[str, Any], *, mask_id: int) -> Ten
     is_masked = torch.zeros_like(tokens, dtype=torch.bool).view(-1).index_fill(0, places, True).view_as(tokens)
     masked = tokens.masked_fill(is_masked, mask_id)
     logits, _ = model(**{**inputs, "src_tokens": masked}, masked_tokens=is_masked)  # (M, V)
-    found = logits.float().log_softmax(dim=-1).gather(1, tokens.view(-1)[places, None])  # (M, V) -> (M, 1)
-    sums = torch.zeros(len(lengths), 1, device=tokens.device).index_add(0, sequence, found)  # (M, 1) -> (S, 1)
+    log_probs = logits.float().log_softmax(dim=-1).gather(1, tokens.view(-1)[places, None])  # (M, V) -> (M, 1)
+    sums = torch.zeros(len(lengths), 1, device=tokens.device).index_add(0, sequence, log_probs)  # (M, 1) -> (S, 1)
     means: Tensor = sums / sizes.clamp(min=1)[:, None]
     return means
 

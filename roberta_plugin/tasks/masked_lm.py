@@ -163,9 +163,9 @@ class RobertaMaskedLMTask(BlockTask):
         word_starts = word_ends = None
         if self.cfg.mask_whole_words:
             folder = Path(self.cfg.tokenizer_folder or data_folders(self.cfg.data)[0])
-            named = None if self.cfg.tokenizer_folder else tokenizer_of_bpe(whole_config(self.cfg))
+            bpe_tokenizer = None if self.cfg.tokenizer_folder else tokenizer_of_bpe(whole_config(self.cfg))
             try:
-                tokenizer = named or load_tokenizer(folder)
+                tokenizer = bpe_tokenizer or load_tokenizer(folder)
             except FileNotFoundError as error:
                 raise FileNotFoundError(f"--mask-whole-words: {error} Then give --tokenizer-folder FOLDER.") from error
             word_starts, word_ends = self.vocabulary.word_starts(tokenizer), self.vocabulary.word_ends(tokenizer)
@@ -239,14 +239,14 @@ class RobertaMaskedLMTask(BlockTask):
             for folder in data_folders(self.cfg.data)
             for prefix in split_prefixes(os.path.join(folder, self._train_split), combine=True)
         ]
-        for split, found in baselines_of(train, {split: self._prefixes[split] for split in new}).items():
-            self.baselines[split] = found
-            if found is not None:
-                logger.info(f"baselines on {split}: {found.described()}; counted in {found.num_counted:,} tokens")
+        for split, counted in baselines_of(train, {split: self._prefixes[split] for split in new}).items():
+            self.baselines[split] = counted
+            if counted is not None:
+                logger.info(f"baselines on {split}: {counted.described()}; counted in {counted.num_counted:,} tokens")
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **options: Any) -> Any:
         """See `BlockTask`; notes the split, which fairseq tells no task when it validates."""
-        self._read_split = next((split for split, own in self.datasets.items() if own is dataset), "")
+        self._read_split = next((split for split, loaded in self.datasets.items() if loaded is dataset), "")
         if self._read_split == self._train_split and self.growth != Growth((), ()):
             options["max_tokens"] = self.current("batch") or None
             limit = f", batches of {options['max_tokens']:,}" if options["max_tokens"] else ""
@@ -272,18 +272,18 @@ class RobertaMaskedLMTask(BlockTask):
 
     def post_validate(self, model: Any, stats: dict[str, Any], agg: Any) -> None:
         """Add the baselines to the numbers of a validation, before fairseq logs them."""
-        found = self.baselines.get(self._read_split)
-        if found is not None and "loss" in stats:
-            stats.update({name: round(loss, 3) for name, loss in found.losses().items()})
+        baselines = self.baselines.get(self._read_split)
+        if baselines is not None and "loss" in stats:
+            stats.update({name: round(loss, 3) for name, loss in baselines.losses().items()})
             self._last_losses[self._read_split] = float(stats["loss"])
 
     def end_training(self) -> None:
-        """Say where the last validation stands beside the baselines."""
+        """Compare the last validation of each split with its baselines, in the log."""
         for split, loss in self._last_losses.items():
-            found = self.baselines[split]
-            assert found is not None
-            sentence = comparison(loss, found.losses(), what=f"On {split}, the model")
-            if loss < found.unigram:
+            baselines = self.baselines[split]
+            assert baselines is not None
+            sentence = comparison(loss, baselines.losses(), what=f"On {split}, the model")
+            if loss < baselines.unigram:
                 logger.info(sentence)
             else:
                 logger.warning(f"{sentence}. {self._remedy}")
@@ -402,9 +402,9 @@ def corpora_with(split: str, turns: Sequence[Sequence[Corpus]]) -> list[Corpus]:
     name, chosen = split_and_corpus(split)
     for turn in turns:
         of_turn = [corpus for corpus in turn if not chosen or Path(corpus.folder).name == chosen]
-        found = [corpus for corpus in of_turn if os.path.exists(os.path.join(corpus.folder, f"{name}.idx"))]
-        if found:
-            return found
+        corpora = [corpus for corpus in of_turn if os.path.exists(os.path.join(corpus.folder, f"{name}.idx"))]
+        if corpora:
+            return corpora
     folders = ", ".join(corpus.folder for turn in turns for corpus in turn)
     raise FileNotFoundError(
         f"No data folder has the split {split!r} ({name}.idx is missing in {folders}): make it with `roberta "
@@ -437,7 +437,7 @@ def packs_by_default(cfg: Any, model: Any) -> bool:
     if not is_wanted:
         return False
     device, dtype = torch.device("cuda", torch.cuda.current_device()), half_precision(cfg)
-    packs = on_all_ranks(dtype is not None and model.prefers_packing(device, dtype), device)
+    packs = holds_on_all_ranks(dtype is not None and model.prefers_packing(device, dtype), device)
     if packs:
         logger.info(
             "blocks are packed end to end instead of padded, which is faster on this GPU; --no-pack-sequences pads them"
@@ -452,7 +452,7 @@ def half_precision(cfg: Any) -> torch.dtype | None:
     return torch.float16 if getattr(cfg, "fp16", None) is True or getattr(cfg, "amp", None) is True else None
 
 
-def on_all_ranks(answer: bool, device: torch.device) -> bool:
+def holds_on_all_ranks(answer: bool, device: torch.device) -> bool:
     """Whether it is True on every rank; the answer itself where there is one."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return answer

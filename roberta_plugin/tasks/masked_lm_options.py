@@ -197,7 +197,7 @@ def growth_of(cfg: Any) -> Growth:
             is longer than its batch.
     """
     ends = {"tokens_per_sample": cfg.tokens_per_sample, "max_tokens": max_tokens_of(cfg)}
-    found = []
+    parsed = []
     for of_end, end in ends.items():
         name = f"grow_{of_end}"
         option = f"--{name.replace('_', '-')}"
@@ -206,17 +206,17 @@ def growth_of(cfg: Any) -> Growth:
             raise ValueError(
                 f"{option} ends at {steps[-1].value}, and --{of_end.replace('_', '-')} is {end}: make them equal."
             )
-        found.append(steps)
-    made = Growth(*found)
-    for update in sorted({step.update for step in (*made.block, *made.batch)} if made.batch else ()):
-        block = growth.value_at(made.block, update, default=cfg.tokens_per_sample)
-        batch = growth.value_at(made.batch, update, default=block)
+        parsed.append(steps)
+    result = Growth(*parsed)
+    for update in sorted({step.update for step in (*result.block, *result.batch)} if result.batch else ()):
+        block = growth.value_at(result.block, update, default=cfg.tokens_per_sample)
+        batch = growth.value_at(result.batch, update, default=block)
         if block > batch:
             raise ValueError(
                 f"--grow-max-tokens: from update {update} on a batch has {batch} tokens, which cannot hold one block "
                 f"of {block}. Raise it, or shorten the block by --grow-tokens-per-sample."
             )
-    return made
+    return result
 
 
 def pair_format(cfg: RobertaMaskedLMConfig) -> PairFormat | None:
@@ -231,9 +231,9 @@ def break_mode(cfg: RobertaMaskedLMConfig) -> str:
 
 def check_format(cfg: RobertaMaskedLMConfig) -> None:
     """Refuse contradictions between --input-format and other options."""
-    given, mode = cfg.input_format, str(cfg.sample_break_mode)
-    if given is not None and mode not in ("none", BREAK_MODES.get(str(given))):
-        raise ValueError(f"--input-format {given} contradicts --sample-break-mode {mode}: give only one of the two.")
+    form, mode = cfg.input_format, str(cfg.sample_break_mode)
+    if form is not None and mode not in ("none", BREAK_MODES.get(str(form))):
+        raise ValueError(f"--input-format {form} contradicts --sample-break-mode {mode}: give only one of the two.")
     if pair_format(cfg) is not None and cfg.tokens_per_sample < NUM_SPECIALS + 2:
         raise ValueError(
             f"--tokens-per-sample must be at least {NUM_SPECIALS + 2} for pairs (<s> A </s></s> B </s>), got "

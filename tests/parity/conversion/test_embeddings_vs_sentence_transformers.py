@@ -48,7 +48,7 @@ def test_a_folder_of_a_trained_model_pools_and_cuts_as_in_training(tmp_path, poo
     again = read_huggingface(folder)
     found = RobertaHub.from_pretrained(folder).embed(texts[:3]).numpy()
     np.testing.assert_allclose(found, ours, atol=1e-6)  # not those of the mean
-    assert identity.of_checkpoint(again.state)["settings"]["max_length"] == 12
+    assert identity.read_record(again.state)["settings"]["max_length"] == 12
     config = folder / "config.json"
     config.write_text(config.read_text().replace(f'"pooling": "{pooling}"', '"pooling": "median"'))
     with pytest.raises(ValueError, match=r"config\.json: embedding was not written by an export"):

@@ -2,7 +2,7 @@
 
 import torch
 
-from roberta_plugin.conversion.portable import on_scale_of_labels, on_scale_of_training
+from roberta_plugin.conversion.portable import rescale_to_labels, rescale_to_training
 from roberta_plugin.finetuning import identity
 
 NAME = "classification_heads.mine.out_proj."
@@ -25,18 +25,18 @@ def answers(content, features):
 
 def test_the_head_gives_numbers_as_the_labels_were_and_the_way_back():
     before, features = state(), torch.randn(5, 4)
-    after = on_scale_of_labels(before)
+    after = rescale_to_labels(before)
     torch.testing.assert_close(answers(after, features), 1500 + 200 * answers(before, features))
-    assert identity.of_checkpoint(after)["settings"] == {"kind": "regression", "labels": []}
+    assert identity.read_record(after)["settings"] == {"kind": "regression", "labels": []}
     assert after["model"]["encoder.x"] is before["model"]["encoder.x"]
-    again = on_scale_of_labels(after)
+    again = rescale_to_labels(after)
     assert torch.equal(answers(again, features), answers(after, features)), "the scale is applied once"
-    back = on_scale_of_training(after, SETTINGS)
+    back = rescale_to_training(after, SETTINGS)
     torch.testing.assert_close(answers(back, features), answers(before, features), atol=1e-4, rtol=1e-4)
-    assert torch.equal(answers(on_scale_of_training(before, SETTINGS), features), answers(before, features))
+    assert torch.equal(answers(rescale_to_training(before, SETTINGS), features), answers(before, features))
 
 
 def test_other_heads_are_as_they_are():
     before = state(kind="classification")
-    assert on_scale_of_labels(before)["model"] is before["model"]
-    assert on_scale_of_training(before, {"kind": "classification"})["model"] is before["model"]
+    assert rescale_to_labels(before)["model"] is before["model"]
+    assert rescale_to_training(before, {"kind": "classification"})["model"] is before["model"]
