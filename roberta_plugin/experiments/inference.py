@@ -25,7 +25,6 @@ from roberta_plugin.models.checkpoints import (
     ALL_HEADS,
     load_parameters,
     model_arguments,
-    num_segments_of,
     saved_options,
 )
 from roberta_plugin.models.precision import set_precision
@@ -62,7 +61,6 @@ def load_model(checkpoint: str | os.PathLike[str], prepared: Prepared) -> tuple[
     arguments = model_arguments(state, path)
     shapes = {name: tensor.shape for name, tensor in state["model"].items()}
     task = _task_like(wanted, {**options, "data": str(prepared.folder), "max_positions": arguments.max_positions})
-    task.num_segments = num_segments_of(state)
     model = task.build_model(arguments, from_checkpoint=True)
     load_parameters(model, state, path)
     heads = {name: value.shape for name, value in model.state_dict().items() if name.startswith(ALL_HEADS)}

@@ -172,6 +172,8 @@ class HasHeads(Protocol):
 
     heads: nn.ModuleDict
     cfg: Any
+    encoder: Any
+    takes_segments: bool
 
     def register_head(self, name: str, kind: str, **sizes: int) -> None:
         """Add a head with fresh weights."""
@@ -204,8 +206,13 @@ def check_sizes(model: HasHeads, state: dict[str, Any]) -> None:
 def reconcile_pairs(model: HasHeads, state: dict[str, Any]) -> None:
     """Make the checkpoint `state` fit a model with or without segment embeddings and next-sentence prediction.
 
-    Changes `state` in place, and logs the parts that are left out or begin with fresh weights.
+    Changes `state` in place, and logs the parts that are left out or begin with fresh weights. A model that takes
+    segments has those of the checkpoint.
     """
+    encoder = model.encoder.sentence_encoder
+    if SEGMENTS in state and model.takes_segments and encoder.segment_embeddings is None:
+        segments = nn.Embedding(len(state[SEGMENTS]), model.cfg.encoder_embed_dim)
+        encoder.segment_embeddings = segments.to(model.encoder.lm_head.bias)  # its device and type
     model_state = model.state_dict()
     if SEGMENTS in state and SEGMENTS not in model_state:
         logger.info(

@@ -268,6 +268,7 @@ class FastRobertaModel(FairseqEncoderModel):  # type: ignore[misc]
     supports_packing = True  # forward takes `packing`: task roberta_masked_lm asks for this
     supports_pairs = True  # forward takes `segments`, and has a head for next-sentence prediction
     computes_masked_lm_loss = True  # forward takes `predicted`: criterion roberta_masked_lm asks for this
+    takes_segments = False  # those of the checkpoint that is loaded, as a model that is not to be trained further
 
     def __init__(self, cfg: FastRobertaConfig, encoder: RobertaEncoder) -> None:
         super().__init__(encoder)

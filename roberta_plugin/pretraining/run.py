@@ -456,12 +456,18 @@ def check_same_text(settings: PretrainSettings, sources: Sequence[TextInput]) ->
         "--vocab-size": settings.vocab_size,
         **_reading(reading),
         "--skip-bad-lines": reading.rules.skip_bad_lines or None,
+        "--output-dir": str(folder),
     }
     before = read_json(folder / TEXT_RECORD, keys=("DATA",), remedy="delete it, and the text is taken to be the same")
     if before is not None and any((folder / name).is_file() for name in ("text/train.txt", "tokenizer/dict.txt")):
+        for name in ("DATA", "--valid", "--tokenizer"):  # may have moved with the folder; older records do not say it
+            if before.get(name) and now[name] and before.get("--output-dir"):
+                among, root = now[name].split(", "), before["--output-dir"]
+                parts = before[name].split(", ")
+                before[name] = ", ".join(moved(part, before=root, now=folder, among=among) for part in parts)
         refuse(
             f"{folder} holds what was made from other text",
-            differences(before, now, named=str),
+            differences(before, now, free=lambda name: name == "--output-dir", named=str),
             "Give the same to go on, or another --output-dir.",
         )
     else:

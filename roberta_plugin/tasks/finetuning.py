@@ -191,6 +191,7 @@ class FineTuningTask(BlockTask):
         model = super().build_model(cfg, from_checkpoint)
         if self.num_segments:
             need_ours(model, "has no segment embeddings, and the model that it starts from has:")
+        model.takes_segments = from_checkpoint  # by `roberta evaluate`, fairseq-validate and the like
         self.register_heads(model)
         if not from_checkpoint and self.cfg.freeze_layers:
             freeze_layers(model, self.cfg.freeze_layers)

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
@@ -87,6 +88,9 @@ def test_both_segments_are_trained_and_every_way_of_using_the_model_has_them(wor
         model(torch.from_numpy(ids.astype("int64"))[None], head=HEAD)[0] for ids in prepared.split("valid").sequences
     ]
     torch.testing.assert_close(torch.from_numpy(found).double(), torch.cat(own), atol=1e-6, rtol=1e-6)
+
+    (of_fairseq,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])  # as fairseq-validate does
+    assert torch.equal(of_fairseq.state_dict()[SEGMENTS], after)
 
     settings = {"checkpoint": checkpoint, "data": work / "data"}
     done = export_model(ExportSettings(**settings, to="huggingface", output_dir=tmp_path / "theirs"))

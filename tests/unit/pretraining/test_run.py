@@ -116,6 +116,24 @@ def test_other_text_than_that_of_the_first_start_is_refused_by_what_differs(tmp_
         steps_of_text(given)
 
 
+def test_text_and_tokenizer_may_have_moved_with_the_folder(tmp_path):
+    before, now = tmp_path / "before", tmp_path / "now"
+
+    def start(root):
+        texts = [str(root / name) for name in ("one.txt", "two.txt")]
+        steps_of_text(PretrainSettings(data=texts, output_dir=root / "run", tokenizer=root / "tokenizer"))
+
+    before.mkdir()
+    for name in ("one.txt", "two.txt"):
+        (before / name).write_text(documents(120))
+    start(before)
+    before.rename(now)
+    start(now)
+    (now / "two.txt").write_text(documents(121))
+    with pytest.raises(ValueError, match=r"DATA was .*two\.txt of [\d,]+ bytes and is .* now\. Give"):
+        start(now)
+
+
 def test_text_is_told_from_a_data_bin(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("bin", "saved", "a,b:c@d"):
