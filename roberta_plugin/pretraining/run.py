@@ -449,7 +449,7 @@ def check_same_text(settings: PretrainSettings, sources: Sequence[TextInput]) ->
         )
 
     folder, reading = settings.folder, settings.reading
-    now = {
+    now: dict[str, Any] = {
         "DATA": described(sources),
         "--valid": described(reading.sources(settings.valid)) if settings.valid else None,
         "--tokenizer": str(settings.tokenizer.absolute()) if settings.tokenizer else None,
