@@ -33,12 +33,14 @@ _OPTIMIZERS = {
     "MemoryEfficientFP16Optimizer": {"FP16Optimizer"},
 }
 _OF_NO_HEAD = {"data", "seed", "finetune_from_model", "ddp_backend"}  # options of the tasks
-# Options that decide which blocks or pairs an epoch has, and their order; another value is allowed, and named.
+# Options that decide which blocks or pairs an epoch has, their order and segments; another value is allowed, and named.
 _OF_TEXT = (
     "input_format",
     "sample_break_mode",
     "tokens_per_sample",
     "short_seq_prob",
+    "no_segment_embeddings",
+    "alternating_segments",
     "corpus_alpha",
     "pack_sequences",
     "seed",

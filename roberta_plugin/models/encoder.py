@@ -251,8 +251,9 @@ class LearnedPositions(nn.Embedding):
 def segments_of_pairs(tokens: Tensor, positions: Tensor | None = None) -> Tensor:
     """Segments (B, T) of ids (B, T): 1 for the second text of `<s> a </s></s> b </s>`, from its </s> on, else 0.
 
-    So are the pairs of `data/pairs.py`. `positions` (B, T), 0 for the first token of a sequence, are those of a packed
-    row.
+    So are the pairs of `data/pairs.py`. In a block of lines, where a blank line ends a document, what follows the first
+    document is of segment 1, as in the half of those pairs whose second text is from elsewhere. `positions` (B, T), 0
+    for the first token of a sequence, are those of a packed row.
     """
     is_end = tokens.eq(EOS_ID)
     pairs = F.pad((is_end[:, 1:] & is_end[:, :-1]).cumsum(1), (1, 0))  # (B, T), so far in the row

@@ -462,7 +462,7 @@ def check_same_text(settings: PretrainSettings, sources: Sequence[TextInput]) ->
     if before is not None and any((folder / name).is_file() for name in ("text/train.txt", "tokenizer/dict.txt")):
         for name in ("DATA", "--valid", "--tokenizer"):  # may have moved with the folder; older records do not say it
             if before.get(name) and now[name] and before.get("--output-dir"):
-                among, root = now[name].split(", "), before["--output-dir"]
+                among, root = str(now[name]).split(", "), before["--output-dir"]
                 parts = before[name].split(", ")
                 before[name] = ", ".join(moved(part, before=root, now=folder, among=among) for part in parts)
         refuse(

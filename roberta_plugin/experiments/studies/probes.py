@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -163,7 +164,8 @@ def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, 
         ValueError: if it cannot be loaded safely, or nothing could be masked.
     """
     try:
-        state = load_state(checkpoint)
+        with _saying_how_to_go_on(checkpoint):
+            state = load_state(checkpoint)
     except DivergedError:
         return {"value": None, "accuracy": None, "num_predicted": 0}
     model: Any = build_model(state, checkpoint, dictionary=text.dictionary).to(device)
@@ -171,6 +173,20 @@ def perplexity_of(checkpoint: Path, text: HeldOut, *, device: str) -> dict[str, 
     score = score_masked(model, batches, pad_id=text.dataset.pad_id, device=device, split=text.split)
     value = score.perplexity if math.isfinite(score.perplexity) else None
     return {"value": value, "accuracy": score.accuracy, "num_predicted": len(score.targets)}
+
+
+@contextmanager
+def _saying_how_to_go_on(checkpoint: Path) -> Iterator[None]:
+    """Say that a model of the study can be pretrained again, where its file is damaged."""
+    try:
+        yield
+    except DivergedError:
+        raise
+    except ValueError as error:
+        run = checkpoint.parents[1]
+        raise ValueError(
+            f"{error} Or delete {run} and start the study again: it pretrains this model again."
+        ) from error
 
 
 def recipe_of(probe: TuningProbe, prepared: Prepared) -> PaperRecipe:
@@ -186,7 +202,8 @@ def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model],
     """
     choices = {}
     for model in models:
-        start = starting_model(model.checkpoint)
+        with _saying_how_to_go_on(model.checkpoint):
+            start = starting_model(model.checkpoint)
         check_model(start, prepared)
         options = start.options_at(prepared.settings["max_length"])
         choices[model.label] = {**options, "finetune-from-model": str(model.checkpoint.resolve())}

@@ -221,6 +221,12 @@ def test_the_same_training_goes_on(prepared):
     resuming.check_continues(trainer, state_of(trainer), PATH)
 
 
+def test_segments_that_are_left_out_are_named_before_the_optimizer_s_state_does_not_fit(prepared, caplog):
+    trainer = trainer_of(prepared)
+    resuming.check_continues(trainer, state_of(trainer, alternating_segments=True), PATH)
+    assert "with other options: --alternating-segments was True and is False now" in caplog.text
+
+
 def test_another_head_is_named_by_its_options_before_torch_refuses_the_state(prepared, monkeypatch):
     state = state_of(trainer_of(prepared))
     trainer = trainer_of(prepared, sentence_layers=0)

@@ -10,7 +10,7 @@ import pytest
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.experiments.studies import probes as study_probes
 from roberta_plugin.experiments.studies.plan import check_data, plan_study
-from roberta_plugin.experiments.studies.probes import Model, check_probes, tuned_value, tuning_grid
+from roberta_plugin.experiments.studies.probes import Model, check_probes, perplexity_of, tuned_value, tuning_grid
 from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
 from roberta_plugin.experiments.sweeps.grid import run_folders
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
@@ -144,6 +144,20 @@ def probe(tmp_path):
         seeds=("1", "2"),
         grid={"lr": "1e-4,1e-3,1e-2", "batch": "16"},
     )
+
+
+def test_of_a_damaged_model_it_is_said_how_the_study_makes_it_again(tmp_path, probe):
+    run = tmp_path / "variant-a" / "seed-1"
+    (run / "checkpoints").mkdir(parents=True)
+    model = Model(variant="a", seed="1", checkpoint=run / "checkpoints" / "checkpoint_last.pt")
+    model.checkpoint.write_bytes(b"PK\x03\x04 cut off")
+    ways = (
+        lambda: perplexity_of(model.checkpoint, None, device="cpu"),
+        lambda: tuning_grid(probe, write_prepared(tmp_path / "data"), [model], path=tmp_path / "g.json", num_ranks=0),
+    )
+    for way in ways:
+        with pytest.raises(ValueError, match=rf"damaged.* Or delete {run} and start the study again"):
+            way()
 
 
 def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_model_s_value(tmp_path, probe, monkeypatch):
