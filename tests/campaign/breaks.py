@@ -153,7 +153,7 @@ BREAKS = (
     Break(
         "a torn status file is taken for none",
         "json_files.py",
-        '        raise ValueError(f"{path} {found}: {remedy}.") from error\n',
+        '        raise ValueError(f"{path} {defect}: {remedy}.") from error\n',
         "        return None\n",
         ("corruption", "--only", "run folder -> jobs", "--cases", "12"),
     ),
