@@ -23,11 +23,9 @@ from roberta_plugin.data.batches import cut_by_length
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
-from roberta_plugin.finetuning.kinds import ScoreMethod
 from roberta_plugin.finetuning.layouts.sentences import Windows, by_document, padded_layout, segments_of
-from roberta_plugin.hub import running, scoring
+from roberta_plugin.hub import running
 from roberta_plugin.hub.running import Batch, map_batches
-from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import TextCodec
 from roberta_plugin.models.heads import Pooling, SpanLogits, check_pooling, pool, pool_windows
 
@@ -313,12 +311,6 @@ class HubCore(nn.Module):
             return list(torch.cat(parts).split([len(row) for row in wanted]))
 
         return self.run(sequences, run, max_tokens=max_tokens)
-
-    def score_sequences(
-        self, sequences: Sequence[NDArray[Any]], method: ScoreMethod = "pll", *, max_tokens: int | None = None
-    ) -> list[Score]:
-        """How acceptable each sequence `<s> a </s>` (T,) is to the model; see `hub/scoring.py`."""
-        return scoring.score_sequences(self, sequences, method, max_tokens=max_tokens)
 
     def pooled(
         self,

@@ -40,7 +40,7 @@ from roberta_plugin.finetuning.kinds import KINDS, ScoreMethod, kind_class, phra
 from roberta_plugin.finetuning.layouts.texts import TextLayout, inputs_of
 from roberta_plugin.finetuning.layouts.words import word_spans
 from roberta_plugin.finetuning.records import WhiteSpace, as_read
-from roberta_plugin.hub import running
+from roberta_plugin.hub import running, scoring
 from roberta_plugin.hub.core import HubCore
 from roberta_plugin.hub.scoring import Score
 from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
@@ -311,6 +311,12 @@ class RobertaHub(HubCore):
         texts = [as_read(each, "stripped") for each in ([text] if isinstance(text, str) else text)]
         scores = self.score_sequences(self._sequences(texts), method, max_tokens=max_tokens)
         return scores[0] if isinstance(text, str) else scores
+
+    def score_sequences(
+        self, sequences: Sequence[NDArray[Any]], method: ScoreMethod = "pll", *, max_tokens: int | None = None
+    ) -> list[Score]:
+        """How acceptable each sequence `<s> a </s>` (T,) is to the model; see `hub/scoring.py`."""
+        return scoring.score_sequences(self, sequences, method, max_tokens=max_tokens)
 
     def predict(
         self,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,9 +27,7 @@ from numpy.typing import NDArray
 
 from roberta_plugin.finetuning.kinds import ScoreMethod
 from roberta_plugin.hub import running
-
-if TYPE_CHECKING:
-    from roberta_plugin.hub.core import HubCore
+from roberta_plugin.hub.core import HubCore
 
 _LARGEST_EXPONENT = 709.0  # of exp in float64
 _TOKENS_AT_ONCE = 1 << 22  # of masked copies in memory; enough for batches of one length
