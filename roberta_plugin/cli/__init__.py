@@ -125,7 +125,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         refuse_further(args.parser, further)
     args.further = further
     run: Callable[[argparse.Namespace], int] = args.run
-    received.clear()
     try:
         code = run(args)
         sys.stdout.flush()

@@ -196,6 +196,7 @@ def terminated_like_interrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
         yield
         return
+    received.clear()  # of an earlier command in this process
     usual = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     numbers = [signal.SIGTERM, *(number for number, handler in usual.items() if signal.getsignal(number) is handler)]
     before = {number: signal.signal(number, _interrupt) for number in numbers}

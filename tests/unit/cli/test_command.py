@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from roberta_plugin.cli import main
+from roberta_plugin.cli import build_parser, main
 from roberta_plugin.cli.command import call_in_child, terminated_like_interrupted
 from roberta_plugin.pretraining import docstrings
 from tests.tiny_benchmarks import write_tokenizer
@@ -63,6 +63,14 @@ def test_an_interrupt_ends_the_child_at_once(number):
     assert time.monotonic() - started < 10
     assert pids
     assert signal.getsignal(number) == before
+
+
+def test_an_error_is_not_taken_for_the_interrupt_of_an_earlier_command():
+    with terminated_like_interrupted(), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+    args = build_parser("inspect").parse_args(["inspect", "nowhere"])
+    with pytest.raises(FileNotFoundError):
+        args.run(args)
 
 
 @pytest.mark.usefixtures("terminal")
