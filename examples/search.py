@@ -8,14 +8,14 @@ continues: a trial that was stopped resumes from its checkpoints. The study is i
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
 
 from roberta_plugin.experiments.settings import SweepSettings
-from roberta_plugin.experiments.sweeps.grid import grid_from
+from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.sweep import check_options, train_grid
-from roberta_plugin.launch.options_file import read_yaml
 
 
 def suggested(trial):
@@ -32,19 +32,18 @@ def main():
     parser.add_argument("--output-dir", type=Path, required=True)
     parser.add_argument("--trials", type=int, default=20, help="in all, with those of earlier calls")
     args = parser.parse_args()
-    content = read_yaml(args.grid)
+    given = read_grid(args.grid)
     args.output_dir.mkdir(parents=True, exist_ok=True)
 
     def objective(trial):
-        axes = {name: [value] for name, value in suggested(trial).items()}
-        grid = grid_from({**content, "axes": axes}, args.grid)
+        grid = replace(given, axes={name: {value: {name: value}} for name, value in suggested(trial).items()})
         check_options(grid)
         report = train_grid(grid, SweepSettings(grid=args.grid, output_dir=args.output_dir, keep="weights"))
         if report.best_cell is None:
             raise optuna.TrialPruned(f"failed: {report.failures}")
         return report.best_cell["median"]
 
-    goal = {"min": "minimize", "max": "maximize"}[content["metric"]["goal"]]
+    goal = {"min": "minimize", "max": "maximize"}[given.metric.goal]
     study = optuna.create_study(
         storage=f"sqlite:///{args.output_dir}/optuna.db", study_name="search", direction=goal, load_if_exists=True
     )

@@ -1,7 +1,11 @@
-"""The reader of YAML files (recipes, grid files) and the converter of options to fairseq-train's arguments.
+"""YAML files (recipes, grid files, study files) -> options by name -> fairseq-train's arguments.
 
-Every value stays the text that was written: `1e-4` stays `1e-4`, `24:00:00` is not a number; `settings.py` makes typed
-settings from these texts. As options of fairseq-train:
+    file --read_file--> Section --subsection--> Sections --as_options, as_settings--> values by name
+    options --with_recipe--> those of the recipe that they name beneath them --to_arguments--> fairseq-train's arguments
+
+A `Section` knows where it stands, so that whatever is wrong in it is said with file and line. Every value stays the
+text that was written: `1e-4` stays `1e-4`, `24:00:00` is not a number; `settings.py` makes typed settings from these
+texts. As options of fairseq-train:
 
     lr: 1e-4                         --lr 1e-4
     bf16: true                       --bf16                   an option without a value
@@ -16,12 +20,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from roberta_plugin.settings import is_null, nearest
+from roberta_plugin.settings import check_names, convert, is_null, nearest
+
+T = TypeVar("T")
 
 RECIPES = Path(__file__).parent / "recipes"  # `pretraining/recipe.py` has their format
 # An option, and those of a recipe that mean nothing beside it, or contradict it.
@@ -41,22 +48,35 @@ _TRUES, _FALSES = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _OTHER_TRUTHS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
+class _Keys(dict[str, Any]):
+    """A mapping with the line of each key."""
+
+    lines: Mapping[str, int] = {}
+
+
 class _Loader(yaml.BaseLoader):
     """Every scalar is text; a key that occurs twice is an error, which PyYAML does not check."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys: set[str] = set()
+        lines: dict[str, int] = {}
         for key, _ in node.value:
+            line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise _DocumentError("a key must be a word", key.start_mark.line)
-            if key.value in keys:
-                raise _DocumentError(f"{key.value} is given twice", key.start_mark.line)
-            keys.add(key.value)
-        return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
+                raise _DocumentError("a key must be a word", line)
+            if key.value in lines:
+                raise _DocumentError(f"{key.value} is given twice", line)
+            lines[key.value] = line
+        keys = _Keys(super().construct_mapping(node, deep))
+        keys.lines = lines
+        return keys
 
 
 class _DocumentError(Exception):
-    """The fault, and its line (from 0)."""
+    """The fault, and its line."""
+
+
+class _SectionError(ValueError):
+    """What is wrong in a section, with its place."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -77,7 +97,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         values = yaml.load(text, Loader=_Loader)
     except _DocumentError as error:
         message, line = error.args
-        raise ValueError(f"{path}, line {line + 1}: {message}.") from error
+        raise ValueError(f"{path}, line {line}: {message}.") from error
     except RecursionError:
         raise ValueError(f"{path}: its lists or mappings are nested too deeply: write it as those in slurm/.") from None
     except yaml.MarkedYAMLError as error:
@@ -90,6 +110,108 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def read_file(path: Path) -> Section:
+    """A YAML file as a whole; see `read_yaml`."""
+    return Section(path, read_yaml(path))
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a YAML file, or all of it: what is wrong in it is said with file, line, section and the file's keys."""
+
+    path: Path
+    content: Any  # a text, a list or a mapping; an empty text stands for null
+    name: str = ""  # as `probes, ppl`; empty: the whole file
+    line: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether anything stands here."""
+        return bool(self.content)
+
+    def subsection(self, name: str, default: Any = "") -> Section:
+        """The part of this name; with the content `default` where it is left out or null."""
+        parts = self.content if isinstance(self.content, _Keys) else _Keys()
+        content = default if is_null(parts.get(name, "")) else parts[name]
+        return Section(
+            self.path, content, f"{self.name}, {name}" if self.name else name, parts.lines.get(name, self.line)
+        )
+
+    def subsections(self, example: str) -> dict[str, Section]:
+        """All parts by name; a refusal shows the `example`."""
+        if not isinstance(self.content, Mapping) or not self.content:
+            raise self.error(f"{self.name} must hold one entry per line, as `{example}`, got {self.content!r}.")
+        return {name: self.subsection(name) for name in self.content}
+
+    def as_options(self) -> dict[str, Any]:
+        """Options of a command by name, with dashes within and none in front; see `named_options`."""
+        with self.located():
+            return {} if self.content == "" else named_options(self.content, where=self.name)
+
+    def as_choices(self, name: str) -> dict[str, dict[str, Any]]:
+        """Label -> options, from a mapping of options or from a list of values of the option `name`."""
+        if isinstance(self.content, Mapping) and self.content:
+            return {label: self.subsection(label).as_options() for label in self.content}
+        values = self.content
+        if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
+            raise self.error(f"{self.name} must be a list of values such as [1, 2, 3], got {values!r}.")
+        if len(values) != len(set(values)):
+            raise self.error(f"{self.name} has a value twice: {', '.join(values)}.")
+        return {value: {_option_name(name): value} for value in values}
+
+    def as_settings(self, kind: type[T], **values: Any) -> T:
+        """The section as a dataclass, whose fields may be spelled with dashes; `values` win over it."""
+        options = {name.replace("-", "_"): value for name, value in self.as_options().items()}
+        with self.located():
+            return convert(kind, {**options, **values}, where=self.name or str(self.path))
+
+    def check_keys(self, *, known: Iterable[str], needed: Iterable[tuple[str, ...]]) -> None:
+        """Refuse sections that are not `known`, or the lack of all of a tuple of those that are `needed`."""
+        with self.located():
+            check_names(self.content, known=known, where="the file")
+        for names in needed:
+            if not any(self.subsection(name) for name in names):
+                raise self.error(f"the section {' or '.join(names)} is missing.")
+
+    def error(self, message: str) -> ValueError:
+        """What is wrong, after the place of the first option (--NAME) of the message that stands here."""
+        plain = re.sub(r"(?<![\w-])--(?=[a-z])", "", re.sub(r" \(--[\w-]+\)", "", message))
+        named = "" if plain.startswith(self.name) else f"{self.name}: "
+        return _SectionError(f"{self.place(message)}: {named}{plain}")
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Let a ValueError say where it is.
+
+        Example:
+            "--warm-up is 'x', ..." in the section budget  ->  "study.yaml, line 8: budget: warm-up is 'x', ..."
+        """
+        try:
+            yield
+        except _SectionError:
+            raise
+        except ValueError as error:
+            raise self.error(str(error).removeprefix(f"{self.path}: ")) from error
+
+    def place(self, message: str) -> str:
+        """The file, with the line of the first option of `message` that stands here: `recipe.yaml, line 12`."""
+        options = map(_option_name, re.findall(r"--[\w-]+", message))
+        line = next((line for name in options for line in _lines_of(self.content, name)), self.line)
+        return str(self.path) if line is None else f"{self.path}, line {line}"
+
+
+def _option_name(key: str) -> str:
+    """The name of an option on the command line, without the dashes in front."""
+    return key.lstrip("-").replace("_", "-")
+
+
+def _lines_of(content: Any, name: str) -> Iterator[int]:
+    """The lines that set an option, at any depth."""
+    for key, value in content.items() if isinstance(content, _Keys) else ():
+        if _option_name(key) == name:
+            yield content.lines[key]
+        yield from _lines_of(value, name)
+
+
 def named_options(content: Any, *, where: str) -> dict[str, Any]:
     """Options by their names on the command line, without the dashes in front.
 
@@ -100,7 +222,7 @@ def named_options(content: Any, *, where: str) -> dict[str, Any]:
         raise ValueError(f"{where} must be options and their values, as `lr: 1e-4`, got {content!r}.")
     options: dict[str, Any] = {}
     for key, value in content.items():
-        name = key.lstrip("-").replace("_", "-")
+        name = _option_name(key)
         if name in options:
             raise ValueError(f"{where}: --{name} is given twice.")
         options[name] = value
@@ -129,7 +251,70 @@ def recipe_path(name: str, *, folder: Path = Path()) -> Path:
     return RECIPES / f"{name}.yaml"
 
 
-def to_arguments(options: Mapping[str, Any], *, where: str) -> list[str]:
+def recipe_files(path: Path) -> list[Section]:
+    """The file, its base, and the recipes whose options theirs change, each named by the one before.
+
+    Raises:
+        ValueError: for a recipe that is not there, or that starts from itself; names file and line.
+    """
+    files = _with_base(path)
+    chain = list(files)
+    while named := [
+        (file, recipe) for file in files if (recipe := _recipe_of(file.subsection("train"), train_of(file)))
+    ]:
+        file, recipe = named[0]
+        files = _with_base(recipe)
+        if {each.path.resolve() for each in files} & {each.path.resolve() for each in chain}:
+            raise file.subsection("train").error(f"--recipe leads back to {recipe}: name another one.")
+        chain += files
+    return chain
+
+
+def _recipe_of(train: Section, options: Mapping[str, Any]) -> Path | None:
+    """The file of the recipe that the options of a section name."""
+    name = options.get("recipe", "")
+    with train.located():
+        return None if is_null(name) else recipe_path(str(name), folder=train.path.parent)
+
+
+def _with_base(path: Path) -> list[Section]:
+    """The file and, if it names one, its base."""
+    file = read_file(path)
+    base = file.subsection("base")
+    if isinstance(base.content, list | dict):
+        raise base.error("base must be the path of a recipe; options of fairseq-train belong under train.")
+    return [file, read_file(path.parent / base.content)] if base else [file]
+
+
+def train_of(recipe: Section) -> dict[str, Any]:
+    """fairseq-train's options of a recipe; empty where they are a list of arguments."""
+    train = recipe.subsection("train")
+    return {} if isinstance(train.content, list) else train.as_options()
+
+
+def all_options(train: Section) -> dict[str, Any]:
+    """fairseq-train's options of a section, with those of the recipe that it names."""
+    options = train.as_options()
+    recipe = _recipe_of(train, options)
+    return with_recipe(options, recipe_files(recipe)) if recipe else options
+
+
+def with_recipe(options: Mapping[str, Any], recipe: Iterable[Section]) -> dict[str, Any]:
+    """fairseq-train's options, and beneath them those of the files of a recipe, the nearest first.
+
+    Options of a recipe of the package give way to those that replace them, as `max-tokens` does `batch-size`; an option
+    without a value takes the recipe's out.
+    """
+    for file in recipe:
+        beneath = train_of(file)
+        if file.path.parent == RECIPES:
+            out = replaced_by(name for name, value in options.items() if not is_null(value)) | options.keys()
+            beneath = {name: value for name, value in beneath.items() if name not in out}
+        options = {**beneath, **options}
+    return {name: value for name, value in options.items() if name != "recipe" and not is_null(value)}
+
+
+def to_arguments(options: Mapping[str, Any], *, where: str = "") -> list[str]:
     """Options by name as arguments of a command, `data` first; see the top of this file.
 
     Raises:
@@ -139,14 +324,15 @@ def to_arguments(options: Mapping[str, Any], *, where: str) -> list[str]:
         to_arguments({"lr": "1e-4", "bf16": "true", "data": "d"}, where="x.yaml")  ->  ["d", "--lr", "1e-4", "--bf16"]
     """
     arguments: list[str] = []
+    begin = f"{where}: " if where else ""
     for name, value in options.items():
         if is_null(value) or value in _FALSES:
             continue
         if isinstance(value, str) and value.lower() in _OTHER_TRUTHS:
-            raise ValueError(f"{where}: --{name} is {value!r}: write {_OTHER_TRUTHS[value.lower()]}.")
+            raise ValueError(f"{begin}--{name} is {value!r}: write {_OTHER_TRUTHS[value.lower()]}.")
         texts = value if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) and not is_null(text) for text in texts):
-            raise ValueError(f"{where}: --{name} must be a value or a list of values, got {value!r}.")
+            raise ValueError(f"{begin}--{name} must be a value or a list of values, got {value!r}.")
         if name == "data":
             arguments[:0] = texts
         elif value in _TRUES:
@@ -154,38 +340,3 @@ def to_arguments(options: Mapping[str, Any], *, where: str) -> list[str]:
         else:
             arguments += [f"--{name}", *texts]
     return arguments
-
-
-def locate(path: Path, message: str, *, section: str = "") -> str:
-    """The file, with the line of the first option of `message` that it sets: `recipe.yaml, line 12`.
-
-    With a section, as `probes, ppl`, only the part after its keys is searched.
-    """
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-
-    def find(name: str, start: int) -> int | None:
-        spelled = "[-_]".join(map(re.escape, re.split("[-_]", name)))
-        pattern = re.compile(rf"(^|[\s{{,\"'-]){spelled}[\"']?\s*:")
-        return next((n for n in range(start, len(lines)) if pattern.search(lines[n].split("#")[0])), None)
-
-    start = 0
-    for key in section.split(", ") if section else ():
-        start = find(key, start) or start
-    numbers = (find(name, start) for name in re.findall(r"--([\w-]+)", message))
-    number = next((number for number in numbers if number is not None), None)
-    return str(path) if number is None else f"{path}, line {number + 1}"
-
-
-@contextmanager
-def in_section(path: Path, section: str) -> Iterator[None]:
-    """Let a ValueError name the file, the line and the section, and keys as the file spells them instead of options.
-
-    Example:
-        "--warm-up is 'x', ..." in the section budget  ->  "study.yaml, line 8: budget: warm-up is 'x', ..."
-    """
-    try:
-        yield
-    except ValueError as error:
-        message = str(error).removeprefix(f"{path}: ")
-        plain = re.sub(r"(?<![\w-])--(?=[a-z])", "", re.sub(r" \(--[\w-]+\)", "", message))
-        raise ValueError(f"{locate(path, message, section=section)}: {section}: {plain}") from error

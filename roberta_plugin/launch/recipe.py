@@ -25,12 +25,11 @@ from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.launch.batch_size import plan_batch, sequences_in_tokens
 from roberta_plugin.launch.options_file import (
     RECIPES,
-    locate,
     named_options,
-    read_yaml,
-    recipe_path,
-    replaced_by,
+    recipe_files,
     to_arguments,
+    train_of,
+    with_recipe,
 )
 from roberta_plugin.launch.resources import (
     Resources,
@@ -174,61 +173,10 @@ def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[st
             if options.intersection(re.findall(r"--([\w-]+)", message)):
                 places = ["the command line"]
             else:
-                by_file = {path: locate(path, message) for path in _with_base(config)}
+                by_file = {file.path: file.place(message) for file in recipe_files(config)}
                 places = [place for path, place in by_file.items() if place != str(path)] + places
         kind = ValueError if isinstance(error, ValueError) else type(error)
         raise kind(f"{places[0]}: {message}") from error
-
-
-def _with_base(config: Path) -> list[Path]:
-    """The file and, if it names one, its base."""
-    base = read_yaml(config).get("base")
-    if isinstance(base, list | dict):
-        raise ValueError(f"{config}: base must be the path of a recipe; options of fairseq-train belong under train.")
-    return [config] if base is None or is_null(base) else [config, config.parent / base]
-
-
-def recipe_files(config: Path) -> list[Path]:
-    """The file, its base, and the recipes whose options theirs change, each named by the one before.
-
-    Raises:
-        ValueError: for a recipe that is not there, or that starts from itself; names file and line.
-    """
-    files = _with_base(config)
-    all_files = list(files)
-    while references := [(path, name) for path in files if not is_null(name := _options_in(path).get("recipe", ""))]:
-        path, name = references[0]
-        try:
-            files = _with_base(recipe_path(str(name), folder=path.parent))
-            if {file.resolve() for file in files} & {file.resolve() for file in all_files}:
-                raise ValueError(f"--recipe {name} leads back to {files[0]}: name another recipe.")
-        except ValueError as error:
-            raise ValueError(f"{locate(path, '--recipe')}: {error}") from None
-        all_files += files
-    return all_files
-
-
-def _options_in(path: Path) -> Mapping[str, Any]:
-    options = _train_options(read_yaml(path).get("train", {}), str(path))
-    return options if isinstance(options, dict) else {}
-
-
-def train_options(files: Sequence[Path], overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """fairseq-train's options of a file, of what it starts from (`files`, the nearest first), and `overrides`.
-
-    Options of a recipe of the package give way to those that replace them, as `max-tokens` does `batch-size`; an option
-    without a value takes the recipe's out.
-    """
-    options: dict[str, Any] = {}
-    layers = [dict(overrides or {}), *map(_options_in, files)]
-    for number, layer in reversed(list(enumerate(layers))):
-        if number and files[number - 1].parent == RECIPES:
-            nearer = {name: value for each in reversed(layers[:number]) for name, value in each.items()}
-            out = replaced_by(name for name, value in nearer.items() if not is_null(value)) | nearer.keys()
-            options |= {name: value for name, value in layer.items() if name not in out}
-        else:
-            options |= layer
-    return {name: value for name, value in options.items() if name != "recipe" and not is_null(value)}
 
 
 def batch_of(train: Mapping[str, Any], *, gpus: int) -> dict[str, Any]:
@@ -248,22 +196,22 @@ def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
 
     Where neither gives a batch, that of a recipe of the package holds on any number of GPUs.
     """
-    values, *bases = map(read_yaml, _with_base(config))
-    values.pop("base", None)
-    if bases and "base" in bases[0]:
-        raise ValueError(f"{config}: its base has a base too. Name the file with all settings, which has none.")
-    all_files = recipe_files(config)
-    if len(all_files) == 1:
+    files = recipe_files(config)
+    values = {name: value for name, value in files[0].content.items() if name != "base"}
+    if len(files) == 1:
         return values
-    if any(isinstance(content.get("train"), list) for content in (values, *bases)):
+    base = files[1].content if files[0].subsection("base") else {}
+    if "base" in base:
+        raise ValueError(f"{config}: its base has a base too. Name the file with all settings, which has none.")
+    if any(isinstance(content.get("train"), list) for content in (values, base)):
         raise ValueError(f"{config}: with a base, train must be options and their values in both files.")
-    merged = {**(bases[0] if bases else {}), **values, "train": train_options(all_files)}
-    if all_files[-1].parent == RECIPES and not any("update-freq" in _options_in(file) for file in all_files[:-1]):
-        package_recipe = read_yaml(all_files[-1])
-        batch = batch_of(package_recipe["train"], gpus=int(package_recipe.get("gpus", 1)))
-        merged["train"].pop("update-freq", None)
-        return merged if is_batch_given or any(merged.get(name) for name in BATCHES) else {**merged, **batch}
-    return merged
+    train, package_recipe = with_recipe({}, files), files[-1]
+    batch: dict[str, Any] = {}
+    if package_recipe.path.parent == RECIPES and not any("update-freq" in train_of(file) for file in files[:-1]):
+        train.pop("update-freq", None)
+        if not is_batch_given and not any({**base, **values}.get(name) for name in BATCHES):
+            batch = batch_of(train_of(package_recipe), gpus=int(package_recipe.content.get("gpus", 1)))
+    return {**base, **values, "train": train, **batch}
 
 
 def _train_options(content: Any, where: str) -> Any:

@@ -37,8 +37,9 @@ from roberta_plugin.extras import installed_fairseqs, version_of
 from roberta_plugin.files import NO_ROOM
 from roberta_plugin.launch.arguments import PACKAGE, user_dir_of, with_code
 from roberta_plugin.launch.job import PORT_VARIABLE, PREEMPTION, RunJob, TrainingJob
+from roberta_plugin.launch.options_file import recipe_files
 from roberta_plugin.launch.process import tracker_variables, variables_shown
-from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_no_job, check_recipe, recipe_files
+from roberta_plugin.launch.recipe import LaunchSettings, check_changes, check_no_job, check_recipe
 from roberta_plugin.launch.rendezvous import RankInfo, distributed_arguments, port_of
 from roberta_plugin.launch.resources import (
     Resources,
@@ -309,8 +310,8 @@ def take_snapshot(recipe: LaunchSettings, *, arguments: tuple[str, ...], config:
     }
     write_for_owner(folder / "recipe.json", json.dumps(record, indent=1, default=str) + "\n")
     write_environment(folder, recipe.env)
-    for path in [] if config is None else reversed(recipe_files(config)):
-        write_for_owner(folder / path.name, redacted_copy(path, recipe.env))
+    for file in [] if config is None else reversed(recipe_files(config)):
+        write_for_owner(folder / file.path.name, redacted_copy(file.path, recipe.env))
     return folder
 
 

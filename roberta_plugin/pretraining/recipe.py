@@ -25,8 +25,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
 
-from roberta_plugin.launch.options_file import RECIPES, named_options, read_yaml, recipe_path, to_arguments
-from roberta_plugin.settings import Checked, convert, setting
+from roberta_plugin.launch.options_file import RECIPES, read_file, recipe_path, to_arguments
+from roberta_plugin.settings import Checked, setting
 
 UPDATES = ("max-update", "total-num-update", "warmup-updates")  # options that count updates
 BY_UPDATE = ("lr-stages", "grow-tokens-per-sample", "grow-max-tokens")  # and those that name updates, UPDATE:VALUE ...
@@ -141,12 +141,9 @@ def load(name: str) -> Recipe:
         FileNotFoundError: if there is no such file.
     """
     path = recipe_path(name)
-    content = read_yaml(path)
-    train = named_options(content.pop("train", None) or {}, where=f"{path}: train")
+    file = read_file(path)
+    train = file.subsection("train").as_options()
     if not str(train.get("max-update", "")).isdecimal() or int(train["max-update"]) == 0:
-        raise ValueError(f"{path}: train: max-update must be the number of updates, got {train.get('max-update')!r}.")
-    try:
-        return convert(Recipe, {"name": path.stem, **content, "train": train}, where=str(path))
-    except ValueError as error:  # of a value, which is no option here
-        message = str(error)
-        raise ValueError(message if str(path) in message else f"{path}: {message.removeprefix('--')}") from None
+        number = train.get("max-update")
+        raise file.subsection("train").error(f"--max-update must be the number of updates, got {number!r}.")
+    return file.as_settings(Recipe, name=file.content.get("name", path.stem), train=train)

@@ -48,16 +48,13 @@ class VariantPlan:
     variant: Variant
     options: Mapping[str, Any]
     """fairseq-train's, with those that follow from the budget and the rule of the learning rate."""
-    parsed: Namespace
+    learning_rate: float
+    num_updates: int
+    parsed: Namespace  # the options before the budget and the rule
     shape: Shape
     size: UpdateSize
     is_measured: bool  # whether `size` is of the data; else blocks are taken to be full
     num_ranks: int  # processes of a pretraining
-
-    @property
-    def num_updates(self) -> int:
-        """Total updates."""
-        return int(self.parsed.max_update)
 
     def per_update(self, unit: str) -> float:
         """Tokens, updates (one) or FLOPs of forward and backward of an average update."""
@@ -107,7 +104,7 @@ class VariantPlan:
             "tokens": self.tokens,
             "epochs": self.epochs,
             "flops": self.flops,
-            "lr": self.parsed.lr[0],
+            "lr": self.learning_rate,
         }
 
 
@@ -154,13 +151,8 @@ def plan_study(study: Study, *, num_ranks: int) -> PlannedStudy:
         ValueError: for options that fairseq-train would refuse, and for budgets that are not equal though claimed.
     """
     roberta_plugin.register()
-    drafts = {variant.name: _draft(variant, study, num_ranks=num_ranks) for variant in study.variants}
-    plans = []
-    for draft in drafts.values():
-        options = {**draft.variant.options, **_learning_rate(draft, study, drafts)}
-        if study.budget.amount is not None:
-            options |= _schedule(draft, study.budget)
-        plans.append(replace(draft, options=options, parsed=_parse(options, draft.variant, study)))
+    measured = {variant.name: _measured(variant, study, num_ranks=num_ranks) for variant in study.variants}
+    plans = [_with_budget(_with_learning_rate(plan, study, measured), study.budget) for plan in measured.values()]
     _check_budget(plans, study)
     return PlannedStudy(study=study, plans=plans)
 
@@ -220,47 +212,40 @@ def notes_on(planned: PlannedStudy) -> list[str]:
     return notes
 
 
-def _parse(options: Mapping[str, Any], variant: Variant, study: Study) -> Namespace:
-    """fairseq's namespace of a variant's options; ValueError names study and variant."""
-    arguments = to_arguments(options, where=str(study.path))
-    if "--user-dir" not in arguments:
-        arguments += ["--user-dir", str(Path(roberta_plugin.__file__).parent)]
-    try:
-        return train_arguments.parse(arguments)
-    except ValueError as error:
-        raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
+def _measured(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
+    """A variant with its update measured, before the budget and the rule of the learning rate.
 
-
-def _draft(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
-    """The plan before the budget and the rule of the learning rate."""
-    options = dict(variant.options)
-    if study.budget.amount is not None:
-        for name in _DERIVED:
-            if name in options:
-                raise ValueError(
-                    f"{study.path}: {name} is set, and it follows from the amount under budget: leave out one of them."
-                )
-        options |= {"max-update": "1", "total-num-update": "1"}
-    parsed = _parse(options, variant, study)
-    where = f"{study.path}: the variant {variant.name}"
-    _check_run(parsed, where=where)
-    is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in train_arguments.data_folders(parsed))
-    num_ranks = 1 if parsed.cpu else num_ranks
+    Raises:
+        ValueError: naming study and variant.
+    """
+    derived = [name for name in _DERIVED if name in variant.options]
+    if study.budget.amount is not None and derived:
+        raise ValueError(
+            f"{study.path}: {derived[0]} is set, and it follows from the amount under budget: leave out one of them."
+        )
+    until = {} if study.budget.amount is None else {"max-update": "1", "total-num-update": "1"}
     try:
+        arguments = to_arguments({"user-dir": str(train_arguments.PACKAGE), **variant.options, **until})
+        parsed = train_arguments.parse(arguments)
+        _check_run(parsed)
         check_options(parsed)
+        folders, num_ranks = train_arguments.data_folders(parsed), 1 if parsed.cpu else num_ranks
+        is_here = all((folder / f"{parsed.train_subset}.idx").is_file() for folder in folders)
         if is_here:
             task, config = task_of(parsed)
             size = measured_size(task, config, parsed.train_subset, num_ranks=num_ranks)
             for split in parsed.valid_subset.split(","):  # without blocks or pairs, it would end a run at its start
-                if all((folder / f"{split}.idx").is_file() for folder in train_arguments.data_folders(parsed)):
+                if all((folder / f"{split}.idx").is_file() for folder in folders):
                     measured_size(task, config, split, num_ranks=1)  # as if to train on
         else:
             size = nominal_size(parsed, num_ranks=num_ranks)
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
+        raise ValueError(f"{study.path}: the variant {variant.name}: {error}") from error
     return VariantPlan(
         variant=variant,
-        options=options,
+        options=variant.options,
+        learning_rate=parsed.lr[0],
+        num_updates=int(parsed.max_update),
         parsed=parsed,
         shape=model_shape(parsed),
         size=size,
@@ -269,31 +254,32 @@ def _draft(variant: Variant, study: Study, *, num_ranks: int) -> VariantPlan:
     )
 
 
-def _check_run(parsed: Namespace, *, where: str) -> None:
+def _check_run(parsed: Namespace) -> None:
     """Refuse a run whose number of updates or of tokens would not be the planned one, or without checkpoint or loss."""
     if not parsed.max_update:
-        raise ValueError(f"{where} has no end: give max-update and total-num-update, or an amount under budget.")
+        raise ValueError("it has no end: give max-update and total-num-update, or an amount under budget.")
     for name, default in _WHOLE_RUNS.items():
         if (getattr(parsed, name.replace("-", "_"), default) or 0) != default:
             raise ValueError(
-                f"{where} sets {name}, with which a run would not have the planned updates or tokens, or leaves "
-                "nothing to measure: leave it out."
+                f"it sets {name}, with which a run would not have the planned updates or tokens, or leaves nothing to "
+                "measure: leave it out."
             )
     if len(parsed.update_freq) != 1:
         numbers = ",".join(map(str, parsed.update_freq))
-        raise ValueError(f"{where} sets update-freq to {numbers}: it must be one number for all epochs.")
+        raise ValueError(f"it sets update-freq to {numbers}: it must be one number for all epochs.")
 
 
-def _learning_rate(draft: VariantPlan, study: Study, drafts: Mapping[str, VariantPlan]) -> dict[str, str]:
-    """The learning rate by the study's rule, for a variant without one of its own."""
-    if study.rate is None or "lr" in draft.variant.own_options:
-        return {}
-    base = drafts[study.rate.batch_of]
-    return {"lr": f"{study.rate.scaled(base.parsed.lr[0], base.size.tokens, draft.size.tokens):.4g}"}
+def _with_learning_rate(plan: VariantPlan, study: Study, plans: Mapping[str, VariantPlan]) -> VariantPlan:
+    """The plan with the learning rate by the study's rule, if the variant has none of its own."""
+    if study.rate is None or "lr" in plan.variant.own_options:
+        return plan
+    base = plans[study.rate.batch_of]
+    rate = f"{study.rate.scaled(base.learning_rate, base.size.tokens, plan.size.tokens):.4g}"
+    return replace(plan, options={**plan.options, "lr": rate}, learning_rate=float(rate))
 
 
-def _schedule(draft: VariantPlan, budget: Budget) -> dict[str, str]:
-    """Options by which the variant gets the budget's amount, to the nearest update.
+def _with_budget(plan: VariantPlan, budget: Budget) -> VariantPlan:
+    """The plan with as many updates as give it the budget's amount, to the nearest one.
 
     The paper compares batches of 256, 2K and 8K sequences "for the same number of passes through the training data"
     (section 4.3).
@@ -301,7 +287,9 @@ def _schedule(draft: VariantPlan, budget: Budget) -> dict[str, str]:
     Example:
         1e6 tokens, 4096 tokens an update, warm-up 0.06  ->  max-update and total-num-update 244, warmup-updates 15
     """
-    assert budget.amount is not None
-    updates = max(1, round(budget.amount / draft.per_update(budget.equal)))
+    if budget.amount is None:
+        return plan
+    updates = max(1, round(budget.amount / plan.per_update(budget.equal)))
     warm_up = min(max(1, round(budget.warm_up * updates)), updates - 1)
-    return {"max-update": str(updates), "total-num-update": str(updates), "warmup-updates": str(max(0, warm_up))}
+    schedule = {"max-update": str(updates), "total-num-update": str(updates), "warmup-updates": str(warm_up)}
+    return replace(plan, options={**plan.options, **schedule}, num_updates=updates)

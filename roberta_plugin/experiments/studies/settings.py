@@ -11,23 +11,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from roberta_plugin.experiments.sweeps.grid import (
     SECTIONS,
     VARIANT,
+    Cell,
     checked_seeds,
     combinations,
     options_and_axes,
-    resources_of,
+    read_slurm,
 )
 from roberta_plugin.finetuning.benchmarks import TASKS, options_for
 from roberta_plugin.finetuning.preparation import DataSettings
-from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml, to_arguments
+from roberta_plugin.launch.options_file import Section, read_file, to_arguments
 from roberta_plugin.launch.resources import Resources
-from roberta_plugin.settings import REQUIRED, Checked, check_names, convert, is_null, setting
+from roberta_plugin.settings import REQUIRED, Checked, setting
 
-T = TypeVar("T")
 _OWN_SECTIONS = ("title", "reference", "budget", "learning-rate", "probes")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]*[A-Za-z0-9+])?")  # sweeps keep it as the name of a folder
 RULES: Mapping[str, Callable[[float], float]] = {"sqrt": math.sqrt, "linear": float}
@@ -109,6 +109,7 @@ class RateRule(Checked):
 class PerplexityProbe(Checked):
     """Held-out masked-LM perplexity: the same blocks with the same masks for every variant."""
 
+    kind: str = PERPLEXITY
     name: str
     data: Path | None = None  # folder of binarized text; None: that of the first variant
     split: str = "valid"
@@ -120,7 +121,7 @@ class PerplexityProbe(Checked):
     max_tokens: int | None = setting(
         None, "about how many tokens of the split are used, spread over it; None: all", smallest=1
     )
-    kind = column = PERPLEXITY
+    column = PERPLEXITY
     better = "smaller"
     unit = "bits per token"
 
@@ -133,6 +134,7 @@ class PerplexityProbe(Checked):
 class TuningProbe(Checked):
     """A fine-tuning task: the paper's procedure with a grid and seeds, from every pretrained model."""
 
+    kind: str = FINE_TUNING
     name: str
     task: str = setting(REQUIRED, "one of TASKS", choices=TASKS)
     raw: Path  # folder with the official files
@@ -145,7 +147,6 @@ class TuningProbe(Checked):
     grid: Mapping[str, str] = field(default_factory=dict)
     """Axis of the paper's grid -> the values tried instead, as `1e-4,3e-4`."""
     train: Mapping[str, str] = field(default_factory=dict)  # further options of fairseq-train
-    kind = FINE_TUNING
     better = "larger"
     unit = "points"
 
@@ -191,11 +192,16 @@ class Study:
     budget: Budget
     rate: RateRule | None
     probes: tuple[Probe, ...]
-    slurm: Any = None  # the section slurm as it is; it is checked when the command is told to use SLURM
+    slurm: Section  # it is checked when the command is told to use SLURM
+
+    @property
+    def tunings(self) -> list[TuningProbe]:
+        """The probes that fine-tune."""
+        return [probe for probe in self.probes if isinstance(probe, TuningProbe)]
 
     def resources(self, overrides: Mapping[str, Any]) -> Resources:
-        """The section slurm with `overrides`, which win; see `resources_of`."""
-        return resources_of(self.slurm, overrides, self.path) or Resources()
+        """The section slurm with `overrides`, which win; see `read_slurm`."""
+        return read_slurm(self.slurm, overrides) or Resources()
 
 
 def read_study(path: Path) -> Study:
@@ -204,95 +210,63 @@ def read_study(path: Path) -> Study:
     Raises:
         ValueError: naming the file, the line where one can be found, and what to write instead.
     """
-    content = {name: value for name, value in read_yaml(path).items() if not is_null(value)}
-    with in_section(path, "the study"):
-        check_names(content, known=(*SECTIONS, *_OWN_SECTIONS), where=str(path))
-    for needed in (["train", "base"], ["variants", "axes"], ["seeds"], ["probes"]):
-        if not any(content.get(name) for name in needed):
-            raise ValueError(f"{path}: the section {' or '.join(needed)} is missing.")
-    variants = _variants_of(content, path)
-    names = [variant.name for variant in variants]
-    reference = str(content.get("reference", names[0]))
-    rate = _section_of(RateRule, content, path, "learning-rate") if "learning-rate" in content else None
-    for section, name in (("reference", reference), *([("batch-of", rate.batch_of)] if rate else [])):
-        if name not in names:
-            where = locate(path, f"--{section}")
-            raise ValueError(f"{where}: there is no variant {name!r}: {section} must be one of {', '.join(names)}.")
-    return Study(
-        path=path,
-        title=str(content.get("title", path.stem)),
-        variants=variants,
-        seeds=checked_seeds(content["seeds"], where=f"{path}: seeds"),
-        reference=reference,
-        budget=_section_of(Budget, content, path, "budget"),
-        rate=rate,
-        probes=tuple(_probe_of(name, item, path) for name, item in _entries(content["probes"], path, "probes").items()),
-        slurm=content.get("slurm", {}),
-    )
-
-
-def _variants_of(content: Mapping[str, Any], path: Path) -> tuple[Variant, ...]:
-    """The cells of the file's axes; with other axes than the variants they are called as in `lr-1e-3+dropout-0.1`."""
-    content, papers = dict(content), {}
-    if "variants" in content:
-        variants = {}
-        for name, entry in _entries(content["variants"], path, "variants").items():
-            options = {} if is_null(entry) else named_options(entry, where=f"{path}: variants, {name}")
-            papers[name] = str(options.pop("paper", ""))
-            with in_section(path, f"variants, {name}"):
-                paper_row(papers[name])
-            variants[name] = options
-        content["variants"] = variants
-    return tuple(
-        Variant(
-            name=cell.settings[VARIANT] if list(cell.settings) == [VARIANT] else cell.name.replace("_", "+"),
-            options=cell.options,
-            own_options=cell.own_options,
-            paper=papers.get(cell.settings.get(VARIANT, ""), ""),
+    file = read_file(path)
+    with file.located():
+        needed = [("train", "base"), ("variants", "axes"), ("seeds",), ("probes",)]
+        file.check_keys(known=(*SECTIONS, *_OWN_SECTIONS), needed=needed)
+        entries = _named(file.subsection("variants")) if file.subsection("variants") else {}
+        cells = combinations(*options_and_axes(file))
+        variants = [_variant(cell, entries.get(cell.settings.get(VARIANT, ""), file)) for cell in cells]
+        names = [variant.name for variant in variants]
+        reference, rate = file.subsection("reference", names[0]), file.subsection("learning-rate")
+        for section in (reference, rate.subsection("batch-of", names[0])):
+            if section.content not in names:
+                raise section.error(f"{section.name} must be {' or '.join(names)}, got {section.content!r}.")
+        return Study(
+            path=path,
+            title=str(file.subsection("title", path.stem).content),
+            variants=tuple(variants),
+            seeds=checked_seeds(file.subsection("seeds").content, where="--seeds"),
+            reference=reference.content,
+            budget=file.subsection("budget").as_settings(Budget),
+            rate=rate.as_settings(RateRule) if rate else None,
+            probes=tuple(_probe(name, each) for name, each in _named(file.subsection("probes")).items()),
+            slurm=file.subsection("slurm"),
         )
-        for cell in combinations(*options_and_axes(content, path), path)
-    )
 
 
-def _probe_of(name: str, content: Any, path: Path) -> Probe:
-    section, kinds = f"probes, {name}", {PERPLEXITY: PerplexityProbe, FINE_TUNING: TuningProbe}
-    values = _values(content, path, section) | {"name": name}
-    with in_section(path, section):
-        kind = values.pop("kind", None)
-        if kind not in kinds:
-            raise ValueError(
-                f"there is no kind of probe {kind!r} (--{name}): write kind: {PERPLEXITY} or kind: {FINE_TUNING}."
-            )
-        if kind == FINE_TUNING:
-            for bag in ("options", "train", "grid"):
-                values[bag] = named_options(values.get(bag, {}), where=bag)
-            for axis, choices in values["grid"].items():
-                values["grid"][axis] = ",".join(to_arguments({axis: choices}, where="grid")[1:])
-            if "seeds" in values:
-                values["seeds"] = checked_seeds(values["seeds"], where="seeds")
-        chosen: type[Probe] = kinds[kind]
-        return convert(chosen, values, where=str(path))
-
-
-def _section_of(kind: type[T], content: Mapping[str, Any], path: Path, section: str) -> T:
-    """A section of the file as a dataclass."""
-    with in_section(path, section):
-        return convert(kind, _values(content.get(section, {}), path, section), where=str(path))
-
-
-def _values(content: Any, path: Path, section: str) -> dict[str, Any]:
-    """A section's values by field name."""
-    options = named_options(content, where=f"{path}: {section}")
-    return {name.replace("-", "_"): value for name, value in options.items()}
-
-
-def _entries(content: Any, path: Path, section: str) -> Mapping[str, Any]:
+def _named(section: Section) -> dict[str, Section]:
     """The entries of a section, with names that can be names of folders."""
-    if not isinstance(content, Mapping) or not content:
-        raise ValueError(
-            f"{path}: {section} must hold one entry per line, as `dynamic: {{lr: 1e-3}}`, got {content!r}."
-        )
-    for name in content:
+    entries = section.subsections("dynamic: {lr: 1e-3}")
+    for name in entries:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{path}: {section}: the name {name!r} may have letters, digits and .+- only.")
-    return content
+            raise entries[name].error(f"the name {name!r} may have letters, digits and .+- only.")
+    return entries
+
+
+def _variant(cell: Cell, section: Section) -> Variant:
+    """A cell of the file's axes; with other axes than the variants it is called as in `lr-1e-3+dropout-0.1`."""
+    options = dict(cell.options)
+    paper = str(options.pop("paper", "")) if "paper" in cell.own_options else ""
+    with section.located():
+        paper_row(paper)
+    return Variant(
+        name=cell.settings[VARIANT] if list(cell.settings) == [VARIANT] else cell.name.replace("_", "+"),
+        options=options,
+        own_options=tuple(name for name in cell.own_options if name != "paper"),
+        paper=paper,
+    )
+
+
+def _probe(name: str, section: Section) -> Probe:
+    with section.located():
+        values = section.as_options()
+        if values.get("kind") == PERPLEXITY:
+            return section.as_settings(PerplexityProbe, name=name)
+        if values.get("kind") != FINE_TUNING:
+            raise section.error(f"--kind must be {PERPLEXITY} or {FINE_TUNING}, got {values.get('kind')!r}.")
+        bags = {bag: section.subsection(bag).as_options() for bag in ("options", "train", "grid")}
+        for axis, choices in bags["grid"].items():
+            bags["grid"][axis] = ",".join(to_arguments({axis: choices}, where="grid")[1:])
+        seeds = checked_seeds(section.subsection("seeds", TuningProbe.seeds).content, where="--seeds")
+        return section.as_settings(TuningProbe, name=name, seeds=seeds, **bags)

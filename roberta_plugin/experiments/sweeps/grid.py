@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from roberta_plugin.files import write_text
-from roberta_plugin.launch.options_file import in_section, locate, named_options, read_yaml, recipe_path, to_arguments
-from roberta_plugin.launch.recipe import recipe_files, train_options
+from roberta_plugin.launch.options_file import Section, all_options, read_file, to_arguments
 from roberta_plugin.launch.resources import Resources, given_settings, read_resources
 from roberta_plugin.launch.run_folder import Metric, Run, RunFolder
-from roberta_plugin.settings import convert, is_null
 
 SECTIONS = ("train", "base", "axes", "variants", "seeds", "slurm")  # of grid files and study files
 VARIANT = "variant"
@@ -68,16 +66,18 @@ class Grid:
 
     def __post_init__(self) -> None:
         """Make the runs now, to find what they cannot be made of."""
-        check_own(self.options, self.path, "train")
-        _ = self.runs
+        try:
+            _ = self.runs
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from error
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """All runs, by cells and then by seeds."""
         return tuple(
             Run(cell=cell.name, seed=seed, settings=cell.settings, arguments=arguments)
-            for cell in combinations(self.options, self.axes, self.path)
-            for arguments in [tuple(to_arguments(cell.options, where=str(self.path)))]
+            for cell in combinations(self.options, self.axes)
+            for arguments in [tuple(to_arguments(cell.options))]
             for seed in self.seeds
         )
 
@@ -106,54 +106,37 @@ def run_folders(grid: Grid, root: Path) -> list[RunFolder]:
 
 def read_grid(path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
     """Read and check a grid file; settings in `slurm` win over its section of that name."""
-    content = read_yaml(path)
-    try:
-        return grid_from(content, path, slurm=slurm)
-    except ValueError as error:
-        section = re.match(r"[\w-]*", str(error).removeprefix(f"{path}: "))
-        where = locate(path, f"{error} --{section[0] if section else ''}")
-        raise ValueError(str(error).replace(f"{path}: ", f"{where}: ", 1)) from error
-
-
-def grid_from(content: Mapping[str, Any], path: Path, *, slurm: Mapping[str, str] | None = None) -> Grid:
-    """The grid of a file's content; `path` is what messages name."""
-    content = {name: value for name, value in content.items() if not is_null(value) or name == "metric"}
-    if set(content) - {*SECTIONS, "metric"} or "metric" not in content or not content.keys() & {"train", "base"}:
-        raise ValueError(
-            f"{path}: a grid file has the sections train and metric, and may have axes, variants, seeds and slurm; "
-            f"found {', '.join(content)}."
+    file = read_file(path)
+    with file.located():
+        file.check_keys(known=(*SECTIONS, "metric"), needed=[("train", "base")])
+        options, axes = options_and_axes(file)
+        metric = file.subsection("metric")
+        if not isinstance(metric.content, Mapping):
+            raise metric.error(f"metric must be as {{log: valid, value: ppl, goal: min}}, got {metric.content!r}.")
+        return Grid(
+            path=path,
+            options=options,
+            axes=axes,
+            seeds=checked_seeds(file.subsection("seeds", ["1"]).content, where="--seeds"),
+            metric=metric.as_settings(Metric),
+            slurm=read_slurm(file.subsection("slurm"), slurm or {}),
         )
-    options, axes = options_and_axes(content, path)
-    with in_section(path, "metric"):
-        if not isinstance(content["metric"], dict):
-            raise ValueError(f"must be as {{log: valid, value: ppl, goal: min}}, got {content['metric']!r}.")
-        metric = convert(Metric, content["metric"], where=str(path))
-    return Grid(
-        path=path,
-        options=options,
-        axes=axes,
-        seeds=checked_seeds(content.get("seeds", ["1"]), where=f"{path}: seeds"),
-        metric=metric,
-        slurm=resources_of(content.get("slurm"), slurm or {}, path),
-    )
 
 
-def options_and_axes(content: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], Axes]:
-    """The options under `train` of a grid file or a study file, and its axes.
+def options_and_axes(file: Section) -> tuple[dict[str, Any], Axes]:
+    """The options under `train` of a grid file or a study file, with those of the recipe that they name; and its axes.
 
-    `base` is another name for `train`, and `variants` for the axis `variant`. `recipe` among the options names a recipe
-    whose options they change: one of the package, or a file, relative to this one.
+    `base` is another name for `train`, and `variants` for the axis `variant`.
     """
-    if {"train", "base"} <= content.keys():
-        raise ValueError(f"{path}: base is another name for train: leave out one of them.")
-    section = "base" if "base" in content else "train"
-    options = _options_of(content[section], path, section)
-    if "recipe" in options:
-        with in_section(path, section):
-            file = recipe_path(str(options["recipe"]), folder=path.parent)
-        options = train_options(recipe_files(file), options)
-    variants = {VARIANT: content["variants"]} if "variants" in content else {}
-    return options, _axes_of(variants, path, section="variants") | _axes_of(content.get("axes", {}), path)
+    train, base, variants = file.subsection("train"), file.subsection("base"), file.subsection("variants")
+    if train and base:
+        raise base.error("base is another name for train: leave out one of them.")
+    axes = file.subsection("axes").subsections("lr: [1e-5, 2e-5]") if file.subsection("axes") else {}
+    if variants:
+        if VARIANT in axes:
+            raise variants.error("variants is another name for the axis variant: leave out one of them.")
+        axes = {VARIANT: variants, **axes}
+    return all_options(train or base), {name: axis.as_choices(name) for name, axis in axes.items()}
 
 
 def is_list(axis: str, labels: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -175,45 +158,7 @@ def checked_seeds(content: Any, *, where: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _options_of(content: Any, path: Path, section: str) -> dict[str, Any]:
-    """Options by name, without dashes in front and with dashes within."""
-    options = named_options(content, where=f"{path}: {section}")
-    check_own(options, path, section)
-    return options
-
-
-def check_own(options: Mapping[str, Any], path: Path, section: str) -> None:
-    """Refuse options of runs that the sweep sets itself."""
-    for name in options.keys() & _OURS:
-        raise ValueError(f"{path}: {section} sets --{name}, which the sweep sets itself: {_OURS[name]}. Remove it.")
-
-
-def _list_of(content: Any, path: Path, section: str) -> list[str]:
-    if not isinstance(content, list) or not content or not all(isinstance(item, str) for item in content):
-        raise ValueError(f"{path}: {section} must be a list of values such as [1, 2, 3], got {content!r}.")
-    if len(content) != len(set(content)):
-        raise ValueError(f"{path}: {section} has a value twice: {', '.join(content)}.")
-    return content
-
-
-def _axes_of(content: Any, path: Path, *, section: str = "axes") -> dict[str, dict[str, dict[str, Any]]]:
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: axes must hold one axis per line, as in `lr: [1e-5, 2e-5]`, got {content!r}.")
-    axes = {}
-    for name, choices in content.items():
-        where = f"axes, {name}" if section == "axes" else section
-        if isinstance(choices, dict) and choices:
-            axes[name] = {
-                label: {} if is_null(options) else _options_of(options, path, f"{where}, {label}")
-                for label, options in choices.items()
-            }
-        else:
-            values = _list_of(choices, path, where)
-            axes[name] = {value: _options_of({name: value}, path, where) for value in values}
-    return axes
-
-
-def combinations(options: Mapping[str, Any], axes: Axes, path: Path) -> Iterator[Cell]:
+def combinations(options: Mapping[str, Any], axes: Axes) -> Iterator[Cell]:
     """The cells: the options with every combination of the axes."""
     names: dict[str, Mapping[str, str]] = {}
     for labels in itertools.product(*axes.values()):
@@ -222,15 +167,17 @@ def combinations(options: Mapping[str, Any], axes: Axes, path: Path) -> Iterator
         for axis, label in settings.items():
             twice = axis_options.keys() & axes[axis][label].keys()
             if twice:
-                raise ValueError(f"{path}: two axes set {', '.join(sorted(twice))}; an option belongs to one axis.")
+                raise ValueError(f"two axes set {', '.join(sorted(twice))}; an option belongs to one axis.")
             axis_options.update(axes[axis][label])
         name = "_".join(f"{_plain(axis)}-{_plain(label)}" for axis, label in settings.items()) or "base"
         if name in names:
-            raise ValueError(f"{path}: {names[name]} and {settings} would both be called {name}; rename one of them.")
+            raise ValueError(f"{names[name]} and {settings} would both be called {name}; rename one of them.")
         names[name] = settings
         cell = Cell(name=name, settings=settings, options={**options, **axis_options}, own_options=tuple(axis_options))
         if not isinstance(cell.options.get("data"), str) or not cell.options["data"]:
-            raise ValueError(f"{path}: train or base must hold `data`, the first argument of fairseq-train.")
+            raise ValueError("--train or --base must hold `data`, the first argument of fairseq-train.")
+        for option in cell.options.keys() & _OURS:
+            raise ValueError(f"--{option} is set by the sweep itself: {_OURS[option]}. Remove it.")
         yield cell
 
 
@@ -238,21 +185,18 @@ def _plain(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.") or "none"
 
 
-def resources_of(content: Any, overrides: Mapping[str, Any], path: Path) -> Resources | None:
+def read_slurm(section: Section, overrides: Mapping[str, Any]) -> Resources | None:
     """The resources of a run: the section slurm of a file, with the settings `overrides`, which win.
 
     Raises:
         ValueError: for an unknown name, a value of another type, or several nodes.
     """
-    if content is None and not overrides:
+    if not section and not overrides:
         return None
-    if not isinstance(content, Mapping | None):
-        raise ValueError(f"{path}: slurm must hold settings such as `partition: gpu`, got {content!r}.")
-    where = f"{path}: slurm"
-    try:
-        resources = read_resources({**(content or {}), **overrides}, where=where, kind=Resources)
+    if section and not isinstance(section.content, Mapping):
+        raise section.error(f"slurm must hold settings such as `partition: gpu`, got {section.content!r}.")
+    with section.located():
+        resources = read_resources({**(section.content or {}), **overrides}, where="slurm", kind=Resources)
         if resources.nodes != 1:
-            raise ValueError(f"{where}: --nodes is {resources.nodes}: a run of a sweep has one node; leave it out.")
-    except ValueError as error:
-        raise ValueError(str(error).replace(str(path), locate(path, str(error)), 1)) from error
+            raise ValueError(f"--nodes is {resources.nodes}: a run of a sweep has one node; leave it out.")
     return resources

@@ -13,7 +13,7 @@ import pytest
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.launch import arguments as train_arguments
 from roberta_plugin.launch import slurm_commands
-from roberta_plugin.launch.options_file import locate, named_options, read_yaml, to_arguments
+from roberta_plugin.launch.options_file import named_options, read_file, read_yaml, to_arguments
 from roberta_plugin.launch.recipe import (
     LaunchSettings,
     check_changes,
@@ -176,16 +176,16 @@ def test_a_file_starts_from_a_recipe_of_the_package_with_its_batch_on_any_number
     assert (recipe.nodes, recipe.batch_tokens, options["--clip-norm"]) == (3, 2**20, "1.0")
     assert "--mask-prob" not in options, "an empty option takes it out"
     with pytest.raises(
-        ValueError, match=r"launch\.yaml, line 5: --recipe bsae: there is no such recipe.*the nearest is base"
+        ValueError, match=r"launch\.yaml, line 5: train: recipe bsae: there is no such recipe.*the nearest is base"
     ):
         launch(train=("recipe: bsae",))
     (config.parent / "mine.yaml").write_text("train: {recipe: launch.yaml}\n")
     with pytest.raises(
-        ValueError, match=r"mine\.yaml, line 1: --recipe launch.yaml leads back to .*launch\.yaml: name another"
+        ValueError, match=r"mine\.yaml, line 1: train: recipe leads back to .*launch\.yaml: name another"
     ):
         launch(train=("recipe: mine.yaml",))
     (config.parent / "mine.yaml").write_text("base: {lr: 1e-4, arch: fast_roberta_base}\n")
-    with pytest.raises(ValueError, match=r"mine\.yaml: base must be the path of a recipe; options of"):
+    with pytest.raises(ValueError, match=r"mine\.yaml, line 1: base must be the path of a recipe; options of"):
         launch(train=("recipe: mine.yaml",))
 
 
@@ -515,7 +515,8 @@ def test_options_that_are_refused(tmp_path, text, message):
 
 def test_an_option_of_a_message_is_found_in_the_file(tmp_path):
     path = write(tmp_path, "output_dir: r\n# lr: 3\ntrain:\n  lr: 6e-\n  adam_eps: 1\naxes: {drop-out: [1]}\n")
-    assert locate(path, "cannot read --lr 6e-") == f"{path}, line 4"
-    assert locate(path, "unknown --adam-eps") == f"{path}, line 5"
-    assert locate(path, "unknown --nope, --drop-out") == f"{path}, line 6"
-    assert locate(path, "unknown --nope") == str(path)
+    place = read_file(path).place
+    assert place("cannot read --lr 6e-") == f"{path}, line 4"
+    assert place("unknown --adam-eps") == f"{path}, line 5"
+    assert place("unknown --nope, --drop-out") == f"{path}, line 6"
+    assert place("unknown --nope") == str(path)

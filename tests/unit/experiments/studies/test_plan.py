@@ -17,7 +17,6 @@ from roberta_plugin.experiments.studies.settings import (
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.finetuning.benchmarks import TASKS
 from roberta_plugin.launch.options_file import to_arguments
-from roberta_plugin.launch.resources import Resources, read_resources
 from tests.conftest import REPOSITORY
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
@@ -105,9 +104,17 @@ def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("reference: static", "reference: statik", "line 7: there is no variant 'statik': .*static, dynamic"),
-        ("batch-of: static", "batch-of: other", "line 9: there is no variant 'other'"),
-        ("kind: perplexity", "kind: perplexiti", "line 11: probes, held-out: there is no kind of probe 'perplexiti'"),
+        ("reference: static", "reference: statik", "line 7: reference must be static or dynamic, got 'statik'"),
+        (
+            "batch-of: static",
+            "batch-of: other",
+            "line 9: learning-rate, batch-of must be static or dynamic, got 'other'",
+        ),
+        (
+            "kind: perplexity",
+            "kind: perplexiti",
+            "line 11: probes, held-out: kind must be perplexity or fine-tuning, got 'perplexiti'",
+        ),
         ("task: SST-2", "task: SST2", "line 14: probes, sentiment: task must be CoLA or .*, got 'SST2'"),
         (
             "paper: table1/static",
@@ -118,9 +125,9 @@ def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
         ("warm-up: 0.1", "warm-up: 2", "line 8: budget: warm-up must be from 0 to 0.99, got 2"),
         ("rule: linear", "rule: cubic", "line 9: learning-rate: rule must be sqrt or linear, got 'cubic'"),
         ("passes: 2", "passes: two", "probes, held-out: passes is 'two', which is not a whole number"),
-        ("passes: 2", "passis: 2", "unknown key 'passis'"),
-        ("    raw: glue\n", "", "probes, sentiment: raw is missing"),
-        ("seeds: [1, 2]", "seeds: [1, 1]", "seeds must be a list of different whole numbers"),
+        ("passes: 2", "passis: 2", "line 11: probes, held-out has the unknown key 'passis'"),
+        ("    raw: glue\n", "", "line 12: probes, sentiment: raw is missing"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", "line 6: seeds must be a list of different whole numbers"),
         ("seeds: [1, 2]", "seeds: [a]", "seeds must be whole numbers below .*, got a"),
         ("seeds: [1, 2]", "seeds: [1, 01]", "without leading zeros, got 1, 01"),
         ("seeds: [1, 2]", "seeds: [4294967296]", "below 2.32"),
@@ -128,13 +135,17 @@ def test_the_base_may_name_a_recipe_whose_options_it_changes(tmp_path):
         ("passes: 2", "max-tokens: 0", "probes, held-out: max-tokens must be 1 or more, got 0"),
         ("passes: 2", "tokens-per-sample: 2", "probes, held-out: tokens-per-sample must be 3 or more, got 2"),
         ("raw: glue", "raw:", "probes, sentiment: raw is missing"),
-        ("lr: [1e-4, 3e-4]", "lr: [[1e-4]]", "probes, sentiment: grid: lr must be a value or a list of values"),
+        (
+            "lr: [1e-4, 3e-4]",
+            "lr: [[1e-4]]",
+            "line 20: probes, sentiment: grid: lr must be a value or a list of values",
+        ),
         ("epochs: 3", "epochs: 0", "probes, sentiment: epochs must be 1 or more, got 0"),
-        (", batch-of: static", "", "learning-rate: batch-of is missing"),
+        (", batch-of: static", "", "line 9: learning-rate: batch-of is missing"),
         ("data: data-bin, ", "", "base must hold `data`"),
-        ("  static: {num", "  sta/tic: {num", "the name 'sta/tic' may have letters, digits"),
+        ("  static: {num", "  sta/tic: {num", "line 4: variants, sta/tic: the name 'sta/tic' may have letters, digits"),
         ("seeds: [1, 2]\n", "", "the section seeds is missing"),
-        ("title:", "titel:", "unknown key 'titel'"),
+        ("title:", "titel:", "line 1: the file has the unknown key 'titel'.* The nearest is title"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, before, after, message):
@@ -184,7 +195,6 @@ def test_shorter_sequences_get_more_updates_for_the_same_tokens(tmp_path, data):
         assert plan.tokens == pytest.approx(50000, rel=0.01)
         assert plan.options["max-update"] == plan.options["total-num-update"] == str(plan.num_updates)
         assert int(plan.options["warmup-updates"]) == round(0.06 * plan.num_updates)
-        assert plan.parsed.max_update == plan.num_updates
 
 
 def test_equal_flops_are_not_equal_tokens(tmp_path, data):
@@ -259,7 +269,7 @@ def test_the_learning_rate_follows_the_batch_unless_it_is_given(tmp_path, data, 
     plans = plans_of(
         tmp_path, data, variants=variants, base=base, **{"learning-rate": {"rule": rule, "batch-of": "small"}}
     )
-    assert [plans[name].parsed.lr[0] for name in variants] == pytest.approx([1e-3, expected, 5e-4])
+    assert [plans[name].learning_rate for name in variants] == pytest.approx([1e-3, expected, 5e-4])
 
 
 @pytest.mark.parametrize(
@@ -269,19 +279,19 @@ def test_the_learning_rate_follows_the_batch_unless_it_is_given(tmp_path, data, 
         ({"variants": {"a": {"max-update": "5"}}}, "max-update is set, and it follows from the amount"),
         (
             {"variants": {"a": {"lr-scheduler": "fixed"}}, "budget": {"equal": "tokens"}},
-            "the variant a has no end: give max-update",
+            "the variant a: it has no end: give max-update",
         ),
-        ({"variants": {"a": None}, "budget": {"equal": "tokens"}}, "the variant a has no end: give max-update"),
-        ({"variants": {"a": {"max-epoch": "1"}}}, "variant a sets max-epoch, with which a run would not"),
+        ({"variants": {"a": None}, "budget": {"equal": "tokens"}}, "the variant a: it has no end: give max-update"),
+        ({"variants": {"a": {"max-epoch": "1"}}}, "variant a: it sets max-epoch, with which a run would not"),
         (
             {"variants": {"a": {"grow-tokens-per-sample": "0:16 9:32"}}},
-            "variant a sets grow-tokens-per-sample, .*planned updates or tokens.*: leave it out",
+            "variant a: it sets grow-tokens-per-sample, .*planned updates or tokens.*: leave it out",
         ),
-        ({"variants": {"a": {"patience": "1"}}}, "variant a sets patience"),
-        ({"variants": {"a": {"no-save": "true"}}}, "variant a sets no-save"),
-        ({"variants": {"a": {"disable-validation": "true"}}}, "variant a sets disable-validation"),
+        ({"variants": {"a": {"patience": "1"}}}, "variant a: it sets patience"),
+        ({"variants": {"a": {"no-save": "true"}}}, "variant a: it sets no-save"),
+        ({"variants": {"a": {"disable-validation": "true"}}}, "variant a: it sets disable-validation"),
         ({"variants": {"a": {"update-freq": "0"}}}, "variant a: --update-freq must be 1 or more, got 0"),
-        ({"variants": {"a": {"update-freq": "1,8"}}}, "variant a sets update-freq to 1,8"),
+        ({"variants": {"a": {"update-freq": "1,8"}}}, "variant a: it sets update-freq to 1,8"),
         ({"variants": {"a": None}, "budget": {"amount": "inf"}}, "budget: amount is .*, which is not a finite number"),
         ({"variants": {"a": None}, "budget": {"amount": "nan"}}, "budget: amount is .*, which is not a finite number"),
     ],
@@ -312,7 +322,7 @@ def test_a_shipped_study_can_be_planned(path, tmp_path, monkeypatch):
         assert [plan.size.sequences for plan in plans] == [256, 2048, 8192]
         assert [plan.num_updates for plan in plans] == pytest.approx([1e6, 125e3, 31250], rel=1e-3)
     if not is_small:
-        assert read_resources(study.slurm, where=path.name, kind=Resources).gpus_per_node == 8
+        assert study.resources({}).gpus_per_node == 8
         assert all(plan.shape.num_layers == 12 and plan.tokens == pytest.approx(1.31e11, rel=1e-3) for plan in plans)
 
 

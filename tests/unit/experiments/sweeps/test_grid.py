@@ -103,14 +103,14 @@ def test_a_list_in_train_is_several_words(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("train:", "options:", "sections train and metric"),
+        ("train:", "options:", "line 2: the file has the unknown key 'options': use axes, base, metric"),
         ("  data: data-bin/books\n", "", "must hold `data`"),
         (
             "  bf16: true",
             "  save-dir: x",
-            "line 6: train sets --save-dir, which the sweep sets itself: every run has its own",
+            "line 6: save-dir is set by the sweep itself: every run has its own",
         ),
-        ("  bf16: true", "  --seed: 4", "line 6: train sets --seed, which the sweep sets itself"),
+        ("  bf16: true", "  --seed: 4", "line 6: seed is set by the sweep itself: list the seeds"),
         ("  bf16: true", "  arch: fast_roberta_large", "line 6: arch is given twice"),
         ("[0.0, 0.1]", "0.1", "axes, dropout must be a list"),
         ("[0.0, 0.1]", "[0.1, 0.1]", "axes, dropout has a value twice"),
@@ -127,11 +127,11 @@ def test_a_list_in_train_is_several_words(tmp_path):
         (
             "partition: gpu",
             "partitions: gpu",
-            "line 16: slurm has the unknown key 'partitions' (--partitions): use account",
+            "line 16: slurm has the unknown key 'partitions': use account",
         ),
-        ("bf16: true", "bf16: {a: b}", "line 6: --bf16 must be a value or a list"),
-        ("bf16: true", "bf16: on", "line 6: --bf16 is 'on': write true"),
-        ("bf16: true", "adam_eps: 1e-8", "line 5: train: --adam-eps is given twice"),
+        ("bf16: true", "bf16: {a: b}", "line 6: bf16 must be a value or a list"),
+        ("bf16: true", "bf16: on", "line 6: bf16 is 'on': write true"),
+        ("bf16: true", "adam_eps: 1e-8", "line 5: train: adam-eps is given twice"),
         ("[1, 2, 3]", "[1, 1]", "line 14: seeds must be a list of different whole numbers"),
         ("value: ppl", "value: ~", "metric: value is missing"),
         ("log: valid", "log: [valid]", "line 15: metric: log must be one value"),
@@ -173,7 +173,7 @@ def test_settings_of_the_command_line_win_over_the_files(tmp_path):
     ("setting", "message"),
     [
         ("cpus_per_task: 4", "unknown key 'cpus_per_task'"),
-        ("cpus_per_gpu: all", "--cpus-per-gpu is 'all', which is not a whole number"),
+        ("cpus_per_gpu: all", "slurm: cpus-per-gpu is 'all', which is not a whole number"),
         ("nodes: 2", "a run of a sweep has one node"),
         ("gpu_type: [a, b]", "must be one value"),
     ],
