@@ -289,7 +289,8 @@ def _with_base(path: Path) -> list[Section]:
 def train_of(recipe: Section) -> dict[str, Any]:
     """fairseq-train's options of a recipe; empty where they are a list of arguments."""
     train = recipe.subsection("train")
-    return {} if isinstance(train.content, list) else train.as_options()
+    is_list = isinstance(train.content, list) and all(isinstance(argument, str) for argument in train.content)
+    return {} if is_list else train.as_options()
 
 
 def all_options(train: Section) -> dict[str, Any]:

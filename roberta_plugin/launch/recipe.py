@@ -25,7 +25,6 @@ from roberta_plugin.launch.arguments import OUR_TASK, PACKAGE, value_of
 from roberta_plugin.launch.batch_size import plan_batch, sequences_in_tokens
 from roberta_plugin.launch.options_file import (
     RECIPES,
-    named_options,
     recipe_files,
     to_arguments,
     train_of,
@@ -41,7 +40,7 @@ from roberta_plugin.launch.resources import (
 )
 from roberta_plugin.launch.run_folder import ITSELF, RunRecord, known_jobs, read_record
 from roberta_plugin.record import differences, moved, option_name, refuse
-from roberta_plugin.settings import BAGS, REQUIRED, is_null, setting
+from roberta_plugin.settings import BAGS, REQUIRED, setting
 
 BATCHES = ("batch_sequences", "batch_tokens")
 
@@ -144,7 +143,7 @@ def load_recipe(config: Path | None, *, flags: Mapping[str, Any], train: Sequenc
     values: dict[str, Any] = _read(config, is_batch_given=is_batch_given) if config is not None else {}
     where = "the command line" if config is None else str(config)
     with located(config, flags=flags, train=train):
-        arguments = _with_arguments(_train_options(values.pop("train", {}), where), train, where)
+        arguments = _with_arguments(values.pop("train", {}), train, where)
         chosen = {name: value for name, value in flags.items() if value is not None}
         values.update(chosen | {name: with_entries(values.get(name), chosen[name]) for name in BAGS if name in chosen})
         if not values.get("output_dir"):
@@ -173,8 +172,8 @@ def located(config: Path | None, *, flags: Mapping[str, Any], train: Sequence[st
             if options.intersection(re.findall(r"--([\w-]+)", message)):
                 places = ["the command line"]
             else:
-                by_file = {file.path: file.place(message) for file in recipe_files(config)}
-                places = [place for path, place in by_file.items() if place != str(path)] + places
+                files = recipe_files(config)
+                places = [place for file in files if (place := file.place(message)) != str(file.path)] + places
         kind = ValueError if isinstance(error, ValueError) else type(error)
         raise kind(f"{places[0]}: {message}") from error
 
@@ -197,28 +196,21 @@ def _read(config: Path, *, is_batch_given: bool = False) -> dict[str, Any]:
     Where neither gives a batch, that of a recipe of the package holds on any number of GPUs.
     """
     files = recipe_files(config)
-    values = {name: value for name, value in files[0].content.items() if name != "base"}
-    if len(files) == 1:
-        return values
-    base = files[1].content if files[0].subsection("base") else {}
+    file, base = files[0].content, files[1].content if files[0].subsection("base") else {}
     if "base" in base:
         raise ValueError(f"{config}: its base has a base too. Name the file with all settings, which has none.")
-    if any(isinstance(content.get("train"), list) for content in (values, base)):
-        raise ValueError(f"{config}: with a base, train must be options and their values in both files.")
-    train, package_recipe = with_recipe({}, files), files[-1]
-    batch: dict[str, Any] = {}
-    if package_recipe.path.parent == RECIPES and not any("update-freq" in train_of(file) for file in files[:-1]):
+    train: Any = with_recipe({}, files)
+    if any(isinstance(content.get("train"), list) for content in (file, base)):
+        if len(files) > 1:
+            raise ValueError(f"{config}: with a base, train must be options and their values in both files.")
+        train = file["train"]
+    merged, package_recipe = {**base, **file, "train": train}, files[-1]
+    merged.pop("base", None)
+    if package_recipe.path.parent == RECIPES and not any("update-freq" in train_of(each) for each in files[:-1]):
         train.pop("update-freq", None)
-        if not is_batch_given and not any({**base, **values}.get(name) for name in BATCHES):
-            batch = batch_of(train_of(package_recipe), gpus=int(package_recipe.content.get("gpus", 1)))
-    return {**base, **values, "train": train, **batch}
-
-
-def _train_options(content: Any, where: str) -> Any:
-    """fairseq-train's options by name; a list of arguments stays one."""
-    if isinstance(content, list) and all(isinstance(argument, str) for argument in content):
-        return content
-    return {} if is_null(content) else named_options(content, where=f"{where}: train")
+        if not is_batch_given and not any(merged.get(name) for name in BATCHES):
+            merged |= batch_of(train_of(package_recipe), gpus=int(package_recipe.content.get("gpus", 1)))
+    return merged
 
 
 def _with_arguments(options: Any, train: Sequence[str], where: str) -> tuple[str, ...]:
