@@ -194,11 +194,6 @@ class Study:
     probes: tuple[Probe, ...]
     slurm: Section  # it is checked when the command is told to use SLURM
 
-    @property
-    def tunings(self) -> list[TuningProbe]:
-        """The probes that fine-tune."""
-        return [probe for probe in self.probes if isinstance(probe, TuningProbe)]
-
     def resources(self, overrides: Mapping[str, Any]) -> Resources:
         """The section slurm with `overrides`, which win; see `read_slurm`."""
         return read_slurm(self.slurm, overrides) or Resources()

@@ -18,7 +18,7 @@ Example:
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -70,32 +70,32 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
         ValueError: as `plan_study`; if another process works in the folder; or if its results have other settings or
             come of other data.
     """
-    work = plan_work(settings, say=say)
+    planned = checked_plan(settings)
+    root = settings.output_dir.resolve()
+    record = made_from(planned)
     if settings.report_only:  # nothing else is written, so it may be asked for while the study runs
-        return work.write_outcome()
-    study = work.planned.study
-    root = work.root
+        return report_on(planned, root, record)
     device = usable_device(settings.device)  # it is needed after the pretrainings only
     if settings.slurm is not None:
-        check_slurm(study.resources(settings.slurm))
+        check_slurm(planned.study.resources(settings.slurm))
     refusal = f"Another `roberta study` works in {root}: wait for it, or give another --output-dir."
     with only_process(root, refusal):
-        before = check_record(root, work.record)  # again, for another one may have begun and ended meanwhile
-        write_json(root / NAME, {"parts": {**before, **work.record}})
-        prepared = {probe.name: prepared_folder(probe.source, data_folder(root, probe)) for probe in study.tunings}
-        for probe in study.tunings:
-            probes.check_tuning(probe, prepared[probe.name], study.path)
-        for line in notes_on(work.planned):
+        write_json(root / NAME, {"parts": {**check_record(root, record), **record}})
+        prepared = {probe.name: prepared_folder(probe.source, data_folder(root, probe)) for probe in _tuning(planned)}
+        for probe in _tuning(planned):
+            probes.check_tuning(probe, prepared[probe.name], planned.study.path)
+        for line in notes_on(planned):
             say(line)
+        work = Work(settings, planned, say)
         try:
             work.pretrain()
-            for each in study.probes:
+            for each in planned.study.probes:
                 if isinstance(each, TuningProbe):
                     work.tune(each, prepared[each.name])
                 else:
-                    work.measure_perplexity(each, device=device)
+                    work.measure(each, device=device)
         finally:
-            outcome = work.write_outcome()
+            outcome = report_on(planned, root, record)
     return outcome
 
 
@@ -108,24 +108,23 @@ def dry_run(settings: StudySettings) -> str:
         FileNotFoundError: as `run_study`, for what is needed to plan.
         ValueError: as `run_study`.
     """
-    work = plan_work(settings)
-    planned = work.planned
-    study = planned.study
+    planned = checked_plan(settings)
     num_runs = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for probe in study.tunings:
+        for probe in _tuning(planned):
             if probe.raw.exists() and probe.tokenizer.exists():
-                kept = data_folder(work.root, probe)
+                kept = data_folder(settings.output_dir, probe)
                 folder = kept if (kept / PREPARED).is_file() else Path(scratch) / probe.name
-                cells = probes.check_tuning(probe, prepared_folder(probe.source, folder), study.path)
-                num_runs[probe.name] = len(planned.plans) * len(study.seeds) * cells * len(probe.seeds)
+                cells = probes.check_tuning(probe, prepared_folder(probe.source, folder), planned.study.path)
+                num_models = len(planned.plans) * len(planned.study.seeds)
+                num_runs[probe.name] = num_models * cells * len(probe.seeds)
     return report.describe_plan(planned, num_runs)
 
 
-def plan_work(settings: StudySettings, *, say: Say = print) -> Work:
-    """A study, planned and checked as far as its data is here: all of it, but for a dry run.
+def checked_plan(settings: StudySettings) -> PlannedStudy:
+    """The plan of a study, checked with its data and with what was begun; of a dry run as far as the data is here.
 
-    It is planned for the processes that a pretraining has here; a report alone is for those that it had.
+    It is for the processes that a pretraining has here; a report alone is for those that it had.
     """
     import torch
 
@@ -142,13 +141,15 @@ def plan_work(settings: StudySettings, *, say: Say = print) -> Work:
     else:
         num_ranks = settings.gpus_per_run or torch.cuda.device_count()
     planned = plan_study(study, num_ranks=max(1, num_ranks))
-    if settings.dry_run and not planned.has_data:
-        return Work(settings, planned, {}, say)
-    check_data(planned)
-    probes.check_probes(planned)
-    work = Work(settings, planned, made_from(planned), say)
-    check_record(root, work.record)
-    return work
+    if planned.has_data or not settings.dry_run:
+        check_data(planned)
+        probes.check_probes(planned)
+        check_record(root, made_from(planned))
+    return planned
+
+
+def _tuning(planned: PlannedStudy) -> list[TuningProbe]:
+    return [probe for probe in planned.study.probes if isinstance(probe, TuningProbe)]
 
 
 def data_folder(root: Path, probe: TuningProbe) -> Path:
@@ -162,7 +163,6 @@ class Work:
 
     settings: StudySettings
     planned: PlannedStudy
-    record: Record  # that of `made_from`; empty for a dry run without data
     say: Say
 
     @property
@@ -170,29 +170,16 @@ class Work:
         """The folder of the study."""
         return self.settings.output_dir.resolve()
 
-    @property
-    def runs(self) -> list[RunFolder]:
-        """The folders of all pretrainings."""
-        return run_folders(self.planned.grid, self.root / PRETRAINING)
-
     def models(self) -> list[Model]:
-        """The models whose pretraining is done."""
-        return [
-            Model(
-                variant=run.run.settings[VARIANT],
-                seed=run.run.seed,
-                checkpoint=run.checkpoint() or run.path / "checkpoints" / "checkpoint_last.pt",
-            )
-            for run in self.runs
-            if run.state() == DONE
-        ]
+        """The models that are pretrained so far."""
+        return pretrained(pretraining_runs(self.planned, self.root))
 
     def pretrain(self) -> None:
         """Do the pretrainings that are left."""
         folder = self.root / PRETRAINING
         self._sweep(replace(self.planned.grid, path=folder.with_suffix(".json")), folder, name=PRETRAINING)
 
-    def measure_perplexity(self, probe: PerplexityProbe, *, device: str) -> None:
+    def measure(self, probe: PerplexityProbe, *, device: str) -> None:
         """Perplexity of every model that has none yet."""
         left = [
             model
@@ -250,61 +237,23 @@ class Work:
             say=self.say,
         )
 
-    def write_outcome(self) -> StudyOutcome:
-        """Write the report of what there is."""
-        planned = self.planned
-        study = planned.study
-        root, runs = self.root, self.runs
-        failures: dict[str, str] = {}
-        for folder in (root / PRETRAINING, *(root / FINE_TUNING / probe.name / "runs" for probe in study.tunings)):
-            facts = read_json(folder / "report.json", keys=("failures",), remedy=_AGAIN, hints={"failures": dict}) or {
-                "failures": {}
-            }
-            failures |= {str(folder / name): failure["reason"] for name, failure in facts["failures"].items()}
-        values: dict[str, dict[str, dict[str, Any]]] = {}
-        for model in self.models():
-            for probe in study.probes:
-                value = read_value(model, root, probe)
-                if value is not None and value["value"] is None:
-                    reason = "the value is not a finite number: the model has diverged"
-                    failures[f"{probe.name}: {model.variant}, seed {model.seed}"] = reason
-                elif value is not None:
-                    values.setdefault(probe.name, {}).setdefault(model.variant, {})[model.seed] = value
-                elif not model.checkpoint.is_file():
-                    folder = model.checkpoint.parent.parent
-                    failures[str(folder)] = (
-                        f"{model.checkpoint} does not exist, and not every probe has measured it. To pretrain the "
-                        f"model again, delete {folder / 'result.json'} and run the same command again."
-                    )
-        done = [run.run.settings[VARIANT] for run in runs if run.state() == DONE]
-        results = {
-            "title": study.title,
-            "data": {
-                path: held
-                for part in self.record.values()
-                for path, held in part.items()
-                if path.endswith((".bin", ".idx"))
-            },
-            "seeds": list(study.seeds),
-            "budget": asdict(study.budget),
-            "variants": {
-                plan.variant.name: {**plan.facts(), "pretrainings_done": done.count(plan.variant.name)}
-                for plan in planned.plans
-            },
-            "values": values,
-            "baselines": {
-                probe.name: losses
-                for probe in study.probes
-                if isinstance(probe, PerplexityProbe) and (losses := probes.count_losses(probe, planned))
-            },
-            "curves": {
-                run.run.name: curve(run.log_lines(), kind="train_inner", value="loss")._asdict() for run in runs
-            },
-            "flops": planned.flops,
-            "failures": failures,
-        }
-        full, text = report.write_report(study, results, root)
-        return StudyOutcome(results=full, report=text, failures=failures)
+
+def pretraining_runs(planned: PlannedStudy, root: Path) -> list[RunFolder]:
+    """The folders of all pretrainings."""
+    return run_folders(planned.grid, root / PRETRAINING)
+
+
+def pretrained(runs: Sequence[RunFolder]) -> list[Model]:
+    """The models whose pretraining is done."""
+    return [
+        Model(
+            variant=run.run.settings[VARIANT],
+            seed=run.run.seed,
+            checkpoint=run.checkpoint() or run.path / "checkpoints" / "checkpoint_last.pt",
+        )
+        for run in runs
+        if run.state() == DONE
+    ]
 
 
 def write_value(model: Model, root: Path, probe: Probe, value: Mapping[str, Any]) -> None:
@@ -319,6 +268,56 @@ def read_value(model: Model, root: Path, probe: Probe) -> dict[str, Any] | None:
     value = read_json(model.results(root, probe) / "value.json", keys=("value",), remedy=_AGAIN)
     is_of_seeds = value is None or isinstance(probe, PerplexityProbe) or set(value["seeds"]) == set(probe.seeds)
     return value if is_of_seeds else None
+
+
+def report_on(planned: PlannedStudy, root: Path, record: Record) -> StudyOutcome:
+    """Write the report of what there is; `record` is that of `made_from`."""
+    study, runs = planned.study, pretraining_runs(planned, root)
+    failures: dict[str, str] = {}
+    for folder in (root / PRETRAINING, *(root / FINE_TUNING / probe.name / "runs" for probe in _tuning(planned))):
+        facts = read_json(folder / "report.json", keys=("failures",), remedy=_AGAIN, hints={"failures": dict}) or {
+            "failures": {}
+        }
+        failures |= {str(folder / name): failure["reason"] for name, failure in facts["failures"].items()}
+    values: dict[str, dict[str, dict[str, Any]]] = {}
+    for model in pretrained(runs):
+        for probe in study.probes:
+            value = read_value(model, root, probe)
+            if value is not None and value["value"] is None:
+                reason = "the value is not a finite number: the model has diverged"
+                failures[f"{probe.name}: {model.variant}, seed {model.seed}"] = reason
+            elif value is not None:
+                values.setdefault(probe.name, {}).setdefault(model.variant, {})[model.seed] = value
+            elif not model.checkpoint.is_file():
+                folder = model.checkpoint.parent.parent
+                failures[str(folder)] = (
+                    f"{model.checkpoint} does not exist, and not every probe has measured it. To pretrain the model "
+                    f"again, delete {folder / 'result.json'} and run the same command again."
+                )
+    done = [run.run.settings[VARIANT] for run in runs if run.state() == DONE]
+    results = {
+        "title": study.title,
+        "data": {
+            path: held for part in record.values() for path, held in part.items() if path.endswith((".bin", ".idx"))
+        },
+        "seeds": list(study.seeds),
+        "budget": asdict(study.budget),
+        "variants": {
+            plan.variant.name: {**plan.facts(), "pretrainings_done": done.count(plan.variant.name)}
+            for plan in planned.plans
+        },
+        "values": values,
+        "baselines": {
+            probe.name: losses
+            for probe in study.probes
+            if isinstance(probe, PerplexityProbe) and (losses := probes.count_losses(probe, planned))
+        },
+        "curves": {run.run.name: curve(run.log_lines(), kind="train_inner", value="loss")._asdict() for run in runs},
+        "flops": planned.flops,
+        "failures": failures,
+    }
+    full, text = report.write_report(study, results, root)
+    return StudyOutcome(results=full, report=text, failures=failures)
 
 
 def made_from(planned: PlannedStudy) -> dict[str, dict[str, str]]:

@@ -15,7 +15,9 @@ from roberta_plugin.experiments.studies.study import (
     NAME,
     Work,
     made_from,
+    pretraining_runs,
     read_value,
+    report_on,
     run_study,
     split_contents,
     write_value,
@@ -49,7 +51,7 @@ def asked(tmp_path, monkeypatch):
 
         monkeypatch.setattr(study_study, "train_grid", train_grid)
         given = StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings)
-        work = Work(given, planned, {}, print)
+        work = Work(given, planned, print)
         work.pretrain()
         grid = replace(planned.grid, path=tmp_path / "tuning.json")
         work._sweep(grid, tmp_path / "runs", name="MNLI", num_gpus=1)
@@ -82,17 +84,17 @@ def test_values_are_measured_once_outlive_their_checkpoints_and_are_none_of_a_di
     """Neither tests nor plots can use the perplexity of a diverged model; checkpoints are deleted to save room."""
     work, _ = asked()
     (probe,) = work.planned.study.probes
-    runs = work.runs
+    runs = pretraining_runs(work.planned, tmp_path)
     found = iter([None, 20.0])
     monkeypatch.setattr(probes, "held_out", lambda *_: "text")
     monkeypatch.setattr(probes, "perplexity_of", lambda *_, **__: {"value": next(found), "num_predicted": 9})
     for run in runs:
         save(run)
-    work.measure_perplexity(probe, device="cpu")
-    work.measure_perplexity(probe, device="cpu")  # both are there
+    work.measure(probe, device="cpu")
+    work.measure(probe, device="cpu")  # both are there
     for run in runs:
         run.checkpoint().unlink()
-    outcome = work.write_outcome()
+    outcome = report_on(work.planned, tmp_path, {})
     assert outcome.results["values"] == {"held-out": {"a": {"2": {"value": 20.0, "num_predicted": 9}}}}
     assert outcome.failures == {
         str(tmp_path / "pretraining" / "b"): "out of memory",
@@ -101,7 +103,7 @@ def test_values_are_measured_once_outlive_their_checkpoints_and_are_none_of_a_di
     assert "| a | 20.0 (20.0 to 20.0), n = 1 |" in outcome.report
     json.loads((tmp_path / "results.json").read_text(), parse_constant=pytest.fail)
     (tmp_path / "perplexity" / "held-out" / "results" / "a" / "seed-2" / "value.json").unlink()
-    reason = work.write_outcome().failures[str(runs[1].path)]
+    reason = report_on(work.planned, tmp_path, {}).failures[str(runs[1].path)]
     assert "not every probe has measured it" in reason and "result.json" in reason
 
 
