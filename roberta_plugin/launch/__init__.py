@@ -1,7 +1,7 @@
 """fairseq-train, started and kept running: on this machine, or on a SLURM cluster through preemption and broken nodes.
 
     recipes/           the recipes of pretraining of the package, as YAML
-    options_file.py    YAML files -> texts by name -> fairseq-train's arguments; the one reader
+    options_file.py    YAML files, over the recipes that they name -> options by name -> fairseq-train's arguments
     arguments.py       fairseq-train's arguments, parsed by its own parser and checked before it starts
     batch_size.py      effective batch, number of GPUs -> batch of one GPU, updates to accumulate; size of an update
     resources.py       resources and environment of a SLURM job -> options of sbatch; of recipes, grid files and --slurm

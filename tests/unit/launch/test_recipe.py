@@ -520,3 +520,5 @@ def test_an_option_of_a_message_is_found_in_the_file(tmp_path):
     assert place("unknown --adam-eps") == f"{path}, line 5"
     assert place("unknown --nope, --drop-out") == f"{path}, line 6"
     assert place("unknown --nope") == str(path)
+    axes = read_file(path).subsection("axes")
+    assert axes.place("unknown --lr") == f"{path}, line 6", "lr is in another section"
