@@ -27,21 +27,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.experiments.evaluation import Evaluation, evaluate, shown, store_outputs
 from roberta_plugin.experiments.evaluation_report import write_report
 from roberta_plugin.experiments.finetuning_plan import FinetunePlan, Report, plan_finetuning
 from roberta_plugin.experiments.settings import EvaluateSettings, SweepSettings
 from roberta_plugin.experiments.settings import FinetuneSettings as FinetuneSettings
+from roberta_plugin.experiments.sweeps.grid import Grid
+from roberta_plugin.experiments.sweeps.report import best_cell, cell_results
 from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmarks.custom import HELD_OUT
-from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
+from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import write_json
-from roberta_plugin.launch.run_folder import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, keep_best, not_best
+from roberta_plugin.launch.run_folder import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, not_best
 from roberta_plugin.reports import markdown_table
+
+if TYPE_CHECKING:
+    from roberta_plugin.experiments.sweeps.sweep import SweepReport
 
 _HONEST = (
     "held_out is each fold, which chose nothing: its mean is honest. valid is a share of the other rows, which chose "
@@ -90,24 +95,27 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
 
 def carry_out(plan: FinetunePlan, *, report: Report) -> FinetuneResult:
     """Train what is left of a plan and evaluate the best cell; nothing with `grid_only`."""
+    from roberta_plugin.experiments.sweeps.sweep import summarize
+
     result = FinetuneResult(prepared=plan.prepared, grid_path=plan.grid.path, runs=plan.root, results=plan.results)
     if plan.settings.grid_only:
         return result
-    facts = run_grid(plan, report=report)
-    evaluations, table = evaluate_best(plan, facts) if is_finished(facts) else ([], "")
-    return replace(result, sweep=facts, evaluations=evaluations, table=table)
+    trained = run_grid(plan, report=report)
+    report(summarize(trained))
+    evaluations, table = evaluate_best(plan)
+    return replace(result, sweep=dict(trained.facts), evaluations=evaluations, table=table)
 
 
-def run_grid(plan: FinetunePlan, *, report: Report) -> dict[str, Any]:
-    """Do all runs that are not done yet; return the content of the sweep's report.json.
+def run_grid(plan: FinetunePlan, *, report: Report) -> SweepReport:
+    """Do all runs that are not done yet.
 
     On SLURM a run's outputs are computed in its job, and not where this command waits: that has no GPU.
     """
-    from roberta_plugin.experiments.sweeps.sweep import summarize, train_grid
+    from roberta_plugin.experiments.sweeps.sweep import train_grid
 
     settings, is_local = plan.settings, plan.settings.slurm is None
-    after = partial(compute_outputs, data=plan.prepared.folder.resolve(), options=settings.options)
-    outcome = train_grid(
+    in_job = replace(plan.evaluation, data=plan.prepared.folder.resolve(), device=None, show_progress=False)
+    return train_grid(
         plan.grid,
         SweepSettings(
             grid=plan.grid.path,
@@ -118,60 +126,58 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> dict[str, Any]:
             slurm=None if is_local else {},
             job_name=settings.job_name,
             wait=not is_local,
-            after=None if is_local else after,
+            after=None if is_local else partial(compute_outputs, evaluation=in_job),
             code=settings.code or settings.output_dir,
             keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
         ),
         say=report,
     )
-    report(summarize(outcome))
-    return dict(outcome.facts)
 
 
-def evaluation_settings(runs: Sequence[RunFolder], *, data: Path, output_dir: Path, **more: Any) -> EvaluateSettings:
+def evaluation_of(runs: Sequence[RunFolder], evaluation: EvaluateSettings) -> EvaluateSettings:
     """The evaluation of finished runs by their best checkpoints, or by the raw outputs that they have stored."""
-    return EvaluateSettings(
-        data=data,
+    return replace(
+        evaluation,
         checkpoints=[run.path / "checkpoints" / "checkpoint_best.pt" for run in runs],
-        output_dir=output_dir,
         stored=[run.path / OUTPUTS for run in runs],
-        **more,
     )
 
 
-def compute_outputs(run: RunFolder, *, data: Path, options: TaskOptions | None) -> None:
-    """Store the raw outputs of a finished run on every split but train."""
-    store_outputs(evaluation_settings([run], data=data, output_dir=run.path, options=options))
+def compute_outputs(run: RunFolder, *, evaluation: EvaluateSettings) -> None:
+    """Store the raw outputs of a finished run on the splits that are evaluated."""
+    store_outputs(evaluation_of([run], evaluation))
 
 
-def is_finished(facts: Mapping[str, Any]) -> bool:
-    """Whether no run is running or waiting, and there is a best cell."""
-    return bool(facts["best_cell"]) and not any(facts["states"].get(state, 0) for state in (RUNNING, WAITING))
+def best_runs(grid: Grid, runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """The finished ones among `runs` of the cell that is best by them; none while one of them is left to do."""
+    if any(run.state() in (RUNNING, WAITING) for run in runs):
+        return []
+    best = best_cell([cell for cell in cell_results(grid, runs) if cell.values], grid.metric)
+    return [run for run in runs if best is not None and run.run.cell == best.name and run.state() == DONE]
 
 
-def evaluate_best(plan: FinetunePlan, facts: Mapping[str, Any]) -> tuple[list[Evaluation], str]:
-    """Evaluate the best cell's finished runs on every split but train; then delete checkpoints that are not kept.
-
-    The raw outputs of every run are stored first: with more seeds or cells, another cell may become the best one.
-    """
-    settings, metric, folders = plan.settings, plan.grid.metric, plan.runs
-    settings_for = partial(
-        evaluation_settings,
-        data=plan.prepared.folder,
-        output_dir=plan.results,
-        options=settings.options,
-        device=settings.device,
-        show_progress=settings.show_progress,
-        selection=metric.value,
-    )
-    members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
-    evaluations = evaluate(settings_for(members))
+def evaluate_best(plan: FinetunePlan) -> tuple[list[Evaluation], str]:
+    """Evaluate the best cell's finished runs, once no run is left to do; then delete checkpoints that are not kept."""
+    runs, metric = plan.runs, plan.grid.metric
+    members = best_runs(plan.grid, runs)
+    if not members:
+        return [], ""
+    evaluations = evaluate(evaluation_of(members, plan.evaluation))
     table = write_report(evaluations, plan.results)
-    if settings.keep == "best" and all(folder.state() == DONE for folder in folders):
-        store_outputs(settings_for(not_best(folders, metric)))
-        keep_best(folders, metric)
-        write_sweep_report(plan.grid, folders, root=folders[0].root, ensemble_size=len(members))
+    if plan.settings.keep == "best" and all(run.state() == DONE for run in runs):
+        drop_weights(not_best(runs, metric), plan.evaluation)
+        write_sweep_report(plan.grid, runs, root=runs[0].root, ensemble_size=len(members))
     return evaluations, table
+
+
+def drop_weights(runs: Sequence[RunFolder], evaluation: EvaluateSettings) -> None:
+    """Delete the checkpoints of finished runs.
+
+    Their raw outputs are stored first: with more seeds or cells, another cell may become the best one.
+    """
+    store_outputs(evaluation_of([run for run in runs if run.checkpoint() is not None], evaluation))
+    for path in [path for run in runs for path in run.checkpoints()]:
+        path.unlink()
 
 
 @dataclass(frozen=True, kw_only=True)

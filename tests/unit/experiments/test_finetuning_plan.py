@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.experiments.finetuning_plan import Start, check_positions, paper_grid, train_options
-from roberta_plugin.experiments.settings import FinetuneSettings
+from roberta_plugin.experiments.finetuning_grid import paper_grid, restricted, train_options
+from roberta_plugin.experiments.settings import TuningSettings
+from roberta_plugin.experiments.starting_model import Start, check_positions
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
 from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
-from roberta_plugin.finetuning.preparation import remarks, selection_remarks
+from roberta_plugin.finetuning.preparation import DataSettings, remarks, selection_remarks
 from roberta_plugin.launch.resources import Resources
 
 RECIPE = PaperRecipe(
@@ -26,9 +26,14 @@ BATCH = ("batch-size", "update-freq")
 MODEL = {"arch": "fast_roberta", "encoder-layers": "2"}
 
 
-def grid(tmp_path, **changes):
-    given = {"checkpoint": tmp_path / "model.pt", "changes": {}, "only": {}, "seeds": None}
-    made = paper_grid(RECIPE, path=tmp_path / "grid.yaml", data=tmp_path, model=MODEL, **{**given, **changes})
+def settings(tmp_path, **changes):
+    return TuningSettings(task="RTE", output_dir=tmp_path, **changes)
+
+
+def grid(tmp_path, *, only=None, seeds=None, **given):
+    recipe = restricted(RECIPE, settings(tmp_path, only=only or {}, seeds=seeds))
+    given = {"path": tmp_path / "grid.yaml", "data": tmp_path, "model": MODEL, "changes": {}, **given}
+    made = paper_grid(recipe, **given)
     made.write()
     assert read_grid(made.path) == made, "what is written is what is trained"
     return made
@@ -47,8 +52,6 @@ def test_the_grid_is_the_recipe_with_the_model(tmp_path):
         "--weight-decay": "0.1",
     }.items():
         assert words[words.index(option) + 1] == value
-    assert words[words.index("--finetune-from-model") + 1] == str(tmp_path / "model.pt")
-    assert "--finetune-from-model" not in grid(tmp_path, checkpoint=None).runs[0].arguments
 
 
 def test_a_path_keeps_every_character(tmp_path):
@@ -159,7 +162,7 @@ def prepared_with(tmp_path, kind, labels):
 def test_a_metric_that_the_development_set_cannot_tell_is_named(tmp_path, kind, labels, metric, says):
     """`--select macro_f1` without an example of a label, a correlation with numbers that are all the same."""
     prepared = prepared_with(tmp_path, kind, labels)
-    found = selection_remarks(prepared, kind_of(prepared), metric)
+    found = selection_remarks(prepared, metric)
     assert bool(found) == bool(says)
     if says:
         assert says in found[0] and ("accuracy" if kind == "classification" else "mae, rmse") in found[0]
@@ -173,7 +176,7 @@ def test_numbers_that_are_all_the_same_are_named_by_every_command(tmp_path):
 
 def test_options_of_their_own_are_options_of_fairseq_train(tmp_path):
     def options(**changes):
-        return train_options(FinetuneSettings(task="RTE", model=tmp_path, output_dir=tmp_path, **changes))
+        return train_options(settings(tmp_path, **changes))
 
     found = options(patience=3, label_smoothing=0.1, train_options={"patience": "3", "bf16": "true"})
     assert found == {"patience": "3", "bf16": "true", "label-smoothing": "0.1"}
@@ -187,10 +190,12 @@ def test_only_rotary_positions_read_longer_texts_than_the_pretraining(tmp_path):
     learned = Start(tmp_path / "model.pt", {}, {**MODEL, "max-positions": "128"}, **facts)
     rotary = replace(learned, options={**learned.options, "position-encoding": "rotary"})
     with pytest.raises(ValueError, match=r"--max-length 300: .* has 128 positions\. Give at most that"):
-        check_positions(learned, benchmark_of("MNLI"), max_length=300, options=None)
-    check_positions(rotary, benchmark_of("MNLI"), max_length=300, options=None)
-    assert rotary.options_at(300) == {**rotary.options, "max-positions": "300"}
-    assert rotary.options_at(64) == rotary.options
+        check_positions(learned, DataSettings(task="MNLI", max_length=300))
+    check_positions(rotary, DataSettings(task="MNLI", max_length=300))
+    weights = {"finetune-from-model": str(tmp_path / "model.pt")}
+    assert rotary.train_options(300) == {**rotary.options, "max-positions": "300", **weights}
+    assert rotary.train_options(64) == {**rotary.options, **weights}
+    assert replace(rotary, from_scratch=True).train_options(64) == rotary.options
 
 
 def test_a_start_reads_its_weights_once_for_their_hash(tmp_path):

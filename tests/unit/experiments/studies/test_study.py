@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from roberta_plugin.data.manifest import file_record, write_manifest
+from roberta_plugin.experiments.finetune import run_grid
 from roberta_plugin.experiments.settings import StudySettings
 from roberta_plugin.experiments.studies import probes
 from roberta_plugin.experiments.studies import study as study_study
@@ -22,8 +24,10 @@ from roberta_plugin.experiments.studies.study import (
     split_contents,
     write_value,
 )
+from roberta_plugin.experiments.sweeps import sweep
 from roberta_plugin.json_files import write_json
 from roberta_plugin.launch.resources import given_settings
+from tests.tiny_benchmarks import write_prepared
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
 
@@ -50,11 +54,17 @@ def asked(tmp_path, monkeypatch):
             write_json(given.output_dir / "report.json", {"failures": {"b": {"reason": "out of memory"}}})
 
         monkeypatch.setattr(study_study, "train_grid", train_grid)
+        monkeypatch.setattr(sweep, "train_grid", train_grid)
         given = StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings)
         work = Work(given, planned, print)
         work.pretrain()
-        grid = replace(planned.grid, path=tmp_path / "tuning.json")
-        work._sweep(grid, tmp_path / "runs", name="MNLI", num_gpus=1)
+        probe = TuningProbe(name="MNLI", task="MNLI", raw=tmp_path, tokenizer=tmp_path, max_length=16)
+        tuning = probes.tuning_settings(probe, planned, given)
+        tuning.output_dir.mkdir(parents=True)
+        monkeypatch.setattr(probes, "starting_model", lambda _: SimpleNamespace(train_options=lambda length: {}))
+        monkeypatch.setattr(probes, "check_model", lambda *_: None)
+        models = [probes.Model(variant="a", seed="1", checkpoint=tmp_path / "model.pt")]
+        run_grid(probes.plan_tuning(tuning, write_prepared(tmp_path / "set"), models, num_gpus=1), report=print)
         return work, calls
 
     return ask

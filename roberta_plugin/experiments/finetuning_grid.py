@@ -1,0 +1,285 @@
+"""The grid of a fine-tuning: the paper's recipe for the data, with what the settings change.
+
+    prepared data     --epochs, batches-->                   recipe of the benchmark
+    recipe            --quick, only, seeds, select-->        recipe: every axis as labels with options
+    recipe            --options of fairseq-train, ranks-->   Grid
+
+What does not fit the data, or what an axis sets already, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from roberta_plugin.experiments.settings import TuningSettings
+from roberta_plugin.experiments.starting_model import Start
+from roberta_plugin.experiments.sweeps.grid import Grid, checked_seeds, is_list
+from roberta_plugin.finetuning.benchmarks import SMALLER_IS_BETTER, benchmark_of
+from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
+from roberta_plugin.finetuning.kinds.base import Kind
+from roberta_plugin.finetuning.preparation import check_measurable
+from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.launch.options_file import named_options
+from roberta_plugin.launch.resources import Resources
+from roberta_plugin.launch.run_folder import Metric
+from roberta_plugin.settings import flag
+
+Labels: TypeAlias = Mapping[str, Mapping[str, Any]]  # of an axis: label -> options
+
+# Options of every run. It keeps the best checkpoint, and the last one to resume from.
+_COMMON = {
+    "no-epoch-checkpoints": "true",
+    "keep-interval-updates": "1",
+    "find-unused-parameters": "true",  # on several GPUs: the masked-LM head has no gradient
+    "num-workers": "0",
+    "log-interval": "50",
+    "tensorboard-logdir": "{folder}/tensorboard",
+}
+
+_MOST_SHOWN = 10  # labels in a message
+_BATCH = ("batch-size", "update-freq")
+FOR_TRAINING = {item.name: flag(item) for item in fields(TuningSettings) if "is_for_training" in item.metadata}
+_REFUSED = {
+    "max-tokens": "the paper counts a batch in examples; give batch-size, how many of them a GPU takes at once",
+    "max-sentences": "this is fairseq's other name for batch-size; give that",
+    "distributed-world-size": "give --gpus-per-run, or with --slurm gpus_per_node",
+    "data": "give --data, which is also what the runs are evaluated on",
+    "task": "it follows from the TASK of this command",
+    "criterion": "it follows from the TASK of this command",
+    "finetune-from-model": "give --model",
+    "maximize-best-checkpoint-metric": "it follows from the metric of --select",
+}
+
+
+def tuning_grid(
+    settings: TuningSettings, prepared: Prepared, start: Start | None, *, path: Path, num_gpus: int
+) -> Grid:
+    """The grid of the paper's recipe for prepared data, with what the settings change, for a file at `path`.
+
+    Args:
+        start: what the runs start from; None: an axis says it, which the caller adds.
+        num_gpus: of a run, 0: it computes on the CPU.
+
+    Raises:
+        ValueError: if the data cannot be trained on, or the settings do not fit the task.
+    """
+    benchmark = benchmark_of(prepared.task)
+    kind = benchmark.kind_for(prepared.settings)
+    for split, what in (("train", "to train on"), ("valid", "to choose checkpoints by")):
+        if split not in prepared.splits:
+            raise ValueError(
+                f"{prepared.folder} has no split {split!r} {what}; it has {', '.join(prepared.splits)}: add its file "
+                f"to the raw files, delete {prepared.folder}, and run the same command again."
+            )
+    kind.check_scoring(settings.task_options, prepared.split("valid"))
+    batches = batches_of(settings.only.get("batch", ""))
+    recipe = restricted(benchmark.recipe(prepared, epochs=settings.epochs, batches=batches), settings)
+    changes = train_options(settings)
+    if "label-smoothing" in changes:
+        kind.check_smoothing()
+    metric = selected_metric(settings, prepared, kind, changes.pop("best-checkpoint-metric", None))
+    return paper_grid(
+        recipe if metric is None else selecting(recipe, metric),
+        path=path,
+        data=prepared.folder,
+        model={} if start is None else start.train_options(prepared.settings["max_length"]),
+        changes={**({} if num_gpus else {"cpu": "true"}), **({} if start is None else start.initial), **changes},
+        slurm=settings.slurm,
+        num_ranks=max(1, num_gpus),
+    )
+
+
+def train_options(settings: TuningSettings) -> dict[str, str]:
+    """The options of fairseq-train that --set gives, with those that have options of their own.
+
+    Raises:
+        ValueError: if both give one, and differ.
+    """
+    options = named_options(settings.train_options, where="--set")
+    for field, option in FOR_TRAINING.items():
+        name, value = option.removeprefix("--"), getattr(settings, field)
+        if value is not None and options.setdefault(name, str(value)) != str(value):
+            raise ValueError(f"{option} {value} and --set {name}={options[name]} contradict each other.")
+    return options
+
+
+def selected_metric(settings: TuningSettings, prepared: Prepared, kind: Kind, by_set: str | None) -> str | None:
+    """The metric that --select names, or --set best-checkpoint-metric; None: the recipe's.
+
+    Raises:
+        ValueError: if a validation of the task does not log it: names those that it does.
+    """
+    name, option = (settings.select, "--select") if settings.select else (by_set, "--set best-checkpoint-metric")
+    if name is None:
+        return None
+    if by_set not in (None, name):
+        raise ValueError(f"--select {name} and --set best-checkpoint-metric={by_set} contradict each other.")
+    names, of_labels = kind.selectable(), kind.label_metrics()
+    if name not in (*names, *of_labels):
+        shown = [*names, *([f"the F1 of a label ({', '.join(list(of_labels)[:_MOST_SHOWN])})"] if of_labels else [])]
+        raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(shown)}.")
+    check_measurable(prepared, "valid", name, option=option)
+    return name
+
+
+def selecting(recipe: PaperRecipe, metric: str) -> PaperRecipe:
+    """The recipe with another metric that chooses; it is among a run's own options: another choice is another run."""
+    goal = "min" if metric in SMALLER_IS_BETTER else "max"
+    options = {
+        "best-checkpoint-metric": metric,
+        **({"maximize-best-checkpoint-metric": "true"} if goal == "max" else {}),
+    }
+    return replace(recipe, train={**recipe.train, **options}, metric={**recipe.metric, "value": metric, "goal": goal})
+
+
+def paper_grid(
+    recipe: PaperRecipe,
+    *,
+    path: Path,
+    data: Path,
+    model: Mapping[str, str],
+    changes: Mapping[str, str],
+    slurm: Resources | None = None,
+    num_ranks: int = 1,
+) -> Grid:
+    """The grid of a recipe of `restricted`, whose file is to be at `path`.
+
+    Args:
+        model: options of the architecture, and of what training starts from.
+        changes: options of fairseq-train that replace or extend the recipe's.
+        num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
+
+    Raises:
+        ValueError: if `changes` has an option that other settings determine or of which an axis tries several values,
+            or if the batch cannot be divided among the GPUs.
+    """
+    for name, remedy in _REFUSED.items():
+        if name in changes:
+            raise ValueError(f"--set {name}={changes[name]}: {remedy}.")
+    for name in changes.keys() & model.keys():
+        raise ValueError(f"--set {name}={changes[name]}: the architecture is that of --model ({model[name]}).")
+    metric: dict[str, Any] = dict(recipe.metric)
+    sharing = {name: changes[name] for name in _BATCH if name in changes}
+    options = {name: value for name, value in changes.items() if name not in _BATCH}
+    return Grid(
+        path=path,
+        options={
+            "data": str(data.resolve()),
+            **_COMMON,
+            **recipe.train,
+            "distributed-world-size": str(num_ranks),
+            **model,
+            **options,
+        },
+        axes={
+            axis: _changed(axis, labels, options, sharing, num_ranks=num_ranks) for axis, labels in recipe.axes.items()
+        },
+        seeds=checked_seeds(list(recipe.seeds), where=f"{path}: seeds"),
+        metric=Metric(**metric),
+        slurm=slurm,
+    )
+
+
+def batches_of(text: str) -> list[int]:
+    """The sizes of batches that --only batch=... names; none: those of the recipe.
+
+    Example: "16,64" -> [16, 64].
+    """
+    sizes = text.split(",") if text else []
+    for size in sizes:
+        if not size.isdecimal() or int(size) < 1:
+            raise ValueError(f"--only batch={text}: a batch is a whole number of examples from 1 on, got {size!r}.")
+    return [int(size) for size in sizes]
+
+
+def restricted(recipe: PaperRecipe, settings: TuningSettings) -> PaperRecipe:
+    """The recipe with the values and seeds that the settings choose, and every axis as labels with options.
+
+    Raises:
+        ValueError: if --only names no axis, or a label that an axis does not have.
+    """
+    only = settings.only
+    if settings.quick:
+        recipe = quickened(recipe, all_of=only)
+    axes: dict[str, Labels] = {
+        name: labels if isinstance(labels, Mapping) else {label: {name: label} for label in labels}
+        for name, labels in recipe.axes.items()
+    }
+    for name, text in only.items():
+        if name not in axes:
+            raise ValueError(f"--only {name}={text}: the recipe has no such axis; it has {', '.join(axes) or 'none'}.")
+        axes[name] = _restricted(name, axes[name], text)
+    return replace(recipe, axes=axes, seeds=settings.seeds or recipe.seeds)
+
+
+def quickened(recipe: PaperRecipe, *, all_of: Iterable[str] = ()) -> PaperRecipe:
+    """The recipe with one run: the first seed, and of each axis but those of `all_of` the value in the middle (of two,
+    the second).
+
+    Example: learning rates 1e-5, 2e-5, 3e-5, batches 16, 32 and five seeds -> 2e-5, 32 and seed 1.
+    """
+
+    def middle(choices: Any) -> Any:
+        label = list(choices)[len(choices) // 2]
+        return {label: choices[label]} if isinstance(choices, Mapping) else [label]
+
+    axes = {name: choices if name in all_of else middle(choices) for name, choices in recipe.axes.items()}
+    return replace(recipe, axes=axes, seeds=list(recipe.seeds[:1]))
+
+
+def _restricted(axis: str, labels: Labels, text: str) -> Labels:
+    """The labels that --only names; of a list of values, any."""
+    chosen = text.split(",")
+    if is_list(axis, labels):
+        if not all(chosen):
+            raise ValueError(f"--only {axis}={text}: a value is empty. Give one, or several as {axis}=1e-5,3e-5.")
+        return {label: {axis: label} for label in chosen}
+    if not labels.keys() >= set(chosen):
+        raise ValueError(f"--only {axis}={text}: the axis has the labels {', '.join(labels)}.")
+    return {label: labels[label] for label in chosen}
+
+
+def _changed(
+    axis: str, labels: Labels, changes: Mapping[str, str], sharing: Mapping[str, str], *, num_ranks: int
+) -> Labels:
+    """The axis with the user's values, and each batch divided among the ranks and into steps that fit into a GPU."""
+    concerned = changes.keys() & {name for options in labels.values() for name in options}
+    if concerned and (is_list(axis, labels) or len(labels) > 1):
+        remedy = f"--only {axis}=... {'instead' if is_list(axis, labels) else 'first'}"
+        raise ValueError(f"--set {min(concerned)}: the axis {axis} sets it. Choose one of its values by {remedy}.")
+    return {
+        label: {
+            **options,
+            **{name: changes[name] for name in concerned},
+            **(
+                share_batch(int(options["batch-size"]), sharing, num_ranks=num_ranks) if "batch-size" in options else {}
+            ),
+        }
+        for label, options in labels.items()
+    }
+
+
+def share_batch(batch: int, sharing: Mapping[str, str], *, num_ranks: int) -> dict[str, str]:
+    """A batch as the options batch-size and update-freq: batch = batch-size x ranks x update-freq.
+
+    Example:
+        share_batch(32, {"batch-size": "4"}, num_ranks=2)  ->  {"batch-size": "4", "update-freq": "4"}
+    """
+    for name, value in sharing.items():
+        if not value.isdecimal() or int(value) < 1:
+            raise ValueError(f"--set {name} must be a whole number from 1 on, got {value!r}.")
+    factors = {name: int(value) for name, value in sharing.items()}
+    size, freq = factors.get("batch-size"), factors.get("update-freq")
+    parts = num_ranks * (size or 1) * (freq or 1)
+    if batch % parts or (len(factors) == 2 and parts != batch):
+        chosen = "".join(f" x {name} {value}" for name, value in factors.items())
+        raise ValueError(
+            f"A batch of {batch} examples cannot be divided among {num_ranks} GPU{'s' * (num_ranks > 1)} per "
+            f"run{chosen}: batch-size x GPUs x update-freq must be {batch}. Choose divisors of {batch}; --set "
+            "batch-size alone is enough, update-freq follows from it."
+        )
+    size = size or batch // parts
+    return {"batch-size": str(size), "update-freq": str(batch // (num_ranks * size))}
