@@ -10,7 +10,7 @@ What does not fit the data, or what an axis sets already, is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,10 +22,7 @@ from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
 from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.preparation import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.launch.options_file import named_options
-from roberta_plugin.launch.resources import Resources
 from roberta_plugin.launch.run_folder import Metric
-from roberta_plugin.settings import flag
 
 Labels: TypeAlias = Mapping[str, Mapping[str, Any]]  # of an axis: label -> options
 
@@ -41,7 +38,6 @@ _COMMON = {
 
 _MOST_SHOWN = 10  # labels in a message
 _BATCH = ("batch-size", "update-freq")
-FOR_TRAINING = {item.name: flag(item) for item in fields(TuningSettings) if "is_for_training" in item.metadata}
 _REFUSED = {
     "max-tokens": "the paper counts a batch in examples; give batch-size, how many of them a GPU takes at once",
     "max-sentences": "this is fairseq's other name for batch-size; give that",
@@ -61,49 +57,53 @@ def tuning_grid(
 
     Args:
         start: what the runs start from; None: an axis says it, which the caller adds.
-        num_gpus: of a run, 0: it computes on the CPU.
+        num_gpus: of a run, which share the recipe's batch: its size does not change; 0: the CPU computes.
 
     Raises:
-        ValueError: if the data cannot be trained on, or the settings do not fit the task.
+        ValueError: if the data cannot be trained on; if the settings do not fit the task, or give an option that others
+            determine or of which an axis tries several values; or if the batch cannot be divided among the GPUs.
     """
-    benchmark = benchmark_of(prepared.task)
-    kind = benchmark.kind_for(prepared.settings)
     for split, what in (("train", "to train on"), ("valid", "to choose checkpoints by")):
         if split not in prepared.splits:
             raise ValueError(
                 f"{prepared.folder} has no split {split!r} {what}; it has {', '.join(prepared.splits)}: add its file "
                 f"to the raw files, delete {prepared.folder}, and run the same command again."
             )
+    benchmark, changes = benchmark_of(prepared.task), settings.options_of_runs
+    kind, batches = benchmark.kind_for(prepared.settings), batches_of(settings.only.get("batch", ""))
     kind.check_scoring(settings.task_options, prepared.split("valid"))
-    batches = batches_of(settings.only.get("batch", ""))
-    recipe = restricted(benchmark.recipe(prepared, epochs=settings.epochs, batches=batches), settings)
-    changes = train_options(settings)
     if "label-smoothing" in changes:
         kind.check_smoothing()
     metric = selected_metric(settings, prepared, kind, changes.pop("best-checkpoint-metric", None))
-    return paper_grid(
-        recipe if metric is None else selecting(recipe, metric),
+    recipe = restricted(benchmark.recipe(prepared, epochs=settings.epochs, batches=batches), settings)
+    recipe = recipe if metric is None else selecting(recipe, metric)
+    chosen: dict[str, Any] = dict(recipe.metric)
+    model = {} if start is None else start.train_options(prepared.settings["max_length"])
+    for name, value in changes.items():
+        if name in _REFUSED:
+            raise ValueError(f"--set {name}={value}: {_REFUSED[name]}.")
+        if name in model:
+            raise ValueError(f"--set {name}={value}: the architecture is that of --model ({model[name]}).")
+    sharing = {name: changes.pop(name) for name in _BATCH if name in changes}
+    options = {**({} if num_gpus else {"cpu": "true"}), **({} if start is None else start.initial), **changes}
+    num_ranks = max(1, num_gpus)
+    return Grid(
         path=path,
-        data=prepared.folder,
-        model={} if start is None else start.train_options(prepared.settings["max_length"]),
-        changes={**({} if num_gpus else {"cpu": "true"}), **({} if start is None else start.initial), **changes},
+        options={
+            "data": str(prepared.folder.resolve()),
+            **_COMMON,
+            **recipe.train,
+            "distributed-world-size": str(num_ranks),
+            **model,
+            **options,
+        },
+        axes={
+            axis: _changed(axis, labels, options, sharing, num_ranks=num_ranks) for axis, labels in recipe.axes.items()
+        },
+        seeds=checked_seeds(list(recipe.seeds), where=f"{path}: seeds"),
+        metric=Metric(**chosen),
         slurm=settings.slurm,
-        num_ranks=max(1, num_gpus),
     )
-
-
-def train_options(settings: TuningSettings) -> dict[str, str]:
-    """The options of fairseq-train that --set gives, with those that have options of their own.
-
-    Raises:
-        ValueError: if both give one, and differ.
-    """
-    options = named_options(settings.train_options, where="--set")
-    for field, option in FOR_TRAINING.items():
-        name, value = option.removeprefix("--"), getattr(settings, field)
-        if value is not None and options.setdefault(name, str(value)) != str(value):
-            raise ValueError(f"{option} {value} and --set {name}={options[name]} contradict each other.")
-    return options
 
 
 def selected_metric(settings: TuningSettings, prepared: Prepared, kind: Kind, by_set: str | None) -> str | None:
@@ -123,64 +123,6 @@ def selected_metric(settings: TuningSettings, prepared: Prepared, kind: Kind, by
         raise ValueError(f"{option} {name}: {settings.task} is not validated by it, but by {', '.join(shown)}.")
     check_measurable(prepared, "valid", name, option=option)
     return name
-
-
-def selecting(recipe: PaperRecipe, metric: str) -> PaperRecipe:
-    """The recipe with another metric that chooses; it is among a run's own options: another choice is another run."""
-    goal = "min" if metric in SMALLER_IS_BETTER else "max"
-    options = {
-        "best-checkpoint-metric": metric,
-        **({"maximize-best-checkpoint-metric": "true"} if goal == "max" else {}),
-    }
-    return replace(recipe, train={**recipe.train, **options}, metric={**recipe.metric, "value": metric, "goal": goal})
-
-
-def paper_grid(
-    recipe: PaperRecipe,
-    *,
-    path: Path,
-    data: Path,
-    model: Mapping[str, str],
-    changes: Mapping[str, str],
-    slurm: Resources | None = None,
-    num_ranks: int = 1,
-) -> Grid:
-    """The grid of a recipe of `restricted`, whose file is to be at `path`.
-
-    Args:
-        model: options of the architecture, and of what training starts from.
-        changes: options of fairseq-train that replace or extend the recipe's.
-        num_ranks: GPUs of a run, or 1 for a CPU. They share the recipe's batch, whose size does not change.
-
-    Raises:
-        ValueError: if `changes` has an option that other settings determine or of which an axis tries several values,
-            or if the batch cannot be divided among the GPUs.
-    """
-    for name, remedy in _REFUSED.items():
-        if name in changes:
-            raise ValueError(f"--set {name}={changes[name]}: {remedy}.")
-    for name in changes.keys() & model.keys():
-        raise ValueError(f"--set {name}={changes[name]}: the architecture is that of --model ({model[name]}).")
-    metric: dict[str, Any] = dict(recipe.metric)
-    sharing = {name: changes[name] for name in _BATCH if name in changes}
-    options = {name: value for name, value in changes.items() if name not in _BATCH}
-    return Grid(
-        path=path,
-        options={
-            "data": str(data.resolve()),
-            **_COMMON,
-            **recipe.train,
-            "distributed-world-size": str(num_ranks),
-            **model,
-            **options,
-        },
-        axes={
-            axis: _changed(axis, labels, options, sharing, num_ranks=num_ranks) for axis, labels in recipe.axes.items()
-        },
-        seeds=checked_seeds(list(recipe.seeds), where=f"{path}: seeds"),
-        metric=Metric(**metric),
-        slurm=slurm,
-    )
 
 
 def batches_of(text: str) -> list[int]:
@@ -240,6 +182,17 @@ def _restricted(axis: str, labels: Labels, text: str) -> Labels:
     if not labels.keys() >= set(chosen):
         raise ValueError(f"--only {axis}={text}: the axis has the labels {', '.join(labels)}.")
     return {label: labels[label] for label in chosen}
+
+
+def selecting(recipe: PaperRecipe, metric: str) -> PaperRecipe:
+    """The recipe with another metric that chooses; it is among a run's own options: another choice is another run."""
+    goal = "min" if metric in SMALLER_IS_BETTER else "max"
+    maximize = {"maximize-best-checkpoint-metric": "true"} if goal == "max" else {}
+    return replace(
+        recipe,
+        train={**recipe.train, "best-checkpoint-metric": metric, **maximize},
+        metric={**recipe.metric, "value": metric, "goal": goal},
+    )
 
 
 def _changed(

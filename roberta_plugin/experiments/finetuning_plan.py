@@ -10,12 +10,11 @@ Everything that does not fit is refused here, before anything is trained.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
-from roberta_plugin.experiments.finetuning_grid import FOR_TRAINING, tuning_grid
+from roberta_plugin.experiments.finetuning_grid import tuning_grid
 from roberta_plugin.experiments.settings import EvaluateSettings, FinetuneSettings, TuningSettings
 from roberta_plugin.experiments.starting_model import Start, check_model, check_positions, starting_model, tokenizer_of
 from roberta_plugin.experiments.sweeps.grid import Grid, run_folders
@@ -26,6 +25,7 @@ from roberta_plugin.finetuning.prepared import NAME, Prepared
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.run_folder import RunFolder
 from roberta_plugin.record import differences, refuse
+from roberta_plugin.settings import flag
 
 GRID = "finetune.yaml"
 START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started
@@ -40,7 +40,7 @@ _NAMES = {  # options of fairseq-train -> of this command; empty: it follows fro
     "--max-update": "--epochs, of max-update",
     "--total-num-update": "",
     "--warmup-updates": "",
-    **{option: option for option in FOR_TRAINING.values()},
+    **{flag(item): flag(item) for item in fields(TuningSettings) if "is_for_training" in item.metadata},
 }
 
 
@@ -124,46 +124,37 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
     Raises:
         ValueError: as `prepared_folder`; or if the model is too short for the task.
     """
-    folder, data, dictionary = settings.data or settings.output_dir / "data", settings, None
-    if settings.raw is not None:
-        length = min(MAX_LENGTH, start.max_positions) if settings.max_length is None else settings.max_length
-        data = replace(settings, max_length=length)
-        if not (folder / NAME).is_file():
-            check_positions(start, data)
-            tokenizer, dictionary = tokenizer_of(data, start)
-            data = replace(data, tokenizer=tokenizer)
-    return prepared_folder(data, folder, dictionary=dictionary)
+    folder = settings.data or settings.output_dir / "data"
+    if settings.raw is None:
+        return prepared_folder(settings, folder)
+    length = min(MAX_LENGTH, start.max_positions) if settings.max_length is None else settings.max_length
+    data = replace(settings, max_length=length)
+    if (folder / NAME).is_file():
+        return prepared_folder(data, folder)
+    check_positions(start, data)
+    tokenizer, dictionary = tokenizer_of(data, start)
+    return prepared_folder(replace(data, tokenizer=tokenizer), folder, dictionary=dictionary)
 
 
 def begin(plan: FinetunePlan, start: Start) -> None:
-    """Write from what the runs start, and the grid file, unless there are runs that began with something else."""
+    """Write from what the runs start, and the grid file, unless there are runs that started from other weights or
+    examples, or have other options; those of a test set may change.
+
+    The runs record the paths of the model and of the data. A pretraining that continues writes other weights to the
+    same path, and a folder that is prepared again may have other examples.
+    """
     folder, prepared = plan.settings.output_dir, plan.prepared
-    made_from = {
+    now = {
         "sha256": None if start.from_scratch else start.sha256,
         **{f"sha256_of_{split}": prepared.sha256_of_inputs(split) for split in prepared.splits if "test" not in split},
     }
     before = (read_json(folder / START, keys=["sha256"], remedy=_REMEDY) or {}) if plan.root.is_dir() else {}
-    is_same = made_from["sha256"] is not None and before.get("sha256") == made_from["sha256"]
+    is_same = now["sha256"] is not None and before.get("sha256") == now["sha256"]
     for run in plan.runs:  # before the file that describes them is replaced
         run.check(
             lambda name: _NAMES.get(name, name.replace("--", "--set ", 1)),
             free=lambda name: is_same and name == "--finetune-from-model",
         )
-    check_start(before, made_from, prepared, folder)
-    for run in plan.runs if is_same else ():  # with the path of now
-        if run.path.is_dir():
-            run.record()
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / START, {"model": None if start.from_scratch else str(start.checkpoint), **made_from})
-    plan.grid.write()
-
-
-def check_start(before: Mapping[str, Any], now: Mapping[str, Any], prepared: Prepared, folder: Path) -> None:
-    """Refuse a folder with runs that started from other weights or examples; those of a test set may change.
-
-    The runs record the paths of the model and of the data. A pretraining that continues writes other weights to the
-    same path, and a folder that is prepared again may have other examples.
-    """
     refuse(
         f"{folder} holds runs that started from other weights or examples",
         differences(
@@ -175,6 +166,12 @@ def check_start(before: Mapping[str, Any], now: Mapping[str, Any], prepared: Pre
         f"Give another --output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed "
         "any more.",
     )
+    for run in plan.runs if is_same else ():  # with the path of now
+        if run.path.is_dir():
+            run.record()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / START, {"model": None if start.from_scratch else str(start.checkpoint), **now})
+    plan.grid.write()
 
 
 def start_remarks(start: Start, prepared: Prepared) -> Iterator[str]:

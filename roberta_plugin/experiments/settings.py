@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings
+from roberta_plugin.launch.options_file import named_options
 from roberta_plugin.launch.resources import Resources, read_resources
 from roberta_plugin.machine import Precision
-from roberta_plugin.settings import REQUIRED, Checked, parse_pairs, setting
+from roberta_plugin.settings import REQUIRED, Checked, flag, parse_pairs, setting
 
 Keep = Literal["best", "weights", "all"]
 
@@ -210,6 +211,20 @@ class TuningSettings(RunSettings, DataSettings):
         folder = self.output_dir.resolve()
         name = f"{folder.parent.name}-{folder.name}" if folder.name.startswith("fold-") else folder.name
         return self.name_in_queue or (name if self.task.lower() in name.lower() else f"{self.task}-{name}")
+
+    @property
+    def options_of_runs(self) -> dict[str, str]:
+        """The options of fairseq-train that --set gives, with those that have options of their own.
+
+        Raises:
+            ValueError: if both give one, and differ.
+        """
+        options = named_options(self.train_options, where="--set")
+        for item in (item for item in fields(self) if "is_for_training" in item.metadata):
+            name, value = flag(item).removeprefix("--"), getattr(self, item.name)
+            if value is not None and options.setdefault(name, str(value)) != str(value):
+                raise ValueError(f"--{name} {value} and --set {name}={options[name]} contradict each other.")
+        return options
 
 
 @dataclass(frozen=True, kw_only=True)
