@@ -42,7 +42,7 @@ from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, 
 from roberta_plugin.experiments.sweeps.report import cell_results
 from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.preparation import prepared_folder
 from roberta_plugin.hub.scoring import score_masked
 from roberta_plugin.launch.run_folder import DONE
 from roberta_plugin.models.checkpoints import build_model
@@ -189,12 +189,17 @@ def _saying_how_to_go_on(checkpoint: Path) -> Iterator[None]:
         ) from error
 
 
-def tuning_settings(probe: TuningProbe, planned: PlannedStudy, settings: StudySettings) -> TuningSettings:
-    """A probe as a fine-tuning of its own, from models that are still to be trained."""
-    root, source, slurm = settings.output_dir.resolve(), probe.source, None
+def plan_tuning(probe: TuningProbe, planned: PlannedStudy, settings: StudySettings, data: Path) -> FinetunePlan:
+    """A probe as a fine-tuning of its own, its data prepared in the folder `data`; `with_models` says from what.
+
+    Raises:
+        ValueError: before there is a model, if the data cannot be prepared, or options do not fit them.
+    """
+    root, path, num_gpus = settings.output_dir.resolve(), planned.study.path, int(planned.has_gpus)
+    source, slurm = probe.source, None
     if settings.slurm is not None:  # GPUs of the type that the study asks for
-        slurm = replace(planned.study.resources(settings.slurm), gpus_per_node=int(planned.has_gpus))
-    return TuningSettings(
+        slurm = replace(planned.study.resources(settings.slurm), gpus_per_node=num_gpus)
+    tuning = TuningSettings(
         task=source.task,
         raw=source.raw,
         tokenizer=source.tokenizer,
@@ -207,44 +212,37 @@ def tuning_settings(probe: TuningProbe, planned: PlannedStudy, settings: StudySe
         train_options=probe.train,
         parallel=settings.parallel,
         retries=settings.retries,
-        gpus_per_run=settings.gpus_per_run,
         slurm=slurm,
         device=settings.device,
         code=root,
         splits=["valid"],
         name_in_queue=f"{root.name}-{probe.name}",
     )
-
-
-def check_tuning(tuning: TuningSettings, prepared: Prepared, *, path: Path, name: str) -> int:
-    """Refuse a probe of the study at `path` that cannot be trained, before there is a model; return the number of its
-    cells."""
+    prepared = prepared_folder(tuning, data)
     try:
-        grid = tuning_grid(tuning, prepared, None, path=path, num_gpus=0)
+        grid = tuning_grid(tuning, prepared, None, path=path, num_gpus=num_gpus)
         grid = replace(grid, axes={MODEL_AXIS: {"any": {"arch": "fast_roberta_base"}}, **grid.axes})
         check_options(grid)
     except ValueError as error:
         message = str(error).replace("--only ", "grid, ").replace("--set ", "train, ")  # as the file has them
-        raise ValueError(f"{path}: probes, {name}: {message}") from error
-    return len(grid.cells)
+        raise ValueError(f"{path}: probes, {probe.name}: {message}") from error
+    return FinetunePlan(settings=tuning, prepared=prepared, grid=grid, gpus_per_run=settings.gpus_per_run)
 
 
-def plan_tuning(tuning: TuningSettings, prepared: Prepared, models: Sequence[Model], *, num_gpus: int) -> FinetunePlan:
-    """The fine-tuning of all models: they are an axis before those of the paper's grid.
+def with_models(plan: FinetunePlan, models: Sequence[Model]) -> FinetunePlan:
+    """The fine-tuning of these models: they are an axis before those of the paper's grid.
 
     Raises:
         ValueError: if a model is damaged, or does not fit the data.
     """
-    grid = tuning_grid(tuning, prepared, None, path=tuning.output_dir / "grid.json", num_gpus=num_gpus)
     starts = {}
     for model in models:
         with _saying_how_to_go_on(model.checkpoint):
             start = starting_model(model.checkpoint)
-        check_model(start, prepared)
-        starts[model.label] = start.train_options(prepared.settings["max_length"])
-    grid = replace(grid, axes={MODEL_AXIS: starts, **grid.axes})
-    grid.write()
-    return FinetunePlan(settings=tuning, prepared=prepared, grid=grid, gpus_per_run=tuning.gpus_per_run or 0)
+        check_model(start, plan.prepared)
+        starts[model.label] = start.train_options(plan.prepared.settings["max_length"])
+    axes = {**plan.grid.axes, MODEL_AXIS: starts}
+    return replace(plan, grid=replace(plan.grid, path=plan.settings.output_dir / "grid.json", axes=axes))
 
 
 def tuned_value(plan: FinetunePlan, model: Model, folder: Path) -> dict[str, Any] | None:

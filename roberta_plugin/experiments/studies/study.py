@@ -25,17 +25,16 @@ from typing import Any
 
 from roberta_plugin.data.manifest import read_manifest
 from roberta_plugin.experiments.finetune import run_grid
+from roberta_plugin.experiments.finetuning_plan import FinetunePlan
 from roberta_plugin.experiments.settings import StudySettings as StudySettings
-from roberta_plugin.experiments.settings import SweepSettings, TuningSettings
+from roberta_plugin.experiments.settings import SweepSettings
 from roberta_plugin.experiments.studies import probes, report
 from roberta_plugin.experiments.studies.plan import PlannedStudy, check_data, notes_on, plan_study
 from roberta_plugin.experiments.studies.probes import Model
 from roberta_plugin.experiments.studies.settings import FINE_TUNING, PerplexityProbe, Probe, TuningProbe, read_study
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, run_folders
 from roberta_plugin.experiments.sweeps.sweep import train_grid
-from roberta_plugin.finetuning.preparation import prepared_folder
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
-from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub.running import usable_device
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.log import curve
@@ -88,10 +87,10 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     refusal = f"Another `roberta study` works in {root}: wait for it, or give another --output-dir."
     with only_process(root, refusal):
         write_json(root / NAME, {"parts": {**check_record(root, record), **record}})
-        prepared = {probe.name: prepared_folder(probe.source, data_folder(root, probe)) for probe in _tuning(planned)}
-        tunings = {probe.name: probes.tuning_settings(probe, planned, settings) for probe in _tuning(planned)}
-        for name, tuning in tunings.items():
-            probes.check_tuning(tuning, prepared[name], path=planned.study.path, name=name)
+        tunings = {
+            probe.name: probes.plan_tuning(probe, planned, settings, data_folder(root, probe))
+            for probe in _tuning(planned)
+        }
         for line in notes_on(planned):
             say(line)
         work = Work(settings, planned, say)
@@ -99,7 +98,7 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
             work.pretrain()
             for each in planned.study.probes:
                 if isinstance(each, TuningProbe):
-                    work.tune(each, tunings[each.name], prepared[each.name])
+                    work.tune(each, tunings[each.name])
                 else:
                     work.measure(each, device=device)
         finally:
@@ -127,13 +126,8 @@ def dry_run(settings: StudySettings) -> str:
             if probe.raw.exists() and probe.tokenizer.exists():
                 kept = data_folder(settings.output_dir, probe)
                 folder = kept if (kept / PREPARED).is_file() else Path(scratch) / probe.name
-                tuning, prepared = (
-                    probes.tuning_settings(probe, planned, settings),
-                    prepared_folder(probe.source, folder),
-                )
-                cells = probes.check_tuning(tuning, prepared, path=planned.study.path, name=probe.name)
                 num_models = len(planned.plans) * len(planned.study.seeds)
-                num_runs[probe.name] = num_models * cells * len(probe.seeds)
+                num_runs[probe.name] = num_models * len(probes.plan_tuning(probe, planned, settings, folder).grid.runs)
     return report.describe_plan(planned, num_runs)
 
 
@@ -198,12 +192,13 @@ class Work:
             self.say(f"{probe.name}: {model.variant}, seed {model.seed}: perplexity {shown}")
             write_value(model, self.root, probe, score)
 
-    def tune(self, probe: TuningProbe, tuning: TuningSettings, prepared: Prepared) -> None:
+    def tune(self, probe: TuningProbe, tuning: FinetunePlan) -> None:
         """Fine-tune every model that is there, in one sweep, and evaluate it."""
         models = [model for model in self.models() if model.checkpoint.is_file()]
         if not models:
             return
-        plan = probes.plan_tuning(tuning, prepared, models, num_gpus=int(self.planned.has_gpus))
+        plan = probes.with_models(tuning, models)
+        plan.grid.write()
         run_grid(plan, report=self.say)
         for model in models:
             value = probes.tuned_value(plan, model, model.results(self.root, probe))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.experiments import finetune as procedure
+from roberta_plugin.experiments.finetuning_grid import tuning_grid
+from roberta_plugin.experiments.finetuning_plan import FinetunePlan
 from roberta_plugin.experiments.settings import TuningSettings
 from roberta_plugin.experiments.studies import probes as study_probes
 from roberta_plugin.experiments.studies.plan import check_data, plan_study
-from roberta_plugin.experiments.studies.probes import Model, check_probes, perplexity_of, plan_tuning, tuned_value
+from roberta_plugin.experiments.studies.probes import Model, check_probes, perplexity_of, tuned_value, with_models
 from roberta_plugin.experiments.studies.settings import read_study
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_corpus import write_data_bin
@@ -136,9 +139,13 @@ def test_missing_data_is_refused(tmp_path, data):
 
 @pytest.fixture
 def tuning(tmp_path):
-    return TuningSettings(
+    settings = TuningSettings(
         task="RTE", output_dir=tmp_path, seeds=("1", "2"), only={"lr": "1e-4,1e-3,1e-2", "batch": "16"}
     )
+    prepared = write_prepared(tmp_path / "data")
+    grid = tuning_grid(settings, prepared, None, path=tmp_path / "study.yaml", num_gpus=0)
+    grid = replace(grid, axes={"model": {"any": {}}, **grid.axes})
+    return FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=0)
 
 
 def test_of_a_damaged_model_it_is_said_how_the_study_makes_it_again(tmp_path, tuning):
@@ -148,7 +155,7 @@ def test_of_a_damaged_model_it_is_said_how_the_study_makes_it_again(tmp_path, tu
     model.checkpoint.write_bytes(b"PK\x03\x04 cut off")
     ways = (
         lambda: perplexity_of(model.checkpoint, None, device="cpu"),
-        lambda: plan_tuning(tuning, write_prepared(tmp_path / "data"), [model], num_gpus=0),
+        lambda: with_models(tuning, [model]),
     )
     for way in ways:
         with pytest.raises(ValueError, match=rf"damaged.* Or delete {run} and start the study again"):
@@ -158,11 +165,10 @@ def test_of_a_damaged_model_it_is_said_how_the_study_makes_it_again(tmp_path, tu
 def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_model_s_value(
     tmp_path, tuning, monkeypatch
 ):
-    prepared = write_prepared(tmp_path / "data")
     models = [Model(variant=name, seed="1", checkpoint=tmp_path / "model.pt") for name in ("a", "another")]
     monkeypatch.setattr(study_probes, "starting_model", lambda _: SimpleNamespace(train_options=lambda length: {}))
     monkeypatch.setattr(study_probes, "check_model", lambda *_: None)
-    plan = plan_tuning(tuning, prepared, models, num_gpus=0)
+    plan = with_models(tuning, models)
     folders = plan.runs[:6]
     assert {run.run.settings["model"] for run in folders} == {"a-seed-1"}
     stored = []

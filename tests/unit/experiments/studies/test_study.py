@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from roberta_plugin.data.manifest import file_record, write_manifest
-from roberta_plugin.experiments.finetune import run_grid
 from roberta_plugin.experiments.settings import StudySettings
 from roberta_plugin.experiments.studies import probes
 from roberta_plugin.experiments.studies import study as study_study
@@ -58,13 +57,14 @@ def asked(tmp_path, monkeypatch):
         given = StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings)
         work = Work(given, planned, print)
         work.pretrain()
-        probe = TuningProbe(name="MNLI", task="MNLI", raw=tmp_path, tokenizer=tmp_path, max_length=16)
-        tuning = probes.tuning_settings(probe, planned, given)
-        tuning.output_dir.mkdir(parents=True)
-        monkeypatch.setattr(probes, "starting_model", lambda _: SimpleNamespace(train_options=lambda length: {}))
-        monkeypatch.setattr(probes, "check_model", lambda *_: None)
-        models = [probes.Model(variant="a", seed="1", checkpoint=tmp_path / "model.pt")]
-        run_grid(probes.plan_tuning(tuning, write_prepared(tmp_path / "set"), models, num_gpus=1), report=print)
+        probe = TuningProbe(name="MNLI", task="RTE", raw=tmp_path, tokenizer=tmp_path, max_length=16)
+        with monkeypatch.context() as patch:
+            patch.setattr(probes, "prepared_folder", lambda data, folder: write_prepared(folder))
+            patch.setattr(probes, "starting_model", lambda _: SimpleNamespace(train_options=lambda length: {}))
+            patch.setattr(probes, "check_model", lambda *_: None)
+            patch.setattr(probes, "tuned_value", lambda *_: None)
+            patch.setattr(Work, "models", lambda self: [probes.Model(variant="a", seed="1", checkpoint=path)])
+            work.tune(probe, probes.plan_tuning(probe, planned, given, tmp_path / "fine-tuning" / "MNLI" / "data"))
         return work, calls
 
     return ask
