@@ -22,16 +22,16 @@ Example:
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.experiments.evaluation import Evaluation, evaluate, shown, store_outputs
 from roberta_plugin.experiments.evaluation_report import write_report
-from roberta_plugin.experiments.finetuning_plan import FinetunePlan, Report, plan_finetuning
+from roberta_plugin.experiments.finetuning_plan import FinetunePlan, plan_finetuning
 from roberta_plugin.experiments.settings import EvaluateSettings, SweepSettings
 from roberta_plugin.experiments.settings import FinetuneSettings as FinetuneSettings
 from roberta_plugin.experiments.sweeps.grid import Grid
@@ -40,7 +40,6 @@ from roberta_plugin.experiments.sweeps.report import write_report as write_sweep
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmarks.custom import HELD_OUT
 from roberta_plugin.finetuning.options import CustomOptions
-from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import write_json
 from roberta_plugin.launch.run_folder import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, not_best
 from roberta_plugin.reports import markdown_table
@@ -48,6 +47,8 @@ from roberta_plugin.reports import markdown_table
 if TYPE_CHECKING:
     from roberta_plugin.experiments.sweeps.sweep import SweepReport
 
+Report = Callable[[str], None]
+_BESIDE = {"baseline": "baseline", "tf_idf": "TF-IDF"}  # metrics of an evaluation -> head of their column
 _HONEST = (
     "held_out is each fold, which chose nothing: its mean is honest. valid is a share of the other rows, which chose "
     "checkpoint, hyperparameter setting, threshold and temperature."
@@ -62,10 +63,7 @@ _FLATTERED = (
 class FinetuneResult:
     """The outcome of `finetune`."""
 
-    prepared: Prepared  # the data
-    grid_path: Path  # the grid file, which `roberta sweep` reads too
-    runs: Path  # folder of the runs and of the sweep's report.md and report.json
-    results: Path  # folder of the evaluations, the prediction files and the table
+    plan: FinetunePlan
     sweep: Mapping[str, Any] | None = None  # content of the sweep's report.json; None if nothing was trained
     evaluations: Sequence[Evaluation] = ()  # evaluations of the best cell's runs; empty while runs are left to do
     table: str = ""  # the evaluations beside the paper's numbers, as Markdown
@@ -90,20 +88,30 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
     """
     if settings.folds is not None:
         raise ValueError("folds are for `cross_validate`: call it instead, or leave them out.")
-    return carry_out(plan_finetuning(settings, report=report), report=report)
+    plan = plan_finetuning(settings)
+    return carry_out(plan, report=report)
 
 
 def carry_out(plan: FinetunePlan, *, report: Report) -> FinetuneResult:
-    """Train what is left of a plan and evaluate the best cell; nothing with `grid_only`."""
+    """Train what is left of a plan, and evaluate the best cell once no run is left to do; nothing with `grid_only`."""
     from roberta_plugin.experiments.sweeps.sweep import summarize
 
-    result = FinetuneResult(prepared=plan.prepared, grid_path=plan.grid.path, runs=plan.root, results=plan.results)
+    for remark in plan.remarks:
+        report(remark)
     if plan.settings.grid_only:
-        return result
+        return FinetuneResult(plan=plan)
     trained = run_grid(plan, report=report)
     report(summarize(trained))
-    evaluations, table = evaluate_best(plan)
-    return replace(result, sweep=dict(trained.facts), evaluations=evaluations, table=table)
+    runs = plan.runs
+    members = best_runs(plan.grid, runs)
+    if not members:
+        return FinetuneResult(plan=plan, sweep=trained.facts)
+    evaluations = evaluate(evaluation_of(members, plan.evaluation))
+    table = write_report(evaluations, plan.results)
+    if plan.settings.keep == "best" and all(run.state() == DONE for run in runs):
+        drop_weights(not_best(runs, plan.grid.metric), plan.evaluation)
+        write_sweep_report(plan.grid, runs, root=runs[0].root, ensemble_size=len(members))
+    return FinetuneResult(plan=plan, sweep=trained.facts, evaluations=evaluations, table=table)
 
 
 def run_grid(plan: FinetunePlan, *, report: Report) -> SweepReport:
@@ -156,20 +164,6 @@ def best_runs(grid: Grid, runs: Sequence[RunFolder]) -> list[RunFolder]:
     return [run for run in runs if best is not None and run.run.cell == best.name and run.state() == DONE]
 
 
-def evaluate_best(plan: FinetunePlan) -> tuple[list[Evaluation], str]:
-    """Evaluate the best cell's finished runs, once no run is left to do; then delete checkpoints that are not kept."""
-    runs, metric = plan.runs, plan.grid.metric
-    members = best_runs(plan.grid, runs)
-    if not members:
-        return [], ""
-    evaluations = evaluate(evaluation_of(members, plan.evaluation))
-    table = write_report(evaluations, plan.results)
-    if plan.settings.keep == "best" and all(run.state() == DONE for run in runs):
-        drop_weights(not_best(runs, metric), plan.evaluation)
-        write_sweep_report(plan.grid, runs, root=runs[0].root, ensemble_size=len(members))
-    return evaluations, table
-
-
 def drop_weights(runs: Sequence[RunFolder], evaluation: EvaluateSettings) -> None:
     """Delete the checkpoints of finished runs.
 
@@ -193,14 +187,10 @@ def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: 
 
     The settings are as for `finetune`, of own data without a development set.
     """
-    plans: list[tuple[FinetunePlan, list[str]]] = []
-    for each in fold_settings(settings):  # one that cannot be prepared is found before hours of training
-        said: list[str] = []
-        plans.append((plan_finetuning(each, report=said.append), said))
+    plans = [plan_finetuning(each) for each in fold_settings(settings)]  # all, before hours of training one
     folds: list[FinetuneResult] = []
-    for plan, said in plans:
-        for line in [f"fold {len(folds) + 1} of {len(plans)}: {plan.settings.output_dir}", *said]:
-            report(line)
+    for plan in plans:
+        report(f"fold {len(folds) + 1} of {len(plans)}: {plan.settings.output_dir}")
         folds.append(carry_out(plan, report=report))
     table = ""
     if all(fold.evaluations for fold in folds):
@@ -237,40 +227,35 @@ def fold_rows(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float | s
 
     Example: two folds with accuracies 80 and 90 -> mean 85, deviation 7.07, from 80 to 90.
     """
-    by_metric: dict[tuple[str, str], list[float]] = {}
-    beside: dict[tuple[str, str, str], list[float]] = {}
-    for evaluations in folds:
-        for evaluation in evaluations:
-            for metric, value in evaluation.median.items():
-                by_metric.setdefault((evaluation.split, metric), []).append(value)
-            for name in ("baseline", "tf_idf"):
-                for metric, value in getattr(evaluation, name).items():
-                    beside.setdefault((name, evaluation.split, metric), []).append(value)
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for evaluation in itertools.chain(*folds):
+        for name in ("median", *_BESIDE):
+            for metric, value in getattr(evaluation, name).items():
+                values.setdefault((name, evaluation.split, metric), []).append(value)
     return [
         {
             "split": split,
             "metric": metric,
-            "mean": statistics.mean(values),
-            "deviation": statistics.stdev(values),
-            "smallest": min(values),
-            "largest": max(values),
-            "folds": len(values),
+            "mean": statistics.mean(medians),
+            "deviation": statistics.stdev(medians),
+            "smallest": min(medians),
+            "largest": max(medians),
+            "folds": len(medians),
             **{
-                name: statistics.mean(beside[name, split, metric])
-                for name in ("baseline", "tf_idf")
-                if (name, split, metric) in beside
+                each: statistics.mean(values[each, split, metric])
+                for each in _BESIDE
+                if (each, split, metric) in values
             },
         }
-        for (split, metric), values in by_metric.items()
-        if len(values) > 1
+        for (name, split, metric), medians in values.items()
+        if name == "median" and len(medians) > 1
     ]
 
 
 def fold_table(rows: Sequence[dict[str, float | str]]) -> str:
     """The rows as a table; each fold counts with the median of its seeds."""
     cells = []
-    beside = {"baseline": "baseline", "tf_idf": "TF-IDF"}
-    beside = {name: head for name, head in beside.items() if any(name in row for row in rows)}
+    beside = {name: head for name, head in _BESIDE.items() if any(name in row for row in rows)}
     for row in rows:
         metric = str(row["metric"])
         is_metric = not metric.endswith(("threshold", "temperature"))

@@ -70,13 +70,13 @@ def tuning_grid(
                 f"to the raw files, delete {prepared.folder}, and run the same command again."
             )
     benchmark, changes = benchmark_of(prepared.task), settings.options_of_runs
-    kind, batches = benchmark.kind_for(prepared.settings), batches_of(settings.only.get("batch", ""))
+    kind = benchmark.kind_for(prepared.settings)
+    recipe = benchmark.recipe(prepared, epochs=settings.epochs, batches=settings.batches)
     kind.check_scoring(settings.task_options, prepared.split("valid"))
     if "label-smoothing" in changes:
         kind.check_smoothing()
     metric = selected_metric(settings, prepared, kind, changes.pop("best-checkpoint-metric", None))
-    recipe = restricted(benchmark.recipe(prepared, epochs=settings.epochs, batches=batches), settings)
-    recipe = recipe if metric is None else selecting(recipe, metric)
+    recipe = restricted(recipe if metric is None else selecting(recipe, metric), settings)
     chosen: dict[str, Any] = dict(recipe.metric)
     model = {} if start is None else start.train_options(prepared.settings["max_length"])
     for name, value in changes.items():
@@ -125,20 +125,8 @@ def selected_metric(settings: TuningSettings, prepared: Prepared, kind: Kind, by
     return name
 
 
-def batches_of(text: str) -> list[int]:
-    """The sizes of batches that --only batch=... names; none: those of the recipe.
-
-    Example: "16,64" -> [16, 64].
-    """
-    sizes = text.split(",") if text else []
-    for size in sizes:
-        if not size.isdecimal() or int(size) < 1:
-            raise ValueError(f"--only batch={text}: a batch is a whole number of examples from 1 on, got {size!r}.")
-    return [int(size) for size in sizes]
-
-
 def restricted(recipe: PaperRecipe, settings: TuningSettings) -> PaperRecipe:
-    """The recipe with the values and seeds that the settings choose, and every axis as labels with options.
+    """The recipe with the values and seeds that the settings choose.
 
     Raises:
         ValueError: if --only names no axis, or a label that an axis does not have.
@@ -146,10 +134,7 @@ def restricted(recipe: PaperRecipe, settings: TuningSettings) -> PaperRecipe:
     only = settings.only
     if settings.quick:
         recipe = quickened(recipe, all_of=only)
-    axes: dict[str, Labels] = {
-        name: labels if isinstance(labels, Mapping) else {label: {name: label} for label in labels}
-        for name, labels in recipe.axes.items()
-    }
+    axes = dict(recipe.axes)
     for name, text in only.items():
         if name not in axes:
             raise ValueError(f"--only {name}={text}: the recipe has no such axis; it has {', '.join(axes) or 'none'}.")
@@ -164,11 +149,10 @@ def quickened(recipe: PaperRecipe, *, all_of: Iterable[str] = ()) -> PaperRecipe
     Example: learning rates 1e-5, 2e-5, 3e-5, batches 16, 32 and five seeds -> 2e-5, 32 and seed 1.
     """
 
-    def middle(choices: Any) -> Any:
-        label = list(choices)[len(choices) // 2]
-        return {label: choices[label]} if isinstance(choices, Mapping) else [label]
-
-    axes = {name: choices if name in all_of else middle(choices) for name, choices in recipe.axes.items()}
+    axes = {
+        name: labels if name in all_of else dict([list(labels.items())[len(labels) // 2]])
+        for name, labels in recipe.axes.items()
+    }
     return replace(recipe, axes=axes, seeds=list(recipe.seeds[:1]))
 
 

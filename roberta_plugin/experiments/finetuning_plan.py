@@ -10,13 +10,13 @@ Everything that does not fit is refused here, before anything is trained.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from roberta_plugin.experiments.finetuning_grid import tuning_grid
 from roberta_plugin.experiments.settings import EvaluateSettings, FinetuneSettings, TuningSettings
-from roberta_plugin.experiments.starting_model import Start, check_model, check_positions, starting_model, tokenizer_of
+from roberta_plugin.experiments.starting_model import Start, check_model, starting_model, tokenizer_of
 from roberta_plugin.experiments.sweeps.grid import Grid, run_folders
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
@@ -29,7 +29,6 @@ from roberta_plugin.settings import flag
 
 GRID = "finetune.yaml"
 START = "start.json"  # in the folder of a fine-tuning: from which weights and examples its runs have started
-Report = Callable[[str], None]
 
 _REMEDY = "delete it if --model and the data are the same"
 _NAMES = {  # options of fairseq-train -> of this command; empty: it follows from another one
@@ -52,6 +51,7 @@ class FinetunePlan:
     prepared: Prepared  # the data
     grid: Grid  # all runs, with options that fairseq-train accepts
     gpus_per_run: int  # GPUs that each run on this machine has for itself; 0: all runs share what there is
+    remarks: Sequence[str] = ()  # what a user must know before trusting the runs
 
     @property
     def root(self) -> Path:
@@ -83,7 +83,7 @@ class FinetunePlan:
         )
 
 
-def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line: None) -> FinetunePlan:
+def plan_finetuning(settings: FinetuneSettings) -> FinetunePlan:
     """Prepare the data if needed, check that everything fits, and write the grid file.
 
     Raises:
@@ -107,14 +107,18 @@ def plan_finetuning(settings: FinetuneSettings, *, report: Report = lambda line:
     check_model(start, prepared)
     grid = tuning_grid(settings, prepared, start, path=settings.output_dir / GRID, num_gpus=num_gpus)
     check_options(grid, is_written=False)
-    plan = FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=gpus_per_run)
+    plan = FinetunePlan(
+        settings=settings,
+        prepared=prepared,
+        grid=grid,
+        gpus_per_run=gpus_per_run,
+        remarks=[
+            *start_remarks(start, prepared),
+            *remarks(prepared),
+            *selection_remarks(prepared, grid.metric.value),
+        ],
+    )
     begin(plan, start)
-    for remark in [
-        *start_remarks(start, prepared),
-        *remarks(prepared),
-        *selection_remarks(prepared, grid.metric.value),
-    ]:
-        report(remark)
     return plan
 
 
@@ -124,16 +128,14 @@ def prepared_data(settings: FinetuneSettings, start: Start) -> Prepared:
     Raises:
         ValueError: as `prepared_folder`; or if the model is too short for the task.
     """
-    folder = settings.data or settings.output_dir / "data"
-    if settings.raw is None:
-        return prepared_folder(settings, folder)
-    length = min(MAX_LENGTH, start.max_positions) if settings.max_length is None else settings.max_length
-    data = replace(settings, max_length=length)
-    if (folder / NAME).is_file():
-        return prepared_folder(data, folder)
-    check_positions(start, data)
-    tokenizer, dictionary = tokenizer_of(data, start)
-    return prepared_folder(replace(data, tokenizer=tokenizer), folder, dictionary=dictionary)
+    folder, data, dictionary = settings.data or settings.output_dir / "data", settings, None
+    if settings.raw is not None:
+        length = min(MAX_LENGTH, start.max_positions) if settings.max_length is None else settings.max_length
+        data = replace(settings, max_length=length)
+        if not (folder / NAME).is_file():
+            tokenizer, dictionary = tokenizer_of(data, start)
+            data = replace(data, tokenizer=tokenizer)
+    return prepared_folder(data, folder, dictionary=dictionary)
 
 
 def begin(plan: FinetunePlan, start: Start) -> None:

@@ -213,6 +213,19 @@ class TuningSettings(RunSettings, DataSettings):
         return self.name_in_queue or (name if self.task.lower() in name.lower() else f"{self.task}-{name}")
 
     @property
+    def batches(self) -> list[int]:
+        """The sizes of batches that --only batch=... names; none: those of the recipe.
+
+        Example: "16,64" -> [16, 64].
+        """
+        text = self.only.get("batch", "")
+        sizes = text.split(",") if text else []
+        for size in sizes:
+            if not size.isdecimal() or int(size) < 1:
+                raise ValueError(f"--only batch={text}: a batch is a whole number of examples from 1 on, got {size!r}.")
+        return [int(size) for size in sizes]
+
+    @property
     def options_of_runs(self) -> dict[str, str]:
         """The options of fairseq-train that --set gives, with those that have options of their own.
 

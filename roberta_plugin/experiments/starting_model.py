@@ -1,9 +1,4 @@
-"""The model that a fine-tuning starts from: read once, and held against the data before anything is trained.
-
-checkpoint, or folder of a fine-tuning -> Start: weights, options of its architecture
-Start, settings                        -> tokenizer to prepare the data with
-Start, prepared data                   -> a refusal, if words or lengths do not fit
-"""
+"""The model that a fine-tuning starts from: read once, and held against the data before anything is trained."""
 
 from __future__ import annotations
 
@@ -89,13 +84,15 @@ def starting_model(path: Path, *, from_scratch: bool = False) -> Start:
 
 
 def tokenizer_of(data: DataSettings, start: Start) -> tuple[Path, Path | None]:
-    """The folder of the tokenizer and the dict.txt: those of --tokenizer, else those beside the model.
+    """What to prepare data with: the folder of the tokenizer and the dict.txt, of --tokenizer, or else of the model.
 
     Raises:
         FileNotFoundError: if the model has none; says what to give.
+        ValueError: as `check_positions`.
     """
     from roberta_plugin.conversion.model_files import find_dictionary, tokenizer_folder
 
+    check_positions(start, data)
     if data.tokenizer is not None:
         return data.tokenizer, None
     try:

@@ -132,7 +132,7 @@ def test_all_folds_are_prepared_before_one_is_trained(settings, monkeypatch):
     """Else a fold without rows would be found after hours of training the others."""
     planned = []
 
-    def plan_finetuning(each, report):
+    def plan_finetuning(each):
         planned.append(each.options.fold)
         if each.options.fold == "3/3":
             raise ValueError("none is left")

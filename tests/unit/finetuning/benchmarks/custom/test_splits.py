@@ -126,7 +126,7 @@ def test_the_grid_is_that_of_the_table(num_examples, batches, epochs, num_runs):
 
 def test_quick_is_one_run_from_the_middle():
     recipe = quickened(recipe_for(5000, epochs=1))
-    assert (recipe.axes["lr"], list(recipe.axes["batch"]), recipe.seeds) == (["2e-5"], ["32"], ["1"])
+    assert (list(recipe.axes["lr"]), list(recipe.axes["batch"]), recipe.seeds) == (["2e-5"], ["32"], ["1"])
     assert recipe.axes["batch"]["32"]["max-update"] == "157"
 
 
