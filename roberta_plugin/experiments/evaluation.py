@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
@@ -108,7 +107,7 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
             number is neither given nor found.
     """
     judge = Judge.open(settings)
-    decisions = Decisions({}, [{}] * len(settings.checkpoints))
+    decisions = Decisions({}, [{}] * len(settings.checkpoints), {})
     if DEVELOPMENT not in judge.splits:
         decisions = earlier_decisions(judge) or decisions
     evaluations: list[Evaluation] = []
@@ -189,7 +188,7 @@ class Decisions(NamedTuple):
 
     ensemble: Mapping[str, float]
     members: Sequence[Mapping[str, float]]
-    words: Mapping[str, float] = MappingProxyType({})  # of TF-IDF with logistic regression
+    words: Mapping[str, float]  # of TF-IDF with logistic regression
 
     @classmethod
     def read_from(cls, evaluation: Evaluation) -> Decisions:
@@ -247,6 +246,7 @@ def evaluate_split(judge: Judge, split: str, decisions: Decisions) -> Evaluation
     details |= {name: judge.reported(details[name]) for name in ("intervals", "baseline") if name in details}
     constant = constant_baseline(judge, split, outputs[0], metrics=ensemble, details=details, options=options)
     tf_idf, skipped = bag_of_words_baseline(judge, part, ensemble, decisions)
+    answers = [judge.kind.only_answer(each, part) for each in outputs]
     return Evaluation(
         task=prepared.task,
         split=split,
@@ -267,12 +267,7 @@ def evaluate_split(judge: Judge, split: str, decisions: Decisions) -> Evaluation
         remarks=[
             *no_better_than_words(split, ensemble, tf_idf, selection=judge.selection),
             *no_better_than_constant(
-                split,
-                [judge.kind.only_answer(each, part) for each in outputs],
-                ensemble,
-                constant,
-                selection=judge.selection,
-                baseline_name=judge.kind.baseline_name,
+                split, answers, ensemble, constant, selection=judge.selection, baseline_name=judge.kind.baseline_name
             ),
             *remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),
             *skipped,

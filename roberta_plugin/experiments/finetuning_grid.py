@@ -77,7 +77,6 @@ def tuning_grid(
         kind.check_smoothing()
     metric = selected_metric(settings, prepared, kind, changes.pop("best-checkpoint-metric", None))
     recipe = restricted(recipe if metric is None else selecting(recipe, metric), settings)
-    chosen: dict[str, Any] = dict(recipe.metric)
     model = {} if start is None else start.train_options(prepared.settings["max_length"])
     for name, value in changes.items():
         if name in _REFUSED:
@@ -101,7 +100,7 @@ def tuning_grid(
             axis: _changed(axis, labels, options, sharing, num_ranks=num_ranks) for axis, labels in recipe.axes.items()
         },
         seeds=checked_seeds(list(recipe.seeds), where=f"{path}: seeds"),
-        metric=Metric(**chosen),
+        metric=Metric(**recipe.metric),
         slurm=settings.slurm,
     )
 
@@ -129,16 +128,22 @@ def restricted(recipe: PaperRecipe, settings: TuningSettings) -> PaperRecipe:
     """The recipe with the values and seeds that the settings choose.
 
     Raises:
-        ValueError: if --only names no axis, or a label that an axis does not have.
+        ValueError: if --only names no axis, or a label that an axis does not have; of a list of values, any is one.
     """
-    only = settings.only
     if settings.quick:
-        recipe = quickened(recipe, all_of=only)
+        recipe = quickened(recipe, all_of=settings.only)
     axes = dict(recipe.axes)
-    for name, text in only.items():
+    for name, text in settings.only.items():
         if name not in axes:
             raise ValueError(f"--only {name}={text}: the recipe has no such axis; it has {', '.join(axes) or 'none'}.")
-        axes[name] = _restricted(name, axes[name], text)
+        labels, chosen = axes[name], text.split(",")
+        if is_list(name, labels):
+            if not all(chosen):
+                raise ValueError(f"--only {name}={text}: a value is empty. Give one, or several as {name}=1e-5,3e-5.")
+            labels = {label: {name: label} for label in chosen}
+        elif not labels.keys() >= set(chosen):
+            raise ValueError(f"--only {name}={text}: the axis has the labels {', '.join(labels)}.")
+        axes[name] = {label: labels[label] for label in chosen}
     return replace(recipe, axes=axes, seeds=settings.seeds or recipe.seeds)
 
 
@@ -154,18 +159,6 @@ def quickened(recipe: PaperRecipe, *, all_of: Iterable[str] = ()) -> PaperRecipe
         for name, labels in recipe.axes.items()
     }
     return replace(recipe, axes=axes, seeds=list(recipe.seeds[:1]))
-
-
-def _restricted(axis: str, labels: Labels, text: str) -> Labels:
-    """The labels that --only names; of a list of values, any."""
-    chosen = text.split(",")
-    if is_list(axis, labels):
-        if not all(chosen):
-            raise ValueError(f"--only {axis}={text}: a value is empty. Give one, or several as {axis}=1e-5,3e-5.")
-        return {label: {axis: label} for label in chosen}
-    if not labels.keys() >= set(chosen):
-        raise ValueError(f"--only {axis}={text}: the axis has the labels {', '.join(labels)}.")
-    return {label: labels[label] for label in chosen}
 
 
 def selecting(recipe: PaperRecipe, metric: str) -> PaperRecipe:

@@ -112,11 +112,7 @@ def plan_finetuning(settings: FinetuneSettings) -> FinetunePlan:
         prepared=prepared,
         grid=grid,
         gpus_per_run=gpus_per_run,
-        remarks=[
-            *start_remarks(start, prepared),
-            *remarks(prepared),
-            *selection_remarks(prepared, grid.metric.value),
-        ],
+        remarks=[*start_remarks(start, prepared), *remarks(prepared), *selection_remarks(prepared, grid.metric.value)],
     )
     begin(plan, start)
     return plan

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
 from roberta_plugin.finetuning.identity import check_words
@@ -60,7 +61,6 @@ class Start:
 def starting_model(path: Path, *, from_scratch: bool = False) -> Start:
     """Read a checkpoint, or that of the best run of the fine-tuning in a folder."""
     from roberta_plugin.conversion.model_files import find_checkpoint
-    from roberta_plugin.experiments.inference import load_state
     from roberta_plugin.models import checkpoints
     from roberta_plugin.models.adapters import merge
 

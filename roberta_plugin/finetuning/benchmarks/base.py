@@ -149,7 +149,7 @@ class PaperRecipe:
     """Axes of the grid: label -> options."""
     seeds: Sequence[str]
     """One run of each cell per seed."""
-    metric: Mapping[str, str]
+    metric: Mapping[str, Any]
     """The metric that selects the checkpoint and the cell, as the log names it."""
     official: str = ""
     """The metric of `Benchmark.score` that models are compared by; empty: that of `metric`."""

@@ -16,6 +16,7 @@ from roberta_plugin.cli.finetuning import finetune
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.experiments import finetune as procedure
 from roberta_plugin.experiments import finetuning_plan, inference
+from roberta_plugin.experiments import starting_model as starting
 from roberta_plugin.experiments.evaluation import Evaluation
 from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.experiments.sweeps import sweep
@@ -62,7 +63,7 @@ def words(tmp_path, monkeypatch, model_state):
     facts = {"states": {}, "num_runs": 1, "failures": {"a": {"reason": "exit code 1"}}, "best_cell": None, "cells": []}
     monkeypatch.setattr(sweep, "train_grid", lambda grid, settings, say: report(facts | {"asked": settings}))
     prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
-    monkeypatch.setattr(inference, "load_state", lambda checkpoint: model_state)
+    monkeypatch.setattr(starting, "load_state", lambda checkpoint: model_state)
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
 
 

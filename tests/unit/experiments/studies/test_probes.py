@@ -12,11 +12,18 @@ from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.experiments import finetune as procedure
 from roberta_plugin.experiments.finetuning_grid import tuning_grid
 from roberta_plugin.experiments.finetuning_plan import FinetunePlan
-from roberta_plugin.experiments.settings import TuningSettings
+from roberta_plugin.experiments.settings import StudySettings, TuningSettings
 from roberta_plugin.experiments.studies import probes as study_probes
 from roberta_plugin.experiments.studies.plan import check_data, plan_study
-from roberta_plugin.experiments.studies.probes import Model, check_probes, perplexity_of, tuned_value, with_models
-from roberta_plugin.experiments.studies.settings import read_study
+from roberta_plugin.experiments.studies.probes import (
+    Model,
+    check_probes,
+    perplexity_of,
+    plan_tuning,
+    tuned_value,
+    with_models,
+)
+from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
@@ -135,6 +142,23 @@ def test_blocks_must_fit_the_positions(tmp_path, data):
 def test_missing_data_is_refused(tmp_path, data):
     with pytest.raises(FileNotFoundError, match="nowhere does not exist: make it with `roberta binarize"):
         check(tmp_path, data, base={"data": "nowhere"})
+
+
+def test_what_a_probe_cannot_be_trained_by_is_refused_before_there_is_a_model(tmp_path, data, monkeypatch):
+    prepared = write_prepared(tmp_path / "set")
+    monkeypatch.setattr(study_probes, "prepared_folder", lambda tuning, folder: prepared)
+    path = write_study(tmp_path / "study.yaml", data=data, variants={"a": None})
+    planned, settings = plan_study(read_study(path), num_ranks=1), StudySettings(study=path, output_dir=tmp_path)
+    probe = TuningProbe(name="mine", task="RTE", raw=tmp_path, tokenizer=data, max_length=30, grid={"batch": "8,64"})
+    plan = plan_tuning(probe, planned, settings, prepared.folder)
+    assert len(plan.grid.runs) == 3 * 2 * 5, "any batch, as with --only"
+    for changes, message in (
+        ({"train": {"best-checkpoint-metric": "bleu"}}, "train, best-checkpoint-metric bleu: RTE is not validated by"),
+        ({"train": {"no-such-option": "1"}}, "no-such-option"),
+        ({"grid": {"batch": "x"}}, "grid, batch=x: a batch is a whole number"),
+    ):
+        with pytest.raises(ValueError, match=rf"study\.yaml: probes, mine: .*{message}"):
+            plan_tuning(replace(probe, **changes), planned, settings, prepared.folder)
 
 
 @pytest.fixture
