@@ -27,6 +27,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.experiments.evaluation import Evaluation, evaluate, shown, store_outputs
@@ -39,7 +40,7 @@ from roberta_plugin.experiments.sweeps.report import best_cell, cell_results
 from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmarks.custom import HELD_OUT
-from roberta_plugin.finetuning.options import CustomOptions
+from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.json_files import write_json
 from roberta_plugin.launch.run_folder import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, not_best
 from roberta_plugin.reports import markdown_table
@@ -122,7 +123,9 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> SweepReport:
     from roberta_plugin.experiments.sweeps.sweep import train_grid
 
     settings, is_local = plan.settings, plan.settings.slurm is None
-    in_job = replace(plan.evaluation, data=plan.prepared.folder.resolve(), device=None, show_progress=False)
+    after = partial(compute_outputs, data=plan.prepared.folder.resolve(), options=settings.options)
+    if settings.splits:  # else not given: of a folder that was begun earlier, jobs run the code of then
+        after = partial(after, splits=settings.splits)
     return train_grid(
         plan.grid,
         SweepSettings(
@@ -134,7 +137,7 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> SweepReport:
             slurm=None if is_local else {},
             job_name=settings.job_name,
             wait=not is_local,
-            after=None if is_local else partial(compute_outputs, evaluation=in_job),
+            after=None if is_local else after,
             code=settings.code or settings.output_dir,
             keep="all" if settings.keep == "all" else "weights",  # the runs of the best cell are evaluated first
         ),
@@ -151,9 +154,12 @@ def evaluation_of(runs: Sequence[RunFolder], evaluation: EvaluateSettings) -> Ev
     )
 
 
-def compute_outputs(run: RunFolder, *, evaluation: EvaluateSettings) -> None:
+def compute_outputs(
+    run: RunFolder, *, data: Path, options: TaskOptions | None, splits: Sequence[str] | None = None
+) -> None:
     """Store the raw outputs of a finished run on the splits that are evaluated."""
-    store_outputs(evaluation_of([run], evaluation))
+    settings = EvaluateSettings(data=data, checkpoints=(), output_dir=run.path, options=options, splits=splits)
+    store_outputs(evaluation_of([run], settings))
 
 
 def best_runs(grid: Grid, runs: Sequence[RunFolder]) -> list[RunFolder]:

@@ -1,8 +1,8 @@
 """The grid of a fine-tuning: the paper's recipe for the data, with what the settings change.
 
-    prepared data     --epochs, batches-->                   recipe of the benchmark
-    recipe            --quick, only, seeds, select-->        recipe: every axis as labels with options
-    recipe            --options of fairseq-train, ranks-->   Grid
+    prepared data  --benchmark, epochs, batches-->                recipe of the paper
+    recipe         --select, quick, only, seeds-->                recipe
+    recipe         --model, options of fairseq-train, ranks-->    Grid
 
 What does not fit the data, or what an axis sets already, is refused.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from roberta_plugin.experiments.settings import TuningSettings
 from roberta_plugin.experiments.starting_model import Start
@@ -23,8 +23,6 @@ from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.preparation import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.launch.run_folder import Metric
-
-Labels: TypeAlias = Mapping[str, Mapping[str, Any]]  # of an axis: label -> options
 
 # Options of every run. It keeps the best checkpoint, and the last one to resume from.
 _COMMON = {
@@ -173,8 +171,8 @@ def selecting(recipe: PaperRecipe, metric: str) -> PaperRecipe:
 
 
 def _changed(
-    axis: str, labels: Labels, changes: Mapping[str, str], sharing: Mapping[str, str], *, num_ranks: int
-) -> Labels:
+    axis: str, labels: Mapping[str, Any], changes: Mapping[str, str], sharing: Mapping[str, str], *, num_ranks: int
+) -> dict[str, dict[str, str]]:
     """The axis with the user's values, and each batch divided among the ranks and into steps that fit into a GPU."""
     concerned = changes.keys() & {name for options in labels.values() for name in options}
     if concerned and (is_list(axis, labels) or len(labels) > 1):

@@ -164,9 +164,8 @@ def begin(plan: FinetunePlan, start: Start) -> None:
         f"Give another --output-dir, or delete {folder / 'runs'} and {folder / 'results'} if the runs are not needed "
         "any more.",
     )
-    for run in plan.runs if is_same else ():  # with the path of now
-        if run.path.is_dir():
-            run.record()
+    for run in [run for run in plan.runs if is_same and run.path.is_dir()]:
+        run.record()  # with the path of now
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / START, {"model": None if start.from_scratch else str(start.checkpoint), **now})
     plan.grid.write()

@@ -93,7 +93,8 @@ def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, i
     args = parse(*words, "--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7)
     asked_of_the_sweep = procedure.run_grid(write_grid(args), report=print).facts["asked"]
     assert asked_of_the_sweep.after.func is procedure.compute_outputs, "in the jobs, where the GPUs are"
-    assert asked_of_the_sweep.after.keywords["evaluation"].data == words[2].resolve()
+    keywords = asked_of_the_sweep.after.keywords
+    assert keywords["data"] == words[2].resolve() and keywords.keys() == {"data", "options"}, "as earlier code has them"
     assert asked_of_the_sweep.slurm is not None
     assert asked_of_the_sweep.wait
     assert asked_of_the_sweep.parallel == 7

@@ -75,6 +75,7 @@ def test_on_a_cluster_runs_are_submitted_with_the_file_s_resources_and_the_comma
     names = [f"{work.root.name}-pretraining", f"{work.root.name}-MNLI"]  # and not `runs`
     assert [pretraining.job_name, fine_tuning.job_name] == names
     assert pretraining.slurm == {} and pretraining.wait and pretraining.parallel == 3
+    assert pretraining.after is None and fine_tuning.after.keywords["splits"] == ["valid"]
     assert pretraining.retries == 0 and pretraining.gpus_per_run == 0  # SLURM gives the GPUs, and requeues
     expected = {"partition": "long", "time": "8:00:00", "gpus_per_node": 8, "gpu_type": "h100", "env": ["MY_TOKEN"]}
     assert grid["slurm"] == expected
