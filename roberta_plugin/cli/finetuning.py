@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from roberta_plugin.cli.command import RESUMES, command, given_task_options, task_options, with_paths
 from roberta_plugin.experiments.settings import EvaluateSettings, FinetuneSettings
+from roberta_plugin.finetuning import preparation
 from roberta_plugin.finetuning.preparation import PrepareSettings
+from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.settings import Checked, from_arguments, setting
 
 if TYPE_CHECKING:
@@ -26,13 +28,10 @@ def prepare(settings: PrepareSettings) -> int:
     TASK custom reads your own tables: --train FILE, and the options of custom. The tokenizer must be that of the
     pretrained model: its data-bin, or any folder with the tokenizer's files and dict.txt.
     """
-    from roberta_plugin.finetuning import preparation
-    from roberta_plugin.finetuning.preparation import remarks
-
     prepared = preparation.prepare(settings)
     for name, facts in prepared.content["splits"].items():
         print(f"{name}: {facts['examples']:,} examples, {facts['sequences']:,} sequences, {facts['tokens']:,} tokens")
-    print("".join(f"{remark}\n" for remark in remarks(prepared)), end="")
+    print("".join(f"{remark}\n" for remark in preparation.remarks(prepared)), end="")
     return 0
 
 
@@ -67,14 +66,14 @@ def finetune(settings: FinetuneSettings) -> int:
 def show(result: FinetuneResult) -> int:
     """Print what a fine-tuning has found; 1 if a run has failed."""
     if result.sweep is None:
-        print(f"grid file: {result.grid_path}")
+        print(f"grid file: {result.plan.grid.path}")
         return 0
     if not result.evaluations:
         print("Some runs are not done: run the same command again when they are, or to retry the failed ones.")
         return 1 if result.failures else 0
     print(result.table)
     show_predictions(result.evaluations)
-    print(f"results: {result.results}")
+    print(f"results: {result.plan.results}")
     if result.failures:
         print(
             f"Missing in this table: {len(result.failures)} of {result.sweep['num_runs']} runs have failed "
@@ -130,7 +129,6 @@ def evaluate(args: argparse.Namespace) -> int:
     """
     from roberta_plugin.experiments import evaluation
     from roberta_plugin.experiments.evaluation_report import write_report
-    from roberta_plugin.finetuning.prepared import Prepared
 
     collected = from_arguments(CollectSettings, vars(args))
     if bool(collected.results) == bool(args.data and args.checkpoints):

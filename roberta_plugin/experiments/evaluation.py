@@ -18,11 +18,10 @@ Example:
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from roberta_plugin.experiments.settings import EvaluateSettings as EvaluateSettings
@@ -41,7 +40,7 @@ from roberta_plugin.finetuning.kinds.similarity import NAME as WORDS
 from roberta_plugin.finetuning.kinds.similarity import BagOfWords
 from roberta_plugin.finetuning.options import TaskOptions
 from roberta_plugin.finetuning.preparation import remarks
-from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
 from roberta_plugin.json_files import parse_json, write_json
 
 PREFIX = "evaluation_"
@@ -96,9 +95,9 @@ class Evaluation:
 
 
 def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
-    """Evaluate checkpoints on several splits, the development set first.
+    """Evaluate checkpoints on several splits, the development set first; write evaluation_SPLIT.json and predictions.
 
-    A threshold or a temperature that is found on the development set, now or before (`_earlier_decisions`), as for "no
+    A threshold or a temperature that is found on the development set, now or before (`earlier_decisions`), as for "no
     answer" in SQuAD 2.0 and for several labels, is applied to the other splits, unless the options give one: to each
     model its own, and to the ensemble that of the ensemble.
 
@@ -107,37 +106,81 @@ def evaluate(settings: EvaluateSettings) -> list[Evaluation]:
         ValueError: if a file of the prepared folder has changed since it was made, a checkpoint does not fit it, or a
             number is neither given nor found.
     """
-    prepared = Prepared.open(settings.data)
-    benchmark, options = benchmark_of(prepared.task), checked_options(prepared.task, settings.options)
-    kind = benchmark.kind_for(prepared.settings)
-    selection = settings.selection or benchmark.selection or kind.selection
-    splits = _splits(prepared, settings)
-    decisions = Decisions({}, [{}] * len(settings.checkpoints))
-    if DEVELOPMENT not in splits:
-        wishes = [wish.replace("_", "-") for wish in kind.decides_by.values()]
-        wished = {name: text for name, text in as_text(options).items() if name in wishes}
-        decisions = _earlier_decisions(settings, wished, options.given("score").keys())
-    has_words = kind.name in _BASELINE_KINDS and "train" in prepared.splits
-    words = bag_of_words(prepared.folder, prepared.sha256_of_inputs("train")) if has_words else None
+    judge = Judge.open(settings)
+    decisions = Decisions({}, [{}] * len(settings.checkpoints), {})
+    if DEVELOPMENT not in judge.splits:
+        decisions = earlier_decisions(judge) or decisions
     evaluations: list[Evaluation] = []
-    for split in splits:
-        evaluation = evaluate_split(
-            prepared,
-            benchmark,
-            settings,
-            split=split,
-            selection=selection,
-            options=_with_decisions(kind, options, decisions.ensemble),
-            member_options=[_with_decisions(kind, options, member) for member in decisions.members],
-        )
-        if words is not None and evaluation.ensemble:
-            scoring = _with_decisions(kind, options, decisions.words or decisions.ensemble)
-            evaluation = with_bag_of_words(evaluation, prepared, benchmark, words, selection=selection, options=scoring)
-            evaluation.write(settings.output_dir)
+    for split in judge.splits:
+        evaluation = evaluate_split(judge, split, decisions)
+        evaluation.write(settings.output_dir)
         evaluations.append(evaluation)
         if split == DEVELOPMENT:
             decisions = Decisions.read_from(evaluation)
     return evaluations
+
+
+def store_outputs(settings: EvaluateSettings) -> None:
+    """Store the raw outputs of the checkpoints for all splits, without scoring them.
+
+    Raises:
+        FileNotFoundError: if a checkpoint does not exist and its outputs are not stored.
+    """
+    assert settings.stored is not None
+    judge = Judge.open(settings)
+    for split in judge.splits:
+        for _ in raw_outputs(settings, judge.prepared, judge.prepared.split(split)):
+            pass
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The data of an evaluation, with the benchmark and the kind that judge a model's outputs for them."""
+
+    settings: EvaluateSettings
+    prepared: Prepared
+    benchmark: Benchmark
+    kind: Kind
+    options: TaskOptions  # complete
+
+    @classmethod
+    def open(cls, settings: EvaluateSettings) -> Judge:
+        """Open the prepared folder of an evaluation."""
+        prepared = Prepared.open(settings.data)
+        benchmark, options = benchmark_of(prepared.task), checked_options(prepared.task, settings.options)
+        return cls(settings, prepared, benchmark, benchmark.kind_for(prepared.settings), options)
+
+    @property
+    def selection(self) -> str:
+        """The metric by which the checkpoints were chosen, or would be."""
+        return self.settings.selection or self.benchmark.selection or self.kind.selection
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits to evaluate, the development set first."""
+        names = self.settings.splits or [name for name in self.prepared.splits if name != "train"]
+        return sorted(names, key=lambda name: name != DEVELOPMENT)
+
+    def deciding(self, chosen: Mapping[str, float]) -> TaskOptions:
+        """The options with all thresholds and temperatures that were `chosen`, in place of the options that would
+        choose them; given ones stay. All of them, because a threshold holds at one temperature only."""
+        scoring = self.options.given("score")
+        names = {item.name for item in option_fields(self.prepared.task, stages=("score",))}
+        for name in (name for name in NUMBERS if name in names and name in chosen):
+            scoring.pop(self.kind.decides_by.get(name, ""), None)
+            scoring.setdefault(name, chosen[name])
+        return options_for(self.prepared.task, {**self.options.given("prepare"), **scoring})
+
+    def score(self, split: str, outputs: RawOutputs, options: TaskOptions) -> dict[str, float]:
+        """The metrics of one model's outputs."""
+        return self.benchmark.score(self.prepared, split, [outputs], folder=None, options=options)
+
+    def reported(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Metrics of own data without the F1 of single labels, which reports have in their tables of labels, and
+        without the mean of accuracy and F1; but with those that were chosen by."""
+        chosen = {self.settings.selection, getattr(self.settings.options, "tune_threshold", None)}
+        hidden = {"acc_and_f1", *self.kind.label_metrics()} - chosen if self.prepared.task == "custom" else ()
+        return {name: value for name, value in values.items() if base_name(name) not in hidden}
 
 
 class Decisions(NamedTuple):
@@ -145,7 +188,7 @@ class Decisions(NamedTuple):
 
     ensemble: Mapping[str, float]
     members: Sequence[Mapping[str, float]]
-    words: Mapping[str, float] = MappingProxyType({})  # of TF-IDF with logistic regression
+    words: Mapping[str, float]  # of TF-IDF with logistic regression
 
     @classmethod
     def read_from(cls, evaluation: Evaluation) -> Decisions:
@@ -153,12 +196,14 @@ class Decisions(NamedTuple):
         return cls(evaluation.ensemble, [member["metrics"] for member in evaluation.members], evaluation.tf_idf)
 
 
-def _earlier_decisions(settings: EvaluateSettings, wishes: Mapping[str, str], fixed: Set[str]) -> Decisions:
+def earlier_decisions(judge: Judge) -> Decisions | None:
     """The numbers of an earlier evaluation of the same checkpoints and data in the output folder, or of a single
-    checkpoint's own fine-tuning; none where they were chosen by other options than `wishes`. `fixed` are given ones.
+    checkpoint's own fine-tuning; None where they were chosen by other options than the present ones.
     """
     from roberta_plugin.conversion.model_files import own_results
 
+    settings, by = judge.settings, [wish.replace("_", "-") for wish in judge.kind.decides_by.values()]
+    wishes = {name: text for name, text in as_text(judge.options).items() if name in by}
     path = settings.output_dir / f"{PREFIX}{DEVELOPMENT}.json"
     if path.is_file():
         evaluation = Evaluation.read(path)
@@ -167,102 +212,47 @@ def _earlier_decisions(settings: EvaluateSettings, wishes: Mapping[str, str], fi
         is_of_models = theirs == [checkpoint.resolve() for checkpoint in settings.checkpoints]
         if is_of_data and is_of_models and wishes.items() <= evaluation.options.items():
             return Decisions.read_from(evaluation)
-    if len(settings.checkpoints) == 1:
-        results = own_results(settings.checkpoints[0], DEVELOPMENT)
-        if wishes.items() <= results.options.items():
-            return Decisions(results.metrics, [results.metrics], results.tf_idf)
-    elif any(set(NUMBERS) & own_results(each, DEVELOPMENT).metrics.keys() - fixed for each in settings.checkpoints):
+    results = [own_results(checkpoint, DEVELOPMENT) for checkpoint in settings.checkpoints]
+    if len(results) == 1:
+        (own,) = results
+        return Decisions(own.metrics, [own.metrics], own.tf_idf) if wishes.items() <= own.options.items() else None
+    if any(set(NUMBERS) & own.metrics.keys() - judge.options.given("score").keys() for own in results):
         raise ValueError(
             "The models of an ensemble have thresholds or temperatures of their own, and the ensemble's are found on "
             f"the development set: evaluate `{DEVELOPMENT}` too."
         )
-    return Decisions({}, [{}] * len(settings.checkpoints))
+    return None
 
 
-def _with_decisions(kind: Kind, options: TaskOptions, chosen: Mapping[str, float]) -> TaskOptions:
-    """The options with all thresholds and temperatures that were `chosen`, in place of the options that would choose
-    them; given ones stay. All of them, because a threshold holds at one temperature only."""
-    scoring = options.given("score")
-    names = {item.name for item in option_fields(kind.task_name, stages=("score",))}
-    for name in (name for name in NUMBERS if name in names and name in chosen):
-        scoring.pop(kind.decides_by.get(name, ""), None)
-        scoring.setdefault(name, chosen[name])
-    return options_for(kind.task_name, {**options.given("prepare"), **scoring})
-
-
-@lru_cache(maxsize=1)
-def bag_of_words(folder: Path, digest: str | None) -> BagOfWords:
-    """The bag of words of a prepared folder, fitted once for all models that are compared with it."""
-    return BagOfWords(Prepared.open(folder))
-
-
-def with_bag_of_words(
-    evaluation: Evaluation,
-    prepared: Prepared,
-    benchmark: Benchmark,
-    words: BagOfWords,
-    *,
-    selection: str,
-    options: TaskOptions,
-) -> Evaluation:
-    """The evaluation beside that of TF-IDF with logistic regression, and a remark if that is no worse."""
-    if reason := words.skipped():
-        return replace(evaluation, remarks=[*evaluation.remarks, reason])
-    part = prepared.split(evaluation.split)
-    theirs = benchmark.score(prepared, part.name, [words.outputs(part)], folder=None, options=options)
-    theirs = {name: value for name, value in theirs.items() if name in evaluation.ensemble}
-    worse = [
-        f"{name} {shown(name, theirs[name])}; the model {shown(name, evaluation.ensemble[name])}"
-        for name in _deciding(selection, evaluation.ensemble, theirs)
-        if not _is_better(name, evaluation.ensemble, theirs)
-    ]
-    remarks = [f"{part.name}: {WORDS} is as good or better ({', '.join(worse)})."] if worse else []
-    return replace(evaluation, tf_idf=theirs, remarks=[*remarks, *evaluation.remarks])
-
-
-def evaluate_split(
-    prepared: Prepared,
-    benchmark: Benchmark,
-    settings: EvaluateSettings,
-    *,
-    split: str,
-    selection: str,
-    options: TaskOptions,
-    member_options: Sequence[TaskOptions],
-) -> Evaluation:
-    """Evaluate the checkpoints on one split, and write evaluation_SPLIT.json and the prediction files.
-
-    `selection` is the metric by which the checkpoints were chosen, or would be. `options` are those of the ensemble, or
-    of the only checkpoint, `member_options` those of each.
+def evaluate_split(judge: Judge, split: str, decisions: Decisions) -> Evaluation:
+    """Evaluate the checkpoints on one split, and write the prediction files.
 
     The predictions are those of the ensemble: the outputs of all checkpoints are averaged, as the paper does for GLUE's
     test sets (section 5.1).
     """
-    kind, folder = benchmark.kind_for(prepared.settings), settings.output_dir
+    settings, prepared, part = judge.settings, judge.prepared, judge.prepared.split(split)
     for fault in prepared.changed_files(split):
         raise ValueError(fault)  # else the numbers would be those of other data
-    folder.mkdir(parents=True, exist_ok=True)
-    outputs = list(_outputs(prepared, settings, split=split))
-    kept = partial(_without_labels, kind, (settings.selection, getattr(settings.options, "tune_threshold", None)))
-    scores, details = benchmark.judge(prepared, split, outputs, folder=folder, options=options)
-    ensemble = kept(scores)
+    settings.output_dir.mkdir(parents=True, exist_ok=True)
+    outputs, options = list(raw_outputs(settings, prepared, part)), judge.deciding(decisions.ensemble)
+    scores, details = judge.benchmark.judge(prepared, split, outputs, folder=settings.output_dir, options=options)
+    ensemble = judge.reported(scores)
     metrics = [ensemble]
     if len(outputs) > 1:
         metrics = [
-            kept(benchmark.score(prepared, split, [one], folder=None, options=scoring))
-            for one, scoring in zip(outputs, member_options, strict=True)
+            judge.reported(judge.score(split, one, judge.deciding(own)))
+            for one, own in zip(outputs, decisions.members, strict=True)
         ]
-    details |= {name: kept(details[name]) for name in ("intervals", "baseline") if name in details}
-    constant = constant_baseline(
-        prepared, benchmark, split, outputs[0], metrics=ensemble, details=details, options=options
-    )
-    answers = [kind.only_answer(each, prepared.split(split)) for each in outputs]
-    evaluation = Evaluation(
+    details |= {name: judge.reported(details[name]) for name in ("intervals", "baseline") if name in details}
+    constant = constant_baseline(judge, split, outputs[0], metrics=ensemble, details=details, options=options)
+    tf_idf, skipped = bag_of_words_baseline(judge, part, ensemble, decisions)
+    answers = [judge.kind.only_answer(each, part) for each in outputs]
+    return Evaluation(
         task=prepared.task,
         split=split,
         data=str(prepared.folder),
         options=as_text(options),
-        predictions=[str(folder / name) for name in benchmark.prediction_files(split)],
+        predictions=[str(settings.output_dir / name) for name in judge.benchmark.prediction_files(split)],
         members=[
             {"checkpoint": str(checkpoint), "metrics": each}
             for checkpoint, each in zip(settings.checkpoints, metrics, strict=True)
@@ -271,24 +261,18 @@ def evaluate_split(
         ensemble=ensemble,
         details=details,
         baseline=constant,
+        tf_idf=tf_idf,
         selection=settings.selection or "",
         precision=settings.precision,
         remarks=[
+            *no_better_than_words(split, ensemble, tf_idf, selection=judge.selection),
             *no_better_than_constant(
-                split, answers, ensemble, constant, selection=selection, baseline_name=kind.baseline_name
+                split, answers, ensemble, constant, selection=judge.selection, baseline_name=judge.kind.baseline_name
             ),
             *remarks(prepared, [name for name in ("train", split) if name in prepared.splits]),
+            *skipped,
         ],
     )
-    evaluation.write(folder)
-    return evaluation
-
-
-def _without_labels(kind: Kind, chosen: Sequence[str | None], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics of own data without the F1 of single labels, which reports have in their tables of labels, and without
-    the mean of accuracy and F1; but with those that were chosen by."""
-    hidden = {"acc_and_f1", *kind.label_metrics()} - set(chosen) if kind.task_name == "custom" else ()
-    return {name: value for name, value in values.items() if base_name(name) not in hidden}
 
 
 def as_text(options: TaskOptions) -> dict[str, str]:
@@ -300,40 +284,20 @@ def as_text(options: TaskOptions) -> dict[str, str]:
     return {name.replace("_", "-"): str(value) for name, value in options.given("score").items()}
 
 
-def store_outputs(settings: EvaluateSettings) -> None:
-    """Store the raw outputs of the checkpoints for all splits, without scoring them.
-
-    Raises:
-        FileNotFoundError: if a checkpoint does not exist and its outputs are not stored.
-    """
-    assert settings.stored is not None
-    prepared = Prepared.open(settings.data)
-    for split in _splits(prepared, settings):
-        for _ in _outputs(prepared, settings, split=split):
-            pass
-
-
-def _splits(prepared: Prepared, settings: EvaluateSettings) -> list[str]:
-    """The splits to evaluate, the development set first."""
-    names = settings.splits or [name for name in prepared.splits if name != "train"]
-    return sorted(names, key=lambda name: name != DEVELOPMENT)
-
-
-def _outputs(prepared: Prepared, settings: EvaluateSettings, *, split: str) -> Iterator[RawOutputs]:
-    """The raw outputs of each checkpoint for a split: the stored ones, or else what the model computes now."""
+def raw_outputs(settings: EvaluateSettings, prepared: Prepared, part: PreparedSplit) -> Iterator[RawOutputs]:
+    """The outputs of each checkpoint for a split: the stored ones, or else what the model computes now."""
     from roberta_plugin.experiments.inference import load_model, run_model
     from roberta_plugin.hub.running import usable_device
 
-    part = prepared.split(split)
     folders: Sequence[Path | None] = settings.stored or [None] * len(settings.checkpoints)
     for checkpoint, folder in zip(settings.checkpoints, folders, strict=True):
         outputs = read_outputs(folder, part) if folder else None
         if outputs is None:
             if folder and not checkpoint.is_file():
                 raise FileNotFoundError(
-                    f"{checkpoint} does not exist, and {folder} does not hold its outputs for the split {split!r} of "
-                    f"{prepared.folder}. To train this run again, delete {folder.parent / 'result.json'} and run the "
-                    "same command again."
+                    f"{checkpoint} does not exist, and {folder} does not hold its outputs for the split {part.name!r} "
+                    f"of {prepared.folder}. To train this run again, delete {folder.parent / 'result.json'} and run "
+                    "the same command again."
                 )
             model, task = load_model(checkpoint, prepared)
             outputs = run_model(
@@ -359,8 +323,7 @@ def shown(metric: str, value: float) -> str:
 
 
 def constant_baseline(
-    prepared: Prepared,
-    benchmark: Benchmark,
+    judge: Judge,
     split: str,
     outputs: RawOutputs,
     *,
@@ -376,12 +339,42 @@ def constant_baseline(
         return dict(details.get("baseline") or {}) if metrics else {}
     if any(name.startswith(_LEAD) for name in metrics):
         return {name.removeprefix(_LEAD): value for name, value in metrics.items() if name.startswith(_LEAD)}
-    if "train" not in prepared.splits:
+    if "train" not in judge.prepared.splits:
         return {}
-    constant = benchmark.kind_for(prepared.settings).constant(outputs, prepared.split("train"))
-    if constant is None:
-        return {}
-    return benchmark.score(prepared, split, [constant], folder=None, options=options)
+    constant = judge.kind.constant(outputs, judge.prepared.split("train"))
+    return {} if constant is None else judge.score(split, constant, options)
+
+
+@lru_cache(maxsize=1)
+def bag_of_words(folder: Path, digest: str | None) -> BagOfWords:
+    """The bag of words of a prepared folder, fitted once for all models that are compared with it."""
+    return BagOfWords(Prepared.open(folder))
+
+
+def bag_of_words_baseline(
+    judge: Judge, part: PreparedSplit, metrics: Mapping[str, float], decisions: Decisions
+) -> tuple[dict[str, float], list[str]]:
+    """Those of a model's `metrics` that TF-IDF with logistic regression has too, and why there are none, if that needs
+    saying; it decides by its own threshold, or else by that of the ensemble."""
+    prepared = judge.prepared
+    if judge.kind.name not in _BASELINE_KINDS or "train" not in prepared.splits or not metrics:
+        return {}, []
+    words = bag_of_words(prepared.folder, prepared.sha256_of_inputs("train"))
+    if reason := words.skipped():
+        return {}, [reason]
+    theirs = judge.score(part.name, words.outputs(part), judge.deciding(decisions.words or decisions.ensemble))
+    return {name: value for name, value in theirs.items() if name in metrics}, []
+
+
+def no_better_than_words(
+    split: str, metrics: Mapping[str, float], tf_idf: Mapping[str, float], *, selection: str
+) -> list[str]:
+    """A sentence if TF-IDF with logistic regression is no worse than the model."""
+    worse = [
+        f"{name} {shown(name, tf_idf[name])}; the model {shown(name, metrics[name])}"
+        for name in _no_better(selection, metrics, tf_idf)
+    ]
+    return [f"{split}: {WORDS} is as good or better ({', '.join(worse)})."] if worse else []
 
 
 def no_better_than_constant(
@@ -404,22 +397,24 @@ def no_better_than_constant(
     if stuck:
         who = "the model gives" if len(answers) == 1 else f"{len(stuck)} of {len(answers)} models give"
         sentences.append(f"{split}: {who} {' or '.join(dict.fromkeys(stuck))} to every input. {_REMEDY}")
-    worse = [name for name in _deciding(selection, metrics, baseline) if not _is_better(name, metrics, baseline)]
+    worse = _no_better(selection, metrics, baseline)
     if worse and len(stuck) < len(answers):
         numbers = ", ".join(f"{name} {shown(name, metrics[name])} and {shown(name, baseline[name])}" for name in worse)
         sentences.append(f"{split}: the model is no better than the baseline, {baseline_name} ({numbers}). {_REMEDY}")
     return sentences
 
 
-def _deciding(selection: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
-    """The metric that selects checkpoints, or else the first one; and the errors, if all of them are no better."""
+def _no_better(selection: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
+    """Those metrics that are no better than the baseline's: of the one that selects checkpoints, or else the first one;
+    and the errors, if all of them are no better."""
+
+    def is_better(name: str) -> bool:
+        difference = metrics[name] - baseline[name]
+        return (-difference if name in SMALLER_IS_BETTER else difference) > 1e-9
+
     shared = [name for name in metrics if name in baseline]
     chosen = [name for name in shared if base_name(name) == base_name(selection)]
-    first = chosen[:1] or shared[:1]
+    worse = [name for name in shared if not is_better(name)]
     errors = [name for name in shared if name in SMALLER_IS_BETTER]
-    return first + ([] if any(_is_better(name, metrics, baseline) for name in errors) else errors)
-
-
-def _is_better(name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> bool:
-    difference = metrics[name] - baseline[name]
-    return (-difference if name in SMALLER_IS_BETTER else difference) > 1e-9
+    first = [name for name in (chosen or shared)[:1] if name in worse]
+    return list(dict.fromkeys([*first, *(errors if set(errors) <= set(worse) else [])]))

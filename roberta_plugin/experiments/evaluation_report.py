@@ -16,7 +16,6 @@ from roberta_plugin.files import files_below, write_text
 from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of
 from roberta_plugin.reports import markdown_table
 
-REPORT = "report.md"
 _MOST_LABELS = 40  # of a matrix that can be read
 _TYPE_METRICS = ("f1_", "precision_", "recall_")  # of entities: three rows each
 
@@ -112,7 +111,10 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     table = "\n".join([as_markdown(rows), *filter(None, ["".join(dict.fromkeys(remarks))])])
     folder.mkdir(parents=True, exist_ok=True)
     reports.write_report(folder / "results", table, [row._asdict() for row in rows])
-    write_details(evaluations, folder, table=table)
+    if detailed := [each for each in evaluations if each.details]:
+        title = f"# {detailed[0].task}: {Path(*Path(detailed[0].data).parts[-2:])}"
+        parts = [title, table.rstrip(), *(part for each in detailed for part in _section(each))]
+        write_text(folder / "report.md", "\n\n".join(parts) + "\n")
     chosen = {each.selection for each in evaluations}
     short = [row for row in rows if row.metric in chosen or not row.metric.startswith(_TYPE_METRICS)]
     if len(short) == len(rows):
@@ -120,19 +122,6 @@ def write_report(evaluations: Sequence[Evaluation], folder: Path) -> str:
     return table.replace(
         as_markdown(rows), f"{as_markdown(short)}\nThe rows of each type are in {folder / 'results.md'}.\n"
     )
-
-
-def write_details(evaluations: Sequence[Evaluation], folder: Path, *, table: str) -> Path | None:
-    """Write report.md; return its path, or None if there are no details."""
-    detailed = [evaluation for evaluation in evaluations if evaluation.details]
-    if not detailed:
-        return None
-    parts = [f"# {detailed[0].task}: {Path(*Path(detailed[0].data).parts[-2:])}", table.rstrip()]
-    for evaluation in detailed:
-        parts += _section(evaluation)
-    path = folder / REPORT
-    write_text(path, "\n\n".join(parts) + "\n")
-    return path
 
 
 def _section(evaluation: Evaluation) -> Iterator[str]:

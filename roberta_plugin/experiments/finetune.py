@@ -22,27 +22,34 @@ Example:
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roberta_plugin.experiments.evaluation import Evaluation, evaluate, shown, store_outputs
 from roberta_plugin.experiments.evaluation_report import write_report
-from roberta_plugin.experiments.finetuning_plan import FinetunePlan, Report, plan_finetuning
+from roberta_plugin.experiments.finetuning_plan import FinetunePlan, plan_finetuning
 from roberta_plugin.experiments.settings import EvaluateSettings, SweepSettings
 from roberta_plugin.experiments.settings import FinetuneSettings as FinetuneSettings
+from roberta_plugin.experiments.sweeps.grid import Grid
+from roberta_plugin.experiments.sweeps.report import best_cell, cell_results
 from roberta_plugin.experiments.sweeps.report import write_report as write_sweep_report
 from roberta_plugin.files import write_text
 from roberta_plugin.finetuning.benchmarks.custom import HELD_OUT
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
-from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.json_files import write_json
-from roberta_plugin.launch.run_folder import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, keep_best, not_best
+from roberta_plugin.launch.run_folder import DONE, OUTPUTS, RUNNING, WAITING, RunFolder, not_best
 from roberta_plugin.reports import markdown_table
 
+if TYPE_CHECKING:
+    from roberta_plugin.experiments.sweeps.sweep import SweepReport
+
+Report = Callable[[str], None]
+_BESIDE = {"baseline": "baseline", "tf_idf": "TF-IDF"}  # metrics of an evaluation -> head of their column
 _HONEST = (
     "held_out is each fold, which chose nothing: its mean is honest. valid is a share of the other rows, which chose "
     "checkpoint, hyperparameter setting, threshold and temperature."
@@ -57,10 +64,7 @@ _FLATTERED = (
 class FinetuneResult:
     """The outcome of `finetune`."""
 
-    prepared: Prepared  # the data
-    grid_path: Path  # the grid file, which `roberta sweep` reads too
-    runs: Path  # folder of the runs and of the sweep's report.md and report.json
-    results: Path  # folder of the evaluations, the prediction files and the table
+    plan: FinetunePlan
     sweep: Mapping[str, Any] | None = None  # content of the sweep's report.json; None if nothing was trained
     evaluations: Sequence[Evaluation] = ()  # evaluations of the best cell's runs; empty while runs are left to do
     table: str = ""  # the evaluations beside the paper's numbers, as Markdown
@@ -85,29 +89,44 @@ def finetune(settings: FinetuneSettings, *, report: Report = lambda line: None) 
     """
     if settings.folds is not None:
         raise ValueError("folds are for `cross_validate`: call it instead, or leave them out.")
-    return carry_out(plan_finetuning(settings, report=report), report=report)
+    plan = plan_finetuning(settings)
+    return carry_out(plan, report=report)
 
 
 def carry_out(plan: FinetunePlan, *, report: Report) -> FinetuneResult:
-    """Train what is left of a plan and evaluate the best cell; nothing with `grid_only`."""
-    result = FinetuneResult(prepared=plan.prepared, grid_path=plan.grid.path, runs=plan.root, results=plan.results)
+    """Train what is left of a plan, and evaluate the best cell once no run is left to do; nothing with `grid_only`."""
+    from roberta_plugin.experiments.sweeps.sweep import summarize
+
+    for remark in plan.remarks:
+        report(remark)
     if plan.settings.grid_only:
-        return result
-    facts = run_grid(plan, report=report)
-    evaluations, table = evaluate_best(plan, facts) if is_finished(facts) else ([], "")
-    return replace(result, sweep=facts, evaluations=evaluations, table=table)
+        return FinetuneResult(plan=plan)
+    trained = run_grid(plan, report=report)
+    report(summarize(trained))
+    runs = plan.runs
+    members = best_runs(plan.grid, runs)
+    if not members:
+        return FinetuneResult(plan=plan, sweep=trained.facts)
+    evaluations = evaluate(evaluation_of(members, plan.evaluation))
+    table = write_report(evaluations, plan.results)
+    if plan.settings.keep == "best" and all(run.state() == DONE for run in runs):
+        drop_weights(not_best(runs, plan.grid.metric), plan.evaluation)
+        write_sweep_report(plan.grid, runs, root=runs[0].root, ensemble_size=len(members))
+    return FinetuneResult(plan=plan, sweep=trained.facts, evaluations=evaluations, table=table)
 
 
-def run_grid(plan: FinetunePlan, *, report: Report) -> dict[str, Any]:
-    """Do all runs that are not done yet; return the content of the sweep's report.json.
+def run_grid(plan: FinetunePlan, *, report: Report) -> SweepReport:
+    """Do all runs that are not done yet.
 
     On SLURM a run's outputs are computed in its job, and not where this command waits: that has no GPU.
     """
-    from roberta_plugin.experiments.sweeps.sweep import summarize, train_grid
+    from roberta_plugin.experiments.sweeps.sweep import train_grid
 
     settings, is_local = plan.settings, plan.settings.slurm is None
     after = partial(compute_outputs, data=plan.prepared.folder.resolve(), options=settings.options)
-    outcome = train_grid(
+    if settings.splits:  # else not given: of a folder that was begun earlier, jobs run the code of then
+        after = partial(after, splits=settings.splits)
+    return train_grid(
         plan.grid,
         SweepSettings(
             grid=plan.grid.path,
@@ -124,54 +143,41 @@ def run_grid(plan: FinetunePlan, *, report: Report) -> dict[str, Any]:
         ),
         say=report,
     )
-    report(summarize(outcome))
-    return dict(outcome.facts)
 
 
-def evaluation_settings(runs: Sequence[RunFolder], *, data: Path, output_dir: Path, **more: Any) -> EvaluateSettings:
+def evaluation_of(runs: Sequence[RunFolder], evaluation: EvaluateSettings) -> EvaluateSettings:
     """The evaluation of finished runs by their best checkpoints, or by the raw outputs that they have stored."""
-    return EvaluateSettings(
-        data=data,
+    return replace(
+        evaluation,
         checkpoints=[run.path / "checkpoints" / "checkpoint_best.pt" for run in runs],
-        output_dir=output_dir,
         stored=[run.path / OUTPUTS for run in runs],
-        **more,
     )
 
 
-def compute_outputs(run: RunFolder, *, data: Path, options: TaskOptions | None) -> None:
-    """Store the raw outputs of a finished run on every split but train."""
-    store_outputs(evaluation_settings([run], data=data, output_dir=run.path, options=options))
+def compute_outputs(
+    run: RunFolder, *, data: Path, options: TaskOptions | None, splits: Sequence[str] | None = None
+) -> None:
+    """Store the raw outputs of a finished run on the splits that are evaluated."""
+    settings = EvaluateSettings(data=data, checkpoints=(), output_dir=run.path, options=options, splits=splits)
+    store_outputs(evaluation_of([run], settings))
 
 
-def is_finished(facts: Mapping[str, Any]) -> bool:
-    """Whether no run is running or waiting, and there is a best cell."""
-    return bool(facts["best_cell"]) and not any(facts["states"].get(state, 0) for state in (RUNNING, WAITING))
+def best_runs(grid: Grid, runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """The finished ones among `runs` of the cell that is best by them; none while one of them is left to do."""
+    if any(run.state() in (RUNNING, WAITING) for run in runs):
+        return []
+    best = best_cell([cell for cell in cell_results(grid, runs) if cell.values], grid.metric)
+    return [run for run in runs if best is not None and run.run.cell == best.name and run.state() == DONE]
 
 
-def evaluate_best(plan: FinetunePlan, facts: Mapping[str, Any]) -> tuple[list[Evaluation], str]:
-    """Evaluate the best cell's finished runs on every split but train; then delete checkpoints that are not kept.
+def drop_weights(runs: Sequence[RunFolder], evaluation: EvaluateSettings) -> None:
+    """Delete the checkpoints of finished runs.
 
-    The raw outputs of every run are stored first: with more seeds or cells, another cell may become the best one.
+    Their raw outputs are stored first: with more seeds or cells, another cell may become the best one.
     """
-    settings, metric, folders = plan.settings, plan.grid.metric, plan.runs
-    settings_for = partial(
-        evaluation_settings,
-        data=plan.prepared.folder,
-        output_dir=plan.results,
-        options=settings.options,
-        device=settings.device,
-        show_progress=settings.show_progress,
-        selection=metric.value,
-    )
-    members = [folder for folder in folders if folder.run.cell == facts["best_cell"] and folder.state() == DONE]
-    evaluations = evaluate(settings_for(members))
-    table = write_report(evaluations, plan.results)
-    if settings.keep == "best" and all(folder.state() == DONE for folder in folders):
-        store_outputs(settings_for(not_best(folders, metric)))
-        keep_best(folders, metric)
-        write_sweep_report(plan.grid, folders, root=folders[0].root, ensemble_size=len(members))
-    return evaluations, table
+    store_outputs(evaluation_of([run for run in runs if run.checkpoint() is not None], evaluation))
+    for path in [path for run in runs for path in run.checkpoints()]:
+        path.unlink()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,14 +193,10 @@ def cross_validate(settings: FinetuneSettings, *, report: Report = lambda line: 
 
     The settings are as for `finetune`, of own data without a development set.
     """
-    plans: list[tuple[FinetunePlan, list[str]]] = []
-    for each in fold_settings(settings):  # one that cannot be prepared is found before hours of training
-        said: list[str] = []
-        plans.append((plan_finetuning(each, report=said.append), said))
+    plans = [plan_finetuning(each) for each in fold_settings(settings)]  # all, before hours of training one
     folds: list[FinetuneResult] = []
-    for plan, said in plans:
-        for line in [f"fold {len(folds) + 1} of {len(plans)}: {plan.settings.output_dir}", *said]:
-            report(line)
+    for plan in plans:
+        report(f"fold {len(folds) + 1} of {len(plans)}: {plan.settings.output_dir}")
         folds.append(carry_out(plan, report=report))
     table = ""
     if all(fold.evaluations for fold in folds):
@@ -231,40 +233,35 @@ def fold_rows(folds: Sequence[Sequence[Evaluation]]) -> list[dict[str, float | s
 
     Example: two folds with accuracies 80 and 90 -> mean 85, deviation 7.07, from 80 to 90.
     """
-    by_metric: dict[tuple[str, str], list[float]] = {}
-    beside: dict[tuple[str, str, str], list[float]] = {}
-    for evaluations in folds:
-        for evaluation in evaluations:
-            for metric, value in evaluation.median.items():
-                by_metric.setdefault((evaluation.split, metric), []).append(value)
-            for name in ("baseline", "tf_idf"):
-                for metric, value in getattr(evaluation, name).items():
-                    beside.setdefault((name, evaluation.split, metric), []).append(value)
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for evaluation in itertools.chain(*folds):
+        for name in ("median", *_BESIDE):
+            for metric, value in getattr(evaluation, name).items():
+                values.setdefault((name, evaluation.split, metric), []).append(value)
     return [
         {
             "split": split,
             "metric": metric,
-            "mean": statistics.mean(values),
-            "deviation": statistics.stdev(values),
-            "smallest": min(values),
-            "largest": max(values),
-            "folds": len(values),
+            "mean": statistics.mean(medians),
+            "deviation": statistics.stdev(medians),
+            "smallest": min(medians),
+            "largest": max(medians),
+            "folds": len(medians),
             **{
-                name: statistics.mean(beside[name, split, metric])
-                for name in ("baseline", "tf_idf")
-                if (name, split, metric) in beside
+                each: statistics.mean(values[each, split, metric])
+                for each in _BESIDE
+                if (each, split, metric) in values
             },
         }
-        for (split, metric), values in by_metric.items()
-        if len(values) > 1
+        for (name, split, metric), medians in values.items()
+        if name == "median" and len(medians) > 1
     ]
 
 
 def fold_table(rows: Sequence[dict[str, float | str]]) -> str:
     """The rows as a table; each fold counts with the median of its seeds."""
     cells = []
-    beside = {"baseline": "baseline", "tf_idf": "TF-IDF"}
-    beside = {name: head for name, head in beside.items() if any(name in row for row in rows)}
+    beside = {name: head for name, head in _BESIDE.items() if any(name in row for row in rows)}
     for row in rows:
         metric = str(row["metric"])
         is_metric = not metric.endswith(("threshold", "temperature"))

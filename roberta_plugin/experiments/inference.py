@@ -14,7 +14,7 @@ from fairseq import utils
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 import roberta_plugin
-from roberta_plugin.checkpoint_files import load_state as load_state
+from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.portable import heads_of, labels_of, rescale_to_training
 from roberta_plugin.finetuning import identity
 from roberta_plugin.finetuning.benchmarks import kind_of

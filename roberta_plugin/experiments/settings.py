@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.preparation import DataSettings
+from roberta_plugin.launch.options_file import named_options
 from roberta_plugin.launch.resources import Resources, read_resources
 from roberta_plugin.machine import Precision
-from roberta_plugin.settings import REQUIRED, Checked, parse_pairs, setting
+from roberta_plugin.settings import REQUIRED, Checked, flag, parse_pairs, setting
 
 Keep = Literal["best", "weights", "all"]
 
@@ -120,15 +121,9 @@ class EvaluateSettings(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneSettings(RunSettings, DataSettings):
-    """Settings of `roberta finetune`."""
+class TuningSettings(RunSettings, DataSettings):
+    """Settings of a fine-tuning, whatever it starts from: a model, or each model of a study."""
 
-    model: Path = setting(
-        REQUIRED,
-        "pretrained checkpoint (.pt), ours or fairseq's; a name, as org/name of the Hugging Face hub or roberta.base; "
-        "or the folder of a finished `roberta finetune`, for its best run (the paper: RTE from MNLI)",
-        gives="checkpoint",
-    )
     data: Path | None = setting(None, "prepared folder (default: OUTPUT_DIR/data, made from --raw)")
     from_scratch: bool = setting(
         False, "a baseline: the model's architecture with random weights, drawn as its pretraining drew them"
@@ -203,21 +198,8 @@ class FinetuneSettings(RunSettings, DataSettings):
     grid_only: bool = setting(False, "write the grid file for `roberta sweep`, and stop")
     code: Path | None = None  # folder with the copy of this package that the runs use; None: `output_dir`/.snapshots
     show_progress: bool = False  # whether to show progress bars of the evaluation
-
-    def __post_init__(self) -> None:
-        """Check what can be checked before anything is read."""
-        DataSettings.__post_init__(self)
-        RunSettings.__post_init__(self)
-        if self.slurm is not None and not self.slurm.time and not self.grid_only:
-            raise ValueError(
-                "--slurm needs a time limit for a run: --slurm time=8:00:00. A run that needs longer is requeued and "
-                "resumes."
-            )
-        if self.folds is not None:
-            if not isinstance(self.options, CustomOptions):
-                raise ValueError(f"--folds goes with custom: {self.task} has an official development set.")
-            if self.options.valid or self.options.fold:
-                raise ValueError("--folds cuts the development sets from --train: leave --valid and --fold out.")
+    splits: Sequence[str] | None = None  # that are evaluated; None: all but train
+    name_in_queue: str = ""  # of SLURM, and of trackers; empty: `job_name` says it
 
     @property
     def job_name(self) -> str:
@@ -228,4 +210,57 @@ class FinetuneSettings(RunSettings, DataSettings):
         """
         folder = self.output_dir.resolve()
         name = f"{folder.parent.name}-{folder.name}" if folder.name.startswith("fold-") else folder.name
-        return name if self.task.lower() in name.lower() else f"{self.task}-{name}"
+        return self.name_in_queue or (name if self.task.lower() in name.lower() else f"{self.task}-{name}")
+
+    @property
+    def batches(self) -> list[int]:
+        """The sizes of batches that --only batch=... names; none: those of the recipe.
+
+        Example: "16,64" -> [16, 64].
+        """
+        text = self.only.get("batch", "")
+        sizes = text.split(",") if text else []
+        for size in sizes:
+            if not size.isdecimal() or int(size) < 1:
+                raise ValueError(f"--only batch={text}: a batch is a whole number of examples from 1 on, got {size!r}.")
+        return [int(size) for size in sizes]
+
+    @property
+    def options_of_runs(self) -> dict[str, str]:
+        """The options of fairseq-train that --set gives, with those that have options of their own.
+
+        Raises:
+            ValueError: if both give one, and differ.
+        """
+        options = named_options(self.train_options, where="--set")
+        for item in (item for item in fields(self) if "is_for_training" in item.metadata):
+            name, value = flag(item).removeprefix("--"), getattr(self, item.name)
+            if value is not None and options.setdefault(name, str(value)) != str(value):
+                raise ValueError(f"--{name} {value} and --set {name}={options[name]} contradict each other.")
+        return options
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneSettings(TuningSettings):
+    """Settings of `roberta finetune`."""
+
+    model: Path = setting(
+        REQUIRED,
+        "pretrained checkpoint (.pt), ours or fairseq's; a name, as org/name of the Hugging Face hub or roberta.base; "
+        "or the folder of a finished `roberta finetune`, for its best run (the paper: RTE from MNLI)",
+        gives="checkpoint",
+    )
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before anything is read."""
+        super().__post_init__()
+        if self.slurm is not None and not self.slurm.time and not self.grid_only:
+            raise ValueError(
+                "--slurm needs a time limit for a run: --slurm time=8:00:00. A run that needs longer is requeued and "
+                "resumes."
+            )
+        if self.folds is not None:
+            if not isinstance(self.options, CustomOptions):
+                raise ValueError(f"--folds goes with custom: {self.task} has an official development set.")
+            if self.options.valid or self.options.fold:
+                raise ValueError("--folds cuts the development sets from --train: leave --valid and --fold out.")

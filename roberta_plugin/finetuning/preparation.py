@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,16 @@ from numpy.typing import NDArray
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.files import remove_leftovers, replace_folder
-from roberta_plugin.finetuning.benchmarks import TASKS, benchmark_of, checked_options, option_fields, options_for
+from roberta_plugin.finetuning.benchmarks import (
+    TASKS,
+    benchmark_of,
+    checked_options,
+    kind_of,
+    option_fields,
+    options_for,
+)
 from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH, SMALLEST_LENGTH, describe_files
 from roberta_plugin.finetuning.kinds import KINDS, kind_class
-from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.kinds.metrics import OF_SCORES
 from roberta_plugin.finetuning.options import CustomOptions, TaskOptions
 from roberta_plugin.finetuning.prepared import NAME, OFFSETS, Prepared, PreparedSplit, shown_texts
@@ -131,6 +137,23 @@ def prepare(settings: PrepareSettings) -> Prepared:
     remove_leftovers(output_dir)
     shutil.rmtree(output_dir.with_name(f".{output_dir.name}.new"), ignore_errors=True)
     return Prepared.open(output_dir)
+
+
+def prepared_folder(data: DataSettings, folder: Path, *, dictionary: Path | None = None) -> Prepared:
+    """A prepared folder, made from the official files if it does not exist.
+
+    `dictionary` is the dict.txt to prepare it with, by default the tokenizer's.
+
+    Raises:
+        ValueError: if they cannot be used; or if the folder is for another task, or was prepared with other settings.
+    """
+    if data.raw is not None and not (folder / NAME).is_file():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        sources = {item.name: getattr(data, item.name) for item in fields(DataSettings)}
+        return prepare(PrepareSettings(**sources, dictionary=dictionary, output_dir=folder))
+    prepared = Prepared.open(folder)
+    check_same(prepared, data)
+    return prepared
 
 
 def check_same(prepared: Prepared, wanted: DataSettings) -> None:
@@ -288,14 +311,14 @@ def check_measurable(prepared: Prepared, split: str, metric: str, *, option: str
         )
 
 
-def selection_remarks(prepared: Prepared, kind: Kind, metric: str) -> list[str]:
+def selection_remarks(prepared: Prepared, metric: str) -> list[str]:
     """A warning if checkpoints are chosen by a metric that this development set cannot measure.
 
     Example: "checkpoint and cell are chosen by macro_f1, here the mean over the other labels, for no example of the
     development set has the label 'rare': ..."
     """
     valid = prepared.split("valid")
-    others = ", ".join(name for name in kind.selectable() if not name.startswith(_UNDEFINED))
+    others = ", ".join(name for name in kind_of(prepared).selectable() if not name.startswith(_UNDEFINED))
     remedy = f"add examples to it, or choose by another metric (--select: {others})"
     lacking = labels_without_examples(prepared, valid)
     if metric in ("macro_f1", "mcc") and lacking:

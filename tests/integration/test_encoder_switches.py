@@ -8,7 +8,7 @@ from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.conversion.settings import ExtendSettings
 from roberta_plugin.conversion.vocabulary_change import extend_vocabulary
-from roberta_plugin.experiments.finetuning_plan import starting_model
+from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import model_options
 from roberta_plugin.models.config import SWITCHES

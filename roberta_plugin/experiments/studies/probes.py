@@ -19,7 +19,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,19 +31,20 @@ from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Vocabulary
-from roberta_plugin.experiments.evaluation import evaluate, store_outputs
-from roberta_plugin.experiments.finetune import evaluation_settings
-from roberta_plugin.experiments.finetuning_plan import check_model, paper_grid, starting_model
+from roberta_plugin.experiments.evaluation import evaluate
+from roberta_plugin.experiments.finetune import best_runs, drop_weights, evaluation_of
+from roberta_plugin.experiments.finetuning_grid import tuning_grid
+from roberta_plugin.experiments.finetuning_plan import FinetunePlan
+from roberta_plugin.experiments.settings import StudySettings, TuningSettings
+from roberta_plugin.experiments.starting_model import check_model, starting_model
 from roberta_plugin.experiments.studies.plan import PlannedStudy
 from roberta_plugin.experiments.studies.settings import PerplexityProbe, Probe, TuningProbe
-from roberta_plugin.experiments.sweeps.grid import Grid, run_folders
-from roberta_plugin.experiments.sweeps.report import best_cell, cell_results
+from roberta_plugin.experiments.sweeps.report import cell_results
 from roberta_plugin.experiments.sweeps.sweep import check_options
 from roberta_plugin.finetuning.benchmarks import benchmark_of
-from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
-from roberta_plugin.finetuning.prepared import Prepared
+from roberta_plugin.finetuning.preparation import prepared_folder
 from roberta_plugin.hub.scoring import score_masked
-from roberta_plugin.launch.run_folder import DONE, FAILED
+from roberta_plugin.launch.run_folder import DONE
 from roberta_plugin.models.checkpoints import build_model
 from roberta_plugin.tasks.block_task import load_vocabulary
 
@@ -189,89 +189,88 @@ def _saying_how_to_go_on(checkpoint: Path) -> Iterator[None]:
         ) from error
 
 
-def recipe_of(probe: TuningProbe, prepared: Prepared) -> PaperRecipe:
-    """The paper's recipe for the probe's data, with the probe's epochs."""
-    return benchmark_of(probe.task).recipe(prepared, epochs=probe.epochs)
-
-
-def tuning_grid(probe: TuningProbe, prepared: Prepared, models: Sequence[Model], *, path: Path, num_ranks: int) -> Grid:
-    """The grid for the file at `path`: axes are the models, then those of the paper's grid.
+def plan_tuning(probe: TuningProbe, planned: PlannedStudy, settings: StudySettings, data: Path) -> FinetunePlan:
+    """A probe as a fine-tuning of its own, its data prepared in the folder `data`; `with_models` says from what.
 
     Raises:
-        ValueError: if the probe's grid or options do not fit the task, or a model does not fit the data.
+        ValueError: before there is a model, if the data cannot be prepared, or options do not fit them.
     """
-    choices = {}
-    for model in models:
-        with _saying_how_to_go_on(model.checkpoint):
-            start = starting_model(model.checkpoint)
-        check_model(start, prepared)
-        options = start.options_at(prepared.settings["max_length"])
-        choices[model.label] = {**options, "finetune-from-model": str(model.checkpoint.resolve())}
-    grid = paper_grid(
-        recipe_of(probe, prepared),
-        path=path,
-        data=prepared.folder,
-        model={},
-        checkpoint=None,
-        changes={**({} if num_ranks else {"cpu": "true"}), **probe.train},
-        only=probe.grid,
+    root, path, num_gpus = settings.output_dir.resolve(), planned.study.path, int(planned.has_gpus)
+    source, slurm = probe.source, None
+    if settings.slurm is not None:  # GPUs of the type that the study asks for
+        slurm = replace(planned.study.resources(settings.slurm), gpus_per_node=num_gpus)
+    tuning = TuningSettings(
+        task=source.task,
+        raw=source.raw,
+        tokenizer=source.tokenizer,
+        max_length=source.max_length,
+        options=source.options,
+        output_dir=root / probe.kind / probe.name,
         seeds=probe.seeds,
-        num_ranks=max(1, num_ranks),
+        epochs=probe.epochs,
+        only=probe.grid,
+        train_options=probe.train,
+        parallel=settings.parallel,
+        retries=settings.retries,
+        slurm=slurm,
+        device=settings.device,
+        code=root,
+        splits=["valid"],
+        name_in_queue=f"{root.name}-{probe.name}",
     )
-    return replace(grid, axes={MODEL_AXIS: choices or {"any": {"arch": "fast_roberta_base"}}, **grid.axes})
-
-
-def check_tuning(probe: TuningProbe, prepared: Prepared, path: Path) -> int:
-    """Refuse options that fairseq-train does not know, before there is a model; return its number of cells."""
+    prepared = prepared_folder(tuning, data)
     try:
-        grid = tuning_grid(probe, prepared, [], path=path, num_ranks=0)
+        grid = tuning_grid(tuning, prepared, None, path=path, num_gpus=num_gpus)
+        grid = replace(grid, axes={MODEL_AXIS: {"any": {"arch": "fast_roberta_base"}}, **grid.axes})
         check_options(grid)
     except ValueError as error:
         message = str(error).replace("--only ", "grid, ").replace("--set ", "train, ")  # as the file has them
         raise ValueError(f"{path}: probes, {probe.name}: {message}") from error
-    return len(grid.cells)
+    return FinetunePlan(settings=tuning, prepared=prepared, grid=grid, gpus_per_run=settings.gpus_per_run)
 
 
-def tuned_value(
-    probe: TuningProbe, prepared: Prepared, model: Model, grid: Grid, root: Path, *, device: str | None
-) -> dict[str, Any] | None:
-    """Official metrics of a model's best cell; None while runs of it are left to do.
+def with_models(plan: FinetunePlan, models: Sequence[Model]) -> FinetunePlan:
+    """The fine-tuning of these models: they are an axis before those of the paper's grid.
+
+    Raises:
+        ValueError: if a model is damaged, or does not fit the data.
+    """
+    starts = {}
+    for model in models:
+        with _saying_how_to_go_on(model.checkpoint):
+            start = starting_model(model.checkpoint)
+        check_model(start, plan.prepared)
+        starts[model.label] = start.train_options(plan.prepared.settings["max_length"])
+    axes = {**plan.grid.axes, MODEL_AXIS: starts}
+    return replace(plan, grid=replace(plan.grid, path=plan.settings.output_dir / "grid.json", axes=axes))
+
+
+def tuned_value(plan: FinetunePlan, model: Model, folder: Path) -> dict[str, Any] | None:
+    """Official metrics of a model's best cell, evaluated into `folder`; None while runs of it are left to do.
 
     A cell with a failed run is left out: a learning rate at which a run diverges is not the best one.
-    The raw outputs of every run are stored first, and then the weights are deleted: more cells or seeds may be added.
+    The weights are deleted then.
 
     Returns:
         "value": the median over seeds of the recipe's metric, "metric"; "seeds": the value of each; "cell"; "medians"
         of all cells by the log's metric.
     """
-    folder = root / probe.kind / probe.name
-    folders = [one for one in run_folders(grid, folder / "runs") if one.run.settings[MODEL_AXIS] == model.label]
-    cells = [cell for cell in cell_results(grid, folders) if cell.values and cell.is_complete]
-    best = best_cell(cells, grid.metric)
-    if best is None or any(one.state() not in (DONE, FAILED) for one in folders):
+    runs = [run for run in plan.runs if run.run.settings[MODEL_AXIS] == model.label]
+    complete = [cell for cell in cell_results(plan.grid, runs) if cell.values and cell.is_complete]
+    chosen = best_runs(plan.grid, runs) if complete else []
+    if not chosen:
         return None
-    settings_for = partial(
-        evaluation_settings,
-        data=folder / "data",
-        output_dir=model.results(root, probe),
-        splits=["valid"],
-        options=probe.source.options,
-        device=device,
-    )
-    chosen = [one for one in folders if one.run.cell == best.name]
-    (evaluation,) = evaluate(settings_for(chosen))
-    done = [one for one in folders if one.state() == DONE]
-    store_outputs(settings_for([one for one in done if one not in chosen and one.checkpoint() is not None]))
-    for path in [path for one in done for path in one.checkpoints()]:
-        path.unlink()
-    metric = recipe_of(probe, prepared).compared_by
+    evaluation = replace(plan.evaluation, output_dir=folder)
+    (evaluated,) = evaluate(evaluation_of(chosen, evaluation))
+    drop_weights([run for run in runs if run.state() == DONE], evaluation)
+    metric = benchmark_of(plan.prepared.task).recipe(plan.prepared).compared_by
     names = (metric, f"tuned_{metric}", metric.removeprefix("tuned_"))  # with a threshold, and of earlier versions
-    metric = next((name for name in names if name in evaluation.members[0]["metrics"]), metric)
-    seeds = {one.run.seed: member["metrics"][metric] for one, member in zip(chosen, evaluation.members, strict=True)}
+    metric = next((name for name in names if name in evaluated.members[0]["metrics"]), metric)
+    seeds = {run.run.seed: member["metrics"][metric] for run, member in zip(chosen, evaluated.members, strict=True)}
     return {
         "value": statistics.median(seeds.values()),
         "seeds": seeds,
         "metric": metric,
         "cell": {name: label for name, label in chosen[0].run.settings.items() if name != MODEL_AXIS},
-        "medians": {cell.name: cell.median for cell in cells},
+        "medians": {cell.name: cell.median for cell in complete},
     }

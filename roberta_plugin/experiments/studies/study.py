@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from roberta_plugin.data.manifest import read_manifest
-from roberta_plugin.experiments.finetuning_plan import prepared_folder
+from roberta_plugin.experiments.finetune import run_grid
+from roberta_plugin.experiments.finetuning_plan import FinetunePlan
 from roberta_plugin.experiments.settings import StudySettings as StudySettings
 from roberta_plugin.experiments.settings import SweepSettings
 from roberta_plugin.experiments.studies import probes, report
@@ -34,7 +35,6 @@ from roberta_plugin.experiments.studies.settings import FINE_TUNING, PerplexityP
 from roberta_plugin.experiments.sweeps.grid import VARIANT, Grid, run_folders
 from roberta_plugin.experiments.sweeps.sweep import train_grid
 from roberta_plugin.finetuning.prepared import NAME as PREPARED
-from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.hub.running import usable_device
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch.log import curve
@@ -81,9 +81,10 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
     refusal = f"Another `roberta study` works in {root}: wait for it, or give another --output-dir."
     with only_process(root, refusal):
         write_json(root / NAME, {"parts": {**check_record(root, record), **record}})
-        prepared = {probe.name: prepared_folder(probe.source, data_folder(root, probe)) for probe in _tuning(planned)}
-        for probe in _tuning(planned):
-            probes.check_tuning(probe, prepared[probe.name], planned.study.path)
+        tunings = {
+            probe.name: probes.plan_tuning(probe, planned, settings, data_folder(root, probe))
+            for probe in _tuning(planned)
+        }
         for line in notes_on(planned):
             say(line)
         work = Work(settings, planned, say)
@@ -91,7 +92,7 @@ def run_study(settings: StudySettings, *, say: Say = print) -> StudyOutcome:
             work.pretrain()
             for each in planned.study.probes:
                 if isinstance(each, TuningProbe):
-                    work.tune(each, prepared[each.name])
+                    work.tune(each, tunings[each.name])
                 else:
                     work.measure(each, device=device)
         finally:
@@ -115,9 +116,8 @@ def dry_run(settings: StudySettings) -> str:
             if probe.raw.exists() and probe.tokenizer.exists():
                 kept = data_folder(settings.output_dir, probe)
                 folder = kept if (kept / PREPARED).is_file() else Path(scratch) / probe.name
-                cells = probes.check_tuning(probe, prepared_folder(probe.source, folder), planned.study.path)
                 num_models = len(planned.plans) * len(planned.study.seeds)
-                num_runs[probe.name] = num_models * cells * len(probe.seeds)
+                num_runs[probe.name] = num_models * len(probes.plan_tuning(probe, planned, settings, folder).grid.runs)
     return report.describe_plan(planned, num_runs)
 
 
@@ -194,31 +194,24 @@ class Work:
             self.say(f"{probe.name}: {model.variant}, seed {model.seed}: perplexity {shown}")
             write_value(model, self.root, probe, score)
 
-    def tune(self, probe: TuningProbe, prepared: Prepared) -> None:
+    def tune(self, probe: TuningProbe, tuning: FinetunePlan) -> None:
         """Fine-tune every model that is there, in one sweep, and evaluate it."""
         models = [model for model in self.models() if model.checkpoint.is_file()]
         if not models:
             return
-        num_gpus = int(self.planned.has_gpus)
-        folder = self.root / FINE_TUNING / probe.name
-        grid = probes.tuning_grid(probe, prepared, models, path=folder / "grid.json", num_ranks=num_gpus)
-        self._sweep(grid, folder / "runs", name=probe.name, num_gpus=num_gpus)
+        plan = probes.with_models(tuning, models)
+        plan.grid.write()
+        run_grid(plan, report=self.say)
         for model in models:
-            value = probes.tuned_value(probe, prepared, model, grid, self.root, device=self.settings.device)
+            value = probes.tuned_value(plan, model, model.results(self.root, probe))
             if value is not None:
                 write_value(model, self.root, probe, value)
 
-    def _sweep(self, grid: Grid, folder: Path, *, name: str, num_gpus: int | None = None) -> None:
-        """Do the runs of a grid that are left, whose options were checked before the first one.
-
-        `num_gpus` is for a run on SLURM, None: as the study says.
-        """
+    def _sweep(self, grid: Grid, folder: Path, *, name: str) -> None:
+        """Do the runs of a grid that are left, whose options were checked before the first one."""
         settings, is_local = self.settings, self.settings.slurm is None
         if settings.slurm is not None:
-            resources = self.planned.study.resources(settings.slurm)
-            if num_gpus is not None:  # of the type that the study asks for
-                resources = replace(resources, gpus_per_node=num_gpus)
-            grid = replace(grid, slurm=resources)
+            grid = replace(grid, slurm=self.planned.study.resources(settings.slurm))
         grid.write()
         train_grid(
             grid,

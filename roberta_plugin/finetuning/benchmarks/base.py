@@ -145,16 +145,14 @@ class PaperRecipe:
 
     train: Mapping[str, Any]
     """Options of fairseq-train that all runs share, without data, model and checkpoint."""
-    axes: Mapping[str, Any]
-    """Axes of the grid."""
+    axes: Mapping[str, Mapping[str, Mapping[str, str]]]
+    """Axes of the grid: label -> options."""
     seeds: Sequence[str]
     """One run of each cell per seed."""
-    metric: Mapping[str, str]
+    metric: Mapping[str, Any]
     """The metric that selects the checkpoint and the cell, as the log names it."""
     official: str = ""
     """The metric of `Benchmark.score` that models are compared by; empty: that of `metric`."""
-    starts_from: str = ""
-    """The task whose fine-tuned model the paper starts from; empty: the pretrained model."""
 
     @property
     def compared_by(self) -> str:
@@ -317,7 +315,7 @@ class Benchmark:
                 **training.options,
             },
             axes={
-                "lr": list(training.lrs),
+                "lr": {lr: {"lr": lr} for lr in training.lrs},
                 "batch": {
                     str(size): training.schedule(num_examples, size, epochs=epochs)
                     for size in batches or training.batches
@@ -326,7 +324,6 @@ class Benchmark:
             seeds=[str(seed) for seed in range(1, training.num_seeds + 1)],
             metric={"log": "valid", "value": selection, "goal": "max", "at": "best"},
             official=self.official or ("" if self.kind else selection),  # of your own tables as the log names it
-            starts_from=self.starts_from,
         )
 
     def outcome(

@@ -13,7 +13,7 @@ from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
 from roberta_plugin.conversion import portable_code
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
-from roberta_plugin.experiments.finetuning_plan import starting_model
+from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import SEGMENTS, model_options
 from roberta_plugin.models.config import SWITCHES

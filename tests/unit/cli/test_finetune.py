@@ -16,8 +16,9 @@ from roberta_plugin.cli.finetuning import finetune
 from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.experiments import finetune as procedure
 from roberta_plugin.experiments import finetuning_plan, inference
+from roberta_plugin.experiments import starting_model as starting
 from roberta_plugin.experiments.evaluation import Evaluation
-from roberta_plugin.experiments.finetuning_plan import starting_model
+from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.experiments.sweeps import sweep
 from roberta_plugin.experiments.sweeps.grid import read_grid
 from roberta_plugin.experiments.sweeps.report import write_report
@@ -62,7 +63,7 @@ def words(tmp_path, monkeypatch, model_state):
     facts = {"states": {}, "num_runs": 1, "failures": {"a": {"reason": "exit code 1"}}, "best_cell": None, "cells": []}
     monkeypatch.setattr(sweep, "train_grid", lambda grid, settings, say: report(facts | {"asked": settings}))
     prepared = write_prepared(tmp_path / "set", task="RTE", num_options=1)
-    monkeypatch.setattr(inference, "load_state", lambda checkpoint: model_state)
+    monkeypatch.setattr(starting, "load_state", lambda checkpoint: model_state)
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
 
 
@@ -90,9 +91,10 @@ def test_the_grid_is_the_papers_and_the_start_is_questioned(words, model_state, 
 @pytest.mark.parametrize(("asked", "is_cpu"), [((), True), (("gpus_per_node=1",), False)])
 def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, is_cpu):
     args = parse(*words, "--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7)
-    asked_of_the_sweep = procedure.run_grid(write_grid(args), report=print)["asked"]
+    asked_of_the_sweep = procedure.run_grid(write_grid(args), report=print).facts["asked"]
     assert asked_of_the_sweep.after.func is procedure.compute_outputs, "in the jobs, where the GPUs are"
-    assert asked_of_the_sweep.after.keywords["data"] == words[2].resolve()
+    keywords = asked_of_the_sweep.after.keywords
+    assert keywords["data"] == words[2].resolve() and keywords.keys() == {"data", "options"}, "as earlier code has them"
     assert asked_of_the_sweep.slurm is not None
     assert asked_of_the_sweep.wait
     assert asked_of_the_sweep.parallel == 7
@@ -380,27 +382,31 @@ def test_settings_are_resolved_once_and_the_sweep_gets_the_grid_itself(words, mo
     assert [folder.run for folder in asked] == [run], "the file says what is run"
 
 
-@pytest.mark.parametrize(("waiting", "is_evaluated"), [(0, True), (1, False)])
-def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(
-    words, monkeypatch, capsys, waiting, is_evaluated
-):
-    states = {"done": 29 - waiting, "failed": 1, "waiting": waiting}
-    facts = {"states": states, "num_runs": 30, "failures": {"lr-1e-5_batch-16/seed-2": {}}, "best_cell": "lr-2e-5"}
-    facts |= {"cells": []}
-    facts["failures"]["lr-1e-5_batch-16/seed-2"]["reason"] = "exit code 1"
-    monkeypatch.setattr(sweep, "train_grid", lambda grid, settings, say: report(facts))
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(words, monkeypatch, capsys, waiting):
+    def train(grid, settings, say):
+        root = settings.output_dir.resolve()
+        folders = sweep.prepare(grid, root)
+        failed, *rest = sorted(folders, key=lambda folder: "lr-1e-5" not in folder.run.cell)
+        failed._write("failure.json", {"reason": "exit code 1", "attempts": 1})
+        for folder in rest[: len(rest) - waiting]:
+            folder._write("result.json", {"value": 50 + ("2e-5_batch-16" in folder.run.cell), "metric": {}})
+        return report(write_report(grid, folders, root=root, ensemble_size=5))
+
     evaluated = []
 
-    def evaluate(plan, facts):
-        evaluated.append(facts["best_cell"])
-        return [Evaluation(task="RTE", split="valid", members=(), median={}, ensemble={})], "the table"
+    def evaluate(settings):
+        evaluated.extend({path.parts[-4] for path in settings.checkpoints})
+        return [Evaluation(task="RTE", split="valid", members=(), median={}, ensemble={})]
 
-    monkeypatch.setattr(procedure, "evaluate_best", evaluate)
+    monkeypatch.setattr(sweep, "train_grid", train)
+    monkeypatch.setattr(procedure, "evaluate", evaluate)
+    monkeypatch.setattr(procedure, "write_report", lambda *_: "the table")
     args = parse(*words)
     assert args.run(args) == 1
-    assert evaluated == ["lr-2e-5"] * is_evaluated
-    said = "Missing in this table: 1 of 30 runs have failed (lr-1e-5_batch-16/seed-2)"
-    assert (said in capsys.readouterr().out) == is_evaluated
+    assert evaluated == ([] if waiting else ["lr-2e-5_batch-16"])
+    said = "Missing in this table: 1 of 30 runs have failed (lr-1e-5_batch-16/seed-1)"
+    assert (said in capsys.readouterr().out) == (not waiting)
 
 
 VALUES = {"1e-5": (50, 60, 10), "2e-5": (49, 51, 52), "3e-5": (40, 41, 42)}  # of the seeds, by learning rate

@@ -26,8 +26,8 @@ from roberta_plugin.conversion.huggingface import read_weights, write_weights
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers.huggingface import changed_places
 from roberta_plugin.data.vocabulary import Row, Vocabulary
-from roberta_plugin.experiments.finetuning_plan import starting_model
 from roberta_plugin.experiments.settings import FinetuneSettings
+from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
 from tests.tiny_benchmarks import write_prepared
 from tests.tiny_conversions import opened, write_checkpoint

@@ -10,12 +10,12 @@ from roberta_plugin.experiments import evaluation, inference
 from roberta_plugin.experiments.evaluation import (
     EvaluateSettings,
     Evaluation,
+    Judge,
     constant_baseline,
     evaluate,
     no_better_than_constant,
     store_outputs,
 )
-from roberta_plugin.finetuning.benchmarks import benchmark_of, checked_options, kind_of
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.options import SquadOptions
 from roberta_plugin.finetuning.prepared import Prepared
@@ -36,20 +36,18 @@ def asked(monkeypatch):
     """What `evaluate_split` is asked for; nothing is computed."""
     calls = []
 
-    def evaluate_split(questions, benchmark, settings, *, split, selection, options, member_options):
+    def evaluate_split(judge, split, decisions):
+        options = judge.deciding(decisions.ensemble)
         calls.append((split, options))
-        members = [{"checkpoint": str(path), "metrics": {}} for path in settings.checkpoints]
-        found = Evaluation(
+        judge.settings.output_dir.mkdir(exist_ok=True)
+        return Evaluation(
             task="squad2",
             split=split,
             options=evaluation.as_text(options),
-            members=members,
+            members=[{"checkpoint": str(path), "metrics": {}} for path in judge.settings.checkpoints],
             median={},
             ensemble={"null_threshold": 0.25},
         )
-        settings.output_dir.mkdir(exist_ok=True)
-        found.write(settings.output_dir)
-        return found
 
     monkeypatch.setattr(evaluation, "evaluate_split", evaluate_split)
     return calls
@@ -137,13 +135,11 @@ RNG = np.random.default_rng(1)
 
 def scored(prepared, outputs):
     """The model's metrics, those of the constant answer, and the sentences."""
-    options, benchmark = checked_options(prepared.task, None), benchmark_of(prepared.task)
-    metrics = benchmark.score(prepared, "valid", [outputs], folder=None, options=options)
-    known = {"metrics": metrics, "details": {}, "options": options}
-    baseline = constant_baseline(prepared, benchmark, "valid", outputs, **known)
-    answer = kind_of(prepared).only_answer(outputs, prepared.split("valid"))
-    selection = benchmark.selection or kind_of(prepared).selection
-    return metrics, baseline, no_better("valid", [answer], metrics, baseline, selection=selection)
+    judge = Judge.open(settings(prepared, prepared.folder))
+    metrics = judge.score("valid", outputs, judge.options)
+    baseline = constant_baseline(judge, "valid", outputs, metrics=metrics, details={}, options=judge.options)
+    answer = judge.kind.only_answer(outputs, prepared.split("valid"))
+    return metrics, baseline, no_better("valid", [answer], metrics, baseline, selection=judge.selection)
 
 
 def no_better(*facts, selection="accuracy"):

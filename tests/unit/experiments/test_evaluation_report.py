@@ -11,7 +11,6 @@ from roberta_plugin.experiments.evaluation_report import (
     as_markdown,
     find_evaluations,
     metric_rows,
-    write_details,
     write_report,
 )
 
@@ -87,7 +86,7 @@ DETAILS = {
 def evaluation(**changes):
     metrics = {"accuracy": 85.0, "mae": 12.3456, "threshold": 0.37}
     found = {"task": "custom", "split": "valid", "data": "runs/x/data", "details": DETAILS, **changes}
-    return Evaluation(members=[{}], median=metrics, ensemble=metrics, **found)
+    return Evaluation(members=[{"metrics": metrics}], median=metrics, ensemble=metrics, **found)
 
 
 REPORT = """\
@@ -117,13 +116,13 @@ Threshold: a probability of 0.37.
 
 
 def test_a_report_shows_all_that_is_known(tmp_path):
-    path = write_details([evaluation(), evaluation(split="test", details={})], tmp_path, table="| the table |\n")
-    assert path.read_text() == REPORT
+    table = write_report([evaluation(), evaluation(split="test", details={})], tmp_path)
+    assert (tmp_path / "report.md").read_text() == REPORT.replace("| the table |", table.rstrip())
 
 
 def test_without_details_nothing_is_written(tmp_path):
-    assert write_details([evaluation(details={})], tmp_path, table="") is None
-    assert list(tmp_path.iterdir()) == []
+    write_report([evaluation(details={})], tmp_path)
+    assert not (tmp_path / "report.md").exists()
 
 
 def test_a_lower_precision_is_named_wherever_its_numbers_stand(tmp_path):
@@ -142,5 +141,5 @@ def test_a_lower_precision_is_named_wherever_its_numbers_stand(tmp_path):
 def test_a_matrix_of_many_labels_is_left_out(tmp_path):
     labels = [f"label {number}" for number in range(60)]
     confusion = {"labels": labels, "counts": [[0] * 60] * 60}
-    path = write_details([evaluation(details={**DETAILS, "confusion": confusion})], tmp_path, table="")
-    assert "label 59" not in path.read_text()
+    write_report([evaluation(details={**DETAILS, "confusion": confusion})], tmp_path)
+    assert "label 59" not in (tmp_path / "report.md").read_text()

@@ -20,7 +20,6 @@ from roberta_plugin.experiments.finetune import (
     fold_rows,
     fold_settings,
     fold_table,
-    is_finished,
 )
 from roberta_plugin.experiments.inference import load_model, run_model
 from roberta_plugin.finetuning.examples_dataset import ExamplesDataset
@@ -48,12 +47,6 @@ REQUIRED = {"model": Path("model.pt"), "output_dir": Path("out")}
 def test_settings_that_cannot_work_are_refused_when_they_are_made(changes, message):
     with pytest.raises(ValueError, match=message):
         FinetuneSettings(**{"task": "RTE", **REQUIRED, **changes})
-
-
-def test_a_grid_with_failed_runs_is_finished_and_one_with_waiting_runs_is_not():
-    assert is_finished({"best_cell": "a", "states": {"done": 3, "failed": 1}})
-    assert not is_finished({"best_cell": "a", "states": {"done": 3, "waiting": 1}})
-    assert not is_finished({"best_cell": None, "states": {"failed": 4}})
 
 
 @pytest.mark.parametrize(
@@ -139,7 +132,7 @@ def test_all_folds_are_prepared_before_one_is_trained(settings, monkeypatch):
     """Else a fold without rows would be found after hours of training the others."""
     planned = []
 
-    def plan_finetuning(each, report):
+    def plan_finetuning(each):
         planned.append(each.options.fold)
         if each.options.fold == "3/3":
             raise ValueError("none is left")

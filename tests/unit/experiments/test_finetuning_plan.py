@@ -8,27 +8,29 @@ import numpy as np
 import pytest
 import torch
 
-from roberta_plugin.experiments.finetuning_plan import Start, check_positions, paper_grid, train_options
-from roberta_plugin.experiments.settings import FinetuneSettings
+from roberta_plugin.experiments.finetuning_grid import tuning_grid
+from roberta_plugin.experiments.settings import TuningSettings
+from roberta_plugin.experiments.starting_model import Start, check_positions
 from roberta_plugin.experiments.sweeps.grid import read_grid
-from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
-from roberta_plugin.finetuning.benchmarks.base import PaperRecipe
-from roberta_plugin.finetuning.preparation import remarks, selection_remarks
+from roberta_plugin.finetuning.preparation import DataSettings, remarks, selection_remarks
 from roberta_plugin.launch.resources import Resources
+from tests.tiny_benchmarks import write_prepared
 
-RECIPE = PaperRecipe(
-    train={"task": "race", "weight-decay": "0.1"},
-    axes={"lr": ["1e-5", "2e-5"], "batch": {"16": {"batch-size": "16", "max-update": "9"}, "32": {"batch-size": "32"}}},
-    seeds=("1", "2", "3"),
-    metric={"log": "valid", "value": "accuracy", "goal": "max", "at": "best"},
-)
 BATCH = ("batch-size", "update-freq")
-MODEL = {"arch": "fast_roberta", "encoder-layers": "2"}
+MODEL = {"arch": "fast_roberta", "encoder-layers": "2", "max-positions": "30"}
 
 
-def grid(tmp_path, **changes):
-    given = {"checkpoint": tmp_path / "model.pt", "changes": {}, "only": {}, "seeds": None}
-    made = paper_grid(RECIPE, path=tmp_path / "grid.yaml", data=tmp_path, model=MODEL, **{**given, **changes})
+def settings(tmp_path, **changes):
+    return TuningSettings(task="RTE", output_dir=tmp_path, **changes)
+
+
+def start_at(checkpoint, **options):
+    return Start(checkpoint, {}, {**MODEL, **options}, {}, num_symbols=9, is_fine_tuned=False)
+
+
+def grid(tmp_path, *, num_gpus=1, **changes):
+    start, prepared = start_at(tmp_path / "model.pt"), write_prepared(tmp_path / "set")
+    made = tuning_grid(settings(tmp_path, **changes), prepared, start, path=tmp_path / "grid.yaml", num_gpus=num_gpus)
     made.write()
     assert read_grid(made.path) == made, "what is written is what is trained"
     return made
@@ -36,25 +38,24 @@ def grid(tmp_path, **changes):
 
 def test_the_grid_is_the_recipe_with_the_model(tmp_path):
     found = grid(tmp_path)
-    assert len(found.cells) == 4
-    assert len(found.runs) == 12
+    assert len(found.cells) == 6
+    assert len(found.runs) == 30
     words = found.runs[0].arguments
-    assert words[0] == str(tmp_path)
+    assert words[0] == str(tmp_path / "set")
     for option, value in {
         "--arch": "fast_roberta",
         "--lr": "1e-5",
         "--batch-size": "16",
         "--weight-decay": "0.1",
+        "--finetune-from-model": str(tmp_path / "model.pt"),
     }.items():
         assert words[words.index(option) + 1] == value
-    assert words[words.index("--finetune-from-model") + 1] == str(tmp_path / "model.pt")
-    assert "--finetune-from-model" not in grid(tmp_path, checkpoint=None).runs[0].arguments
 
 
 def test_a_path_keeps_every_character(tmp_path):
     folder = tmp_path / "\N{GRINNING FACE} \u00e9, a:b"
     folder.mkdir()
-    assert grid(folder).runs[0].arguments[0] == str(folder)
+    assert grid(folder).runs[0].arguments[0] == str(folder / "set")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_a_path_keeps_every_character(tmp_path):
 )
 def test_what_other_settings_determine_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        grid(tmp_path, changes=changes)
+        grid(tmp_path, train_options=changes)
 
 
 def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_path):
@@ -77,14 +78,13 @@ def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_pa
         tmp_path,
         only={"lr": "3e-4", "batch": "32"},
         seeds=["7"],
-        changes={"weight-decay": "0.01"},
+        train_options={"weight-decay": "0.01"},
         slurm=Resources(partition="gpu"),
     )
     (run,) = found.runs
     assert run.seed == "7"
     assert run.arguments[run.arguments.index("--lr") + 1] == "3e-4"
     assert run.arguments[run.arguments.index("--weight-decay") + 1] == "0.01"
-    assert "--max-update" not in run.arguments
     assert found.slurm.partition == "gpu"
 
 
@@ -101,7 +101,7 @@ def test_one_value_of_an_axis_other_seeds_and_other_options_can_be_chosen(tmp_pa
 )
 def test_a_cell_has_its_batch_and_updates_however_many_ranks_share_it(tmp_path, num_ranks, changes, sizes_of_16):
     only = {"lr": "1e-5", **({"batch": "16"} if len(changes) == 2 else {})}
-    runs = grid(tmp_path, num_ranks=num_ranks, changes=changes, only=only, seeds=["1"]).runs
+    runs = grid(tmp_path, num_gpus=num_ranks, train_options=changes, only=only, seeds=["1"]).runs
     assert len(runs) == 2 - (len(changes) == 2)
     for run in runs:
         words = [run.arguments[run.arguments.index(f"--{name}") + 1] for name in (*BATCH, "distributed-world-size")]
@@ -109,22 +109,25 @@ def test_a_cell_has_its_batch_and_updates_however_many_ranks_share_it(tmp_path, 
         assert math.prod(map(int, words)) == int(run.settings["batch"])
         assert int(words[2]) == num_ranks
     assert tuple(runs[0].arguments[runs[0].arguments.index(f"--{name}") + 1] for name in BATCH) == sizes_of_16
-    assert runs[0].arguments[runs[0].arguments.index("--max-update") + 1] == "9"
+    assert runs[0].arguments[runs[0].arguments.index("--max-update") + 1] == "30"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"only": {"seed": "1"}}, "--only seed=1: the recipe has no such axis; it has lr, batch"),
-        ({"only": {"batch": "64"}}, "--only batch=64: the axis has the labels 16, 32"),
-        ({"changes": {"max-update": "8"}}, "--set max-update: the axis batch .* by --only batch=... first"),
-        ({"changes": {"batch-size": "5"}}, "batch of 16 examples cannot be divided among 1 GPU per run x batch-size 5"),
-        ({"changes": {"batch-size": "x"}}, "batch-size must be a whole number from 1 on, got 'x'"),
-        ({"changes": {"batch-size": "4", "update-freq": "2"}}, "batch-size x GPUs x update-freq must be 16"),
-        ({"num_ranks": 5}, "batch of 16 examples cannot be divided among 5 GPUs per run"),
-        ({"changes": {"max-tokens": "4000"}}, "--set max-tokens=4000: the paper counts a batch in examples"),
-        ({"changes": {"distributed-world-size": "2"}}, "give --gpus-per-run"),
-        ({"changes": {"lr": "1"}}, "--set lr: the axis lr .* by --only lr=... instead"),
+        ({"only": {"lr": "1e-4,"}}, "--only lr=1e-4,: a value is empty"),
+        ({"train_options": {"max-update": "8"}}, "--set max-update: the axis batch .* by --only batch=... first"),
+        (
+            {"train_options": {"batch-size": "5"}},
+            "batch of 16 examples cannot be divided among 1 GPU per run x batch-size 5",
+        ),
+        ({"train_options": {"batch-size": "x"}}, "batch-size must be a whole number from 1 on, got 'x'"),
+        ({"train_options": {"batch-size": "4", "update-freq": "2"}}, "batch-size x GPUs x update-freq must be 16"),
+        ({"num_gpus": 5}, "batch of 16 examples cannot be divided among 5 GPUs per run"),
+        ({"train_options": {"max-tokens": "4000"}}, "--set max-tokens=4000: the paper counts a batch in examples"),
+        ({"train_options": {"distributed-world-size": "2"}}, "give --gpus-per-run"),
+        ({"train_options": {"lr": "1"}}, "--set lr: the axis lr .* by --only lr=... instead"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(tmp_path, changes, message):
@@ -159,7 +162,7 @@ def prepared_with(tmp_path, kind, labels):
 def test_a_metric_that_the_development_set_cannot_tell_is_named(tmp_path, kind, labels, metric, says):
     """`--select macro_f1` without an example of a label, a correlation with numbers that are all the same."""
     prepared = prepared_with(tmp_path, kind, labels)
-    found = selection_remarks(prepared, kind_of(prepared), metric)
+    found = selection_remarks(prepared, metric)
     assert bool(found) == bool(says)
     if says:
         assert says in found[0] and ("accuracy" if kind == "classification" else "mae, rmse") in found[0]
@@ -173,7 +176,7 @@ def test_numbers_that_are_all_the_same_are_named_by_every_command(tmp_path):
 
 def test_options_of_their_own_are_options_of_fairseq_train(tmp_path):
     def options(**changes):
-        return train_options(FinetuneSettings(task="RTE", model=tmp_path, output_dir=tmp_path, **changes))
+        return settings(tmp_path, **changes).options_of_runs
 
     found = options(patience=3, label_smoothing=0.1, train_options={"patience": "3", "bf16": "true"})
     assert found == {"patience": "3", "bf16": "true", "label-smoothing": "0.1"}
@@ -183,14 +186,15 @@ def test_options_of_their_own_are_options_of_fairseq_train(tmp_path):
 
 def test_only_rotary_positions_read_longer_texts_than_the_pretraining(tmp_path):
     """The model of the fine-tuning then has as many positions as its longest text."""
-    facts = {"initial": {}, "num_symbols": 9, "is_fine_tuned": False}
-    learned = Start(tmp_path / "model.pt", {}, {**MODEL, "max-positions": "128"}, **facts)
-    rotary = replace(learned, options={**learned.options, "position-encoding": "rotary"})
+    learned = start_at(tmp_path / "model.pt", **{"max-positions": "128"})
+    rotary = start_at(tmp_path / "model.pt", **{"max-positions": "128", "position-encoding": "rotary"})
     with pytest.raises(ValueError, match=r"--max-length 300: .* has 128 positions\. Give at most that"):
-        check_positions(learned, benchmark_of("MNLI"), max_length=300, options=None)
-    check_positions(rotary, benchmark_of("MNLI"), max_length=300, options=None)
-    assert rotary.options_at(300) == {**rotary.options, "max-positions": "300"}
-    assert rotary.options_at(64) == rotary.options
+        check_positions(learned, DataSettings(task="MNLI", max_length=300))
+    check_positions(rotary, DataSettings(task="MNLI", max_length=300))
+    weights = {"finetune-from-model": str(tmp_path / "model.pt")}
+    assert rotary.train_options(300) == {**rotary.options, "max-positions": "300", **weights}
+    assert rotary.train_options(64) == {**rotary.options, **weights}
+    assert replace(rotary, from_scratch=True).train_options(64) == rotary.options
 
 
 def test_a_start_reads_its_weights_once_for_their_hash(tmp_path):

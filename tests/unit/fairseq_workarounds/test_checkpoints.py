@@ -16,8 +16,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from roberta_plugin.checkpoint_files import fault_of
-from roberta_plugin.experiments.inference import load_state
+from roberta_plugin.checkpoint_files import fault_of, load_state
 from roberta_plugin.fairseq_workarounds import checkpoints
 from roberta_plugin.fairseq_workarounds.checkpoints import lock_and_load, lock_save_dir
 from roberta_plugin.hub import RobertaHub

@@ -2,17 +2,28 @@
 
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
+from roberta_plugin.experiments import finetune as procedure
+from roberta_plugin.experiments.finetuning_grid import tuning_grid
+from roberta_plugin.experiments.finetuning_plan import FinetunePlan
+from roberta_plugin.experiments.settings import StudySettings, TuningSettings
 from roberta_plugin.experiments.studies import probes as study_probes
 from roberta_plugin.experiments.studies.plan import check_data, plan_study
-from roberta_plugin.experiments.studies.probes import Model, check_probes, perplexity_of, tuned_value, tuning_grid
+from roberta_plugin.experiments.studies.probes import (
+    Model,
+    check_probes,
+    perplexity_of,
+    plan_tuning,
+    tuned_value,
+    with_models,
+)
 from roberta_plugin.experiments.studies.settings import TuningProbe, read_study
-from roberta_plugin.experiments.sweeps.grid import run_folders
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
@@ -133,41 +144,56 @@ def test_missing_data_is_refused(tmp_path, data):
         check(tmp_path, data, base={"data": "nowhere"})
 
 
+def test_what_a_probe_cannot_be_trained_by_is_refused_before_there_is_a_model(tmp_path, data, monkeypatch):
+    prepared = write_prepared(tmp_path / "set")
+    monkeypatch.setattr(study_probes, "prepared_folder", lambda tuning, folder: prepared)
+    path = write_study(tmp_path / "study.yaml", data=data, variants={"a": None})
+    planned, settings = plan_study(read_study(path), num_ranks=1), StudySettings(study=path, output_dir=tmp_path)
+    probe = TuningProbe(name="mine", task="RTE", raw=tmp_path, tokenizer=data, max_length=30, grid={"batch": "8,64"})
+    plan = plan_tuning(probe, planned, settings, prepared.folder)
+    assert len(plan.grid.runs) == 3 * 2 * 5, "any batch, as with --only"
+    for changes, message in (
+        ({"train": {"best-checkpoint-metric": "bleu"}}, "train, best-checkpoint-metric bleu: RTE is not validated by"),
+        ({"train": {"no-such-option": "1"}}, "no-such-option"),
+        ({"grid": {"batch": "x"}}, "grid, batch=x: a batch is a whole number"),
+    ):
+        with pytest.raises(ValueError, match=rf"study\.yaml: probes, mine: .*{message}"):
+            plan_tuning(replace(probe, **changes), planned, settings, prepared.folder)
+
+
 @pytest.fixture
-def probe(tmp_path):
-    return TuningProbe(
-        name="probe",
-        task="RTE",
-        raw=tmp_path,
-        tokenizer=tmp_path,
-        max_length=16,
-        seeds=("1", "2"),
-        grid={"lr": "1e-4,1e-3,1e-2", "batch": "16"},
+def tuning(tmp_path):
+    settings = TuningSettings(
+        task="RTE", output_dir=tmp_path, seeds=("1", "2"), only={"lr": "1e-4,1e-3,1e-2", "batch": "16"}
     )
+    prepared = write_prepared(tmp_path / "data")
+    grid = tuning_grid(settings, prepared, None, path=tmp_path / "study.yaml", num_gpus=0)
+    grid = replace(grid, axes={"model": {"any": {}}, **grid.axes})
+    return FinetunePlan(settings=settings, prepared=prepared, grid=grid, gpus_per_run=0)
 
 
-def test_of_a_damaged_model_it_is_said_how_the_study_makes_it_again(tmp_path, probe):
+def test_of_a_damaged_model_it_is_said_how_the_study_makes_it_again(tmp_path, tuning):
     run = tmp_path / "variant-a" / "seed-1"
     (run / "checkpoints").mkdir(parents=True)
     model = Model(variant="a", seed="1", checkpoint=run / "checkpoints" / "checkpoint_last.pt")
     model.checkpoint.write_bytes(b"PK\x03\x04 cut off")
     ways = (
         lambda: perplexity_of(model.checkpoint, None, device="cpu"),
-        lambda: tuning_grid(probe, write_prepared(tmp_path / "data"), [model], path=tmp_path / "g.json", num_ranks=0),
+        lambda: with_models(tuning, [model]),
     )
     for way in ways:
         with pytest.raises(ValueError, match=rf"damaged.* Or delete {run} and start the study again"):
             way()
 
 
-def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_model_s_value(tmp_path, probe, monkeypatch):
-    folder = tmp_path / "fine-tuning" / "probe"
-    prepared = write_prepared(folder / "data")
+def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_model_s_value(
+    tmp_path, tuning, monkeypatch
+):
     models = [Model(variant=name, seed="1", checkpoint=tmp_path / "model.pt") for name in ("a", "another")]
-    monkeypatch.setattr(study_probes, "starting_model", lambda _: SimpleNamespace(options_at=lambda length: {}))
+    monkeypatch.setattr(study_probes, "starting_model", lambda _: SimpleNamespace(train_options=lambda length: {}))
     monkeypatch.setattr(study_probes, "check_model", lambda *_: None)
-    grid = tuning_grid(probe, prepared, models, path=folder / "grid.json", num_ranks=0)
-    folders = run_folders(grid, folder / "runs")[:6]
+    plan = with_models(tuning, models)
+    folders = plan.runs[:6]
     assert {run.run.settings["model"] for run in folders} == {"a-seed-1"}
     stored = []
 
@@ -176,10 +202,10 @@ def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_mode
         return [SimpleNamespace(members=members)]
 
     monkeypatch.setattr(study_probes, "evaluate", evaluate)
-    monkeypatch.setattr(study_probes, "store_outputs", lambda settings: stored.extend(settings.checkpoints))
+    monkeypatch.setattr(procedure, "store_outputs", lambda settings: stored.extend(settings.checkpoints))
 
     def result():
-        return tuned_value(probe, prepared, models[0], grid, tmp_path, device=None)
+        return tuned_value(plan, models[0], tmp_path / "results")
 
     for number, run in enumerate(folders[:-1]):
         assert result() is None, "runs are left to do"
@@ -197,6 +223,6 @@ def test_a_learning_rate_at_which_a_run_diverges_costs_its_cell_and_not_the_mode
         "of the other cell with a result, 54 is the median of one seed"
     )
     assert found["seeds"] == {"1": 60.0, "2": 61.0} and found["value"] == 60.5
-    assert len(stored) == 3
+    assert len(stored) == 5
     assert [run.checkpoint() is None for run in folders[:-1]] == [True] * 5
     assert (diverged.path / "checkpoints" / "checkpoint_last.pt").exists(), "a run that is not done resumes from it"

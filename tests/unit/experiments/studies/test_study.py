@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,8 +23,10 @@ from roberta_plugin.experiments.studies.study import (
     split_contents,
     write_value,
 )
+from roberta_plugin.experiments.sweeps import sweep
 from roberta_plugin.json_files import write_json
 from roberta_plugin.launch.resources import given_settings
+from tests.tiny_benchmarks import write_prepared
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_study import write_study
 
@@ -50,11 +53,18 @@ def asked(tmp_path, monkeypatch):
             write_json(given.output_dir / "report.json", {"failures": {"b": {"reason": "out of memory"}}})
 
         monkeypatch.setattr(study_study, "train_grid", train_grid)
+        monkeypatch.setattr(sweep, "train_grid", train_grid)
         given = StudySettings(study=path, output_dir=tmp_path, parallel=3, retries=2, **settings)
         work = Work(given, planned, print)
         work.pretrain()
-        grid = replace(planned.grid, path=tmp_path / "tuning.json")
-        work._sweep(grid, tmp_path / "runs", name="MNLI", num_gpus=1)
+        probe = TuningProbe(name="MNLI", task="RTE", raw=tmp_path, tokenizer=tmp_path, max_length=16)
+        with monkeypatch.context() as patch:
+            patch.setattr(probes, "prepared_folder", lambda data, folder: write_prepared(folder))
+            patch.setattr(probes, "starting_model", lambda _: SimpleNamespace(train_options=lambda length: {}))
+            patch.setattr(probes, "check_model", lambda *_: None)
+            patch.setattr(probes, "tuned_value", lambda *_: None)
+            patch.setattr(Work, "models", lambda self: [probes.Model(variant="a", seed="1", checkpoint=path)])
+            work.tune(probe, probes.plan_tuning(probe, planned, given, tmp_path / "fine-tuning" / "MNLI" / "data"))
         return work, calls
 
     return ask
@@ -65,6 +75,7 @@ def test_on_a_cluster_runs_are_submitted_with_the_file_s_resources_and_the_comma
     names = [f"{work.root.name}-pretraining", f"{work.root.name}-MNLI"]  # and not `runs`
     assert [pretraining.job_name, fine_tuning.job_name] == names
     assert pretraining.slurm == {} and pretraining.wait and pretraining.parallel == 3
+    assert pretraining.after is None and fine_tuning.after.keywords["splits"] == ["valid"]
     assert pretraining.retries == 0 and pretraining.gpus_per_run == 0  # SLURM gives the GPUs, and requeues
     expected = {"partition": "long", "time": "8:00:00", "gpus_per_node": 8, "gpu_type": "h100", "env": ["MY_TOKEN"]}
     assert grid["slurm"] == expected

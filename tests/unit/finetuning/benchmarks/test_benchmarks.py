@@ -193,7 +193,7 @@ def test_the_recipe_is_complete(prepared):
     benchmark, kind = benchmark_of(prepared.task), kind_of(prepared)
     recipe = benchmark.recipe(prepared)
     assert {**recipe.train, **COMMON, "task": kind.task, "criterion": kind.task} == recipe.train
-    assert recipe.metric["value"] in kind_of(prepared).selectable() and recipe.starts_from in ("", *TASKS)
+    assert recipe.metric["value"] in kind_of(prepared).selectable() and benchmark.starts_from in ("", *TASKS)
     assert recipe.axes["lr"] and len(recipe.seeds) in (3, 5)
     for schedule in recipe.axes["batch"].values():
         assert 0 <= int(schedule["warmup-updates"]) < int(schedule["max-update"]) == int(schedule["total-num-update"])
@@ -270,7 +270,7 @@ def test_grids_are_those_of_the_papers(wanted, name, lrs, batch, epochs, weight_
     schedule = {"batch-size": batch, "total-num-update": updates, "max-update": updates}
     schedule["warmup-updates"] = round(0.06 * updates)
     assert recipe.axes["batch"][str(batch)] == {option: str(number) for option, number in schedule.items()}
-    assert (recipe.axes["lr"], recipe.train["weight-decay"]) == (lrs, weight_decay)
+    assert (list(recipe.axes["lr"]), recipe.train["weight-decay"]) == (lrs, weight_decay)
     assert (len(recipe.seeds), recipe.metric["value"]) == (seeds, selection)
 
 

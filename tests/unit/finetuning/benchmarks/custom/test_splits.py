@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from roberta_plugin.experiments.finetuning_plan import quickened
+from roberta_plugin.experiments.finetuning_grid import quickened
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.custom import cut_fold, cut_share, divided, intervals, position_of
 from roberta_plugin.finetuning.examples import Example
@@ -126,7 +126,7 @@ def test_the_grid_is_that_of_the_table(num_examples, batches, epochs, num_runs):
 
 def test_quick_is_one_run_from_the_middle():
     recipe = quickened(recipe_for(5000, epochs=1))
-    assert (recipe.axes["lr"], list(recipe.axes["batch"]), recipe.seeds) == (["2e-5"], ["32"], ["1"])
+    assert (list(recipe.axes["lr"]), list(recipe.axes["batch"]), recipe.seeds) == (["2e-5"], ["32"], ["1"])
     assert recipe.axes["batch"]["32"]["max-update"] == "157"
 
 

@@ -1,0 +1,144 @@
+"""The model that a fine-tuning starts from: read once, and held against the data before anything is trained."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.finetuning.benchmarks import benchmark_of
+from roberta_plugin.finetuning.benchmarks.base import MAX_LENGTH
+from roberta_plugin.finetuning.identity import check_words
+from roberta_plugin.finetuning.layouts.windows import question_length
+from roberta_plugin.finetuning.preparation import DataSettings
+from roberta_plugin.finetuning.prepared import Prepared
+
+
+@dataclass(frozen=True)
+class Start:
+    """The model that fine-tuning starts from: its file, the file's content, and the options that build such a model."""
+
+    checkpoint: Path
+    state: dict[str, Any]
+    options: dict[str, str]
+    initial: dict[str, str]  # options that draw new weights as its own pretraining did; none where its weights are used
+    num_symbols: int
+    is_fine_tuned: bool
+    from_scratch: bool = False  # only its architecture is used
+
+    @property
+    def max_positions(self) -> int:
+        """Tokens of a sequence at most."""
+        return int(self.options["max-positions"])
+
+    @property
+    def longest(self) -> float:
+        """Tokens that it can be fine-tuned with: with rotary positions, any number."""
+        return math.inf if self.options.get("position-encoding") == "rotary" else self.max_positions
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of all parameters with their names: the optimizer's state may have been dropped from the file."""
+        import torch
+
+        digest = hashlib.sha256()
+        for name, value in sorted(self.state["model"].items()):
+            if torch.is_tensor(value):
+                digest.update(f"{name} {value.dtype} {tuple(value.shape)};".encode())
+                digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def train_options(self, max_length: int) -> dict[str, str]:
+        """Options of fairseq-train that start from it, for sequences of a length that `check_model` allows."""
+        options = {**self.options, "max-positions": str(max(self.max_positions, max_length))}
+        return options if self.from_scratch else {**options, "finetune-from-model": str(self.checkpoint.resolve())}
+
+
+def starting_model(path: Path, *, from_scratch: bool = False) -> Start:
+    """Read a checkpoint, or that of the best run of the fine-tuning in a folder."""
+    from roberta_plugin.conversion.model_files import find_checkpoint
+    from roberta_plugin.models import checkpoints
+    from roberta_plugin.models.adapters import merge
+
+    checkpoint = find_checkpoint(path, None) if path.is_dir() else path
+    state = load_state(checkpoint)
+    checkpoints.model_arguments(state, checkpoint)  # raises for a model that cannot be built
+    try:
+        options = checkpoints.model_options(state)
+        merge(dict(state["model"]))
+    except ValueError as error:
+        raise ValueError(f"--model {checkpoint}: {error}") from error
+    return Start(
+        checkpoint,
+        state,
+        options,
+        initial=checkpoints.initial_options(state) if from_scratch else {},
+        num_symbols=checkpoints.num_symbols(state),
+        is_fine_tuned=any(name.startswith(checkpoints.ALL_HEADS) for name in state["model"]),
+        from_scratch=from_scratch,
+    )
+
+
+def tokenizer_of(data: DataSettings, start: Start) -> tuple[Path, Path | None]:
+    """What to prepare data with: the folder of the tokenizer and the dict.txt, of --tokenizer, or else of the model.
+
+    Raises:
+        FileNotFoundError: if the model has none; says what to give.
+        ValueError: as `check_positions`.
+    """
+    from roberta_plugin.conversion.model_files import find_dictionary, tokenizer_folder
+
+    check_positions(start, data)
+    if data.tokenizer is not None:
+        return data.tokenizer, None
+    try:
+        dictionary = find_dictionary(start.checkpoint, start.state, None)
+        return tokenizer_folder(start.checkpoint, dictionary), dictionary
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"--tokenizer is missing, and no tokenizer was found with the model: give the folder with the tokenizer's "
+            f"files and dict.txt. ({str(error).partition('. ')[0]}.)"
+        ) from error
+
+
+def check_positions(start: Start, data: DataSettings) -> None:
+    """Refuse, before preparing, a length that exceeds the model's positions or is too short for the task."""
+    max_length, options, settings = data.max_length, data.task_options, benchmark_of(data.task).settings
+    assert max_length is not None
+    if max_length > start.longest:
+        raise ValueError(
+            f"--max-length {max_length}: {start.checkpoint} has {start.max_positions} positions. Give at most that, or "
+            "leave it out."
+        )
+    try:
+        settings(max_length=max_length, options=options)
+    except ValueError as error:
+        if max_length < start.max_positions or max_length >= MAX_LENGTH:
+            raise
+        settings(max_length=MAX_LENGTH, options=options)  # raises where the length is not the reason
+        length = question_length(start.max_positions, MAX_LENGTH)
+        raise ValueError(
+            f"{error} --max-length cannot be more than {start.max_positions} here, the positions of "
+            f"{start.checkpoint}: give --question-length {length}, or pretrain a model "
+            "with more positions (RoBERTa has 512)."
+        ) from error
+
+
+def check_model(start: Start, prepared: Prepared) -> None:
+    """Refuse data with another vocabulary than the model's, or with longer sequences."""
+    if start.num_symbols != len(prepared.vocabulary):
+        raise ValueError(
+            f"{start.checkpoint} has a vocabulary of {start.num_symbols:,} symbols, and {prepared.folder} one "
+            f"of {len(prepared.vocabulary):,}: prepare the data with the tokenizer and the dict.txt of that model."
+        )
+    check_words(start.state, prepared, checkpoint=start.checkpoint)
+    if prepared.settings["max_length"] > start.longest:
+        raise ValueError(
+            f"{start.checkpoint} has {start.max_positions} positions, and {prepared.folder} sequences of up to "
+            f"{prepared.settings['max_length']} tokens: delete that folder (rm -r {prepared.folder}) and give "
+            f"--max-length {start.max_positions}, or give the --data of another one."
+        )
