@@ -250,13 +250,11 @@ def progress_cells(status: Status, job: Job) -> tuple[str, ...]:
 def attempt_note(folder: Path, job_id: str, status: Status | None, job: Job) -> str:
     """How the job's last attempt ended, what followed, and the log to open; empty for a run that goes well."""
     records = [record for record in read_attempts(folder) if record["job_id"] == job_id]
-    if not records:
+    if not records or (status is not None and status.attempt > records[-1]["attempt"]):  # none of the present attempt
         is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")
         log = f"; log: {folder}/logs/{job_id}_0_log.out" if job_id else ""
         return f"{job.reason}{log}" if is_bad else slowest_rank(job, status)
     last = records[-1]
-    if status is not None and status.attempt > last["attempt"] and job.state == "running":
-        return slowest_rank(job, status)  # it has started again, and runs
     reason = f" ({last['reason']})" if last.get("reason") else ""
     excluded = f"; excluded: {', '.join(last['excluded'])}" if last.get("excluded") else ""
     then = last.get("then", "")
