@@ -18,13 +18,14 @@ from roberta_plugin.cli.command import command
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.log import last_lines
 from roberta_plugin.launch.report import attempt_lines, launched_job, log_path, write_report
-from roberta_plugin.launch.restart import read_attempts
+from roberta_plugin.launch.restart import CRASHED, START_FAILED, read_attempts
 from roberta_plugin.launch.run_folder import (
     DONE,
     FAILED,
     ITSELF,
     LOG,
     Status,
+    copied_from,
     find_submitted,
     known_jobs,
     read_status,
@@ -95,6 +96,8 @@ def jobs(settings: JobsSettings) -> int:
 
 def cancel(folder: Path) -> None:
     """Cancel the jobs of a folder that are active."""
+    if original := copied_from(folder):
+        raise ValueError(f"{folder} is a copy of {original}, whose jobs these are: name that one to cancel them.")
     submitted = known_jobs(folder)
     ids = {job.partition("_")[0] for job in submitted.values() if job} or {launched_job(folder)}
     jobs = slurm_commands.jobs(ids)
@@ -159,7 +162,10 @@ def entry(folder: Path, queue: dict[str, Job] | None) -> tuple[tuple[str, ...], 
     """A launched run or a sweep as the cells of COLUMNS, and a note; empty for a run that goes well."""
     try:
         jobs = known_jobs(folder)
-        return run_entry(folder, jobs[ITSELF], queue) if ITSELF in jobs else sweep_entry(folder, jobs, queue)
+        original = copied_from(folder)
+        queue = queue if original is None else {}
+        row, note = run_entry(folder, jobs[ITSELF], queue) if ITSELF in jobs else sweep_entry(folder, jobs, queue)
+        return row, note if original is None else f"a copy of {original}, which has the jobs"
     except ValueError as error:  # the table shows the others all the same
         return cells("-", "unreadable", folder), str(error)
 
@@ -203,7 +209,11 @@ def known_job(folder: Path, job_id: str, queue: dict[str, Job] | None, status: S
         return Job("failed", f"{ended} has ended while {status.phase}") if ended else Job("running", "")
     if queue is None:
         return Job(slurm_commands.LOST, NO_ANSWER)
-    return queue.get(job_id, Job(slurm_commands.LOST, ""))
+    if job_id not in queue:
+        ends = [record for record in read_attempts(folder) if record["job_id"] == job_id]
+        has_failed = bool(ends) and ends[-1]["kind"] in (CRASHED, START_FAILED) and not ends[-1].get("restarts")
+        return Job(FAILED if has_failed else slurm_commands.LOST, "")
+    return queue[job_id]
 
 
 def shown_state(job: Job, status: Status | None) -> str:
