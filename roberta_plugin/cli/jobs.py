@@ -18,7 +18,7 @@ from roberta_plugin.cli.command import command
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.log import last_lines
 from roberta_plugin.launch.report import attempt_lines, launched_job, log_path, write_report
-from roberta_plugin.launch.restart import CRASHED, START_FAILED, read_attempts
+from roberta_plugin.launch.restart import CRASHED, LEFT_ALONE, START_FAILED, read_attempts
 from roberta_plugin.launch.run_folder import (
     DONE,
     FAILED,
@@ -210,8 +210,9 @@ def known_job(folder: Path, job_id: str, queue: dict[str, Job] | None, status: S
     if queue is None:
         return Job(slurm_commands.LOST, NO_ANSWER)
     if job_id not in queue:
-        ends = [record for record in read_attempts(folder) if record["job_id"] == job_id]
-        has_failed = bool(ends) and ends[-1]["kind"] in (CRASHED, START_FAILED) and not ends[-1].get("restarts")
+        last = next((record for record in reversed(read_attempts(folder)) if record["job_id"] == job_id), {})
+        has_failed = last.get("kind") in (CRASHED, START_FAILED) and last.get("then") != LEFT_ALONE
+        has_failed = has_failed and not last.get("restarts")
         return Job(FAILED if has_failed else slurm_commands.LOST, "")
     return queue[job_id]
 

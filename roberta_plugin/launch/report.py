@@ -140,7 +140,7 @@ def launched_job(folder: Path) -> str:
     if jobs and not jobs[ITSELF]:
         raise ValueError(
             f"The run in {folder} was started by torchrun, or alone, and not by SLURM: there are its output and its "
-            f"restarts. `roberta jobs {folder}` shows its state."
+            f"restarts. `roberta jobs {shlex.quote(str(folder))}` shows its state."
         )
     if not jobs:
         raise FileNotFoundError(f"{folder} is not the folder of a launched run: `roberta jobs` lists them.")

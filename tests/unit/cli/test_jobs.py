@@ -11,7 +11,7 @@ from roberta_plugin.cli import build_parser, jobs
 from roberta_plugin.fairseq_workarounds.heartbeats import Slowest
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.recipe import active_job
-from roberta_plugin.launch.restart import Decision, End, Limits, write_attempt
+from roberta_plugin.launch.restart import LEFT_ALONE, Decision, End, Limits, write_attempt
 from roberta_plugin.launch.run_folder import (
     ITSELF,
     RunRecord,
@@ -292,6 +292,8 @@ def test_a_failed_run_is_called_so_when_slurm_has_forgotten_its_job(run_jobs, tm
     lines = run_jobs(tmp_path, states={})
     assert lines[1].split()[:2] == ["7", "failed"]
     assert "3 attempts in a row have failed; log: " in lines[2]
+    write_attempt(tmp_path / "a", end, Decision(False, LEFT_ALONE), Limits(9, 2, 140))
+    assert run_jobs(tmp_path, states={})[1].split()[:2] == ["7", "unknown"]
 
 
 @pytest.mark.parametrize("action", jobs.ACTIONS)
