@@ -263,8 +263,9 @@ def attempt_note(folder: Path, job_id: str, status: Status | None, job: Job) -> 
     records = [record for record in read_attempts(folder) if record["job_id"] == job_id]
     if not records or (status is not None and status.attempt > records[-1]["attempt"]):  # none of the present attempt
         is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")
-        log = f"; log: {folder}/logs/{job_id}_0_log.out" if job_id else ""
-        return f"{job.reason}{log}" if is_bad else slowest_rank(job, status)
+        log = folder / f"logs/{job_id}_0_log.out"
+        where = f"log: {log}" if log.is_file() else f"no log, as where the nodes do not see {folder}"
+        return f"{job.reason}; {where}" if is_bad and job_id else job.reason if is_bad else slowest_rank(job, status)
     last = records[-1]
     reason = f" ({last['reason']})" if last.get("reason") else ""
     excluded = f"; excluded: {', '.join(last['excluded'])}" if last.get("excluded") else ""

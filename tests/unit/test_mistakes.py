@@ -75,7 +75,7 @@ REFUSED = [
     # Recipes.
     ("launch --config typo.yaml --dry-run", ["--wrmup-updates is unknown: the nearest are --warmup-updates"]),
     ("launch --config key.yaml --dry-run", ["unknown key 'nodez'", "The nearest is nodes."]),
-    ("launch --config good.yaml", ["No SLURM here", "--dry-run", "roberta train", "roberta pretrain"]),
+    ("launch --config good.yaml", ["SLURM cannot be asked here", "--dry-run", "roberta train", "roberta pretrain"]),
 ]
 
 

@@ -120,8 +120,12 @@ def test_a_failed_run_says_why_and_names_the_log(run_jobs, tmp_path):
     assert len(run_jobs(tmp_path / "b", states={"7": "pending|BeginTime"})) == 3
     write_status(tmp_path / "b", Status(**{**vars(read_status(tmp_path / "b")), "attempt": 2}))
     assert len(run_jobs(tmp_path / "b", states={"7": "running"})) == 2, "it runs again: nothing to say"
+    ended = run_jobs(tmp_path / "b", states={"7": "failed|JobLaunchFailure"})[2]
+    assert ended == f"    JobLaunchFailure; no log, as where the nodes do not see {tmp_path}/b", "of attempt 2"
+    (tmp_path / "b" / "logs").mkdir()
+    (tmp_path / "b" / "logs" / "7_0_log.out").touch()
     ended = run_jobs(tmp_path / "b", states={"7": "node_fail|NodeDown"})[2]
-    assert ended == f"    NodeDown; log: {tmp_path}/b/logs/7_0_log.out", "of attempt 2, which could write nothing"
+    assert ended == f"    NodeDown; log: {tmp_path}/b/logs/7_0_log.out"
 
 
 @pytest.mark.parametrize("states", [{"7": "failed|JobHoldMaxRequeue"}, {"7": "cancelled|None"}, {}])
