@@ -189,7 +189,10 @@ def sweep_entry(root: Path, jobs: dict[str, str], queue: dict[str, Job] | None) 
         return cells(latest, f"{slurm_commands.LOST} ({NO_ANSWER})", root), ""
     states = run_states(root, queue)
     counts = Counter(states.values())
+    waiting = (queue[job] for job in jobs.values() if job in queue and queue[job].state == "pending")
+    reasons = ", ".join(sorted({job.reason for job in waiting} - {"", "None"}))
     state = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if name != DONE) or "finished"
+    state = state.replace("pending", f"pending ({reasons})") if reasons else state
     notes = [f"failed: {root / name}/{LOG}" for name, run_state in states.items() if run_state == FAILED]
     notes = [*notes[:SHOWN_FAILURES], *([f"{len(notes)} have failed in all"] if len(notes) > SHOWN_FAILURES else [])]
     if not counts.keys() & set(slurm_commands.ACTIVE_STATES):

@@ -34,6 +34,7 @@ REFUSED = [
     # A wrong option: the usage of the verb, and the nearest.
     ("plan --config a --machine b --gpuz 4", ["usage: roberta plan", "--gpuz 4: the nearest is --gpus"]),
     ("tokenizer show --foldr x bpe", ["usage: roberta tokenizer show", "unrecognized arguments: --foldr"]),
+    ("plan --config a --machine b -- data", ["unrecognized arguments: -- data\n"]),
     ("predict model a --top-kk 3", ["usage: roberta predict", "--top-kk 3: the nearest is --top-k"]),
     ("predict model a --input lines.txt", ["texts and --input exclude each other"]),
     ("fill-mask model nothing", ["the command line, line 1", "no <mask>"]),

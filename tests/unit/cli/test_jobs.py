@@ -143,7 +143,7 @@ def test_a_job_that_slurm_has_ended_for_good_is_not_said_to_restart(run_jobs, tm
 
 
 def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_path, monkeypatch):
-    alive = {"7_0": "completed", "7_1": "running", "7_2": "pending", "7_3": "pending", "5_1": "failed"}
+    alive = {"7_0": "completed", "7_1": "running", "7_2": "pending|PartitionConfig", "7_3": "pending", "5_1": "failed"}
     root = tmp_path / "RTE" / "runs"
     files = {"a": "result.json", "b": None, "c": None, "d": "failure.json", "e": "failure.json", "f": None}
     for cell, file in files.items():  # d was submitted again, e has failed, f has left the queue without a word
@@ -154,7 +154,7 @@ def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_
     (root / "jobs.json").write_text(json.dumps({f"{cell}/seed-1": job for cell, job in numbers.items()}))
     _, row, note = run_jobs(tmp_path, states=alive)
     assert row.split()[:1] == ["7"] and row.endswith(str(root))
-    assert "1 failed, 1 not in the queue, 2 pending, 1 running" in row
+    assert "1 failed, 1 not in the queue, 2 pending (PartitionConfig), 1 running" in row
     assert "1 of 6 runs" in row
     assert note == f"    failed: {root}/e/seed-1/log.txt"
     cancelled = []
