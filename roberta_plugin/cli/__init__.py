@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args, further = parser.parse_known_args(argv)
     if further and not args.takes_further:
         refuse_further(args.parser, further)
-    args.further = further
+    args.further = further[1:] if further[:1] == ["--"] else further  # as `roberta launch` has it
     run: Callable[[argparse.Namespace], int] = args.run
     try:
         code = run(args)

@@ -128,7 +128,9 @@ class Actions:
 def refuse_further(parser: argparse.ArgumentParser, further: Sequence[str]) -> NoReturn:
     """End with the usage of a verb, and the nearest of its options."""
     names = [name for name in parser._option_string_actions if name.startswith("--")]
-    near = "".join(nearest(word.partition("=")[0], names) for word in further[:1] if word.startswith("--"))
+    near = "".join(
+        nearest(word.partition("=")[0], names) for word in further[:1] if word.startswith("--") and word != "--"
+    )
     parser.error(f"unrecognized arguments: {' '.join(further)}{near}")
 
 

@@ -18,13 +18,14 @@ from roberta_plugin.cli.command import command
 from roberta_plugin.launch import slurm_commands
 from roberta_plugin.launch.log import last_lines
 from roberta_plugin.launch.report import attempt_lines, launched_job, log_path, write_report
-from roberta_plugin.launch.restart import read_attempts
+from roberta_plugin.launch.restart import CRASHED, LEFT_ALONE, START_FAILED, read_attempts
 from roberta_plugin.launch.run_folder import (
     DONE,
     FAILED,
     ITSELF,
     LOG,
     Status,
+    copied_from,
     find_submitted,
     known_jobs,
     read_status,
@@ -95,6 +96,8 @@ def jobs(settings: JobsSettings) -> int:
 
 def cancel(folder: Path) -> None:
     """Cancel the jobs of a folder that are active."""
+    if original := copied_from(folder):
+        raise ValueError(f"{folder} is a copy of {original}, whose jobs these are: name that one to cancel them.")
     submitted = known_jobs(folder)
     ids = {job.partition("_")[0] for job in submitted.values() if job} or {launched_job(folder)}
     jobs = slurm_commands.jobs(ids)
@@ -159,7 +162,10 @@ def entry(folder: Path, queue: dict[str, Job] | None) -> tuple[tuple[str, ...], 
     """A launched run or a sweep as the cells of COLUMNS, and a note; empty for a run that goes well."""
     try:
         jobs = known_jobs(folder)
-        return run_entry(folder, jobs[ITSELF], queue) if ITSELF in jobs else sweep_entry(folder, jobs, queue)
+        original = copied_from(folder)
+        queue = queue if original is None else {}
+        row, note = run_entry(folder, jobs[ITSELF], queue) if ITSELF in jobs else sweep_entry(folder, jobs, queue)
+        return row, note if original is None else f"a copy of {original}, which has the jobs"
     except ValueError as error:  # the table shows the others all the same
         return cells("-", "unreadable", folder), str(error)
 
@@ -183,7 +189,10 @@ def sweep_entry(root: Path, jobs: dict[str, str], queue: dict[str, Job] | None) 
         return cells(latest, f"{slurm_commands.LOST} ({NO_ANSWER})", root), ""
     states = run_states(root, queue)
     counts = Counter(states.values())
+    waiting = (queue[job] for job in jobs.values() if job in queue and queue[job].state == "pending")
+    reasons = ", ".join(sorted({job.reason for job in waiting} - {"", "None"}))
     state = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if name != DONE) or "finished"
+    state = state.replace("pending", f"pending ({reasons})") if reasons else state
     notes = [f"failed: {root / name}/{LOG}" for name, run_state in states.items() if run_state == FAILED]
     notes = [*notes[:SHOWN_FAILURES], *([f"{len(notes)} have failed in all"] if len(notes) > SHOWN_FAILURES else [])]
     if not counts.keys() & set(slurm_commands.ACTIVE_STATES):
@@ -203,7 +212,12 @@ def known_job(folder: Path, job_id: str, queue: dict[str, Job] | None, status: S
         return Job("failed", f"{ended} has ended while {status.phase}") if ended else Job("running", "")
     if queue is None:
         return Job(slurm_commands.LOST, NO_ANSWER)
-    return queue.get(job_id, Job(slurm_commands.LOST, ""))
+    if job_id not in queue:
+        last = next((record for record in reversed(read_attempts(folder)) if record["job_id"] == job_id), {})
+        has_failed = last.get("kind") in (CRASHED, START_FAILED) and last.get("then") != LEFT_ALONE
+        has_failed = has_failed and not last.get("restarts")
+        return Job(FAILED if has_failed else slurm_commands.LOST, "")
+    return queue[job_id]
 
 
 def shown_state(job: Job, status: Status | None) -> str:
@@ -250,13 +264,12 @@ def progress_cells(status: Status, job: Job) -> tuple[str, ...]:
 def attempt_note(folder: Path, job_id: str, status: Status | None, job: Job) -> str:
     """How the job's last attempt ended, what followed, and the log to open; empty for a run that goes well."""
     records = [record for record in read_attempts(folder) if record["job_id"] == job_id]
-    if not records:
+    if not records or (status is not None and status.attempt > records[-1]["attempt"]):  # none of the present attempt
         is_bad = job.state in ("failed", "node_fail", "timeout", "out_of_memory", "boot_fail", "deadline")
-        log = f"; log: {folder}/logs/{job_id}_0_log.out" if job_id else ""
-        return f"{job.reason}{log}" if is_bad else slowest_rank(job, status)
+        log = folder / f"logs/{job_id}_0_log.out"
+        where = f"log: {log}" if log.is_file() else f"no log, as where the nodes do not see {folder}"
+        return f"{job.reason}; {where}" if is_bad and job_id else job.reason if is_bad else slowest_rank(job, status)
     last = records[-1]
-    if status is not None and status.attempt > last["attempt"] and job.state == "running":
-        return slowest_rank(job, status)  # it has started again, and runs
     reason = f" ({last['reason']})" if last.get("reason") else ""
     excluded = f"; excluded: {', '.join(last['excluded'])}" if last.get("excluded") else ""
     then = last.get("then", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +80,7 @@ def in_words(submission: Submission) -> str:
         commands = "# commands: the first one submits the script above, the second is what each rank does"
         return "\n".join([submission.script.rstrip(), "", commands, *submission.commands])
     folder = submission.output_dir
-    return f"job {submission.job_id}: logs in {folder}/logs, progress by `roberta jobs {folder}`"
+    return f"job {submission.job_id}: logs in {folder}/logs, progress by `roberta jobs {shlex.quote(str(folder))}`"
 
 
 @command(

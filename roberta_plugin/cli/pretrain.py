@@ -17,6 +17,8 @@ from roberta_plugin.data.text_inputs_files import ENDINGS
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.launch.options_file import recipe_path
 from roberta_plugin.launch.recipe import check_changes
+from roberta_plugin.launch.resources import check_resources
+from roberta_plugin.launch.slurm_commands import check_partition
 from roberta_plugin.locks import only_process
 from roberta_plugin.pretraining.ranks import check_start, is_finished, torchrun_rank, train_rank
 from roberta_plugin.pretraining.recipe import load, package_recipes
@@ -80,6 +82,10 @@ def run(settings: PretrainSettings, *, further: Sequence[str] = ()) -> int:
     if settings.dry_run or not is_made:  # what is refused is refused before hours of tokenizing
         plan = make_plan(settings, data, further, torchrun=torchrun)
         check(plan, with_data=is_made, is_to_start=not settings.dry_run)
+        if settings.slurm is not None and plan.ranks is not None:
+            check_resources(plan.ranks)
+            if not settings.dry_run:
+                check_partition(plan.ranks.partition, nodes=plan.ranks.nodes)
     if settings.dry_run:
         if not is_made:
             say("The text is made into a tokenizer and a data-bin first: what follows guesses its tokens.")
@@ -131,7 +137,8 @@ def submit(plan: Plan, *, dry_run: bool = False) -> bool:
         say(in_words(launch(ranks, dry_run=True)))
         return False
     if active := active_job(folder):
-        say(f"job {active[0]} is {active[1]}: progress by `roberta jobs {folder}`, results by this command at its end")
+        shown = shlex.quote(str(folder))
+        say(f"job {active[0]} is {active[1]}: progress by `roberta jobs {shown}`, results by this command at its end")
         return False
     if is_finished(ranks, updates=plan.recipe.updates):
         return True

@@ -38,7 +38,7 @@ from roberta_plugin.launch.resources import (
     read_resources,
     with_entries,
 )
-from roberta_plugin.launch.run_folder import ITSELF, RunRecord, known_jobs, read_record
+from roberta_plugin.launch.run_folder import ITSELF, RunRecord, own_jobs, read_record
 from roberta_plugin.record import differences, moved, option_name, refuse
 from roberta_plugin.settings import BAGS, REQUIRED, setting
 
@@ -392,7 +392,7 @@ def check_no_job(output_dir: Path) -> None:
 
 def active_job(output_dir: Path) -> tuple[str, str] | None:
     """The job of a run that waits or runs, and its state."""
-    job_id = known_jobs(output_dir).get(ITSELF)
+    job_id = own_jobs(output_dir).get(ITSELF)
     job = slurm_commands.jobs([job_id]).get(job_id) if job_id else None
     return (job_id, job.state) if job_id and job and job.is_active else None
 

@@ -140,7 +140,7 @@ def launched_job(folder: Path) -> str:
     if jobs and not jobs[ITSELF]:
         raise ValueError(
             f"The run in {folder} was started by torchrun, or alone, and not by SLURM: there are its output and its "
-            f"restarts. `roberta jobs {folder}` shows its state."
+            f"restarts. `roberta jobs {shlex.quote(str(folder))}` shows its state."
         )
     if not jobs:
         raise FileNotFoundError(f"{folder} is not the folder of a launched run: `roberta jobs` lists them.")
@@ -180,7 +180,8 @@ def attempt_lines(output_dir: Path) -> list[str]:
             f"update {record.get('update', 0):,}: {record['kind']}{reason}",
             f"{'':{len(moment)}}  {record.get('then', '')}{excluded}; log: {record.get('log', 'logs')}",
         ]
-        hosts.update(_HOST.findall(record.get("reason", ""))[:1])
+        named = _HOST.findall(record.get("reason", "").rpartition("Lost rank: ")[2])  # not the one that misses it
+        hosts.update(record.get("nodes") or named[:1])
     if hosts:
         counts = (f"{host} ({count} times)" if count > 1 else host for host, count in hosts.most_common())
         lines.append(f"first to fail: {', '.join(counts)}")

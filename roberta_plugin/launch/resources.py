@@ -212,7 +212,7 @@ def check_resources(resources: Resources) -> None:
     if resources.signal_delay >= minutes_of(resources.time) * 60:
         raise ValueError(
             f"--signal-delay ({resources.signal_delay} s) is not shorter than --time ({resources.time}): the job would "
-            f"be stopped before it starts."
+            "be stopped before it starts. Give a longer --time, or a shorter --signal-delay."
         )
 
 

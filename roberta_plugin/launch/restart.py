@@ -46,6 +46,7 @@ PAUSES_S = (0, 300, 600, 1200)  # after the first failure while starting, the se
 
 OURS, SLURMS, UNKNOWN = "ours", "slurm's", "unknown"  # who restarts the job
 FINISHED, STOPPED, CRASHED, START_FAILED = "finished", "stopped", "failed in training", "failed while starting"
+LEFT_ALONE = "the job was cancelled, or SLURM itself restarts it"
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def decide(end: End, history: Sequence[dict[str, Any]], limits: Limits, *, job: 
     if kind == FINISHED:
         return Decision(False, "the training is finished")
     if job == SLURMS:
-        return Decision(False, "the job was cancelled, or SLURM itself restarts it")
+        return Decision(False, LEFT_ALONE)
     earlier = [record for record in history if record["job_id"] == end.job_id]
     if kind == START_FAILED and not end.has_checkpoint:
         return Decision(False, "it failed before the first checkpoint, and the same start would fail again")

@@ -218,6 +218,22 @@ def known_jobs(root: Path) -> dict[str, str]:
     return {name: str(job or "") for name, job in jobs.items()}
 
 
+def copied_from(root: Path) -> Path | None:
+    """The folder that this one is a copy of, if it is still there: it has the jobs."""
+    record = next(filter(None, map(read_record, (root, *root.glob("*/seed-*")))), None)
+    if record is None:
+        return None
+    words = ("", *record.arguments, "--save-dir", "")
+    original = Path(record.sweep or Path(words[words.index("--save-dir") + 1]).parent)
+    is_copy = (original / JOBS).is_file() and not original.samefile(root)
+    return original if is_copy and known_jobs(original).items() & known_jobs(root).items() else None
+
+
+def own_jobs(root: Path) -> dict[str, str]:
+    """The jobs of a folder by its runs' names; none where it is a copy."""
+    return {name: job for name, job in known_jobs(root).items() if job} if copied_from(root) is None else {}
+
+
 def add_jobs(root: Path, jobs: Mapping[str, str]) -> None:
     """Note the jobs that were submitted for runs, by their names."""
     write_json(root / JOBS, {**known_jobs(root), **jobs})
@@ -229,7 +245,7 @@ def queued_runs(root: Path, queue: Mapping[str, slurm_commands.Job] | None = Non
     Raises:
         ChildProcessError: if SLURM cannot be asked.
     """
-    jobs = {name: job for name, job in known_jobs(root).items() if job}
+    jobs = own_jobs(root)
     if queue is None:
         try:
             queue = slurm_commands.jobs({job.partition("_")[0] for job in jobs.values()}, ours=True)

@@ -27,10 +27,10 @@ def check_partition(partition: str | None, *, nodes: int) -> None:
     try:
         sizes = partitions()
     except OSError as error:
-        reason = str(error).splitlines()[0].partition(": run")[0]
+        reason = str(error).splitlines()[0].partition(": run")[0].partition(": try")[0]
         raise ValueError(
-            f"No SLURM here ({reason}). Submit from a login node of the cluster, or look at the job with --dry-run; "
-            "`roberta train` and `roberta pretrain` train on this machine."
+            f"SLURM cannot be asked here ({reason}). Submit from a login node of the cluster when SLURM is up, or look "
+            "at the job with --dry-run; `roberta train` and `roberta pretrain` train on this machine."
         ) from error
     names = partition.split(",") if partition is not None else []
     missing = [name for name in names if name not in sizes]

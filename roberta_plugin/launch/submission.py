@@ -258,7 +258,7 @@ def environment_lines(resources: Resources, *, snapshot: Path) -> list[str]:
 
 
 def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
-    """The batch script before srun: ignore signals meant for the ranks; set up the environment.
+    """The batch script before srun: ignore signals meant for the ranks; set up the environment, whose lines may end it.
 
     Outside of any container runs this Python, if the node has it, with the standard library only: `rendezvous.py` finds
     a free port, and at the end of the script `restart.py` decides whether the job restarts, and gives its exit code.
@@ -283,6 +283,7 @@ def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         f"host_python={shlex.quote(sys.executable)}",
         '[ -x "$host_python" ] || host_python=python3',
         "end_attempt() {",
+        '[ -z "${decided:-}" ] || exit $decided',
         "code=$1",
         f'"$host_python" -I {here}/restart.py --output-dir {output_dir} --code $code --num-nodes {recipe.nodes}'
         f" --max-requeues {recipe.max_requeues} --preemption-code {128 + PREEMPTION}",
@@ -290,7 +291,9 @@ def setup_lines(recipe: LaunchSettings, *, snapshot: Path) -> list[str]:
         "[ $decided -eq 126 ] || [ $decided -eq 127 ] && decided=$code  # there is no such Python on this node",
         "exit $decided",
         "}",
+        "trap 'end_attempt $?' EXIT  # a line of the environment may end the script",
         *environment_lines(recipe, snapshot=snapshot),
+        "set +eu  # `set -e` in one of these lines must not end the script when a rank fails",
         f'port=$("$host_python" -I {here}/rendezvous.py {first_port})',
         f"export {PORT_VARIABLE}=${{port:-{first_port}}}",
         *(f"export {name}=${{{name}:-{value}}}" for name, value in defaults.items()),  # unless the environment has them

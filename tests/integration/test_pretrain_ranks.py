@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roberta_plugin.cli import main
-from roberta_plugin.launch import run_folder
+from roberta_plugin.launch import run_folder, slurm_commands
 from tests.integration.test_torchrun import end, run_ranks, start, torchrun, updates_in
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 
@@ -42,6 +42,21 @@ def test_rank_0_of_torchrun_plans_and_reports_and_another_number_of_ranks_resume
     assert "loss curve" in (folder / "report.md").read_text()
     assert updates_in(folder / "train.log")[:3] == [1, 2, 3], "the curve begins with the first start"
     assert main(words[1:]) == 2, "alone, it would know nothing of the record of the ranks"
+
+
+@pytest.mark.parametrize(
+    ("resource", "said"),
+    [("partition=gpu", "no partition 'gpu'"), ("time=1", "Give a longer --time")],
+)
+def test_what_slurm_would_refuse_is_refused_before_hours_of_tokenizing(resource, said, tmp_path, monkeypatch, capsys):
+    """Also after `--`, as options of fairseq-train are given to `roberta launch`."""
+    monkeypatch.setattr(slurm_commands, "partitions", lambda: {"main": 4})
+    text = tmp_path / "my.txt"
+    text.write_text("A small cat sleeps on the red sofa.\n" * 100)
+    words = ["pretrain", str(text), "--recipe", "tour", "--output-dir", str(tmp_path / "run")]
+    assert main([*words, "--slurm", resource, "--", "--cpu"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run" / "tokenizer").exists()
 
 
 @pytest.mark.slurm

@@ -34,6 +34,7 @@ REFUSED = [
     # A wrong option: the usage of the verb, and the nearest.
     ("plan --config a --machine b --gpuz 4", ["usage: roberta plan", "--gpuz 4: the nearest is --gpus"]),
     ("tokenizer show --foldr x bpe", ["usage: roberta tokenizer show", "unrecognized arguments: --foldr"]),
+    ("plan --config a --machine b -- data", ["unrecognized arguments: -- data\n"]),
     ("predict model a --top-kk 3", ["usage: roberta predict", "--top-kk 3: the nearest is --top-k"]),
     ("predict model a --input lines.txt", ["texts and --input exclude each other"]),
     ("fill-mask model nothing", ["the command line, line 1", "no <mask>"]),
@@ -75,7 +76,7 @@ REFUSED = [
     # Recipes.
     ("launch --config typo.yaml --dry-run", ["--wrmup-updates is unknown: the nearest are --warmup-updates"]),
     ("launch --config key.yaml --dry-run", ["unknown key 'nodez'", "The nearest is nodes."]),
-    ("launch --config good.yaml", ["No SLURM here", "--dry-run", "roberta train", "roberta pretrain"]),
+    ("launch --config good.yaml", ["SLURM cannot be asked here", "--dry-run", "roberta train", "roberta pretrain"]),
 ]
 
 

@@ -1,6 +1,7 @@
 """`roberta jobs`: a row for each launched run."""
 
 import json
+import shutil
 import socket
 import time
 
@@ -9,8 +10,17 @@ import pytest
 from roberta_plugin.cli import build_parser, jobs
 from roberta_plugin.fairseq_workarounds.heartbeats import Slowest
 from roberta_plugin.launch import slurm_commands
-from roberta_plugin.launch.restart import Decision, End, Limits, write_attempt
-from roberta_plugin.launch.run_folder import ITSELF, Status, add_jobs, read_status, write_status
+from roberta_plugin.launch.recipe import active_job
+from roberta_plugin.launch.restart import LEFT_ALONE, Decision, End, Limits, write_attempt
+from roberta_plugin.launch.run_folder import (
+    ITSELF,
+    RunRecord,
+    Status,
+    add_jobs,
+    read_status,
+    write_record,
+    write_status,
+)
 from roberta_plugin.locks import TRAINING_LOCK, try_lock
 
 
@@ -110,6 +120,12 @@ def test_a_failed_run_says_why_and_names_the_log(run_jobs, tmp_path):
     assert len(run_jobs(tmp_path / "b", states={"7": "pending|BeginTime"})) == 3
     write_status(tmp_path / "b", Status(**{**vars(read_status(tmp_path / "b")), "attempt": 2}))
     assert len(run_jobs(tmp_path / "b", states={"7": "running"})) == 2, "it runs again: nothing to say"
+    ended = run_jobs(tmp_path / "b", states={"7": "failed|JobLaunchFailure"})[2]
+    assert ended == f"    JobLaunchFailure; no log, as where the nodes do not see {tmp_path}/b", "of attempt 2"
+    (tmp_path / "b" / "logs").mkdir()
+    (tmp_path / "b" / "logs" / "7_0_log.out").touch()
+    ended = run_jobs(tmp_path / "b", states={"7": "node_fail|NodeDown"})[2]
+    assert ended == f"    NodeDown; log: {tmp_path}/b/logs/7_0_log.out"
 
 
 @pytest.mark.parametrize("states", [{"7": "failed|JobHoldMaxRequeue"}, {"7": "cancelled|None"}, {}])
@@ -127,18 +143,18 @@ def test_a_job_that_slurm_has_ended_for_good_is_not_said_to_restart(run_jobs, tm
 
 
 def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_path, monkeypatch):
-    alive = {"7_0": "completed", "7_1": "running", "7_2": "pending", "7_3": "pending", "5_1": "failed"}
+    alive = {"7_0": "completed", "7_1": "running", "7_2": "pending|PartitionConfig", "7_3": "pending", "5_1": "failed"}
     root = tmp_path / "RTE" / "runs"
     files = {"a": "result.json", "b": None, "c": None, "d": "failure.json", "e": "failure.json", "f": None}
     for cell, file in files.items():  # d was submitted again, e has failed, f has left the queue without a word
         (root / cell / "seed-1").mkdir(parents=True)
         for name in ("run.json", *([file] if file else [])):
-            (root / cell / "seed-1" / name).write_text("{}")
+            (root / cell / "seed-1" / name).write_text('{"arguments": []}')
     numbers = {"a": "7_0", "b": "7_1", "c": "7_2", "d": "7_3", "e": "5_1", "f": "5_2"}
     (root / "jobs.json").write_text(json.dumps({f"{cell}/seed-1": job for cell, job in numbers.items()}))
     _, row, note = run_jobs(tmp_path, states=alive)
     assert row.split()[:1] == ["7"] and row.endswith(str(root))
-    assert "1 failed, 1 not in the queue, 2 pending, 1 running" in row
+    assert "1 failed, 1 not in the queue, 2 pending (PartitionConfig), 1 running" in row
     assert "1 of 6 runs" in row
     assert note == f"    failed: {root}/e/seed-1/log.txt"
     cancelled = []
@@ -237,6 +253,12 @@ def test_attempts_shows_all_of_them_and_sums_up_the_nodes(failed, capsys):
     assert "job 7, attempt 0, update 5,210: failed in training (exit code 1; rank 3 on n2: E: x)" in lines[0]
     assert "the job restarts; excluded: n2; log: logs/7_1_log.out" in lines[1]
     assert lines[4] == "first to fail: n2 (2 times)"
+    reason = "rank 0 on n1: LostRankError: Lost rank: rank 4 on n3 (process 9) has sent no heartbeat for 6 s."
+    for nodes in ((), ("n5",)):  # what a rank says of others; the nodes at fault
+        end = End(job_id="7", attempt=2, code=137, phase="training", reason=reason, nodes=nodes)
+        write_attempt(failed, end, Decision(True, "the job restarts"), Limits(9, 2, 140))
+    assert act("attempts", failed) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "first to fail: n2 (2 times), n3, n5"
 
 
 def test_cancel_ends_the_job_of_a_run_and_no_other(failed, monkeypatch, capsys):
@@ -249,6 +271,33 @@ def test_cancel_ends_the_job_of_a_run_and_no_other(failed, monkeypatch, capsys):
     monkeypatch.setattr(slurm_commands, "jobs", lambda ids: {"7": slurm_commands.Job("failed", "NonZeroExitCode")})
     with pytest.raises(ValueError, match=r"No job of .* is active \(it had 7\)"):
         act("cancel", failed)
+
+
+def test_a_copy_of_a_run_has_no_jobs(failed, run_jobs, tmp_path, monkeypatch):
+    """A copy while the run goes on: to cancel it would end the run. A folder that was moved keeps its job."""
+    write_record(failed, RunRecord(arguments=("data", "--save-dir", f"{failed}/checkpoints")))
+    shutil.copytree(failed, tmp_path / "copy")
+    monkeypatch.setattr(slurm_commands, "cancel", lambda job: pytest.fail(f"cancelled {job}"))
+    lines = run_jobs(tmp_path, states={"7": "running"})
+    assert lines[1].split()[:2] == ["7", "running"]
+    assert lines[-1] == f"    a copy of {failed}, which has the jobs"
+    assert active_job(failed) == ("7", "running")
+    assert active_job(tmp_path / "copy") is None, "it may go on as a run of its own"
+    with pytest.raises(ValueError, match=rf"copy is a copy of {failed}, whose jobs these are"):
+        act("cancel", tmp_path / "copy")
+    shutil.rmtree(failed)
+    assert active_job(tmp_path / "copy") == ("7", "running")
+
+
+def test_a_failed_run_is_called_so_when_slurm_has_forgotten_its_job(run_jobs, tmp_path):
+    add_run(tmp_path / "a", "7")
+    end = End(job_id="7", attempt=1, code=1, phase="training")
+    write_attempt(tmp_path / "a", end, Decision(False, "3 attempts in a row have failed"), Limits(9, 2, 140))
+    lines = run_jobs(tmp_path, states={})
+    assert lines[1].split()[:2] == ["7", "failed"]
+    assert "3 attempts in a row have failed; log: " in lines[2]
+    write_attempt(tmp_path / "a", end, Decision(False, LEFT_ALONE), Limits(9, 2, 140))
+    assert run_jobs(tmp_path, states={})[1].split()[:2] == ["7", "unknown"]
 
 
 @pytest.mark.parametrize("action", jobs.ACTIONS)

@@ -31,14 +31,14 @@ def test_flags_config_and_train_options_reach_the_recipe(run, tmp_path, monkeypa
 
     monkeypatch.setattr(submission, "launch", launch_stub)
     config = tmp_path / "launch.yaml"
-    config.write_text("output_dir: r\nnodes: 4\ntrain:\n  data: books-bin\n")
+    config.write_text("output_dir: my run\nnodes: 4\ntrain:\n  data: books-bin\n")
     code = run("--config", config, "--nodes", "2", "--env", "A=1", "--env", "B=2", "--", "--max-update", "9", "--cpu")
     assert code == 0
     recipe = seen["recipe"]
     assert (recipe.nodes, recipe.env) == (2, ("A=1", "B=2"))
     assert recipe.train == ("books-bin", "--max-update", "9", "--cpu")
     assert (seen["dry_run"], seen["config"]) == (False, config)
-    assert "job 7" in capsys.readouterr().out
+    assert "job 7: logs in my run/logs, progress by `roberta jobs 'my run'`" in capsys.readouterr().out
 
 
 def test_every_field_of_the_recipe_has_its_option():

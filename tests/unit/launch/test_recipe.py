@@ -324,7 +324,9 @@ def test_without_slurm_the_way_out_is_named_in_one_line(monkeypatch, tmp_path, s
     if script:
         (tmp_path / "sinfo").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "sinfo").chmod(0o755)
-    with pytest.raises(ValueError, match=r"^No SLURM here \(.*sinfo.*\)\. Submit .*--dry-run; `roberta train` and .*$"):
+    with pytest.raises(
+        ValueError, match=r"^SLURM cannot be asked here \(.*sinfo.*\)\. Submit .*--dry-run; `roberta train` and .*$"
+    ):
         slurm_commands.check_partition(None, nodes=1)
 
 

@@ -23,6 +23,7 @@ from roberta_plugin.launch import slurm_commands, submission
 from roberta_plugin.launch.arguments import PACKAGE, user_dir_of, with_code
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from roberta_plugin.launch.rendezvous import port_of
+from roberta_plugin.launch.restart import Decision, End, Limits, read_attempts, write_attempt
 from roberta_plugin.launch.submission import copy_code, launch, next_folder, sweep_snapshot, take_snapshot
 from tests.conftest import files_up_to
 from tests.unit.launch.recipes import good_recipe
@@ -273,6 +274,24 @@ def test_a_signal_to_the_batch_shell_ends_nothing(tiny_data_bin, tmp_path, scrip
     assert process.returncode == 137, said
     assert "the job restarts" in said
     assert "cancelled" not in said
+    assert "requeue 7" in (tmp_path / "calls").read_text()
+
+
+@pytest.mark.parametrize(("line", "code"), [("set -euo pipefail", 137), ("set -e; false", 1), ("exit 3", 3)])
+def test_lines_of_the_environment_that_end_the_script_end_no_run(tiny_data_bin, tmp_path, line, code):
+    """`set -e` is a habit in batch scripts; the policy decides all the same, once, and records the attempt."""
+    recipe = good_recipe(tiny_data_bin, tmp_path / "run", setup=(line,))
+    script = launch(recipe, dry_run=True).script
+    take_snapshot(recipe, arguments=("data-bin",), config=None)
+    (recipe.output_dir / "checkpoints").mkdir()
+    (recipe.output_dir / "checkpoints" / "checkpoint_last.pt").touch()
+    trained = End(job_id="7", attempt=0, code=143, phase="stopped")
+    write_attempt(recipe.output_dir, trained, Decision(True, "the job restarts"), Limits(9, 1, 140))
+    process = run_script(tmp_path, script, srun="exit 137")
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == code, said
+    assert said.count("the job restarts from its last checkpoint") == 1, said
+    assert [record["code"] for record in read_attempts(recipe.output_dir)] == [143, code]
     assert "requeue 7" in (tmp_path / "calls").read_text()
 
 

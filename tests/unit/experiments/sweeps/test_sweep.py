@@ -333,7 +333,7 @@ def test_without_an_answer_nothing_is_guessed(squeue, tmp_path):
 
 @pytest.mark.usefixtures("squeue")
 def test_without_sbatch_nothing_is_submitted(tmp_path):
-    with pytest.raises(ValueError, match=r"No SLURM here \(sinfo is not installed here\)"):
+    with pytest.raises(ValueError, match=r"SLURM cannot be asked here \(sinfo is not installed here\)"):
         submit_runs([], root=tmp_path, name="sweep", code=tmp_path, num_parallel=1, resources=Resources(time="5"))
 
 
