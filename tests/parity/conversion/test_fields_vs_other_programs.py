@@ -150,9 +150,10 @@ def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tm
         with pytest.raises(ValueError, match=r"tokenizer\.json is not complete"):
             read_huggingface(changed(theirs / "roberta", "tokenizer.json", tmp_path, change))
     change = {"truncation_side": "left", "tokenizer_class": "BertTokenizer", "errors": "strict", "odd": [1]}
+    change["padding_side"] = "left"
     folder = changed(theirs / "roberta", "tokenizer_config.json", tmp_path, change)
     notes = " ".join(read_huggingface(folder).notes)
-    assert all(name in notes for name in ("truncation_side", "tokenizer_class", "odd ([1])"))
+    assert all(name in notes for name in ("truncation_side", "padding_side", "tokenizer_class", "odd ([1])"))
     assert "errors" not in notes
     folder = changed(
         theirs / "roberta",
