@@ -238,7 +238,10 @@ def test_the_segments_of_a_file_are_counted_whatever_torch_wrote_it(tmp_path):
     path = tmp_path / "model.pt"
     for model, number in ((pair_model(), 2), (pair_model(PlainTask()), 0)):
         state = {"model": model.state_dict()}
-        for is_zip in (True, False):  # False: torch before 1.6, of which no more than a log line said that they are lost
+        for is_zip in (
+            True,
+            False,
+        ):  # False: torch before 1.6, of which no more than a log line said that they are lost
             torch.save(state, path, _use_new_zipfile_serialization=is_zip)
             assert num_segments_in(path) == number
     path.write_bytes(b"cut off")
