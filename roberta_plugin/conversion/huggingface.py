@@ -157,6 +157,10 @@ def read_huggingface(path: Path) -> PortableModel:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     _check_sizes(parameters, options, where)
+    if (rows := len(parameters.get(f"{head.module}.out_proj.weight", ()))) not in (0, head.num_outputs):
+        raise ValueError(
+            f"{where}: id2label or num_labels says {head.num_outputs} classes, and the weights have {rows}: correct it."
+        )
     check_vocabulary(len(parameters[TOKENS]), vocabulary, path=path, vocabulary_path=folder)
     types = merged.get("token_types")
     if types is not None and not bool((types == types[0]).all()):

@@ -17,6 +17,7 @@ from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers.huggingface_fields import check_tokenizer
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import FAIRSEQ, FAIRSEQ_MODELS, model_arguments
+from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers, later
 from tests.tiny_conversions import changed, opened, write_checkpoint
 
@@ -96,6 +97,45 @@ def test_fields_of_configurations_that_make_another_model_are_refused_by_name(th
     change = {"spiral": 7, "auto_map": {"AutoModel": "x.y"}, "unused": None, "chunk_size_feed_forward": 2}
     notes = read_huggingface(changed(theirs / "roberta", "config.json", tmp_path, change)).notes
     assert "auto_map" in notes[0] and "spiral (7)" in notes[1] and len(notes) == 2
+
+
+NAMES = {"0": "a", "1": "b", "2": "c"}
+
+
+@pytest.mark.parametrize(
+    ("num_labels", "fields", "found"),
+    [
+        (3, {"id2label": {"2": "c", "00": "a", "1": "b"}}, ("classification", ("a", "b", "c"))),
+        (3, {"id2label": {"0": 7, "1": 1.5, "2": True}}, ("classification", ("7", "1.5", "True"))),
+        (3, {"id2label": None, "num_labels": 3}, ("classification", ())),
+        (1, {"problem_type": "multi_label_classification"}, ("multi_label", ("LABEL_0",))),  # a probability, no number
+        (3, {"id2label": {"0": "a", "2": "b", "3": "c"}}, "must give each class from 0 to 2 a name of its own"),
+        (3, {"id2label": {"1": "a", "2": "b", "3": "c"}}, "must give each class from 0 to 2 a name of its own"),
+        (3, {"id2label": {**NAMES, "1": "a"}}, "must give each class from 0 to 2 a name of its own"),
+        (3, {"id2label": {"0": "a", "1": "b"}}, "says 2 classes, and the weights have 3"),
+        (3, {"id2label": {**NAMES, "3": "d"}}, "says 4 classes, and the weights have 3"),
+        (3, {"id2label": None}, "says 2 classes, and the weights have 3"),
+        (3, {"problem_type": "regression"}, "problem_type is 'regression' with 3 outputs"),
+        (1, {"problem_type": "single_label_classification"}, "problem_type is .* with 1 outputs"),
+    ],
+    ids=str,
+)
+def test_classes_have_the_names_of_their_numbers_or_are_refused(theirs, tmp_path, num_labels, fields, found):
+    """Names that did not fit were left out without a word, and of two classes of one name an answer had one."""
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(theirs / "roberta", num_labels=num_labels)
+    shutil.copytree(theirs / "roberta", tmp_path / "theirs")
+    base.save_pretrained(tmp_path / "theirs")
+    folder = changed(tmp_path / "theirs", "config.json", tmp_path, fields)
+    if isinstance(found, tuple):
+        model = read_any(folder)
+        assert (model.head.kind, model.labels) == found and model.head.num_outputs == num_labels
+        (answer,) = iterate_predictions(PredictSettings(model=folder), [{"text": "so good"}])
+        logits = base(**transformers.AutoTokenizer.from_pretrained(folder)("so good", return_tensors="pt")).logits
+        wanted = logits.sigmoid() if found[0] == "multi_label" else logits.softmax(-1)
+        assert [*answer["probabilities"].values()] == pytest.approx(wanted[0].tolist(), abs=1e-5)
+    else:
+        with pytest.raises(ValueError, match=found):
+            read_any(folder)
 
 
 def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tmp_path):
