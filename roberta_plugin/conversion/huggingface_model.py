@@ -101,6 +101,7 @@ TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 THEIR_POSITIONS = "roberta.embeddings.position_embeddings.weight"
 LM_WEIGHT, LM_BIAS = "encoder.lm_head.weight", "encoder.lm_head.bias"
 ORIGINAL = "huggingface"  # entry of a checkpoint: parameters that were merged on import
+POOLER = "roberta.pooler.dense"
 _PRE_NORM_PREFIX = "roberta_prelayernorm"
 _WITHOUT_EFFECT = re.compile(r"roberta\.embeddings\.position_ids|roberta\.pooler\.dense\.(weight|bias)")
 

@@ -11,7 +11,7 @@ import torch
 
 from roberta_plugin.conversion import fields
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
-from roberta_plugin.conversion.huggingface import read_huggingface, read_weights
+from roberta_plugin.conversion.huggingface import read_huggingface, read_weights, write_weights
 from roberta_plugin.conversion.huggingface_model import TOKEN_TYPES
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers.huggingface_fields import check_tokenizer
@@ -136,6 +136,53 @@ def test_classes_have_the_names_of_their_numbers_or_are_refused(theirs, tmp_path
     else:
         with pytest.raises(ValueError, match=found):
             read_any(folder)
+
+
+def test_parts_of_weights_that_would_answer_otherwise_are_refused_or_named(theirs, tmp_path):
+    """Each of them answered here by other numbers than in transformers, without a word."""
+    word, decoder = "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"
+
+    def folder(config, **weights):
+        copy = changed(theirs / "roberta", "config.json", tmp_path, config)
+        write_weights(copy, {**read_weights(theirs / "roberta"), **weights})
+        return copy
+
+    words = read_weights(theirs / "roberta")[word]
+    read_any(folder({}, **{decoder: words.clone()}))  # as in pytorch_model.bin
+    for config, weights, message in (
+        ({}, {decoder: words + 1}, "the weights have another one. Make it false"),
+        ({"tie_word_embeddings": False}, {}, "the weights lack lm_head.decoder.weight"),
+        ({"hidden_act": "relu"}, {}, "hidden_act is 'relu', and the masked-LM head of this class has gelu"),
+        ({}, {word: words.to(torch.float8_e4m3fn)}, "holds float8_e4m3fn"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_any(folder(config, **weights))
+    assert read_any(folder({"tie_word_embeddings": False}, **{decoder: words + 1})).notes == ()
+    bare = transformers.AutoModel.from_pretrained(theirs / "roberta", hidden_act="relu", dtype=torch.float64).eval()
+    shutil.copytree(theirs / "roberta", tmp_path / "bare")
+    bare.save_pretrained(tmp_path / "bare")
+    assert "Its pooler, a layer on the features of <s>, is left out." in read_any(tmp_path / "bare").notes
+    ids = torch.tensor([[0, 7, 9, 11, 2]])
+    with torch.no_grad():
+        found = opened(tmp_path / "bare").double()(ids, features_only=True)[0]
+        torch.testing.assert_close(found, bare(ids).last_hidden_state, atol=1e-6, rtol=1e-6)
+
+
+def test_adapters_beside_the_weights_or_alone_are_named(theirs, tmp_path):
+    model = adapter(theirs, tmp_path / "alone")
+    for read in (read_any, RobertaHub.from_pretrained):
+        with pytest.raises(ValueError, match=r"alone has adapters of peft .*`roberta import MODEL --adapter .*alone"):
+            read(tmp_path / "alone")
+    shutil.copytree(theirs / "roberta", tmp_path / "both")
+    shutil.copytree(tmp_path / "alone", tmp_path / "both", dirs_exist_ok=True)
+    assert "has adapters of peft beside its weights" in " ".join(read_any(tmp_path / "both").notes)
+    settings = {"source": tmp_path / "both", "adapter": tmp_path / "both", "output_dir": tmp_path / "ours"}
+    import_model(ImportSettings(**settings))
+    ids = torch.tensor([[0, 7, 9, 11, 2]])
+    with torch.no_grad():
+        hub = RobertaHub.from_pretrained(tmp_path / "ours")
+        found = hub.predict("sentence_classification_head", ids, return_logits=True)
+        torch.testing.assert_close(found, model(input_ids=ids).logits, atol=2e-6, rtol=1e-5)
 
 
 def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tmp_path):
