@@ -134,10 +134,10 @@ def read_huggingface(path: Path) -> PortableModel:
         ValueError: if it is not a RoBERTa, or its files do not fit each other.
     """
     folder, file = (path.parent, path) if path.is_file() else (path, None)
+    vectors, notes = vectors_of(folder)
     config = read_config(folder)
     where = folder / CONFIG
     options = from_config(config, where)
-    vectors, notes = vectors_of(folder)
     notes += check_config(config, fields_of(config), where)
     head, labels = head_of(config, where)
     family = family_called(config["model_type"])
@@ -250,8 +250,8 @@ def _check_masked_lm(weights: dict[str, Tensor], options: dict[str, Any], path: 
     if has_gelu and options["activation_fn"] != "gelu":
         raise ValueError(
             f"{path}: hidden_act is {options['activation_fn']!r}, and the masked-LM head of this class has gelu all "
-            "the same, which here is one option. Use it with transformers, or import the encoder alone: in architectures, "
-            "write Model instead of ForMaskedLM."
+            "the same, which here is one option. Use it with transformers, or import the encoder alone: in "
+            "architectures, write Model instead of ForMaskedLM."
         )
     if not is_tied and decoder is None:
         raise ValueError(

@@ -57,7 +57,8 @@ def format_of(path: Path) -> SourceKind | None:
         return "checkpoint"
     is_weights = path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS)
     # Folders of Hugging Face may hold a model.onnx, too, which is none of ours.
-    if is_weights or ((path / CONFIG).is_file() and not (path / ONNX_FACTS).is_file()):
+    is_foreign = any((path / name).is_file() for name in (CONFIG, "modules.json"))  # the latter has it in a subfolder
+    if is_weights or (is_foreign and not (path / ONNX_FACTS).is_file()):
         return "huggingface"
     if (path / ADAPTER_CONFIG).is_file():
         raise ValueError(

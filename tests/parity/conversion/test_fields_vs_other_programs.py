@@ -24,6 +24,7 @@ from tests.tiny_conversions import changed, opened, write_checkpoint
 transformers = import_transformers()
 peft, sentence_transformers = later("peft"), later("sentence_transformers")
 modules = later("sentence_transformers.models")
+PARTS = "sentence_transformers.models"
 TEXTS = ["A good dog.", "No.", "so bad a cat", "good good good"]
 
 
@@ -374,11 +375,18 @@ def test_other_parts_and_prompts_are_refused_or_named(theirs, tmp_path):
     vectors_model(theirs, tmp_path / "default", prompts=prompts, default_prompt_name="query")
     with pytest.raises(ValueError, match=r"default_prompt_name is 'query', .*write the prompt in front"):
         read_any(tmp_path / "default")
-    vectors_model(theirs, tmp_path / "prompts", prompts=prompts)
-    assert "has prompts, which are not followed" in " ".join(read_any(tmp_path / "prompts").notes)
+    vectors_model(theirs, tmp_path / "prompts", prompts=prompts, similarity_fn_name="dot", truncate_dim=8)
+    said = " ".join(read_any(tmp_path / "prompts").notes)
+    assert all(each in said for each in ("has prompts, which are not followed", "_name is 'dot'", "truncate_dim is 8"))
     for name, content, message in (
         ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case is True"),
-        ("modules.json", [{"type": "x.Transformer", "path": ""}], "the parts Transformer have no counterpart"),
+        ("modules.json", [{"type": "x.Transformer", "path": ""}], r"the parts x\.Transformer have no counterpart"),
+        (
+            "modules.json",
+            [{"type": f"{PARTS}.{each}", "path": each} for each in ("Transformer", "Pooling")],
+            "make its path",
+        ),
+        ("modules.json", [{"type": f"{PARTS}.Transformer", "path": ""}], "the parts Transformer have no counterpart"),
         ("modules.json", {"0": 1}, "is not a list of the parts of a model"),
         ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length must be 6 or more, got 0"),
     ):
@@ -388,6 +396,21 @@ def test_other_parts_and_prompts_are_refused_or_named(theirs, tmp_path):
         with pytest.raises(ValueError, match=message):
             read_any(folder)
         (folder / name).write_text(before)
+
+
+def test_a_folder_of_sentence_transformers_is_asked_for_what_it_was_made_for(theirs, tmp_path):
+    expected = vectors_model(theirs, tmp_path / "vectors", pooling="cls", max_seq_length=9).encode(["bad " * 20])[0]
+    (answer,) = iterate_predictions(PredictSettings(model=tmp_path / "vectors"), [{"text": "bad " * 20}])
+    np.testing.assert_allclose(answer["embedding"], expected, atol=1e-5)
+    head = transformers.AutoModelForSequenceClassification.from_pretrained(theirs / "roberta", num_labels=1)
+    shutil.copytree(theirs / "roberta", tmp_path / "scores")
+    head.save_pretrained(tmp_path / "scores")
+    cross_encoder = sentence_transformers.CrossEncoder(str(tmp_path / "scores"), device="cpu")
+    cross_encoder.save_pretrained(str(tmp_path / "cross"))
+    assert "activation_fn is 'torch.nn.modules.activation.Sigmoid'" in read_any(tmp_path / "cross").notes[0]
+    (answer,) = iterate_predictions(PredictSettings(model=tmp_path / "cross"), [{"text": "good", "text_pair": "bad"}])
+    found = torch.tensor(answer["score"]).sigmoid()
+    assert found == pytest.approx(cross_encoder.predict([("good", "bad")])[0], abs=1e-5)
 
 
 def test_options_of_fairseq_that_make_another_encoder_are_refused_by_name(theirs):
