@@ -241,6 +241,8 @@ def _labelled(model: PortableModel, labels: tuple[str, ...] | None) -> PortableM
             f"--labels names {len(labels)} classes, and the head {model.head.name} of {model.path} has "
             f"{model.head.num_outputs if model.head.facts.has_labels else 'none'}."
         )
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"--labels names a class twice: {', '.join(labels)}. Give each another name.")
     data = dict(model.state.get("task_state") or {})
     entry = dict(data.get("data") or {})
     entry["settings"] = {**(entry.get("settings") or {}), "labels": list(labels)}

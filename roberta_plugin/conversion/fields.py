@@ -116,6 +116,7 @@ ADAPTER: Table = {
     ),
 }
 
+_IDENTITY = "torch.nn.modules.linear.Identity"
 # Of sentence-transformers, by the name of the file or of the kind of module.
 MODULES = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Parts of a model that are read; dropout does nothing in a trained one."""
@@ -138,11 +139,21 @@ SENTENCE_BERT: Table = {
     "modality_config": only({"text": {"method": "forward", "method_output_name": "last_hidden_state"}}, None),
     **dict.fromkeys(("model_args", "tokenizer_args", "config_args"), OF_PYTHON),
 }
+CROSS_ENCODER: Table = {  # instead, of a model with a head for classes or a score
+    **SENTENCE_BERT,
+    "transformer_task": only("sequence-classification"),
+    "module_output_name": only("scores"),
+    "modality_config": only({"text": {"method": "forward", "method_output_name": "logits"}}),
+}
 SENTENCE_TRANSFORMERS: Table = {
-    "prompts": USED,
+    **dict.fromkeys(("prompts", "model_type"), USED),
     "default_prompt_name": only(None),
-    "similarity_fn_name": without_effect("vectors are answers, and what compares them is chosen later"),
-    **dict.fromkeys(("__version__", "model_type"), OF_PYTHON),
+    "similarity_fn_name": noted(
+        "vectors are answers here, and an export compares them by their cosine", "cosine", None
+    ),
+    "activation_fn": noted("answers are the model's own numbers, as transformers has them", _IDENTITY),
+    "truncate_dim": noted("vectors are whole", None),
+    "__version__": OF_PYTHON,
 }
 
 # Of checkpoints of fairseq: what its sentence_prediction puts around texts, and what prepares texts in its hub.
@@ -220,41 +231,49 @@ def vectors_of(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _vectors_of(folder: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
     try:
-        modules = [(str(part["type"]).rpartition(".")[2], str(part["path"])) for part in json.loads(path.read_bytes())]
+        modules = [(str(part["type"]), str(part["path"])) for part in json.loads(path.read_bytes())]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"{path} is not a list of the parts of a model ({error}): {COPY}.") from error
+    modules = [
+        (kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind, at) for kind, at in modules
+    ]
     names = [name for name, _ in modules if name != "Dropout"]
     others = [name for name in names if name not in MODULES]
-    if others or names[:2] != ["Transformer", "Pooling"] or names.count("Pooling") > 1:
+    where = folder / "config_sentence_transformers.json"
+    content = read_json(where, keys=(), remedy=COPY) or {}
+    is_cross_encoder = names == ["Transformer"] and content.get("model_type") == "CrossEncoder"
+    if others or (names[:2] != ["Transformer", "Pooling"] and not is_cross_encoder) or names.count("Pooling") > 1:
         listed = ", ".join(others or names)
         raise ValueError(
             f"{path}: the parts {listed} have no counterpart here, which has pooling alone. {_ENCODER_ALONE}"
         )
-    settings: dict[str, Any] = {"pooling": "mean", "normalize": "Normalize" in names}
+    if place := dict(modules)["Transformer"]:
+        raise ValueError(
+            f'{path}: the Transformer is in the folder {place!r}: move its files here, and make its path "".'
+        )
+    settings: dict[str, Any] = {} if is_cross_encoder else {"pooling": "mean", "normalize": "Normalize" in names}
     notes: list[str] = []
-    for place in (place for name, place in modules if name == "Pooling"):
-        where = folder / place / "config.json"
-        content = read_json(where, keys=(), remedy=COPY) or {}
-        notes += check_fields(content, POOLING, where, remedy=_ENCODER_ALONE)
-        pooling = content.get("pooling_mode") or [mode for name, mode in _LEGACY_POOLINGS.items() if content.get(name)]
+    if not is_cross_encoder:
+        file = folder / dict(modules)["Pooling"] / "config.json"
+        how = read_json(file, keys=(), remedy=COPY) or {}
+        notes += check_fields(how, POOLING, file, remedy=_ENCODER_ALONE)
+        pooling = how.get("pooling_mode") or [mode for name, mode in _LEGACY_POOLINGS.items() if how.get(name)]
         modes = [pooling] if isinstance(pooling, str) else list(pooling) or ["mean"]
         if len(modes) != 1 or modes[0] not in _POOLINGS:
             raise ValueError(
-                f"{where}: the pooling is {' and '.join(modes)}, and only {', '.join(_POOLINGS)} is read here. "
+                f"{file}: the pooling is {' and '.join(modes)}, and only {', '.join(_POOLINGS)} is read here. "
                 f"{_ENCODER_ALONE}"
             )
         settings["pooling"] = _POOLINGS[modes[0]]
-    for where in sorted(folder.glob("sentence_*_config.json")):
-        content = read_json(where, keys=(), remedy=COPY) or {}
-        notes += check_fields(content, SENTENCE_BERT, where, remedy=_ENCODER_ALONE)
-        if (length := content.get("max_seq_length")) is not None:
+    for file in sorted(folder.glob("sentence_*_config.json")):
+        of_text = read_json(file, keys=(), remedy=COPY) or {}
+        notes += check_fields(
+            of_text, CROSS_ENCODER if is_cross_encoder else SENTENCE_BERT, file, remedy=_ENCODER_ALONE
+        )
+        if (length := of_text.get("max_seq_length")) is not None:
             if not isinstance(length, int) or length < SHORTEST:
-                raise ValueError(
-                    f"{where}: max_seq_length must be {SHORTEST} or more, got {length!r}. {_ENCODER_ALONE}"
-                )
+                raise ValueError(f"{file}: max_seq_length must be {SHORTEST} or more, got {length!r}. {_ENCODER_ALONE}")
             settings["max_length"] = length
-    where = folder / "config_sentence_transformers.json"
-    content = read_json(where, keys=(), remedy=COPY) or {}
     prompts = {name: text for name, text in (content.get("prompts") or {}).items() if text}
     default = content.get("default_prompt_name")
     notes += check_fields(

@@ -33,6 +33,7 @@ from roberta_plugin.conversion.families import family_called, family_of, fields_
 from roberta_plugin.conversion.fields import check_config, vectors_of
 from roberta_plugin.conversion.huggingface_model import (
     ORIGINAL,
+    POOLER,
     SEGMENT_ROWS,
     THEIR_POSITIONS,
     TOKEN_TYPES,
@@ -50,7 +51,7 @@ from roberta_plugin.conversion.huggingface_tokenizers import (
     special_ids,
     write_tokenizer,
 )
-from roberta_plugin.conversion.model_files import CONFIG, OLD_WEIGHTS, WEIGHTS
+from roberta_plugin.conversion.model_files import ADAPTER_CONFIG, CONFIG, OLD_WEIGHTS, WEIGHTS
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, check_vocabulary, task_state
 from roberta_plugin.data.tokenizers.huggingface import read_tokenizer, their_ids
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -133,15 +134,22 @@ def read_huggingface(path: Path) -> PortableModel:
         ValueError: if it is not a RoBERTa, or its files do not fit each other.
     """
     folder, file = (path.parent, path) if path.is_file() else (path, None)
+    vectors, notes = vectors_of(folder)
     config = read_config(folder)
     where = folder / CONFIG
     options = from_config(config, where)
-    vectors, notes = vectors_of(folder)
     notes += check_config(config, fields_of(config), where)
     head, labels = head_of(config, where)
     family = family_called(config["model_type"])
     weights = with_base_prefix(read_weights(folder, file=file), family, options, path)
     _check_words(weights, config, where)
+    if head is not None and head.kind == MASKED_LM:
+        _check_masked_lm(weights, options, where, has_gelu=family is None)
+    if (folder / ADAPTER_CONFIG).is_file():
+        notes.append(
+            f"{folder} has adapters of peft beside its weights ({ADAPTER_CONFIG}), which transformers adds to them. "
+            f"Here `roberta import {folder} --adapter {folder}` does."
+        )
     foreign = read_tokenizer(folder, num_symbols=config["vocab_size"])
     notes += foreign.notes
     is_bare = head is None
@@ -157,6 +165,10 @@ def read_huggingface(path: Path) -> PortableModel:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     _check_sizes(parameters, options, where)
+    if (rows := len(parameters.get(f"{head.module}.out_proj.weight", ()))) not in (0, head.num_outputs):
+        raise ValueError(
+            f"{where}: id2label or num_labels says {head.num_outputs} classes, and the weights have {rows}: correct it."
+        )
     check_vocabulary(len(parameters[TOKENS]), vocabulary, path=path, vocabulary_path=folder)
     types = merged.get("token_types")
     if types is not None and not bool((types == types[0]).all()):
@@ -166,6 +178,8 @@ def read_huggingface(path: Path) -> PortableModel:
         lacks_all = is_bare or head.kind == MASKED_LM  # or most of its own head
         has_answers = "no complete head" if lacks_all else f"a head for {head.kind} only"
         notes.append(f"The model has {has_answers}: the parts that it lacks have fresh, untrained weights.")
+    if is_bare and not vectors and f"{POOLER}.weight" in weights:
+        notes.append("Its pooler, a layer on the features of <s>, is left out.")
     name, data_task, settings = head.facts.task, head.hugging_face.task, head.hugging_face.settings
     if head.kind == "question_answering" and not bool(parameters[f"{head.module}.answerable.out_proj.weight"].any()):
         data_task = "squad1"
@@ -217,7 +231,8 @@ def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path)
             raise ValueError(f"{path.parent}: the weights lack {name}: they are of another kind of model.")
         if value is None:
             continue
-        if value.dim() != 2 or value.size(1) != config["hidden_size"] or not value.is_floating_point():
+        is_float = value.is_floating_point() and value.element_size() > 1  # of 8 bits are shares of a scale elsewhere
+        if value.dim() != 2 or value.size(1) != config["hidden_size"] or not is_float:
             raise ValueError(
                 f"{path}: the parameters do not fit the model: {name} has the shape {tuple(value.shape)} and holds "
                 f"{str(value.dtype).removeprefix('torch.')}, and hidden_size is {config['hidden_size']}."
@@ -227,6 +242,26 @@ def _check_words(weights: dict[str, Tensor], config: dict[str, Any], path: Path)
                 f"{path}: the parameters do not fit the model: {field} is {rows}, and the weights have embeddings "
                 f"of {len(value)} {'segments' if name == SEGMENT_ROWS else 'symbols'}. Copy both from the same place."
             )
+
+
+def _check_masked_lm(weights: dict[str, Tensor], options: dict[str, Any], path: Path, *, has_gelu: bool) -> None:
+    """Refuse a masked-LM head that would answer otherwise here, or that is not complete."""
+    decoder, is_tied = weights.get("lm_head.decoder.weight"), not options["untie_weights_roberta"]
+    if has_gelu and options["activation_fn"] != "gelu":
+        raise ValueError(
+            f"{path}: hidden_act is {options['activation_fn']!r}, and the masked-LM head of this class has gelu all "
+            "the same, which here is one option. Use it with transformers, or import the encoder alone: in "
+            "architectures, write Model instead of ForMaskedLM."
+        )
+    if not is_tied and decoder is None:
+        raise ValueError(
+            f"{path}: tie_word_embeddings is false, and the weights lack lm_head.decoder.weight: {_ADVICE}"
+        )
+    if is_tied and decoder is not None and not torch.equal(decoder, weights[WORDS]):
+        raise ValueError(
+            f"{path}: tie_word_embeddings says that lm_head.decoder.weight is the matrix of the embeddings, and the "
+            "weights have another one. Make it false to have both."
+        )
 
 
 def _check_sizes(parameters: dict[str, Tensor], options: dict[str, Any], path: Path) -> None:

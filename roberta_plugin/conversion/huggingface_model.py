@@ -101,6 +101,7 @@ TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 THEIR_POSITIONS = "roberta.embeddings.position_embeddings.weight"
 LM_WEIGHT, LM_BIAS = "encoder.lm_head.weight", "encoder.lm_head.bias"
 ORIGINAL = "huggingface"  # entry of a checkpoint: parameters that were merged on import
+POOLER = "roberta.pooler.dense"
 _PRE_NORM_PREFIX = "roberta_prelayernorm"
 _WITHOUT_EFFECT = re.compile(r"roberta\.embeddings\.position_ids|roberta\.pooler\.dense\.(weight|bias)")
 
@@ -297,28 +298,39 @@ def head_of(config: Mapping[str, Any], path: Path) -> tuple[Head | None, tuple[s
             f"{', '.join(MODEL_TYPES[config['model_type']] + ending for ending in (*kinds, ENCODER_ONLY))}."
         )
     kind = kinds[suffix]
-    names, num_labels = config.get("id2label") or {}, config.get("num_labels", 2)
+    names, problem = config.get("id2label") or {}, str(config.get("problem_type") or None)
+    num_labels = (len(names) if isinstance(names, dict) else 0) or config.get("num_labels", 2)
     if not isinstance(names, dict) or not isinstance(num_labels, int):
         raise ValueError(
             f'{path}: id2label must be an object such as {{"0": "no"}}, and num_labels a whole number: copy the '
             "file again."
         )
-    num_labels = len(names) or num_labels
-    if kind == "classification" and num_labels > 1 and config.get("problem_type") == "regression":
-        raise ValueError(
-            f"{path}: problem_type is 'regression' with {num_labels} numbers, and only one is read here. Use it with "
-            "transformers, or start from another."
-        )
     if kind == "classification":
-        kind = "regression" if num_labels == 1 else of_problems.get(str(config.get("problem_type") or None), kind)
-    labels = tuple(str(names[str(number)]) for number in range(num_labels) if str(number) in names)
+        if problem == ("single_label_classification" if num_labels == 1 else "regression"):
+            raise ValueError(
+                f"{path}: problem_type is {problem!r} with {num_labels} outputs, which is not read here. Use it with "
+                "transformers, or start from another."
+            )
+        kind = of_problems.get(problem, "regression" if num_labels == 1 else kind)
+    labels = _names_of_classes(names, path) if formats()[kind].has_labels else ()
     if kind == "multi_label":  # its checkpoints tell it by the number of its labels
-        labels = tuple(str(names.get(str(number), number)) for number in range(num_labels))
-    elif not formats()[kind].has_labels or all(label.startswith("LABEL_") for label in labels):
+        labels = labels or tuple(map(str, range(num_labels)))
+    elif all(label.startswith("LABEL_") for label in labels):
         labels = ()
     head = Head(kind=kind, name=formats()[kind].default_head_name)
     number = head.hugging_face.num_outputs
     return replace(head, num_outputs=num_labels if number is None else number), labels
+
+
+def _names_of_classes(names: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    """The entry id2label in the order of its numbers, which a file may write as text."""
+    labels = {int(number) if number.isdecimal() else number: str(label) for number, label in names.items()}
+    if labels.keys() != set(range(len(names))) or len(set(labels.values())) < len(names):
+        raise ValueError(
+            f"{path}: id2label must give each class from 0 to {len(names) - 1} a name of its own, and it is "
+            f"{names!r:.100}: correct it."
+        )
+    return tuple(labels[number] for number in range(len(labels)))
 
 
 def to_hugging_face(

@@ -29,6 +29,7 @@ from roberta_plugin.models.checkpoints import saved_options
 
 CHECKPOINT_NAMES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
 CONFIG, WEIGHTS, OLD_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.bin"  # of Hugging Face
+ADAPTER_CONFIG = "adapter_config.json"  # of peft
 ONNX_MODEL, INT8_MODEL, ONNX_FACTS = "model.onnx", "model.int8.onnx", "roberta.json"
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 # fairseq's --bpe -> `Tokenizer.name`
@@ -43,7 +44,11 @@ _SECONDS = 30.0  # without an answer
 
 def format_of(path: Path) -> SourceKind | None:
     """The form of a model's file or folder: a checkpoint, an archive of fairseq, Hugging Face's, an export to ONNX;
-    None if unknown."""
+    None if unknown.
+
+    Raises:
+        ValueError: for adapters without the model below them.
+    """
     if path.is_file() and path.name.endswith(_ARCHIVES):
         return "fairseq"
     folders = (path, path / "checkpoints")
@@ -52,8 +57,14 @@ def format_of(path: Path) -> SourceKind | None:
         return "checkpoint"
     is_weights = path.is_file() and (path.suffix == ".safetensors" or path.name == OLD_WEIGHTS)
     # Folders of Hugging Face may hold a model.onnx, too, which is none of ours.
-    if is_weights or ((path / CONFIG).is_file() and not (path / ONNX_FACTS).is_file()):
+    is_foreign = any((path / name).is_file() for name in (CONFIG, "modules.json"))  # the latter has it in a subfolder
+    if is_weights or (is_foreign and not (path / ONNX_FACTS).is_file()):
         return "huggingface"
+    if (path / ADAPTER_CONFIG).is_file():
+        raise ValueError(
+            f"{path} has adapters of peft ({ADAPTER_CONFIG}) and not the model below them: use `roberta import MODEL "
+            f"--adapter {path}`."
+        )
     is_graph = path.is_dir() and any((path / name).is_file() for name in (ONNX_MODEL, INT8_MODEL, ONNX_FACTS))
     return "onnx" if is_graph else None
 

@@ -98,6 +98,16 @@ def turned(x: Tensor, angles: Rotation) -> Tensor:
     return torch.cat(pairs, dim=-1).to(x.dtype)
 
 
+def tokens_of(ids: Tensor | None, mask: Tensor | None, embeddings: Tensor | None, pad_id: int) -> Tensor:
+    """Which of ids (B, T) or embeddings (B, T, D) are no padding (B, T), by the mask or else by the id."""
+    if mask is not None:
+        return mask.bool()
+    if ids is not None:
+        return ids != pad_id
+    assert embeddings is not None, "ids or embeddings are given"
+    return torch.ones(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
+
+
 class RobertaPluginLayer(GradientCheckpointingLayer):
     """Self-attention and feed-forward, with a norm before or after each."""
 
@@ -212,12 +222,9 @@ class RobertaPluginModel(RobertaPluginPreTrainedModel):
         of a single text.
         """
         config = self.config
+        is_token = tokens_of(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
-            is_token = input_ids != config.pad_token_id
-        else:
-            is_token = torch.ones(inputs_embeds.shape[:2], dtype=torch.bool, device=inputs_embeds.device)
-        is_token = is_token if attention_mask is None else attention_mask.bool()
         x, at = inputs_embeds, torch.arange(inputs_embeds.size(1), device=inputs_embeds.device)
         if config.position_encoding == "learned":
             counted = is_token.long().cumsum(1) * is_token + config.pad_token_id
@@ -252,6 +259,7 @@ class _WithHead(RobertaPluginPreTrainedModel):
     """The encoder and a head; each class says how it makes the head, and what of its output."""
 
     output: Any
+    reads_first = False
     has_choices = False
 
     def __init__(self, config: Any) -> None:
@@ -276,7 +284,11 @@ class _WithHead(RobertaPluginPreTrainedModel):
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         texts = [each.flatten(0, 1) if self.has_choices and each is not None else each for each in inputs]
         encoded = self.roberta(*texts, **{**options, "return_dict": True})
-        logits = self._logits(encoded.last_hidden_state)
+        x = encoded.last_hidden_state
+        if self.reads_first:  # which is not at 0 where padding is on the left
+            first = tokens_of(texts[0], texts[1], texts[4], self.config.pad_token_id).long().argmax(1)
+            x = x[torch.arange(len(x), device=x.device), first]  # (B, T, D) -> (B, D)
+        logits = self._logits(x)
         if self.has_choices:
             logits = logits.view(-1, next(each.size(1) for each in inputs if each is not None))
         loss = None if labels is None else self._loss(logits, labels)
@@ -329,7 +341,7 @@ class RobertaPluginForMaskedLM(_WithHead):
 
 
 class RobertaPluginClassificationHead(nn.Module):
-    """Features (B, T, D) -> logits (B, C), by those of <s>."""
+    """Features of <s> (B, D) -> logits (B, C)."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -340,13 +352,14 @@ class RobertaPluginClassificationHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        return self.out_proj(self.dropout(self.activation(self.dense(x[:, 0]))))
+        return self.out_proj(self.dropout(self.activation(self.dense(x))))
 
 
 class RobertaPluginForSequenceClassification(_WithHead):
     """Logits (B, C), or numbers (B, C) with the problem_type regression."""
 
     output = SequenceClassifierOutput
+    reads_first = True
 
     def _make_head(self, config: Any) -> None:
         self.classifier = RobertaPluginClassificationHead(config)
@@ -373,13 +386,13 @@ class RobertaPluginForMultipleChoice(_WithHead):
     """Logits (B, N)."""
 
     output = MultipleChoiceModelOutput
-    has_choices = True
+    reads_first = has_choices = True
 
     def _make_head(self, config: Any) -> None:
         self.classifier = nn.Linear(config.hidden_size, 1)
 
     def _logits(self, x: Tensor) -> Tensor:
-        inner = self.roberta.pooler.dense(self.dropout(x[:, 0]))
+        inner = self.roberta.pooler.dense(self.dropout(x))
         return super()._logits(ACT2FN[self.config.pooler_activation_fn](inner))
 
 

@@ -19,11 +19,12 @@ from roberta_plugin.conversion.families import family_of, layers_of
 from roberta_plugin.conversion.fields import check_adapter
 from roberta_plugin.conversion.huggingface import read_safetensors, write_weights
 from roberta_plugin.conversion.huggingface_model import TRUNK, check_head, to_hugging_face, with_base_prefix
+from roberta_plugin.conversion.model_files import ADAPTER_CONFIG as CONFIG
 from roberta_plugin.conversion.portable import MASKED_LM, Head, PortableModel, formats, task_state, translate
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.models.adapters import merge
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _TASKS = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "QuestionAnswering": "QUESTION_ANS"}
 _ADVICE = "Copy the file again."

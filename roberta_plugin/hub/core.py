@@ -116,10 +116,27 @@ class HubCore(nn.Module):
 
     def as_batch(self, tokens: Tensor) -> Batch:
         """Ids (T,) or (B, T), which may be padded."""
+        tokens = self.checked_ids(tokens, dims=(1, 2), least=1)
         tokens = tokens.unsqueeze(0) if tokens.dim() == 1 else tokens  # (T,) -> (1, T)
         self.check_length(tokens.size(-1))
         lengths = tokens.ne(self.vocabulary.pad_id).sum(dim=1).tolist()
         return Batch(tokens.to(self.device), lengths, list(range(len(tokens))))
+
+    def checked_ids(self, tokens: Any, *, dims: Sequence[int], least: int = 0) -> Tensor:
+        """The ids as a tensor of this many dimensions, each row of `least` or more; raises ValueError for others."""
+        try:
+            ids = torch.as_tensor(tokens)
+            is_whole = not ids.is_floating_point() and not ids.is_complex() and ids.dtype != torch.bool
+            are_known = not ids.numel() or (is_whole and ids.min() >= 0 and ids.max() < len(self.vocabulary))
+            if ids.dim() in dims and ids.numel() >= least and are_known:
+                return ids.long()
+            found = f"{str(ids.dtype).removeprefix('torch.')} of the shape {tuple(ids.shape)}: {ids.tolist()!r:.40}"
+        except (TypeError, ValueError, RuntimeError):
+            found = f"{tokens!r:.80}"
+        shapes = " or ".join(("(tokens,)", "(texts, tokens)")[number - 1] for number in dims)
+        raise ValueError(
+            f"Give ids {shapes} from 0 to {len(self.vocabulary) - 1:,}, as `encode` returns them, got {found}."
+        )
 
     def check_length(self, length: int) -> None:
         """Refuse a sequence of more tokens than the model has positions; warn where they are rotary."""

@@ -43,7 +43,7 @@ from roberta_plugin.finetuning.records import WhiteSpace, as_read
 from roberta_plugin.hub import running, scoring
 from roberta_plugin.hub.core import HubCore
 from roberta_plugin.hub.scoring import Score
-from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words
+from roberta_plugin.hub.texts import AlignedWord, Text, align, features_of_words, texts_in
 from roberta_plugin.machine import Precision
 from roberta_plugin.models.checkpoints import ModelOnlyTask, build_model
 from roberta_plugin.models.heads import Pooling, SpanLogits
@@ -99,6 +99,9 @@ class RobertaHub(HubCore):
                 device lacks the precision.
         """
         register()
+        for given in (folder, checkpoint_file, data, tokenizer, data_name_or_path):
+            if (given is not None and not isinstance(given, str | os.PathLike)) or folder is None:
+                raise ValueError(f"A file or folder is named by a str or a path, got {given!r:.80}.")
         path = local_path(Path(folder))
         if checkpoint_file is None and format_of(path) == "onnx":
             if data is not None or tokenizer is not None or data_name_or_path is not None:
@@ -154,13 +157,17 @@ class RobertaHub(HubCore):
         A list of texts and pairs becomes a list of ids. `<mask>` in the text becomes the mask token; the space before
         it belongs to the token to be found.
         """
-        if isinstance(sentence, str):
-            return torch.from_numpy(self.codec.sequences([(sentence, *more_sentences)], no_separator=no_separator)[0])
-        return [torch.from_numpy(ids) for ids in self.codec.sequences(sentence, no_separator=no_separator)]
+        if more_sentences and not isinstance(sentence, str):
+            raise ValueError(
+                f"Give texts one by one, or one list of texts and pairs; got both: {more_sentences!r:.80}."
+            )
+        texts = texts_in([(sentence, *more_sentences)] if isinstance(sentence, str) else sentence)
+        ids = [torch.from_numpy(each) for each in self.codec.sequences(texts, no_separator=no_separator)]
+        return ids[0] if isinstance(sentence, str) else ids
 
     def decode(self, tokens: Tensor | Sequence[int]) -> str | list[str]:
         """(T,) ids -> text; a list of texts where the sequence holds several sentences separated by `</s> </s>`."""
-        texts = self.codec.decode(tokens.tolist() if isinstance(tokens, Tensor) else list(tokens))
+        texts = self.codec.decode(self.checked_ids(tokens, dims=(1,)).tolist())
         return texts[0] if len(texts) == 1 else texts
 
     @overload
@@ -216,7 +223,8 @@ class RobertaHub(HubCore):
         read = self._as_trained([texts] if isinstance(texts, str) else texts, "stripped")
         sequences = [sequence for (sequence,) in read]
         trained: Any = self.trained_on.get("settings", {})
-        pooling, normalize = pooling or trained.get("pooling", "mean"), normalize or bool(trained.get("normalize"))
+        pooling = trained.get("pooling", "mean") if pooling is None else pooling
+        normalize = normalize or bool(trained.get("normalize"))
         return self.pooled(sequences, pooling, normalize=normalize, max_tokens=max_tokens)
 
     def extract_features_aligned_to_words(
@@ -239,8 +247,10 @@ class RobertaHub(HubCore):
         Raises:
             ValueError: if the words are not those of the sentence, or the sentence is too long for the model.
         """
+        (sentence,) = texts_in([sentence], most=1)
         if words is None:
             words = [str(word) for word in (tokenizer or self.codec.words)(sentence)]
+        words = texts_in(words, most=1, what="word")
         spans = word_spans(sentence, words)
         alignment = align(sentence, self.codec.locate(sentence), spans)
         states = self.extract_features(self.encode(sentence), return_all_hiddens=return_all_hiddens)
@@ -266,11 +276,11 @@ class RobertaHub(HubCore):
         Raises:
             ValueError: if a text has no mask, or too many tokens for the model.
         """
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = texts_in([text] if isinstance(text, str) else text, most=1)
         for each in texts:
             if MASK not in each:
                 raise ValueError(f"fill_mask needs at least one {MASK} in the text, got {each!r}.")
-        if topk < 1:
+        if not isinstance(topk, int | np.integer) or topk < 1:
             raise ValueError(f"topk must be 1 or more, got {topk}.")
         best_of_texts = self.fill_sequences(self._sequences(texts), topk=topk, max_tokens=max_tokens)
         answers = []
@@ -308,7 +318,8 @@ class RobertaHub(HubCore):
         """
         if method not in get_args(ScoreMethod):
             raise ValueError(f"method must be {' or '.join(get_args(ScoreMethod))}, got {method!r}.")
-        texts = [as_read(each, "stripped") for each in ([text] if isinstance(text, str) else text)]
+        texts = texts_in([text] if isinstance(text, str) else text, most=1)
+        texts = [as_read(each, "stripped") for each in texts]
         scores = self.score_sequences(self._sequences(texts), method, max_tokens=max_tokens)
         return scores[0] if isinstance(text, str) else scores
 
@@ -336,7 +347,8 @@ class RobertaHub(HubCore):
         (B, T, C), and a span head gives `SpanLogits`; a list of texts gives a list with those of each text.
 
         Raises:
-            ValueError: if there is no such head, or a text has too many tokens for the model.
+            ValueError: if there is no such head, a text has too many tokens for the model, or ids have padding on the
+                left.
         """
         is_span, is_token = (head in self.heads_of(kind) for kind in ("span", "token"))
         if head in self.heads_of("sentence"):
@@ -355,6 +367,8 @@ class RobertaHub(HubCore):
             output = self.text_logits(read, head, pooling=layout.window_pooling, max_tokens=max_tokens)
         else:
             batch = self.as_batch(tokens)
+            if batch.tokens[:, 0].eq(self.vocabulary.pad_id).any():
+                raise ValueError("The ids are padded on the left, and heads read their first token: pad on the right.")
             output = running.head_outputs(self.model, batch, head)
         if isinstance(output, SpanLogits) or return_logits:
             return output
@@ -363,8 +377,17 @@ class RobertaHub(HubCore):
     def register_classification_head(
         self, name: str, num_classes: int | None = None, embedding_size: int | None = None, **options: Any
     ) -> None:
-        """Add a head with fresh weights, on the model's device and in its type; `embedding_size` is not used."""
-        self.model.register_classification_head(name, num_classes=num_classes, **options)  # type: ignore[operator]
+        """Add a head with fresh weights, on the model's device and in its type; `embedding_size` is not used.
+
+        Raises:
+            ValueError: if torch cannot have a module of this name, or there is no number of classes.
+        """
+        if not isinstance(num_classes, int | np.integer) or num_classes < 1:
+            raise ValueError(f"num_classes must be a whole number above 0, got {num_classes!r:.80}.")
+        try:
+            self.model.register_classification_head(name, num_classes=num_classes, **options)  # type: ignore[operator]
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"A head cannot be called {name!r:.80} ({error}): give another name.") from error
         weight = next(self.model.parameters())
         self.model.classification_heads[name].to(weight.device, weight.dtype)  # type: ignore[index, union-attr]
 
@@ -381,6 +404,8 @@ class RobertaHub(HubCore):
         Raises:
             ValueError: if the marks are wrong, or there is nothing to choose.
         """
+        (sentence,) = texts_in([sentence], most=1)
+        candidates = None if candidates is None else texts_in(candidates, most=1, what="candidate")
         question = phrase_ranking.read_question(sentence, candidates)
         inputs = phrase_ranking.schema_inputs(question, self.codec.encoder, max_length=self.max_positions)
         scores = self.score_spans(inputs.sequences, phrase_ranking.masked_positions(inputs))
@@ -404,9 +429,9 @@ class RobertaHub(HubCore):
         self, texts: Sequence[Text], white_space: WhiteSpace, layout: TextLayout | None = None
     ) -> list[list[NDArray[np.int32]]]:
         """The inputs (T,) of each text or pair as training makes them; without --long-texts, long ones are refused."""
-        self._check_list(texts)
         sides = [
-            tuple(as_read(side, white_space) for side in ((text,) if isinstance(text, str) else text)) for text in texts
+            tuple(as_read(side, white_space) for side in ((text,) if isinstance(text, str) else text))
+            for text in texts_in(texts, most=2)
         ]
         if layout is not None and layout.long_texts is not None:
             return [inputs.sequences for inputs in inputs_of(sides, self.codec.encoder, layout)]
@@ -416,13 +441,7 @@ class RobertaHub(HubCore):
         return [inputs.sequences for inputs in whole]
 
     def _sequences(self, texts: Sequence[Text]) -> list[NDArray[np.int64]]:
-        self._check_list(texts)
-        return self.codec.sequences(texts)
-
-    @staticmethod
-    def _check_list(texts: Sequence[Text]) -> None:
-        if isinstance(texts, str):
-            raise ValueError(f"Give a list of texts, or the ids of `encode`; got the text {texts[:80]!r}.")
+        return self.codec.sequences(texts_in(texts))
 
 
 def from_pretrained(
@@ -457,11 +476,13 @@ class Bpe:
 
     def encode(self, text: str) -> str:
         """Example, GPT-2's BPE: "Hello world" -> "15496 995"."""
+        (text,) = texts_in([text], most=1)
         return " ".join(self._tokenizer.symbols[token] for token in self._tokenizer.encode(text))
 
     def decode(self, symbols: str) -> str:
         """Symbols with spaces between them -> text; special symbols stay as they are written."""
         text, span = "", []
+        (symbols,) = texts_in([symbols], most=1)
         for symbol in [*symbols.split(), None]:
             if symbol in self._ids:
                 span.append(self._ids[symbol])

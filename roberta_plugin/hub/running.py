@@ -102,7 +102,7 @@ def map_batches(
     """
     most, enough = limits_of(device)
     max_tokens = most if max_tokens is None else max_tokens
-    if max_tokens < 1:
+    if not isinstance(max_tokens, int | np.integer) or max_tokens < 1:
         raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}.")
     results: dict[int, Result] = {}
 

@@ -9,7 +9,8 @@ Shapes: T tokens of a sequence, W words, D model dimension.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +22,41 @@ from roberta_plugin.data.tokenizers.base import LocatedTokens, Tokenizer
 from roberta_plugin.data.vocabulary import MASK, Vocabulary
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.layouts.words import split_words
+from roberta_plugin.tables import check_text, short
 
 Text = str | Sequence[str]
 """A text, or several that the model reads as one sequence: a pair."""
+
+
+def texts_in(values: Any, *, most: int = sys.maxsize, what: str = "text") -> list[Any]:
+    """All texts of a list, a generator or a column of a table, each a str, or a tuple of up to `most` for a pair.
+
+    Raises:
+        ValueError: naming the first that is neither; `what` names them.
+    """
+    given = _listed(values)
+    if given is None:
+        found = f"the text {values[:80]!r}" if isinstance(values, str) else f"{values!r:.80}"
+        or_ids = " (`predict` and `extract_features` also take ids, as `encode` returns them)" if most > 1 else ""
+        raise ValueError(f"Give a list of {what}s{or_ids}, got {found}.")
+    texts = [value if isinstance(value, str) or most == 1 else _listed(value) or value for value in given]
+    for number, text in enumerate(texts, start=1):
+        sides = text if isinstance(text, list) and text and most > 1 else [text]
+        if len(sides) > most:
+            raise ValueError(f"Text {number} is {short(text)}, and no more than {most} texts are read as one.")
+        for side in sides:
+            check_text(side, f"{what} {number}", f"The {what}s given", may_be_empty=True)
+    return texts
+
+
+def _listed(values: Any) -> list[Any] | None:
+    """Everything in an iterable; None for a single thing, and for what has no order."""
+    if isinstance(values, str | bytes | bytearray | Mapping | Set | Tensor):
+        return None
+    try:
+        return list(values)
+    except TypeError:
+        return None
 
 
 class Filling(NamedTuple):

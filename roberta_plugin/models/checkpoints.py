@@ -485,12 +485,11 @@ def num_segments_of(state: Mapping[str, Any]) -> int:
 
 
 def num_segments_in(path: Path) -> int:
-    """The same for a checkpoint file, without reading its weights; 0 for a damaged one, which loading reports."""
-    with open(path, "rb") as file:
-        if not zipfile.is_zipfile(file):  # before torch 1.6, when fairseq's RoBERTa had none
-            return 0
+    """The same for a checkpoint file, of whose weights only files of torch before 1.6 are read; 0 for a damaged one,
+    which loading reports.
+    """
     try:
-        return num_segments_of(read_tensors(path, advice=REMEDY, is_mapped=True))
+        return num_segments_of(read_tensors(path, advice=REMEDY, is_mapped=zipfile.is_zipfile(path)))
     except (ValueError, KeyError, TypeError, AttributeError):
         return 0
 

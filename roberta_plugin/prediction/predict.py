@@ -141,7 +141,7 @@ def open_kind(settings: PredictSettings) -> Kind:
 
 
 def kind_of_model(hub: RobertaHub) -> str:
-    """The kind of task that a model was fine-tuned for, or fill_mask if it was not.
+    """The kind of task that a model was fine-tuned for; if it was not, embedding where it says how, or fill_mask.
 
     Raises:
         ValueError: if the checkpoint does not say it and its heads leave it open.
@@ -154,7 +154,7 @@ def kind_of_model(hub: RobertaHub) -> str:
             return name
     heads = hub.heads_of("classification")
     if not heads:
-        return "fill_mask"
+        return "embedding" if "pooling" in hub.trained_on.get("settings", {}) else "fill_mask"
     if all(hub.num_classes(head) > 1 for head in heads):
         return "classification"
     raise ValueError(

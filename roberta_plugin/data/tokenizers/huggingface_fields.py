@@ -129,7 +129,7 @@ TOKENIZER_CONFIG: Table = {
     **dict.fromkeys(("add_prefix_space", "added_tokens_decoder", "model_max_length", "max_len"), USED),
     "tokenizer_class": noted("its files are read as those of a RoBERTa", *_ROBERTAS, *_OF_ANY_STEPS, None),
     "truncation_side": noted("texts lose what is at their end", "right", None),
-    "padding_side": without_effect("positions are counted from the first token"),
+    "padding_side": noted("heads read <s> here, and transformers' the padding that is on the left", "right", None),
     **dict.fromkeys(("add_bos_token", "add_eos_token"), only(True, None)),
     "sp_model_kwargs": only({}, None),
     "auto_map": noted("code of other authors is not run", None, {}),

@@ -11,18 +11,20 @@ import torch
 
 from roberta_plugin.conversion import fields
 from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
-from roberta_plugin.conversion.huggingface import read_huggingface, read_weights
+from roberta_plugin.conversion.huggingface import read_huggingface, read_weights, write_weights
 from roberta_plugin.conversion.huggingface_model import TOKEN_TYPES
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers.huggingface_fields import check_tokenizer
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import FAIRSEQ, FAIRSEQ_MODELS, model_arguments
+from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers, later
 from tests.tiny_conversions import changed, opened, write_checkpoint
 
 transformers = import_transformers()
 peft, sentence_transformers = later("peft"), later("sentence_transformers")
 modules = later("sentence_transformers.models")
+PARTS = "sentence_transformers.models"
 TEXTS = ["A good dog.", "No.", "so bad a cat", "good good good"]
 
 
@@ -98,6 +100,92 @@ def test_fields_of_configurations_that_make_another_model_are_refused_by_name(th
     assert "auto_map" in notes[0] and "spiral (7)" in notes[1] and len(notes) == 2
 
 
+NAMES = {"0": "a", "1": "b", "2": "c"}
+
+
+@pytest.mark.parametrize(
+    ("num_labels", "fields", "found"),
+    [
+        (3, {"id2label": {"2": "c", "00": "a", "1": "b"}}, ("classification", ("a", "b", "c"))),
+        (3, {"id2label": {"0": 7, "1": 1.5, "2": True}}, ("classification", ("7", "1.5", "True"))),
+        (3, {"id2label": None, "num_labels": 3}, ("classification", ())),
+        (1, {"problem_type": "multi_label_classification"}, ("multi_label", ("LABEL_0",))),  # a probability, no number
+        (3, {"id2label": {"0": "a", "2": "b", "3": "c"}}, "must give each class from 0 to 2 a name of its own"),
+        (3, {"id2label": {"1": "a", "2": "b", "3": "c"}}, "must give each class from 0 to 2 a name of its own"),
+        (3, {"id2label": {**NAMES, "1": "a"}}, "must give each class from 0 to 2 a name of its own"),
+        (3, {"id2label": {"0": "a", "1": "b"}}, "says 2 classes, and the weights have 3"),
+        (3, {"id2label": {**NAMES, "3": "d"}}, "says 4 classes, and the weights have 3"),
+        (3, {"id2label": None}, "says 2 classes, and the weights have 3"),
+        (3, {"problem_type": "regression"}, "problem_type is 'regression' with 3 outputs"),
+        (1, {"problem_type": "single_label_classification"}, "problem_type is .* with 1 outputs"),
+    ],
+    ids=str,
+)
+def test_classes_have_the_names_of_their_numbers_or_are_refused(theirs, tmp_path, num_labels, fields, found):
+    """Names that did not fit were left out without a word, and of two classes of one name an answer had one."""
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(theirs / "roberta", num_labels=num_labels)
+    shutil.copytree(theirs / "roberta", tmp_path / "theirs")
+    base.save_pretrained(tmp_path / "theirs")
+    folder = changed(tmp_path / "theirs", "config.json", tmp_path, fields)
+    if isinstance(found, tuple):
+        model = read_any(folder)
+        assert (model.head.kind, model.labels) == found and model.head.num_outputs == num_labels
+        (answer,) = iterate_predictions(PredictSettings(model=folder), [{"text": "so good"}])
+        logits = base(**transformers.AutoTokenizer.from_pretrained(folder)("so good", return_tensors="pt")).logits
+        wanted = logits.sigmoid() if found[0] == "multi_label" else logits.softmax(-1)
+        assert [*answer["probabilities"].values()] == pytest.approx(wanted[0].tolist(), abs=1e-5)
+    else:
+        with pytest.raises(ValueError, match=found):
+            read_any(folder)
+
+
+def test_parts_of_weights_that_would_answer_otherwise_are_refused_or_named(theirs, tmp_path):
+    """Each of them answered here by other numbers than in transformers, without a word."""
+    word, decoder = "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"
+
+    def folder(config, **weights):
+        copy = changed(theirs / "roberta", "config.json", tmp_path, config)
+        write_weights(copy, {**read_weights(theirs / "roberta"), **weights})
+        return copy
+
+    words = read_weights(theirs / "roberta")[word]
+    read_any(folder({}, **{decoder: words.clone()}))  # as in pytorch_model.bin
+    for config, weights, message in (
+        ({}, {decoder: words + 1}, "the weights have another one. Make it false"),
+        ({"tie_word_embeddings": False}, {}, "the weights lack lm_head.decoder.weight"),
+        ({"hidden_act": "relu"}, {}, "hidden_act is 'relu', and the masked-LM head of this class has gelu"),
+        ({}, {word: words.to(torch.float8_e4m3fn)}, "holds float8_e4m3fn"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_any(folder(config, **weights))
+    assert read_any(folder({"tie_word_embeddings": False}, **{decoder: words + 1})).notes == ()
+    bare = transformers.AutoModel.from_pretrained(theirs / "roberta", hidden_act="relu", dtype=torch.float64).eval()
+    shutil.copytree(theirs / "roberta", tmp_path / "bare")
+    bare.save_pretrained(tmp_path / "bare")
+    assert "Its pooler, a layer on the features of <s>, is left out." in read_any(tmp_path / "bare").notes
+    ids = torch.tensor([[0, 7, 9, 11, 2]])
+    with torch.no_grad():
+        found = opened(tmp_path / "bare").double()(ids, features_only=True)[0]
+        torch.testing.assert_close(found, bare(ids).last_hidden_state, atol=1e-6, rtol=1e-6)
+
+
+def test_adapters_beside_the_weights_or_alone_are_named(theirs, tmp_path):
+    model = adapter(theirs, tmp_path / "alone")
+    for read in (read_any, RobertaHub.from_pretrained):
+        with pytest.raises(ValueError, match=r"alone has adapters of peft .*`roberta import MODEL --adapter .*alone"):
+            read(tmp_path / "alone")
+    shutil.copytree(theirs / "roberta", tmp_path / "both")
+    shutil.copytree(tmp_path / "alone", tmp_path / "both", dirs_exist_ok=True)
+    assert "has adapters of peft beside its weights" in " ".join(read_any(tmp_path / "both").notes)
+    settings = {"source": tmp_path / "both", "adapter": tmp_path / "both", "output_dir": tmp_path / "ours"}
+    import_model(ImportSettings(**settings))
+    ids = torch.tensor([[0, 7, 9, 11, 2]])
+    with torch.no_grad():
+        hub = RobertaHub.from_pretrained(tmp_path / "ours")
+        found = hub.predict("sentence_classification_head", ids, return_logits=True)
+        torch.testing.assert_close(found, model(input_ids=ids).logits, atol=2e-6, rtol=1e-5)
+
+
 def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tmp_path):
     def step(part, **values):
         def change(content):
@@ -150,9 +238,10 @@ def test_fields_of_tokenizers_that_give_other_ids_are_refused_by_name(theirs, tm
         with pytest.raises(ValueError, match=r"tokenizer\.json is not complete"):
             read_huggingface(changed(theirs / "roberta", "tokenizer.json", tmp_path, change))
     change = {"truncation_side": "left", "tokenizer_class": "BertTokenizer", "errors": "strict", "odd": [1]}
+    change["padding_side"] = "left"
     folder = changed(theirs / "roberta", "tokenizer_config.json", tmp_path, change)
     notes = " ".join(read_huggingface(folder).notes)
-    assert all(name in notes for name in ("truncation_side", "tokenizer_class", "odd ([1])"))
+    assert all(name in notes for name in ("truncation_side", "padding_side", "tokenizer_class", "odd ([1])"))
     assert "errors" not in notes
     folder = changed(
         theirs / "roberta",
@@ -286,11 +375,18 @@ def test_other_parts_and_prompts_are_refused_or_named(theirs, tmp_path):
     vectors_model(theirs, tmp_path / "default", prompts=prompts, default_prompt_name="query")
     with pytest.raises(ValueError, match=r"default_prompt_name is 'query', .*write the prompt in front"):
         read_any(tmp_path / "default")
-    vectors_model(theirs, tmp_path / "prompts", prompts=prompts)
-    assert "has prompts, which are not followed" in " ".join(read_any(tmp_path / "prompts").notes)
+    vectors_model(theirs, tmp_path / "prompts", prompts=prompts, similarity_fn_name="dot", truncate_dim=8)
+    said = " ".join(read_any(tmp_path / "prompts").notes)
+    assert all(each in said for each in ("has prompts, which are not followed", "_name is 'dot'", "truncate_dim is 8"))
     for name, content, message in (
         ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case is True"),
-        ("modules.json", [{"type": "x.Transformer", "path": ""}], "the parts Transformer have no counterpart"),
+        ("modules.json", [{"type": "x.Transformer", "path": ""}], r"the parts x\.Transformer have no counterpart"),
+        (
+            "modules.json",
+            [{"type": f"{PARTS}.{each}", "path": each} for each in ("Transformer", "Pooling")],
+            "make its path",
+        ),
+        ("modules.json", [{"type": f"{PARTS}.Transformer", "path": ""}], "the parts Transformer have no counterpart"),
         ("modules.json", {"0": 1}, "is not a list of the parts of a model"),
         ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length must be 6 or more, got 0"),
     ):
@@ -300,6 +396,21 @@ def test_other_parts_and_prompts_are_refused_or_named(theirs, tmp_path):
         with pytest.raises(ValueError, match=message):
             read_any(folder)
         (folder / name).write_text(before)
+
+
+def test_a_folder_of_sentence_transformers_is_asked_for_what_it_was_made_for(theirs, tmp_path):
+    expected = vectors_model(theirs, tmp_path / "vectors", pooling="cls", max_seq_length=9).encode(["bad " * 20])[0]
+    (answer,) = iterate_predictions(PredictSettings(model=tmp_path / "vectors"), [{"text": "bad " * 20}])
+    np.testing.assert_allclose(answer["embedding"], expected, atol=1e-5)
+    head = transformers.AutoModelForSequenceClassification.from_pretrained(theirs / "roberta", num_labels=1)
+    shutil.copytree(theirs / "roberta", tmp_path / "scores")
+    head.save_pretrained(tmp_path / "scores")
+    cross_encoder = sentence_transformers.CrossEncoder(str(tmp_path / "scores"), device="cpu")
+    cross_encoder.save_pretrained(str(tmp_path / "cross"))
+    assert "activation_fn is 'torch.nn.modules.activation.Sigmoid'" in read_any(tmp_path / "cross").notes[0]
+    (answer,) = iterate_predictions(PredictSettings(model=tmp_path / "cross"), [{"text": "good", "text_pair": "bad"}])
+    found = torch.tensor(answer["score"]).sigmoid()
+    assert found == pytest.approx(cross_encoder.predict([("good", "bad")])[0], abs=1e-5)
 
 
 def test_options_of_fairseq_that_make_another_encoder_are_refused_by_name(theirs):

@@ -183,6 +183,7 @@ def test_heads_that_a_family_of_transformers_has_otherwise_or_not_are_ours(tmp_p
     theirs, model = loaded(auto, folder), opened(ours).double()
     ids, is_token = batch(ours)
     inputs = {"input_ids": ids, "attention_mask": is_token.long()}
+    left = torch.stack([row.roll(int(row.eq(1).sum())) for row in ids])
     if kind == "question_answering":
         found, expected = theirs(**inputs), model(ids, head="span_head")[0]
         same(found.start_logits, expected.start, is_token)
@@ -199,11 +200,14 @@ def test_heads_that_a_family_of_transformers_has_otherwise_or_not_are_ours(tmp_p
         choices = {name: each.view(3, 2, -1) for name, each in inputs.items()}
         found = theirs(**choices, labels=torch.tensor([0, 1, 1]))
         same(found.logits, model(ids, head=HEAD)[0].view(3, 2))
+        same(theirs(left.view(3, 2, -1)).logits, found.logits)
         same(found.loss, torch.nn.functional.cross_entropy(found.logits, torch.tensor([0, 1, 1])))
     elif kind == "tagging":
         same(theirs(**inputs).logits, model(ids, head="token_head")[0], is_token)
     else:
         same(theirs(**inputs).logits, model(ids, head=HEAD)[0])
+        same(theirs(left).logits, model(ids, head=HEAD)[0])
+        same(theirs(left, attention_mask=left.ne(1)).logits, model(ids, head=HEAD)[0])
     back = import_model(ImportSettings(source=folder, output_dir=tmp_path / "back")).folder
     before, after = (load_state(each / "model.pt")["model"] for each in (ours, back))
     assert all(torch.equal(after[name], value) for name, value in before.items() if ".lm_head." not in name)

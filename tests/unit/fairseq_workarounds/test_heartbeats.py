@@ -1,6 +1,6 @@
 """Which rank is missing, from heartbeats in a store; tests/integration/test_heartbeats.py loses some."""
 
-import time
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -24,7 +24,6 @@ from roberta_plugin.fairseq_workarounds.heartbeats import (
 )
 from tests.conftest import REPOSITORY
 from tests.forked_training import run_python
-from tests.slurm_cluster import wait_for
 from tests.tiny_corpus import environment
 
 BEAT_S = 0.02
@@ -128,11 +127,86 @@ class BreakingStore:
         return getattr(self._store, name)
 
 
+class Clock:
+    """Time that passes while all threads wait, of which one runs at once: a busy machine changes nothing.
+
+    It takes the place of the modules `time` and `threading`, for code that waits by what is defined here.
+    """
+
+    Lock = staticmethod(threading.Lock)
+
+    def __init__(self):
+        self.now, self._turns, self._waiting, self._running = 0.0, threading.Condition(), [], None
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.wait(seconds, lambda: False)
+
+    def wait(self, seconds, is_over):
+        """Let others run until so much time has passed or `is_over`; whether it is."""
+        with self._turns:
+            self._take_turn(self._queued(seconds, is_over))
+        return is_over()
+
+    def _queued(self, seconds, is_over):
+        place = (self.now + seconds, is_over)
+        self._waiting.append(place)
+        return place
+
+    def _take_turn(self, place):
+        self._pass_turn()
+        self._turns.wait_for(lambda: self._running is place)
+
+    def _pass_turn(self):
+        at, place = min(
+            ((self.now if each[1]() else each[0], each) for each in self._waiting), key=lambda pair: pair[0]
+        )
+        self.now, self._running = max(self.now, at), place
+        self._waiting.remove(place)
+        self._turns.notify_all()
+
+    def Event(self):  # noqa: N802 -- as in threading
+        flag = SimpleNamespace(value=False)
+        return SimpleNamespace(
+            set=lambda: setattr(flag, "value", True),
+            is_set=lambda: flag.value,
+            wait=lambda seconds: self.wait(seconds, lambda: flag.value),
+        )
+
+    def Thread(self, target, daemon):  # noqa: N802
+        has_ended = threading.Event()
+
+        def run(place):
+            with self._turns:
+                self._turns.wait_for(lambda: self._running is place)
+            try:
+                target()
+            finally:
+                with self._turns:
+                    has_ended.set()
+                    self._pass_turn()
+
+        def start():
+            threading.Thread(target=run, args=(self._queued(0.0, lambda: True),), daemon=daemon).start()
+
+        return SimpleNamespace(start=start, join=lambda seconds: self.wait(seconds, has_ended.is_set))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(heartbeats, "time", made)
+    monkeypatch.setattr(heartbeats, "threading", made)
+    return made
+
+
 class Ranks:
     """Watches of several ranks, in one process; what they end with is kept."""
 
-    def __init__(self, number, limit_s=0.4):
-        self.ends = {}
+    def __init__(self, clock, number, limit_s=0.4):
+        self.ends, self._clock = {}, clock
         store = dist.HashStore()
         self.stores = [BreakingStore(store) for _ in range(number)]
         self.watches = [
@@ -154,53 +228,50 @@ class Ranks:
         for store in self.stores if rank == 0 else [self.stores[rank]]:
             store.breaks = True
 
-    def ends_of_others(self, lost):
-        others = set(range(len(self.watches))) - {lost}
-        deadline = time.monotonic() + 20
-        while not others <= set(self.ends) and time.monotonic() < deadline:
-            time.sleep(BEAT_S)
-        return {rank: found for rank, found in self.ends.items() if rank != lost}
-
     def stop(self):
         for watch in self.watches:
             watch.is_over.set()
+        self._clock.sleep(10.0)
 
 
 @pytest.fixture
-def ranks():
-    made = Ranks(3)
+def ranks(clock):
+    made = Ranks(clock, 3)
     yield made
     made.stop()
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_all_other_ranks_end_and_name_the_lost_one(ranks, lost):
-    time.sleep(10 * BEAT_S)
+def test_all_other_ranks_end_and_name_the_lost_one(clock, ranks, lost):
+    clock.sleep(10 * BEAT_S)
     ranks.lose(lost)
-    others = ranks.ends_of_others(lost)
+    clock.sleep(0.4 - 2 * BEAT_S)
+    assert ranks.ends == {}, "before the limit"
+    clock.sleep(10 * BEAT_S)
+    others = {rank: found for rank, found in ranks.ends.items() if rank != lost}
     assert sorted(others) == [rank for rank in range(3) if rank != lost]
     assert all(found.startswith(f"rank {lost} on ") and "no heartbeat" in found for found in others.values())
 
 
-def test_ranks_that_give_beats_of_life_go_on_without_a_step(ranks):
-    time.sleep(1.0)  # more than twice the limit
+def test_ranks_that_give_beats_of_life_go_on_without_a_step(clock, ranks):
+    clock.sleep(4.0)  # the limit is 0.4
     assert ranks.ends == {}
-    wait_for(lambda: ranks.watches[1].suspects() == "", 10, "beats of all ranks")  # on a busy machine some come late
+    assert ranks.watches[1].suspects() == ""
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_failed_collective_finds_its_rank_before_the_limit(lost):
-    ranks = Ranks(3, limit_s=1000.0)
+def test_a_failed_collective_finds_its_rank_before_the_limit(clock, lost):
+    ranks = Ranks(clock, 3, limit_s=1000.0)
     try:
-        time.sleep(10 * BEAT_S)
+        clock.sleep(10 * BEAT_S)
         ranks.lose(lost)
         assert ranks.watches[2].suspects().startswith(f"rank {lost} on ")
     finally:
         ranks.stop()
 
 
-def test_an_orderly_end_is_not_missed_and_an_error_is_handed_on(ranks):
-    time.sleep(10 * BEAT_S)
+def test_an_orderly_end_is_not_missed_and_an_error_is_handed_on(clock, ranks):
+    clock.sleep(10 * BEAT_S)
     ranks.watches[2].leave()
     ranks.watches[1].leave("ValueError: no such file")
     assert "rank 1 on" in (found := ranks.watches[0].suspects())
@@ -217,23 +288,16 @@ def test_median_and_worst_of_the_last_ones():
     assert durations.median_and_longest() == (4.5, 9.0)
 
 
-class Slow(torch.nn.Linear):
-    """Takes a twentieth of a second."""
-
-    def forward(self, inputs):
-        time.sleep(0.05)
-        return super().forward(inputs)
-
-
-def test_forward_passes_of_an_update_add_up_and_those_of_a_validation_do_not_count():
-    model = Slow(2, 2)
+def test_forward_passes_of_an_update_add_up_and_those_of_a_validation_do_not_count(monkeypatch):
+    now, model = iter(range(100)), torch.nn.Linear(2, 2)  # each look at the clock a second later
+    monkeypatch.setattr(heartbeats, "time", SimpleNamespace(perf_counter=lambda: float(next(now))))
     clock = ForwardClock(model)
     assert clock.take() is None
     for _ in range(2):
         model(torch.ones(1, 2)).sum().backward()
     model.eval()
     model(torch.ones(1, 2))
-    assert clock.take() == pytest.approx(0.1, abs=0.04)
+    assert clock.take() == 2.0
     assert clock.take() is None
 
 

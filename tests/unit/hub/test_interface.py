@@ -440,8 +440,72 @@ def test_pronouns_are_answered(heads_hub):
 def test_an_unknown_head_and_a_text_for_ids_are_refused(heads_hub):
     with pytest.raises(ValueError, match=r"no head 'mnli'; it has task, spans"):
         heads_hub.predict("mnli", heads_hub.encode("good"))
-    with pytest.raises(ValueError, match="Give a list of texts, or the ids of `encode`; got the text 'good'"):
+    with pytest.raises(ValueError, match=r"Give a list of texts \(.*also take ids.*\), got the text 'good'"):
         heads_hub.extract_features("good")
+
+
+CALLS = {
+    "encode": lambda hub, value: hub.encode(value),
+    "encode, second": lambda hub, value: hub.encode("good", value),
+    "decode": lambda hub, value: hub.decode(value),
+    "extract_features": lambda hub, value: hub.extract_features(value),
+    "embed": lambda hub, value: hub.embed(value),
+    "aligned": lambda hub, value: hub.extract_features_aligned_to_words(value),
+    "words": lambda hub, value: hub.extract_features_aligned_to_words("good", words=value),
+    "fill_mask": lambda hub, value: hub.fill_mask(value),
+    "topk": lambda hub, value: hub.fill_mask("good <mask>", topk=value),
+    "score": lambda hub, value: hub.score(value),
+    "predict": lambda hub, value: hub.predict("task", value),
+    "spans": lambda hub, value: hub.predict("spans", value),
+    "head": lambda hub, value: hub.predict(value, ["good"]),
+    "max_tokens": lambda hub, value: hub.embed(["good"], max_tokens=value),
+    "pooling": lambda hub, value: hub.embed(["good"], value),
+    "pronoun": lambda hub, value: hub.disambiguate_pronoun(value),
+    "candidates": lambda hub, value: hub.disambiguate_pronoun("A good [it] was bad", value),
+    "bpe.encode": lambda hub, value: hub.bpe.encode(value),
+    "bpe.decode": lambda hub, value: hub.bpe.decode(value),
+    "name": lambda hub, value: hub.register_classification_head(value, num_classes=2),
+    "num_classes": lambda hub, value: hub.register_classification_head("new", num_classes=value),
+    "folder": lambda hub, value: hub.from_pretrained(value),
+    "data": lambda hub, value: hub.from_pretrained("nowhere", data=value),
+}
+STRANGE = [b"good <mask>", 5.5, [None], [float("nan")], [[]], [["good", None]], {"good": 1}, {"good"}, ["a \ud800"]]
+STRANGE += [[0, 99999, 2], torch.tensor([0.0, 2.0]), torch.tensor([0, 999]), torch.zeros(1, 1, 3, dtype=torch.int64)]
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_arguments_of_other_types_are_refused_in_a_sentence(heads_hub, call):
+    for value in STRANGE:
+        with pytest.raises(ValueError, match=r", got |, found |must be|holds half|has no head|cannot be called"):
+            call(heads_hub, value)
+
+
+def test_pairs_are_refused_where_one_text_is_meant_and_a_text_where_several_are(heads_hub):
+    hub = heads_hub
+    for call in (hub.score, hub.fill_mask):
+        with pytest.raises(ValueError, match=r"The texts given: text 2 must be a text, found \('bad', '<mask>'\)"):
+            call(["good <mask>", ("bad", "<mask>")])
+    with pytest.raises(ValueError, match=r"Text 1 is \['a', 'b', 'c'\], and no more than 2 texts are read as one"):
+        hub.predict("task", [("a", "b", "c")])
+    with pytest.raises(ValueError, match=r"one list of texts and pairs; got both: \('bad',\)"):
+        hub.encode(["good"], "bad")  # which was left out without a word
+    with pytest.raises(ValueError, match="Give a list of candidates, got the text 'good'"):
+        hub.disambiguate_pronoun("A good [it] was bad", "good")  # whose letters were candidates
+    padded = torch.tensor([[0, 5, 6, 2], [1, 0, 5, 2]])
+    with pytest.raises(ValueError, match="padded on the left"):
+        hub.predict("task", padded)
+    hub.extract_features(padded)
+
+
+def test_any_ordered_iterable_is_a_list_of_texts(heads_hub):
+    expected = heads_hub.embed(PIECES)
+    for texts in (tuple(PIECES), (text for text in PIECES), np.array(PIECES), np.array(PIECES, dtype=object)):
+        assert torch.equal(heads_hub.embed(texts), expected)
+    assert torch.equal(heads_hub.embed(np.str_("good")), heads_hub.embed("good"))
+    pairs = [("good", "bad"), ("bad", "good")]
+    assert torch.equal(heads_hub.predict("task", np.array(pairs)), heads_hub.predict("task", pairs))
+    ids = heads_hub.encode("good")
+    assert torch.equal(heads_hub.predict("task", ids.to(torch.int16)), heads_hub.predict("task", ids))
 
 
 def test_fairseqs_arguments_and_a_checkpoints_path_are_understood(tmp_path, tokenizer_folder):

@@ -22,6 +22,7 @@ from roberta_plugin.models.checkpoints import (
     from_older_fairseq,
     model_arguments,
     model_options,
+    num_segments_in,
 )
 from roberta_plugin.models.roberta import FastRobertaModel
 from tests.conftest import REPOSITORY
@@ -231,6 +232,20 @@ def test_a_model_reads_the_segments_of_pairs_off_their_tokens(pack, tmp_path):
     assert torch.equal(model(**{**given, "segments": None}, predicted=predicted)[0], expected)
     zeros = torch.zeros_like(given["segments"])
     assert not torch.allclose(model(**{**given, "segments": zeros}, predicted=predicted)[0], expected, rtol=1e-3)
+
+
+def test_the_segments_of_a_file_are_counted_whatever_torch_wrote_it(tmp_path):
+    path = tmp_path / "model.pt"
+    for model, number in ((pair_model(), 2), (pair_model(PlainTask()), 0)):
+        state = {"model": model.state_dict()}
+        for is_zip in (
+            True,
+            False,
+        ):  # False: torch before 1.6, of which no more than a log line said that they are lost
+            torch.save(state, path, _use_new_zipfile_serialization=is_zip)
+            assert num_segments_in(path) == number
+    path.write_bytes(b"cut off")
+    assert num_segments_in(path) == 0  # loading says what is wrong
 
 
 @pytest.mark.parametrize("segments", [0, 2])
