@@ -37,6 +37,7 @@ from roberta_plugin.files import atomic_write
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.launch import process
 from roberta_plugin.launch.log import parse_line, show_on
+from roberta_plugin.launch.options_file import replaced_by
 from roberta_plugin.launch.recipe import FREE, LaunchSettings, complete
 from roberta_plugin.launch.run_folder import RUN, read_record
 from roberta_plugin.machine import num_cores
@@ -175,6 +176,7 @@ class Plan:
     why: str
     original: Recipe  # as its file has it
     is_changed: bool  # whether the result may be another than that of `original`
+    is_timed: bool  # whether its time here is that of `recipe`
     notes: list[str]
     ranks: LaunchSettings | None = None  # the training as a launch, on SLURM or by torchrun
 
@@ -195,10 +197,11 @@ class Plan:
         yield f"because  {self.why}"
         passes = recipe.tokens() / self.tokens if self.tokens else 0
         unchanged = "unchanged, " if self.is_changed else ""
+        theirs = f"{unchanged}the recipe takes {self.original.time} on {recipe.hardware}"
         yield (
             f"length   {recipe.updates:,} updates of {recipe.tokens() / recipe.updates:,.0f} tokens"
             + (f", {passes:,.{0 if passes >= 100 else 1}f} passes over the text" if passes else "")
-            + f"; about {recipe.time} here ({unchanged}the recipe takes {self.original.time} on {recipe.hardware})"
+            + (f"; about {recipe.time} here ({theirs})" if self.is_timed else f"; {theirs}")
         )
         source = f"run by us: {recipe.run_by_us}" if recipe.run_by_us else "not run by us"
         of_what = "of the unchanged recipe: " if self.is_changed else ""
@@ -225,7 +228,7 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
     original = load(settings.recipe) if settings.recipe else choose(first or machine, hours=hours, tokens=tokens)
     most = math.inf if settings.recipe or settings.updates else most_factor(original, tokens)
     why = f"named by --recipe; {machine.described()}" if settings.recipe else f"{machine.described()}"
-    ranks = _ranks_of(settings, original, torchrun=torchrun)
+    ranks, is_timed = _ranks_of(settings, original, torchrun=torchrun), True
     if settings.slurm is not None and ranks:
         why = f"named by --recipe; {ranks.nodes} x {ranks.gpus_per_node} ranks by SLURM"
         machine = Machine(ranks.cpus_per_gpu, has_bf16=True)  # which the nodes use where they have it
@@ -239,6 +242,7 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
             )
         machine = replace(machine, has_bf16=True, gpus=original.gpus, gpu_memory_gb=original.gpu_memory_gb)
         why += f", the command is for {original.hardware}"
+        is_timed = False
     if hours:
         why += f"; --hours {hours:g}"
     is_shared = ranks is None and "--update-freq" not in options
@@ -265,8 +269,14 @@ def make_plan(settings: PretrainSettings, data: str, further: Sequence[str], *, 
             f"--max-update leaves the learning rates and the growth of a training of {recipe.updates:,} updates: "
             "--hours scales them as well."
         )
+    if resized := [name for name in options if name.removeprefix("--") in ("arch", *replaced_by(["arch"]))]:
+        notes.append(
+            f"{', '.join(resized)}: the time of a model of another size is not known, and --hours are those of the "
+            "recipe's own: see the first lines of its log."
+        )
+        is_timed = False
     is_changed = is_changed or of_command.tokens() != original.tokens()
-    return Plan(of_command, machine, tokens, arguments, parsed, why, original, is_changed, notes, ranks)
+    return Plan(of_command, machine, tokens, arguments, parsed, why, original, is_changed, is_timed, notes, ranks)
 
 
 def _leaves_result(option: str) -> bool:

@@ -136,13 +136,19 @@ def ignored_options(cfg: Any) -> list[str]:
 
 
 def unreached_rates(cfg: Any) -> list[str]:
-    """A warning if the training ends within its warm-up, which a first part of a longer training may."""
-    warm_up = peak_update(getattr(cfg, "lr_scheduler", None))
-    for section, name in (("lr_scheduler", "total_num_update"), ("optimization", "max_update")):
-        end = getattr(getattr(cfg, section, None), name, None) or 0
+    """A warning if the training ends within its warm-up, which a first part of a longer training may, or if it goes on
+    when its rate has fallen to 0."""
+    scheduler, last = getattr(cfg, "lr_scheduler", None), getattr(getattr(cfg, "optimization", None), "max_update", 0)
+    warm_up = peak_update(scheduler)
+    schedule = getattr(scheduler, "total_num_update", None) or 0
+    for end, option in ((schedule, "--total-num-update"), (last or 0, "--max-update")):
         if 0 < end < warm_up:
-            option = f"--{name.replace('_', '-')}"
             return [f"--lr is never reached: the warm-up ends at update {warm_up:g}, and {option} is {end:g}"]
+    if 0 < schedule < (last or 0) and getattr(scheduler, "end_learning_rate", None) == 0:
+        return [
+            f"nothing is learned after update {schedule:g}, where the learning rate is 0, and --max-update is {last}: "
+            f"give --total-num-update {last} as well"
+        ]
     return []
 
 

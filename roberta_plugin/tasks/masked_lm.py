@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
@@ -168,8 +169,24 @@ class RobertaMaskedLMTask(BlockTask):
                 tokenizer = bpe_tokenizer or load_tokenizer(folder)
             except FileNotFoundError as error:
                 raise FileNotFoundError(f"--mask-whole-words: {error} Then give --tokenizer-folder FOLDER.") from error
+            self._check_tokenizer(tokenizer)
             word_starts, word_ends = self.vocabulary.word_starts(tokenizer), self.vocabulary.word_ends(tokenizer)
         return Masker.for_vocabulary(self.vocabulary, self.recipe, word_starts=word_starts, word_ends=word_ends)
+
+    def _check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Refuse a tokenizer that the data were not made with, as far as its files or the symbols of dict.txt tell."""
+        recorded, files = (
+            each.get("sha256", {}) for each in (self.tokenizer_description or {}, tokenizer.description())
+        )
+        lacking = np.flatnonzero(~self.vocabulary.never_masked() & (self.vocabulary.model_to_tokenizer(tokenizer) < 0))
+        if any(files.get(name, digest) != digest for name, digest in recorded.items()) or (
+            len(lacking) > len(self.vocabulary) / 2
+        ):
+            example = f", which lacks the symbol {self.vocabulary.symbols[lacking[0]]!r}" if len(lacking) else ""
+            raise ValueError(
+                f"--mask-whole-words: {self.cfg.data} was made with another tokenizer than this one{example}. Give "
+                "that of the data by --tokenizer-folder."
+            )
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split: for training, that of the folders whose turn it is in `epoch` (1-based), in their shares.

@@ -218,7 +218,11 @@ def records(
     splits = {split: _read(path, reading, split=split) for split, (path,) in files.items()}
     table = splits["train"]
     if "valid" not in splits:
-        splits |= _cut_table(table, reading, options)
+        try:
+            splits |= _cut_table(table, reading, options)
+        except ValueError:
+            reading.discover(table, table)  # a column that holds no labels is the reason, where it is named
+            raise
     discovered = {**of_table, **reading.discover(table, splits["train"])}
     _report(splits, table_kind({**settings, **discovered}))
     return {name: splits[name] for name in sorted(splits, key=_SPLITS.index)}, discovered

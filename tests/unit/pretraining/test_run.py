@@ -207,6 +207,16 @@ def test_the_length_is_said_for_the_processor_and_the_growth_fits_the_hours(
     assert shorter.lr_stages.split()[-1] == f"{shorter.max_update}:0"
 
 
+@pytest.mark.parametrize(
+    ("recipe", "further", "note"),
+    [("base", [], ""), ("tour", ["--arch", "fast_roberta_base"], "--arch: the time of a model of another size is not")],
+)
+def test_no_time_here_is_said_for_gpus_that_are_not_here_nor_for_another_model(recipe, further, note, tiny_data_bin):
+    given = PretrainSettings(data=[str(tiny_data_bin)], recipe=recipe, dry_run=True)
+    said = "\n".join(make_plan(given, str(tiny_data_bin), ["--cpu", *further]).described())
+    assert "the recipe takes" in said and " here" not in said and note in said
+
+
 def test_before_there_is_a_tokenizer_the_plan_is_for_the_size_of_the_text(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("A line of text.\n" * 65_536)

@@ -188,6 +188,16 @@ def test_a_warm_up_longer_than_the_schedule_is_named():
     ]
 
 
+def test_updates_at_a_learning_rate_of_0_are_named():
+    """As of a finished training of which only --max-update was raised."""
+    cfg = config_of("polynomial_decay --warmup-updates 5 --total-num-update 20 --max-update 30")
+    (said,) = unreached_rates(cfg)
+    assert said.startswith("nothing is learned after update 20") and said.endswith("give --total-num-update 30 as well")
+    cfg.lr_scheduler.end_learning_rate = 1e-5
+    assert unreached_rates(cfg) == []
+    assert unreached_rates(config_of("polynomial_decay --total-num-update 20 --max-update 20")) == []
+
+
 STEPS = (Step(0, 64), Step(2500, 128), Step(9500, 512))
 
 

@@ -415,6 +415,27 @@ def test_whole_words_of_real_text_are_predicted_whole(tmp_path):
     assert num_partial == 0
 
 
+def test_whole_words_of_a_tokenizer_that_did_not_make_the_data_are_refused(tmp_path):
+    """Its words begin elsewhere: another one of the same kind and size, and any for fairseq-preprocess's own words."""
+    for name, text in (("own", "calm and unbelievably calm\n"), ("other", "quick brown foxes jump\n")):
+        (tmp_path / "text.txt").write_text(text * 40)
+        train_tokenizer("byte_level_bpe", [tmp_path / "text.txt"], vocab_size=270, folder=tmp_path / name)
+    folder, vocabulary = tmp_path / "data", Vocabulary.load(tmp_path / "own" / "dict.txt")
+    options = {"vocabulary": vocabulary, "destination": folder, "progress": False}
+    tokenizer = load_tokenizer(tmp_path / "own")
+    binarize(
+        [tmp_path / "text.txt"], split="train", settings=BinarizeSettings(workers=1), tokenizer=tokenizer, **options
+    )
+    words = write_data_bin(tmp_path / "words")
+    (words / "dict.txt").write_text("".join(f"w{line}" for line in (words / "dict.txt").open()))
+    assert load(make_task(folder, mask_whole_words=True, tokenizer_folder=str(tmp_path / "own")))
+    for data, lacks in ((folder, ""), (words, ", which lacks the symbol 'w1'")):
+        with pytest.raises(
+            ValueError, match=f"{data} was made with another tokenizer than this one{lacks}. Give that of"
+        ):
+            load(make_task(data, mask_whole_words=True, tokenizer_folder=str(tmp_path / "other")))
+
+
 def test_added_tokens_are_words_by_themselves(tmp_path):
     """Also where they touch the text around them, or take the space along: the parts are drawn one by one."""
     (tmp_path / "text.txt").write_text("calm[E1]calm <R> calm\n" * 200)

@@ -329,6 +329,12 @@ def test_an_id_is_never_the_text_of_nothing(prepare_table, tmp_path):
             prepare_table(train="numbers.jsonl", id_column="id", output="empty")
 
 
+def test_a_column_that_holds_no_labels_is_named_as_such_where_nothing_can_be_cut_off(prepare_table):
+    rows = [{"text": f"text {number}", "label": number * 1.5} for number in range(60)]
+    with pytest.raises(ValueError, match=r"has 60 different values in 60 rows.* Name another --label-column"):
+        prepare_table("classification", rows=rows)
+
+
 def test_labels_that_stand_for_nothing_or_for_the_same_in_two_ways_are_named(prepare_table, caplog):
     rows = [{"text": f"so {n}", "label": ("0", "1", "NaN")[n % 3]} for n in range(60)]
     prepare_table(rows=rows)
