@@ -10,7 +10,7 @@ from tests.campaign.breaks import Break
 
 METRICS = ("unit/finetuning/kinds/test_metrics.py", "parity/test_custom_metrics.py", "parity/test_glue_metrics.py")
 SQUAD = (
-    "unit/finetuning/kinds/test_span_metrics.py",
+    "unit/finetuning/kinds/test_metrics.py",
     "parity/test_squad_metric.py",
     "unit/finetuning/benchmarks/squad",
 )
