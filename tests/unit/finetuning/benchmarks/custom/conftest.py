@@ -30,15 +30,8 @@ def prepare_table(tmp_path, tokenizer) -> Callable[..., Prepared]:
         path = write(tmp_path / ("my.csv" if write is write_csv else "my.jsonl"), rows)
         if kind in ("pair", "embedding") and "pair" in rows[0]:
             options.setdefault("text_pair_column", "pair")
-        return prepare(
-            PrepareSettings(
-                task="custom",
-                raw=tmp_path,
-                tokenizer=tokenizer,
-                output_dir=tmp_path / output,
-                max_length=64,
-                options=CustomOptions(kind=kind, **{"train": path.name, **options}),
-            )
-        )
+        chosen = CustomOptions(kind=kind, **{"train": path.name, **options})
+        where = {"raw": tmp_path, "tokenizer": tokenizer, "output_dir": tmp_path / output}
+        return prepare(PrepareSettings(task="custom", max_length=64, options=chosen, **where))
 
     return make
