@@ -22,6 +22,7 @@ from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.pair_dataset import PairDataset
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import AddedToken, with_additions
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -69,11 +70,23 @@ def blocks_seen(task, *, ranks, state=None, iterations=None, batch_size=3):
     return seen, end_state
 
 
-@pytest.mark.parametrize("data", ["{large}", "{large}@1,{small}@1"])
-def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpora, data):
-    task = make_task(data.format(large=two_corpora[0], small=two_corpora[1]))
+PAIRS = {"input_format": "segment-pair", "sample_break_mode": "none"}
+
+
+@pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        ("{large}", {}),
+        ("{large}@1,{small}@1", {}),
+        ("{large}@1,{small}@1", {**PAIRS, "next_sentence_prediction": True}),
+        ("{large}@1,{small}@1", {**PAIRS, "input_format": "sentence-pair", "next_sentence_prediction": True}),
+    ],
+)
+def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpora, data, options):
+    task = make_task(data.format(large=two_corpora[0], small=two_corpora[1]), **options)
+    assert isinstance(load(task), PairDataset) == bool(options)
     expected, _ = blocks_seen(task, ranks=1)
-    assert len(expected) > 100
+    assert len(expected) > 80
     for ranks in (2, 4):
         assert Counter(blocks_seen(task, ranks=ranks)[0]) == Counter(expected)
     for before, after in ((1, 4), (4, 2), (2, 1)):
@@ -83,7 +96,6 @@ def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpor
         assert Counter(first + second) == Counter(expected)
 
 
-PAIRS = {"input_format": "segment-pair", "sample_break_mode": "none"}
 SWITCHES = [  # an option in mid-epoch, beside others, and whether the epoch's order is another then
     ({}, {"pack_sequences": True}, True),
     ({}, {"seed": 4}, True),

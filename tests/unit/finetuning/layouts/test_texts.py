@@ -179,26 +179,6 @@ def test_segments_alternate_from_sentence_to_sentence_and_begin_anew_in_each_win
     assert packed.tolist() == [[*expected[0], *expected[1]]]
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_the_sentences_of_a_batch_are_at_their_s_with_their_labels(tmp_path, pack):
-    prepared = write_prepared(tmp_path)
-    to_model = prepared.vocabulary.tokenizer_to_model(prepared.tokenizer)
-    dataset = DocumentsDataset(prepared.split("train"), pad_id=1, vocab_size=1000, seed=1, pack=pack, max_length=64)
-    documents = dataset.documents
-    for addresses in dataset.batches(1, max_sentences=7):
-        batch = dataset.__getitems__(addresses)
-        sentences, tokens = batch["sentences"], batch["net_input"]["src_tokens"]
-        beginning = sentences["positions"]
-        found, following = (tokens.gather(1, at).flatten()[sentences["index"]] for at in (beginning, beginning + 1))
-        assert found.tolist() == [prepared.vocabulary.bos_id] * len(found)
-        numbers = batch["id"].tolist()
-        texts = [text for number in numbers for text in documents.sentences[number]]
-        assert following.tolist() == [int(to_model[prepared.tokenizer.encode(text)][0]) for text in texts]
-        labels = [documents.labels[documents.first[number] : documents.first[number + 1]] for number in numbers]
-        assert sentences["labels"].tolist() == np.concatenate(labels).tolist()
-        assert batch["net_input"]["segments"].shape == tokens.shape
-
-
 def test_batches_keep_to_max_tokens_whatever_windows_their_documents_have(tmp_path):
     raw = write_raw(tmp_path / "raw", sizes={"train": 20})
     with (raw / "train.jsonl").open("a") as file:

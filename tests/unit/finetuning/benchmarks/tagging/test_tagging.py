@@ -16,7 +16,6 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.tagging import labels_of, shown
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.examples_dataset import TaggingDataset
 from roberta_plugin.finetuning.kinds.entities import Sentences, entities_of, entity_labels, read_file, types_of
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.layouts.texts import Encoder
@@ -289,24 +288,6 @@ def test_the_tags_of_the_words_are_at_their_first_tokens(prepared, tmp_path):
         num_learned = sum(int((each != IGNORED).sum()) for each in learned)
         num_tokens = sum(len(encoder.ids(" ".join(each.texts))) for each in raw)
         assert num_learned == (num_tokens if is_all else len(words))
-
-
-def test_batches_have_the_labels_of_their_tokens_padded_or_packed(prepared):
-    split = prepared.split("train")
-    sizes = split.sequences.sizes
-    learned = np.split(np.asarray(split.array("token_labels")), np.cumsum(sizes)[:-1])
-    for pack in (False, True):
-        dataset = TaggingDataset(split, pad_id=1, vocab_size=1000, seed=1, pad_to_multiple=8, pack=pack, max_length=24)
-        for indices in (np.array([3, 0, 11]), np.array([5])):
-            batch = dataset.make_batch(np.ones(len(indices), dtype=np.int64), indices)
-            labels, tokens = batch["token_labels"], batch["net_input"]["src_tokens"]
-            assert labels.shape == tokens.shape and tokens.shape[1] % 8 == 0
-            flat, ids = labels.ravel(), tokens.ravel()
-            starts = np.cumsum([0, *sizes[indices[:-1]]]) if pack else np.arange(len(indices)) * tokens.shape[1]
-            for start, window in zip(starts.tolist(), indices.tolist(), strict=True):
-                assert flat[start : start + sizes[window]].tolist() == learned[window].tolist()
-                assert ids[start : start + sizes[window]].tolist() == split.sequences[window].tolist()
-            assert batch["num_labels"] == (flat != IGNORED).sum() == sum((learned[i] != IGNORED).sum() for i in indices)
 
 
 def test_a_document_is_read_at_once_and_its_sentences_stay_apart(tmp_path):
