@@ -131,7 +131,7 @@ def test_the_threshold_is_the_given_one_or_the_best(prepare_table):
     assert given["threshold"] == 0.5 > tuned["threshold"]
     assert tuned["tuned_micro_f1"] > given["tuned_micro_f1"]
     with pytest.raises(ValueError, match="--threshold goes with two labels, and there are 3"):
-        score(prepare_table(output="other"), "train", outputs, threshold=0.5)
+        score(prepare_table(), "train", outputs, threshold=0.5)
 
 
 def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_table, tmp_path):
@@ -368,7 +368,7 @@ def test_a_development_set_of_one_label_chooses_neither_threshold_nor_temperatur
 def test_folds_with_a_share_hold_each_row_out_once(prepare_table):
     ids = []
     for number in range(1, 4):
-        prepared = two_labels(prepare_table, fold=f"{number}/3", valid_share=0.2, output=f"fold-{number}")
+        prepared = two_labels(prepare_table, fold=f"{number}/3", valid_share=0.2)
         parts = [{record["id"] for record in prepared.split(name).records()} for name in prepared.splits]
         assert len(set.union(*parts)) == sum(map(len, parts)), "no row is in two splits"
         assert len(parts[1]) == pytest.approx(0.2 * (len(parts[0]) + len(parts[1])), rel=0.3)
@@ -384,7 +384,7 @@ def test_what_is_predicted_of_a_test_set_does_not_depend_on_its_answers(prepare_
     for output in ("without", "with"):
         columns = [column for column in rows[0] if output == "with" or column not in ("label", "answer", "tags")]
         write_json_lines(tmp_path / "test.jsonl", [{column: row[column] for column in columns} for row in rows])
-        prepared = prepare_table(name.replace("_", "-"), rows=rows, test="test.jsonl", output=output, valid_share=0.5)
+        prepared = prepare_table(name.replace("_", "-"), rows=rows, test="test.jsonl", valid_share=0.5)
         kind, train = table_kind(prepared.settings), prepared.split("train")
         wishes = {wish: "f1" if wish == "tune_threshold" else True for wish in kind.decides_by.values() if wish}
         valid, test = prepared.split("valid"), prepared.split("test")
