@@ -10,7 +10,7 @@ from tests.campaign.breaks import Break
 
 METRICS = ("unit/finetuning/kinds/test_metrics.py", "parity/test_custom_metrics.py", "parity/test_glue_metrics.py")
 SQUAD = (
-    "unit/finetuning/kinds/test_span_metrics.py",
+    "unit/finetuning/kinds/test_metrics.py",
     "parity/test_squad_metric.py",
     "unit/finetuning/benchmarks/squad",
 )
@@ -152,7 +152,7 @@ BREAKS = (
         "finetuning/kinds/questions.py",
         "float(null[windows].min())",
         "float(null[windows].max())",
-        (*SQUAD, "unit/criterions/test_squad2.py"),
+        (*SQUAD, "unit/criterions/test_finetuning.py"),
     ),
     Break(
         "the window with most context to the left",
@@ -266,7 +266,7 @@ BREAKS = (
         "criterions/losses.py",
         'logs.sum(dim=1) / sample["offsets"].diff()',
         "logs.mean(dim=1)",
-        ("unit/criterions/test_race.py",),
+        ("unit/criterions/test_finetuning.py",),
     ),
     Break(
         "next sentence counts by the batch",
@@ -280,7 +280,7 @@ BREAKS = (
         "criterions/losses.py",
         'first + columns["passage_length"])',
         'first + columns["passage_length"] + 1)',
-        ("unit/criterions/test_squad2.py",),
+        ("unit/criterions/test_finetuning.py",),
     ),
     # Masks, blocks, pairs, order.
     Break(

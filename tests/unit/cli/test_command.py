@@ -82,22 +82,20 @@ def test_under_nohup_a_closed_terminal_changes_nothing():
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(
-    ("verb", "words", "procedure"),
+    ("words", "procedure"),
     [
-        ("study", ["study.yaml"], "roberta_plugin.experiments.studies.study.run_study"),
-        ("sweep", ["grid.yaml", "--output-dir", "out"], "roberta_plugin.experiments.sweeps.sweep.sweep"),
-        ("finetune", ["RTE", "--output-dir", "out", "--model", "a.pt"], "roberta_plugin.experiments.finetune.finetune"),
+        ("study study.yaml", "experiments.studies.study.run_study"),
+        ("sweep grid.yaml --output-dir out", "experiments.sweeps.sweep.sweep"),
+        ("finetune RTE --output-dir out --model a.pt", "experiments.finetune.finetune"),
         (
-            "finetune",
-            ["custom", "--train", "a.csv", "--output-dir", "out", "--model", "a.pt", "--folds", "2"],
-            "roberta_plugin.experiments.finetune.cross_validate",
+            "finetune custom --train a.csv --output-dir out --model a.pt --folds 2",
+            "experiments.finetune.cross_validate",
         ),
-        ("demo", ["--output-dir", "demo"], "roberta_plugin.cli.pretrain.run"),
-        ("pretrain", ["data-bin"], "roberta_plugin.cli.pretrain.run"),
+        ("demo --output-dir demo", "cli.pretrain.run"),
+        ("pretrain data-bin", "cli.pretrain.run"),
     ],
-    ids=["study", "sweep", "finetune", "finetune in folds", "demo", "pretrain"],
 )
-def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(verb, words, procedure, tmp_path, monkeypatch, capsys):
+def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(words, procedure, tmp_path, monkeypatch, capsys):
     """Else it would end the command alone, and leave its trainings running."""
     monkeypatch.chdir(tmp_path)
     stopped = []
@@ -110,10 +108,10 @@ def test_sigterm_stops_trainings_in_order_as_ctrl_c_does(verb, words, procedure,
             stopped.append(args)
 
     monkeypatch.setattr(docstrings, "write_corpus", lambda *_: None)  # seconds
-    module, _, name = procedure.rpartition(".")
+    module, _, name = f"roberta_plugin.{procedure}".rpartition(".")
     monkeypatch.setattr(importlib.import_module(module), name, train)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert main([verb, *words]) == 143
+    assert main(words.split()) == 143
     assert len(stopped) == 1
     assert "interrupted: the same command resumes\n" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -27,41 +27,28 @@ def test_a_package_that_is_missing_or_too_old_comes_with_the_command_that_brings
     assert finding.remedy == (f'pip install "{asked}"' if found else "")
 
 
-def test_every_requirement_but_fairseq_is_checked():
+def test_every_requirement_of_this_platform_but_fairseq_is_checked():
     lines = ["ve-fairseq==0.12.3", "numpy>=1", "no-such-package-anywhere", 'torch>=2; python_version > "3"']
+    lines += ["no-such-package-a; platform_system == 'Darwin'", "no-such-package-b>=1; extra == 'onnx'"]
     findings = {finding.what: finding for finding in doctor.check_dependencies(lines)}
     assert findings.keys() == {"roberta_plugin", "numpy", "no-such-package-anywhere", "torch"}
     assert [name for name, finding in findings.items() if finding.remedy] == ["no-such-package-anywhere"]
-
-
-def test_what_another_platform_or_an_extra_needs_is_not_needed_here():
-    lines = ["numpy>=1", "no-such-package-a; platform_system == 'Darwin'", "no-such-package-b>=1; extra == 'onnx'"]
-    assert [finding.what for finding in doctor.check_dependencies(lines)] == ["roberta_plugin", "numpy"]
     assert any("extra ==" in line for line in doctor.requirements())
-
-
-def test_a_plugin_that_is_not_installed_is_a_finding():
     (finding,) = doctor.check_dependencies([])
-    assert "pip install" in finding.remedy
+    assert "pip install" in finding.remedy, "the plugin itself is not installed"
 
 
-@pytest.mark.parametrize(
-    ("installed", "words"), [(set(), "missing"), ({"fairseq", "ve-fairseq"}, "several are installed")]
-)
-def test_no_fairseq_and_two_of_them_are_to_be_mended(monkeypatch, installed, words):
-    monkeypatch.setattr(doctor, "installed_fairseqs", lambda: dict.fromkeys(installed, "1.0"))
-    finding = doctor.check_fairseq()
-    assert words in finding.found
-    assert finding.remedy
+def test_no_fairseq_two_of_them_and_a_check_that_raises_are_to_be_mended(monkeypatch):
+    for installed, words in (((), "missing"), (("fairseq", "ve-fairseq"), "several are installed")):
+        monkeypatch.setattr(doctor, "installed_fairseqs", lambda installed=installed: dict.fromkeys(installed, "1.0"))
+        finding = doctor.check_fairseq()
+        assert words in finding.found and finding.remedy
 
-
-def test_a_check_that_raises_is_a_finding():
     def broken():
         raise ImportError("libcudart.so.99 is gone\nand more")
 
     finding = doctor.guarded("device", broken)
-    assert finding.found == "ImportError: libcudart.so.99 is gone"
-    assert finding.remedy
+    assert finding.found == "ImportError: libcudart.so.99 is gone" and finding.remedy
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -116,73 +103,66 @@ def test_commands_of_fairseq_that_are_missing_are_to_be_mended(monkeypatch, tmp_
     assert finding.found == f"missing in {tmp_path}: fairseq-train, fairseq-validate" and finding.remedy
 
 
-LINES = ["first line", "", "second line", "third", ""]
-
-
 @pytest.fixture
 def data_bin(tmp_path):
     tokenizer = ByteLevelBpe(BYTE_CHARACTERS, [], use_fast_engine=False)
-    (tmp_path / "text.txt").write_text("\n".join(LINES) + "\n")
-    binarize(
-        [tmp_path / "text.txt"],
-        split="train",
-        tokenizer=tokenizer,
-        vocabulary=Vocabulary([Row(symbol, 1) for symbol in tokenizer.symbols if symbol != str(ord("d"))]),
-        destination=tmp_path / "data",
-        settings=BinarizeSettings(workers=1),
-        progress=False,
-    )
+    (tmp_path / "text.txt").write_text("first line\n\nsecond line\nthird\n\n")
+    vocabulary = Vocabulary([Row(symbol, 1) for symbol in tokenizer.symbols if symbol != str(ord("d"))])
+    tools = {"tokenizer": tokenizer, "vocabulary": vocabulary, "destination": tmp_path / "data", "progress": False}
+    binarize([tmp_path / "text.txt"], split="train", settings=BinarizeSettings(workers=1), **tools)
     return tmp_path / "data"
 
 
-def test_shows_counts(data_bin, capsys):
-    assert main(["inspect", str(data_bin)]) == 0
-    shown = capsys.readouterr().out
-    assert "train: sound" in shown
-    assert "2 documents, 5 lines (2 blank)" in shown
-    assert "2 unknown (7.6923%)" in shown
+@pytest.fixture
+def inspected(data_bin, capsys):
+    def inspect(*words, code=0):
+        """What `roberta inspect` prints, and its exit code."""
+        assert main(["inspect", str(data_bin), *words]) == code
+        return capsys.readouterr().out
+
+    return inspect
 
 
-def test_counts_of_train_are_shown_for_the_other_splits(data_bin, capsys):
+def test_shows_counts(inspected):
+    shown = inspected()
+    for part in ("train: sound", "2 documents, 5 lines (2 blank)", "2 unknown (7.6923%)"):
+        assert part in shown
+
+
+def test_counts_of_train_are_shown_for_the_other_splits_and_one_that_the_manifest_lacks_is_named(data_bin, inspected):
     for end in ("bin", "idx"):
         shutil.copy(data_bin / f"train.{end}", data_bin / f"dev.{end}")
-    assert main(["inspect", str(data_bin)]) == 0
-    train, dev = capsys.readouterr().out.split("\ndev: sound")
+    train, dev = inspected().split("\ndev: sound")
     assert "unigram baseline" in dev and "bigram baseline" in dev and "baseline" not in train
+    assert "not in manifest.json" in dev and "not in manifest.json" not in train
     assert (data_bin / "baselines-dev.json").is_file()
-    assert main(["inspect", str(data_bin), "--split", "dev"]) == 0
+    assert inspected("--split", "dev")
 
 
-def test_damage_is_exit_code_one(data_bin, capsys):
+def test_damage_is_exit_code_one(data_bin, inspected):
     content = np.fromfile(data_bin / "train.bin", dtype=np.uint16)
     content[0] = 9999
     content.tofile(data_bin / "train.bin")
-    assert main(["inspect", str(data_bin)]) == 1
-    shown = capsys.readouterr().out
-    assert "NOT SOUND" in shown
-    assert "9999" in shown
+    shown = inspected(code=1)
+    assert "NOT SOUND" in shown and "9999" in shown
 
 
-def test_a_folder_of_fairseq_has_no_hashes(data_bin, capsys):
+def test_a_folder_of_fairseq_has_no_hashes(data_bin, inspected):
     for name in ("manifest.json", "encoder.json", "vocab.bpe"):
         (data_bin / name).unlink()
-    assert main(["inspect", str(data_bin)]) == 0
-    shown = capsys.readouterr().out
-    assert "no hashes to check" in shown
+    assert "no hashes to check" in inspected()
 
 
 @pytest.mark.parametrize("names", [["train.idx"], ["train.bin"], ["train.idx", "train.bin"]])
-def test_files_that_the_manifest_lists_and_the_folder_lacks_are_found(data_bin, names, capsys):
+def test_files_that_the_manifest_lists_and_the_folder_lacks_are_found(data_bin, inspected, names):
     for name in names:
         (data_bin / name).unlink()
-    assert main(["inspect", str(data_bin)]) == 1
-    shown = capsys.readouterr().out
-    assert "train: NOT SOUND" in shown
-    assert f"{names[0]} does not exist" in shown
+    shown = inspected(code=1)
+    assert "train: NOT SOUND" in shown and f"{names[0]} does not exist" in shown
 
 
 @pytest.mark.parametrize("change", ["merge", "damage", "deletion", "second kind"])
-def test_a_tokenizer_that_is_not_the_one_of_the_data_is_found(data_bin, change, capsys):
+def test_a_tokenizer_that_is_not_the_one_of_the_data_is_found(data_bin, inspected, change):
     if change == "merge":
         ByteLevelBpe([*BYTE_CHARACTERS, "th"], [("t", "h")]).save(data_bin)
     elif change == "damage":
@@ -191,19 +171,8 @@ def test_a_tokenizer_that_is_not_the_one_of_the_data_is_found(data_bin, change, 
         (data_bin / "encoder.json").unlink()
     else:
         (data_bin / "character_bpe.json").write_text("{}")
-    assert main(["inspect", str(data_bin)]) == 1
-    shown = capsys.readouterr().out
-    assert "fault: " in shown
-    assert "train: sound" in shown
-
-
-def test_a_split_that_the_manifest_does_not_list_is_named(data_bin, capsys):
-    for suffix in ("bin", "idx"):
-        (data_bin / f"valid.{suffix}").write_bytes((data_bin / f"train.{suffix}").read_bytes())
-    assert main(["inspect", str(data_bin)]) == 0
-    shown = capsys.readouterr().out.split("valid: sound")
-    assert "not in manifest.json" in shown[1]
-    assert "not in manifest.json" not in shown[0]
+    shown = inspected(code=1)
+    assert "fault: " in shown and "train: sound" in shown
 
 
 def test_user_errors_are_one_line(data_bin, capsys):

@@ -136,11 +136,6 @@ def test_a_report_of_a_damaged_folder_names_the_file(tmp_path, capsys, content):
         assert "study.json" in error and "delete it, if the study file and its data are as they were" in error
 
 
-def run_sweep(*words):
-    args = build_parser("sweep").parse_args(["sweep", *words])
-    return args.run(args)
-
-
 GRID = """
 train: {data: DATA, task: roberta_masked_lm, criterion: roberta_masked_lm, arch: fast_roberta_tiny, batch-size: 4}
 axes: {lr: [1, 2]}
@@ -156,8 +151,20 @@ def grid(tiny_data_bin, tmp_path):
     return path
 
 
-def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tiny_data_bin, tmp_path, capsys):
-    assert run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run") == 0
+@pytest.fixture
+def sweep(grid, tmp_path):
+    """`roberta sweep` of the grid into the folder out, after a change of its text."""
+
+    def run_sweep(*words, old="", new=""):
+        grid.write_text(grid.read_text().replace(old, new))
+        args = build_parser("sweep").parse_args(["sweep", str(grid), "--output-dir", str(tmp_path / "out"), *words])
+        return args.run(args)
+
+    return run_sweep
+
+
+def test_a_dry_run_shows_every_command_and_writes_nothing(sweep, tiny_data_bin, tmp_path, capsys):
+    assert sweep("--dry-run") == 0
     text = capsys.readouterr().out
     assert "# lr-1/seed-5\n" in text
     assert f"fairseq-train {tiny_data_bin} --task roberta_masked_lm" in text
@@ -166,56 +173,45 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(grid, tiny_data_bin, t
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_refuses_a_folder_that_the_start_would_refuse(grid, tmp_path):
-    prepare(read_grid(grid), tmp_path / "out")
-    grid.write_text(grid.read_text().replace("{data:", "{dropout: 0.2, data:"))
-    with pytest.raises(ValueError, match=r"holds a run with other options: --dropout was not given and is 0\.2"):
-        run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
-
-
-def test_a_dry_run_shows_what_trackers_are_told(grid, tmp_path, capsys):
-    grid.write_text(grid.read_text().replace("{data:", "{wandb-project: mine, data:"))
-    assert run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run") == 0
-    ids = re.findall(
-        r"^WANDB_NAME=lr-[12]/seed-5 WANDB_RUN_ID=(\w+) WANDB_RESUME=allow WANDB_RUN_GROUP=out \S*fairseq-train ",
-        capsys.readouterr().out,
-        flags=re.MULTILINE,
-    )
-    assert len(set(ids)) == 2
+def test_a_dry_run_shows_what_trackers_are_told(sweep, capsys):
+    assert sweep("--dry-run", old="{data:", new="{wandb-project: mine, data:") == 0
+    told = r"^WANDB_NAME=lr-[12]/seed-5 WANDB_RUN_ID=(\w+) WANDB_RESUME=allow WANDB_RUN_GROUP=out \S*fairseq-train "
+    assert len(set(re.findall(told, capsys.readouterr().out, flags=re.MULTILINE))) == 2
 
 
 @pytest.mark.parametrize(("options", "splits"), [("", "valid"), (" disable-validation: true,", "none")])
 def test_a_metric_of_a_split_that_no_run_is_validated_on_is_refused_before_the_first_run(
-    grid, tmp_path, options, splits
+    sweep, grid, tmp_path, options, splits
 ):
-    text = grid.read_text().replace("{data:", f"{{{options} data:")
-    grid.write_text(text.replace("log: valid", "log: nope"))
-    with pytest.raises(
-        ValueError, match=rf"log: 'nope' is no split that setting lr-1 is validated on \({splits}\): name"
-    ):
-        run_sweep(str(grid), "--output-dir", str(tmp_path / "out"))
+    said = rf"log: 'nope' is no split that setting lr-1 is validated on \({splits}\): name"
+    grid.write_text(grid.read_text().replace("{data:", f"{{{options} data:"))
+    with pytest.raises(ValueError, match=said):
+        sweep(old="log: valid", new="log: nope")
     assert not (tmp_path / "out").exists()
-    grid.write_text(text.replace("log: valid", "log: train"))
-    assert run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run") == 0
-
-
-def test_a_user_dir_that_does_not_exist_is_refused_in_one_line(grid, tmp_path):
-    grid.write_text(grid.read_text().replace("{data:", "{user-dir: robezta_plugin, data:"))
-    with pytest.raises(ValueError, match=r"line 2, .*--user-dir robezta_plugin does not exist: correct"):
-        run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--dry-run")
+    assert sweep("--dry-run", old="log: nope", new="log: train") == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [(["--wait"], "--wait goes with --slurm"), (["--slurm", "--retries", "1"], "are for runs on this machine")],
+    ("words", "new", "message"),
+    [
+        (["--wait"], "{data:", "--wait goes with --slurm"),
+        (["--slurm", "--retries", "1"], "{data:", "are for runs on this machine"),
+        (["--dry-run"], "{user-dir: robezta, data:", r"line 2, .*--user-dir robezta does not exist: correct"),
+    ],
 )
-def test_what_is_refused_and_how(grid, tmp_path, words, message):
+def test_what_is_refused_and_how(sweep, tmp_path, words, new, message):
     with pytest.raises(ValueError, match=message):
-        run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), *words)
+        sweep(*words, old="{data:", new=new)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_report_of_what_is_there_trains_nothing(grid, tmp_path, capsys):
-    assert run_sweep(str(grid), "--output-dir", str(tmp_path / "out"), "--report-only") == 0
+def test_a_dry_run_refuses_a_folder_that_the_start_would_refuse(sweep, grid, tmp_path):
+    prepare(read_grid(grid), tmp_path / "out")
+    with pytest.raises(ValueError, match=r"holds a run with other options: --dropout was not given and is 0\.2"):
+        sweep("--dry-run", old="{data:", new="{dropout: 0.2, data:")
+
+
+def test_a_report_of_what_is_there_trains_nothing(sweep, tmp_path, capsys):
+    assert sweep("--report-only") == 0
     assert "2 runs: 2 waiting" in capsys.readouterr().out
     assert not list((tmp_path / "out").rglob("log.txt"))

@@ -38,9 +38,15 @@ def parse(*words):
     return build_parser("finetune").parse_args(["finetune", *map(str, words)])
 
 
-def edit(path, old, new):
-    """Change a prepared.json."""
-    path.write_text(path.read_text().replace(old, new))
+def run(*words):
+    args = parse(*words)
+    return args.run(args)
+
+
+def test_results_are_not_scored_anew_by_options(tmp_path, capsys):
+    words = ["evaluate", "--results", str(tmp_path), "--output-dir", str(tmp_path / "out"), "--valid-sequences"]
+    assert main(words) == 2
+    assert "--valid-sequences goes with --data and --checkpoint" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -67,54 +73,57 @@ def words(tmp_path, monkeypatch, model_state):
     return ["RTE", "--data", prepared.folder, "--model", tmp_path / "model.pt", "--output-dir", tmp_path / "out"]
 
 
-def write_grid(args):
-    return finetuning_plan.plan_finetuning(*finetune.settings_of(args))
+def plan_of(*words):
+    return finetuning_plan.plan_finetuning(*finetune.settings_of(parse(*words)))
 
 
-def grid_of(args):
-    return json.loads((Path(args.output_dir) / finetuning_plan.GRID).read_text())
+def grid_of(*words):
+    """The file that the plan of a call writes."""
+    plan_of(*words)
+    return json.loads((Path(parse(*words).output_dir) / finetuning_plan.GRID).read_text())
 
 
 def test_the_grid_is_the_papers_and_the_start_is_questioned(words, model_state, capsys):
-    args = parse(*words)
-    assert args.run(args) == 1, "nothing was trained"
-    grid = grid_of(args)
+    assert run(*words) == 1, "nothing was trained"
+    assert "The paper starts RTE from its MNLI model" in capsys.readouterr().out
+    grid = grid_of(*words)
     assert grid["axes"]["lr"] == ["1e-5", "2e-5", "3e-5"]
     assert grid["seeds"] == ["1", "2", "3", "4", "5"]
     assert grid["train"]["encoder-layers"] == "3"
-    assert "The paper starts RTE from its MNLI model" in capsys.readouterr().out
     model_state["model"]["classification_heads.mnli.out_proj.bias"] = torch.zeros(3)
-    assert args.run(args) == 1
+    assert run(*words) == 1
     assert "The paper starts" not in capsys.readouterr().out, "fine-tuned, whatever its file is called"
 
 
-@pytest.mark.parametrize(("asked", "is_cpu"), [((), True), (("gpus_per_node=1",), False)])
-def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has(words, asked, is_cpu):
-    args = parse(*words, "--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7)
-    asked_of_the_sweep = procedure.run_grid(write_grid(args), report=print).facts["asked"]
-    assert asked_of_the_sweep.after.func is procedure.compute_outputs, "in the jobs, where the GPUs are"
-    keywords = asked_of_the_sweep.after.keywords
+@pytest.mark.parametrize(
+    ("asked", "is_cpu", "ranks", "size"), [((), True, "1", "16"), (("gpus_per_node=4",), False, "4", "4")]
+)
+def test_a_cluster_is_asked_for_gpus_whatever_the_login_node_has_and_they_share_the_batch(
+    words, asked, is_cpu, ranks, size
+):
+    words += ["--slurm", "partition=gpu", "time=1:00:00", *asked, "--parallel", 7]
+    sweep_asked = procedure.run_grid(plan_of(*words), report=print).facts["asked"]
+    assert sweep_asked.after.func is procedure.compute_outputs, "in the jobs, where the GPUs are"
+    keywords = sweep_asked.after.keywords
     assert keywords["data"] == words[2].resolve() and keywords.keys() == {"data", "options"}, "as earlier code has them"
-    assert asked_of_the_sweep.slurm is not None
-    assert asked_of_the_sweep.wait
-    assert asked_of_the_sweep.parallel == 7
-    assert asked_of_the_sweep.job_name == "RTE-out"
-    assert grid_of(args)["slurm"]["partition"] == "gpu"
-    assert (grid_of(args)["train"].get("cpu") == "true") is is_cpu
+    assert sweep_asked.slurm is not None and sweep_asked.wait
+    assert (sweep_asked.parallel, sweep_asked.job_name) == (7, "RTE-out")
+    grid = grid_of(*words)
+    assert grid["slurm"]["partition"] == "gpu"
+    assert (grid["train"].get("cpu") == "true") is is_cpu
+    assert grid["train"]["distributed-world-size"] == ranks
+    batch = grid["axes"]["batch"]["16"]
+    assert (batch["batch-size"], batch["update-freq"], batch["max-update"]) == (size, "1", "30")  # 40 examples
 
 
-def test_a_batch_takes_any_number_as_a_learning_rate_does(words):
-    num_examples = len(Prepared.open(words[2]).split("train"))
+def test_a_batch_takes_any_number_as_a_learning_rate_does_and_epochs_change_the_schedule(words):
+    assert len(Prepared.open(words[2]).split("train")) == 40
     for quick in ((), ("--quick",)):
-        plan = write_grid(
-            parse(*words, *quick, "--only", "batch=4,64", "--only", "lr=7e-4", "--epochs", "3", "--seeds", "1")
-        )
-        batches = grid_of(parse(*words))["axes"]["batch"]
+        asked = (*words, *quick, "--only", "batch=4,64", "--only", "lr=7e-4", "--epochs", "3", "--seeds", "1")
+        batches = grid_of(*asked)["axes"]["batch"]
         assert {name: each["batch-size"] for name, each in batches.items()} == {"4": "4", "64": "64"}
-        assert [each["max-update"] for each in batches.values()] == [
-            str(3 * -(-num_examples // size)) for size in (4, 64)
-        ]
-        assert len(plan.grid.runs) == 2
+        assert [each["max-update"] for each in batches.values()] == [str(3 * 10), str(3 * 1)]
+        assert len(plan_of(*asked).grid.runs) == 2
 
 
 def test_random_weights_begin_as_those_of_the_models_own_pretraining(words, model_state):
@@ -127,25 +136,26 @@ def test_random_weights_begin_as_those_of_the_models_own_pretraining(words, mode
         (neighbors, ("--from-scratch", "--set", "init-std=0.01"), expected | {"init-std": "0.01"}),
     ):
         model_state["cfg"]["model"] |= saved
-        write_grid(parse(*words, *flags))
-        train = grid_of(parse(*words))["train"]
+        train = grid_of(*words, *flags)["train"]
         assert {name: train[name] for name in expected if name in train} == options
     model_state["cfg"]["model"]["_name"] = "roberta_base"
-    write_grid(parse(*words, "--from-scratch"))
-    assert not expected.keys() & grid_of(parse(*words))["train"].keys(), "fairseq's own models"
+    assert not expected.keys() & grid_of(*words, "--from-scratch")["train"].keys(), "fairseq's own models"
 
 
-def test_data_without_a_development_set_are_refused_before_anything_is_trained(words):
-    edit(words[2] / "prepared.json", '"valid"', '"dev"')
-    args = parse(*words)
-    with pytest.raises(ValueError, match="has no split 'valid' to choose checkpoints by; it has train, dev"):
-        args.run(args)
-
-
-def test_results_are_not_scored_anew_by_options(tmp_path, capsys):
-    words = ["evaluate", "--results", str(tmp_path), "--output-dir", str(tmp_path / "out"), "--valid-sequences"]
-    assert main(words) == 2
-    assert "--valid-sequences goes with --data and --checkpoint" in capsys.readouterr().err
+def test_data_that_do_not_fit_are_refused_before_anything_is_trained(words, tmp_path):
+    path = words[2] / "prepared.json"
+    sound = path.read_text()
+    for old, new, error, message in (
+        ('"valid"', '"dev"', ValueError, "has no split 'valid' to choose checkpoints by; it has train, dev"),
+        ('"max_length": 30', '"max_length": 90', ValueError, r"has 40 positions, and .* sequences of up to 90 tokens"),
+        ('"task": "RTE"', '"task": "CoLA"', ValueError, "is prepared for CoLA, not for RTE"),
+    ):
+        path.write_text(sound.replace(old, new))
+        with pytest.raises(error, match=message):
+            run(*words)
+    path.write_text(sound)
+    with pytest.raises(FileNotFoundError, match="No checkpoint in "):
+        run(*words, "--model", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -157,31 +167,15 @@ def test_results_are_not_scored_anew_by_options(tmp_path, capsys):
         (("--only", "batch=8,x"), "--only batch=8,x: a batch is a whole number of examples from 1 on, got 'x'"),
         (("--set", "freeze-layers=4"), "--freeze-layers 4: the model has 3 layers"),
         (("--set", "freeze-layers=3", "--set", "lora-rank=2"), "--freeze-layers 3 leaves no layer for the adapters"),
+        (("--set", "adam_eps=1", "--set", "adam-eps=2"), "--set gives adam_eps twice"),
+        (("--slurm", "time=1:00:00", "gpu=2"), "--slurm has the unknown key 'gpu'"),
+        (("--slurm", "partition=gpu"), "--slurm needs a time limit for a run: --slurm time=8:00:00"),
+        (("--doc-stride", "1", "--tokenizer", "/none"), "--doc-stride is not an option of RTE: it has none"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_trained(words, option, message):
     with pytest.raises(ValueError, match=message):
-        write_grid(parse(*words, *option))
-
-
-def test_epochs_change_the_schedule(words):
-    args = parse(*words, "--epochs", 3, "--only", "batch=16")
-    write_grid(args)
-    assert grid_of(args)["axes"]["batch"]["16"]["max-update"] == str(3 * 3)  # 40 examples
-
-
-def test_data_for_another_task_and_a_model_too_short_are_refused(words, tmp_path):
-    args = parse("CoLA", *words[1:])
-    with pytest.raises(ValueError, match="is prepared for RTE, not for CoLA"):
-        args.run(args)
-    path = tmp_path / "set" / "prepared.json"
-    edit(path, '"max_length": 30', '"max_length": 90')
-    args = parse(*words)
-    with pytest.raises(ValueError, match=r"has 40 positions, and .* sequences of up to 90 tokens"):
-        args.run(args)
-    args = parse(*words, "--model", tmp_path)
-    with pytest.raises(FileNotFoundError, match="No checkpoint in "):
-        args.run(args)
+        run(*words, *option)
 
 
 @pytest.mark.parametrize(
@@ -198,19 +192,16 @@ def test_a_model_that_is_none_is_refused_in_one_line_that_names_it(tmp_path, cap
     path = tmp_path / "start.pt"
     if isinstance(content, bytes):
         path.write_bytes(content)
-    elif content == "other model":
-        torch.save({"model": {"decoder.weight": torch.ones(300)}}, path)
     else:
-        torch.save({"roberta.embeddings.weight": torch.ones(300)}, path)
+        weight = {"roberta.embeddings.weight": torch.ones(300)}
+        torch.save({"model": {"decoder.weight": torch.ones(300)}} if content == "other model" else weight, path)
     if content == "cut off":
         path.write_bytes(path.read_bytes()[:700])
     folder = write_prepared(tmp_path / "set", num_options=1).folder
     words = ["finetune", "RTE", "--data", folder, "--model", path, "--output-dir", tmp_path / "out"]
     assert main([str(word) for word in words]) == 2
     error = capsys.readouterr().err
-    assert sentence in error
-    assert str(path) in error
-    assert error.count("\n") == 1
+    assert sentence in error and str(path) in error and error.count("\n") == 1
 
 
 @pytest.fixture
@@ -225,24 +216,19 @@ def raw(words, tmp_path):
 def test_rotary_positions_take_a_longer_max_length_and_tell_it(raw, model_state, capsys):
     del model_state["model"]["encoder.sentence_encoder.embed_positions.weight"]
     model_state["cfg"]["model"] |= {"position_encoding": "rotary", "attention_window": 8, "max_positions": 40}
-    args = parse(*raw, "--max-length", "50")
-    assert args.run(args) == 0
+    assert run(*raw, "--max-length", "50") == 0
     found = capsys.readouterr()
     assert "was trained with at most 40 tokens, and" in found.out + found.err
-    model = grid_of(args)["train"]
     wanted = {"max-positions": "50", "position-encoding": "rotary", "attention-window": "8"}
-    assert {name: model[name] for name in wanted} == wanted
+    assert wanted.items() <= grid_of(*raw, "--max-length", "50")["train"].items()
 
 
-def test_without_max_length_it_is_what_the_model_has(raw):
-    args = parse(*raw)
-    assert args.run(args) == 0
-    assert Prepared.open(Path(args.output_dir) / "data").settings["max_length"] == 40
-    args = parse(*raw)
-    assert args.run(args) == 0, "the same command again is the same preparation"
-    args = parse(*raw[:-1], "--max-length", "50", "--output-dir", Path(args.output_dir) / "other")
+def test_without_max_length_it_is_what_the_model_has(raw, tmp_path):
+    assert run(*raw) == 0
+    assert Prepared.open(tmp_path / "out" / "data").settings["max_length"] == 40
+    assert run(*raw) == 0, "the same command again is the same preparation"
     with pytest.raises(ValueError, match=r"--max-length 50: .*model\.pt has 40 positions"):
-        args.run(args)
+        run(*raw, "--max-length", "50", "--output-dir", tmp_path / "out" / "other")
 
 
 @pytest.mark.parametrize(
@@ -254,8 +240,7 @@ def test_without_max_length_it_is_what_the_model_has(raw):
     ],
 )
 def test_a_folder_prepared_otherwise_is_refused_with_each_difference(raw, tmp_path, changes, message):
-    args = parse(*raw)
-    args.run(args)
+    run(*raw)
     write_official(tmp_path / "more", train=25)
     tokenizer, vocabulary = words_tokenizer()
     pieces = list(tokenizer.pieces)
@@ -263,102 +248,59 @@ def test_a_folder_prepared_otherwise_is_refused_with_each_difference(raw, tmp_pa
     (tmp_path / "german").mkdir()
     ByteLevelBpe(pieces, MERGES).save(tmp_path / "german")
     vocabulary.save(tmp_path / "german" / "dict.txt")
-    args = parse(*raw, *(word.format(tmp=tmp_path) for word in changes))
+    changes = [word.format(tmp=tmp_path) for word in changes]
     with pytest.raises(ValueError, match=f"was prepared with other settings than this command gives: {message}.*rm -r"):
-        args.run(args)
-    alone = parse("RTE", *raw[5:], *(word.format(tmp=tmp_path) for word in changes if "--raw" not in changes))
-    if len(changes) == 2 and "--raw" not in changes:
+        run(*raw, *changes)
+    if "--raw" not in changes:
         with pytest.raises(ValueError, match=message):
-            alone.run(alone)
+            run("RTE", *raw[5:], *changes)
 
 
 def test_what_a_command_does_not_say_is_not_compared(raw):
-    args = parse(*raw, "--max-length", "30")
-    args.run(args)
-    args = parse("RTE", *raw[5:])
-    assert args.run(args) == 0
-    args = parse(*raw)
+    run(*raw, "--max-length", "30")
+    assert run("RTE", *raw[5:]) == 0
     with pytest.raises(ValueError, match="--max-length was 30 and is 40 now"):
-        args.run(args)
+        run(*raw)
 
 
-def test_options_of_other_tasks_are_refused_also_where_the_data_exist(words):
-    args = parse(*words, "--doc-stride", "1", "--tokenizer", "/does/not/exist")
-    with pytest.raises(ValueError, match="--doc-stride is not an option of RTE: it has none"):
-        args.run(args)
-    args = parse("squad2", *words[1:], "--n-best", "5", "--doc-stride", "9", "--order", "question")
-    with pytest.raises(
-        ValueError, match=r"--order is not an option of squad2: it has --train, .*--question-length, .*--n-best"
-    ):
-        args.run(args)
-    args = parse("squad2", *words[1:], "--n-best", "5", "--doc-stride", "9", "--strict")
-    assert finetune.settings_of(args)[0].options == SquadOptions(n_best=5, doc_stride=9, strict=True)
+def test_options_are_those_of_the_task(words):
+    squad = ("squad2", *words[1:], "--n-best", "5", "--doc-stride", "9")
+    said = r"--order is not an option of squad2: it has --train, .*--question-length, .*--n-best"
+    with pytest.raises(ValueError, match=said):
+        run(*squad, "--order", "question")
+    given = finetune.settings_of(parse(*squad, "--strict"))[0].options
+    assert given == SquadOptions(n_best=5, doc_stride=9, strict=True)
 
 
-def test_options_of_fairseq_train_may_be_spelled_with_underscores_and_come_once(words):
-    args = parse(*words, "--set", "batch_size=4", "--only", "batch=16")
-    write_grid(args)
-    assert grid_of(args)["axes"]["batch"]["16"]["update-freq"] == "4"
-    args = parse(*words, "--set", "adam_eps=1", "--set", "adam-eps=2")
-    with pytest.raises(ValueError, match="--set gives adam_eps twice"):
-        write_grid(args)
+def test_options_of_fairseq_train_may_be_spelled_with_underscores_and_resources_as_in_recipes(words):
+    grid = grid_of(*words, "--set", "batch_size=4", "--only", "batch=16")
+    assert grid["axes"]["batch"]["16"]["update-freq"] == "4"
+    grid = grid_of(*words, "--slurm", "time=1:00:00", "gpus-per-node=h100:2", "sbatch.mail-type=END")
+    gpus = {"gpus_per_node": 2, "gpu_type": "h100"}
+    assert grid["slurm"] == {"time": "1:00:00", "sbatch": ["mail-type=END"], **gpus}
 
 
 def test_a_model_too_short_for_the_task_is_told_what_to_do(raw, tmp_path):
-    args = parse("squad2", *raw[1:])
     write_raw(tmp_path / "glue")
     with pytest.raises(ValueError, match=r"cannot be more than 40 here.*give --question-length 10"):
-        args.run(args)
-    args = parse("custom", *raw[1:], "--train", "RTE/train.tsv", "--class-weights", "rare=nan")
+        run("squad2", *raw[1:])
     with pytest.raises(ValueError, match=r"a number from 0 on, got 'nan'\.$"):  # the length is not the reason
-        args.run(args)
-    args = parse("squad2", *raw[1:], "--question-length", "10")
-    assert args.run(args) == 0
-
-
-def test_resources_have_the_names_of_recipes_and_reach_the_grid(words):
-    args = parse(*words, "--slurm", "time=1:00:00", "gpus-per-node=h100:2", "sbatch.mail-type=END")
-    write_grid(args)
-    assert grid_of(args)["slurm"] == {
-        "time": "1:00:00",
-        "gpus_per_node": 2,
-        "gpu_type": "h100",
-        "sbatch": ["mail-type=END"],
-    }
-    args = parse(*words, "--slurm", "time=1:00:00", "gpu=2")
-    with pytest.raises(ValueError, match="--slurm has the unknown key 'gpu'"):
-        args.run(args)
-
-
-def test_slurm_needs_a_time_limit(words):
-    args = parse(*words, "--slurm", "partition=gpu")
-    with pytest.raises(ValueError, match="--slurm needs a time limit for a run: --slurm time=8:00:00"):
-        args.run(args)
+        run("custom", *raw[1:], "--train", "RTE/train.tsv", "--class-weights", "rare=nan")
+    assert run("squad2", *raw[1:], "--question-length", "10") == 0
 
 
 def test_data_of_another_tokenizer_of_the_same_size_are_refused(words, model_state):
-    prepared = Prepared.open(words[2])
-    model_state["task_state"] = {identity.KEY: {"tokenizer": prepared.content["tokenizer"]}}
-    args = parse(*words, "--grid-only")
-    assert args.run(args) == 0
-    other = {"kind": "gpt2", "sha256": {"vocab.bpe": "f" * 64}}
-    model_state["task_state"] = {identity.KEY: {"tokenizer": other}}
-    with pytest.raises(
-        ValueError, match=r"tokenizer was kind gpt2, sha256 vocab\.bpe f{8} and is kind .* now\. .*with the tokenizer"
+    tokenizer = Prepared.open(words[2]).content["tokenizer"]
+    model_state["task_state"] = {identity.KEY: {"tokenizer": tokenizer}}
+    assert run(*words, "--grid-only") == 0
+    said = r"tokenizer was kind gpt2, sha256 vocab\.bpe f{8} and is kind .* now\. .*with the tokenizer"
+    for other, message in (
+        ({"tokenizer": {"kind": "gpt2", "sha256": {"vocab.bpe": "f" * 64}}}, said),
+        ({"vocabulary": "0" * 64}, r"dict\.txt was \w+ and is \w+ now"),
     ):
-        args.run(args)
-    model_state["task_state"] = {identity.KEY: {"vocabulary": "0" * 64}}
-    with pytest.raises(ValueError, match=r"dict\.txt was \w+ and is \w+ now"):
-        args.run(args)
-
-
-@pytest.mark.parametrize(("asked", "ranks", "size"), [((), "1", "16"), (("gpus_per_node=4",), "4", "4")])
-def test_gpus_share_the_paper_s_batch(words, asked, ranks, size):
-    args = parse(*words, "--slurm", "time=1:00:00", *asked)
-    write_grid(args)
-    assert grid_of(args)["train"]["distributed-world-size"] == ranks
-    batch = grid_of(args)["axes"]["batch"]["16"]
-    assert (batch["batch-size"], batch["update-freq"], batch["max-update"]) == (size, "1", "30")  # 40 examples
+        model_state["task_state"] = {identity.KEY: other}
+        with pytest.raises(ValueError, match=message):
+            run(*words, "--grid-only")
 
 
 def test_settings_are_resolved_once_and_the_sweep_gets_the_grid_itself(words, monkeypatch):
@@ -375,11 +317,10 @@ def test_settings_are_resolved_once_and_the_sweep_gets_the_grid_itself(words, mo
     monkeypatch.setattr(sweep, "train_grid", REAL_SWEEP)
     monkeypatch.setattr(sweep.train_arguments, "check_options", count)
     monkeypatch.setattr(sweep, "to_do", to_do)
-    args = parse(*words, "--quick")
-    args.run(args)
+    run(*words, "--quick")
     assert len(calls) == 1
-    (run,) = read_grid(Path(args.output_dir) / finetuning_plan.GRID).runs
-    assert [folder.run for folder in asked] == [run], "the file says what is run"
+    (of_file,) = read_grid(words[-1] / finetuning_plan.GRID).runs
+    assert [folder.run for folder in asked] == [of_file], "the file says what is run"
 
 
 @pytest.mark.parametrize("waiting", [0, 1])
@@ -402,8 +343,7 @@ def test_one_failed_run_of_thirty_does_not_keep_the_table_from_being_written(wor
     monkeypatch.setattr(sweep, "train_grid", train)
     monkeypatch.setattr(procedure, "evaluate", evaluate)
     monkeypatch.setattr(procedure, "write_report", lambda *_: "the table")
-    args = parse(*words)
-    assert args.run(args) == 1
+    assert run(*words) == 1
     assert evaluated == ([] if waiting else ["lr-2e-5_batch-16"])
     said = "Missing in this table: 1 of 30 runs have failed (lr-1e-5_batch-16/seed-1)"
     assert (said in capsys.readouterr().out) == (not waiting)
@@ -454,9 +394,7 @@ def test_one_cell_first_then_the_grid_then_more_seeds(trained, tmp_path):
         ("lr-2e-5_batch-16", f"seed-{seed}") for seed in (1, 2, 3)
     ]
     assert with_weights(tmp_path / "out") == [
-        "lr-1e-5_batch-16/seed-2",
-        "lr-2e-5_batch-16/seed-3",
-        "lr-3e-5_batch-16/seed-3",
+        f"lr-{lr}e-5_batch-16/seed-{seed}" for lr, seed in ((1, 2), (2, 3), (3, 3))
     ]
     assert len(done) == len(set(done)) == 9
     assert len(computed) == len(set(computed)), "a model was run twice over a split"
@@ -478,10 +416,9 @@ def test_the_same_command_with_the_folder_spelled_otherwise_or_moved(trained, tm
     after = Evaluation.read(tmp_path / "elsewhere" / "moved" / "results" / "evaluation_valid.json")
     assert (after.median, after.ensemble) == (before.median, before.ensemble)
     assert (len(done), len(computed)) == (2, num_computed)
-    best = starting_model(tmp_path / "elsewhere" / "moved").checkpoint
-    assert (
-        best == tmp_path / "elsewhere" / "moved" / "runs" / "lr-1e-5_batch-16" / "seed-2/checkpoints/checkpoint_best.pt"
-    )
+    moved = tmp_path / "elsewhere" / "moved"
+    best = moved / "runs" / "lr-1e-5_batch-16" / "seed-2" / "checkpoints" / "checkpoint_best.pt"
+    assert starting_model(moved).checkpoint == best
 
 
 def test_a_refused_change_leaves_the_grid_file_as_it_was(trained, tmp_path, capsys):

@@ -47,11 +47,8 @@ def add_run(folder, job_id, *, status_of=None, **changes):
     folder.mkdir(parents=True)
     add_jobs(folder, {ITSELF: job_id})
     values = {"attempt": 1, "phase": "training", "update": 2500, "max_update": 10000, "loss": 3.25, "time": time.time()}
-    values |= {
-        "tokens_per_second": 1234567.8,
-        "updates_per_second": 2.0,
-        "job_id": job_id if status_of is None else status_of,
-    }
+    values |= {"tokens_per_second": 1234567.8, "updates_per_second": 2.0}
+    values["job_id"] = job_id if status_of is None else status_of
     if changes.get("phase", True) is not None:
         write_status(folder, Status(**{**values, **changes}))
 
@@ -62,20 +59,12 @@ def test_the_table(run_jobs, tmp_path):
     add_run(tmp_path / "c", "9", phase=None)
     add_run(tmp_path / "d", "10", status_of="3")  # launched again as job 10, which has written nothing yet
     add_run(tmp_path / "e", "11", phase="starting", loss=None, tokens_per_second=None, updates_per_second=None)
-    lines = run_jobs(
-        tmp_path, states={"7": "running", "8": "completed", "9": "pending", "10": "pending", "11": "running"}
-    )
-    assert [line.split("  ") and line.split()[:2] for line in lines[1:]] == [
-        ["7", "running"],
-        ["8", "finished"],
-        ["9", "pending"],
-        ["10", "pending"],
-        ["11", "running"],
-    ]
-    assert "2,500 of 10,000" in lines[1]
-    assert "3.250" in lines[1]
-    assert "1,234,568" in lines[1]
-    assert "1:02:30" in lines[1]  # 7,500 updates at 2 a second
+    states = {"7": "running", "8": "completed", "9": "pending", "10": "pending", "11": "running"}
+    lines = run_jobs(tmp_path, states=states)
+    shown = [(job, "finished" if job == "8" else state) for job, state in states.items()]
+    assert [tuple(line.split()[:2]) for line in lines[1:]] == shown
+    for part in ("2,500 of 10,000", "3.250", "1,234,568", "1:02:30"):  # 7,500 updates at 2 a second
+        assert part in lines[1]
     assert lines[1].endswith(str(tmp_path / "a"))
     assert "(starting)" in lines[5]
     assert "2,500" not in lines[4]
@@ -188,14 +177,11 @@ def test_the_table_refreshes_until_ctrl_c(run_jobs, tmp_path, monkeypatch):
     assert "\x1b" not in "".join(lines), "no codes of a terminal in a file"
 
 
-def test_a_job_that_slurm_says_nothing_of_is_unknown(run_jobs, tmp_path):
+def test_no_runs_no_folder_and_a_job_that_slurm_says_nothing_of(run_jobs, tmp_path):
+    assert run_jobs(tmp_path, states={}) == [f"no launched run in {tmp_path}"]
     add_run(tmp_path / "a", "7")
     assert "unknown (SLURM does not answer)" in run_jobs(tmp_path, states=None)[1]
     assert run_jobs(tmp_path, states={})[1].split()[:2] == ["7", "unknown"]
-
-
-def test_no_runs_and_no_folder(run_jobs, tmp_path):
-    assert run_jobs(tmp_path, states={}) == [f"no launched run in {tmp_path}"]
     with pytest.raises(FileNotFoundError, match="name the folder that holds your runs"):
         run_jobs(tmp_path / "none", states={})
 
@@ -205,10 +191,8 @@ def test_a_run_shows_its_mfu_and_the_rank_that_the_others_wait_for(run_jobs, tmp
     add_run(tmp_path / "a", "7", mfu=41.27, slowest=slowest)
     lines = run_jobs(tmp_path, states={"7": "running"})
     assert "41.3 %" in lines[1]
-    expected = (
-        "slowest rank: 3 on n2, 0.52 s an update for data and forward passes (worst 2.1 s; median of all ranks 0.31 s)"
-    )
-    assert lines[2].strip() == expected
+    times = "0.52 s an update for data and forward passes (worst 2.1 s; median of all ranks 0.31 s)"
+    assert lines[2].strip() == f"slowest rank: 3 on n2, {times}"
     assert len(run_jobs(tmp_path, states={"7": "pending"})) == 2
 
 
@@ -222,9 +206,8 @@ def failed(tmp_path):
     """A run whose last attempt failed first on its second node."""
     add_run(tmp_path / "a", "7")
     for attempt in (0, 1):
-        end = End(
-            job_id="7", attempt=attempt, code=1, phase="training", update=5210, reason="rank 3 on n2: E: x", node=1
-        )
+        where = {"phase": "training", "update": 5210, "reason": "rank 3 on n2: E: x", "node": 1}
+        end = End(job_id="7", attempt=attempt, code=1, **where)
         write_attempt(tmp_path / "a", end, Decision(True, "the job restarts", exclude=("n2",)), Limits(9, 2, 140))
     (tmp_path / "a" / "logs").mkdir()
     for node in (0, 1):
@@ -235,12 +218,8 @@ def failed(tmp_path):
 
 def test_logs_shows_the_end_of_the_log_of_the_node_that_failed(failed, capsys):
     assert act("logs", failed, "--lines", "3") == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"==> {failed}/logs/7_1_log.out <==",
-        "3: line 98",
-        "2: line 99",
-        "3: line 99",
-    ]
+    expected = [f"==> {failed}/logs/7_1_log.out <==", "3: line 98", "2: line 99", "3: line 99"]
+    assert capsys.readouterr().out.splitlines() == expected
     assert act("logs", failed, "--node", "0", "--lines", "1") == 0
     assert capsys.readouterr().out.endswith("1: line 99\n")
     with pytest.raises(FileNotFoundError, match=r"7_5_log.out does not exist: there are 2 logs of job 7"):
@@ -311,15 +290,13 @@ def test_an_action_needs_a_run(action, tmp_path):
         act(action, tmp_path / "ranks")
 
 
-@pytest.mark.parametrize(
-    ("phase", "age", "shown"),
-    [("training", 0, "running"), ("training", 7000, "running (silent)"), ("stopped", 0, "stopped")],
-)
-def test_a_run_without_slurm_shows_what_its_first_rank_wrote(run_jobs, tmp_path, phase, age, shown):
-    add_run(tmp_path / "a", None, status_of="", phase=phase, time=time.time() - age)
-    _, row = run_jobs(tmp_path, states={})
-    assert row.startswith(f"-    {shown}  ")
-    assert "2,500 of 10,000" in row
+def test_a_run_without_slurm_shows_what_its_first_rank_wrote(run_jobs, tmp_path):
+    add_run(tmp_path / "a", None, status_of="", phase="training")
+    add_run(tmp_path / "b", None, status_of="", phase="training", time=time.time() - 7000)
+    add_run(tmp_path / "c", None, status_of="", phase="stopped")
+    _, *rows = run_jobs(tmp_path, states={})
+    for row, shown in zip(rows, ("running", "running (silent)", "stopped"), strict=True):
+        assert row.startswith(f"-    {shown}  ") and "2,500 of 10,000" in row
 
 
 def test_a_run_of_torchrun_whose_rank_0_is_gone_has_failed(run_jobs, tmp_path):

@@ -11,18 +11,13 @@ from roberta_plugin.launch.recipe import LaunchSettings
 from tests.unit.launch.recipes import good_recipe
 
 
-@pytest.fixture
-def run(monkeypatch):
+def run(*words):
     """Parse and run; returns the exit code."""
-
-    def run(*words):
-        args = build_parser("launch").parse_args(["launch", *map(str, words)])
-        return args.run(args)
-
-    return run
+    args = build_parser("launch").parse_args(["launch", *map(str, words)])
+    return args.run(args)
 
 
-def test_flags_config_and_train_options_reach_the_recipe(run, tmp_path, monkeypatch, capsys):
+def test_flags_config_and_train_options_reach_the_recipe(tmp_path, monkeypatch, capsys):
     seen = {}
 
     def launch_stub(recipe, *, dry_run, config):
@@ -46,7 +41,7 @@ def test_every_field_of_the_recipe_has_its_option():
     assert {item.name for item in dataclasses.fields(LaunchSettings) if item.metadata} <= set(args)
 
 
-def test_a_dry_run_prints_script_and_commands(run, tiny_data_bin, tmp_path, capsys):
+def test_a_dry_run_prints_script_and_commands(tiny_data_bin, tmp_path, capsys):
     recipe = good_recipe(tiny_data_bin, tmp_path / "run")
     assert run("--output-dir", recipe.output_dir, "--nodes", "2", "--dry-run", "--", *recipe.train) == 0
     out = capsys.readouterr().out
@@ -54,13 +49,6 @@ def test_a_dry_run_prints_script_and_commands(run, tiny_data_bin, tmp_path, caps
     assert "#SBATCH --nodes=2" in out
     assert "\nfairseq-train " in out
     assert not recipe.output_dir.exists()
-
-
-def test_a_config_without_a_run_folder_is_named(run, tmp_path):
-    config = tmp_path / "launch.yaml"
-    config.write_text("{}\n")
-    with pytest.raises(ValueError, match=r"No run folder is given: .* output_dir: in .*launch\.yaml"):
-        run("--config", config, "--dry-run")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +61,7 @@ def test_a_config_without_a_run_folder_is_named(run, tmp_path):
         (["--gpus-per-node", "3"], r"launch\.yaml, line 2: --nodes must be 1 or more, got 0"),
     ],
 )
-def test_an_option_of_the_command_line_is_not_blamed_on_the_file(run, tiny_data_bin, tmp_path, words, message):
+def test_an_option_of_the_command_line_is_not_blamed_on_the_file(tiny_data_bin, tmp_path, words, message):
     config = tmp_path / "launch.yaml"
     recipe = good_recipe(tiny_data_bin, tmp_path / "run")
     nodes = 0 if "--gpus-per-node" in words else 1
@@ -83,12 +71,14 @@ def test_an_option_of_the_command_line_is_not_blamed_on_the_file(run, tiny_data_
         run("--config", config, "--dry-run", *words)
 
 
-def test_data_that_are_missing_are_an_error_of_the_config_file(run, tmp_path):
+def test_a_config_without_a_run_folder_or_data_is_named(tmp_path):
     config = tmp_path / "launch.yaml"
-    train = "{arch: fast_roberta_base, task: roberta_masked_lm, criterion: roberta_masked_lm, data: no-such-folder}"
-    train = train.replace("{", "{lr: 0.1, batch_size: 4, ")
+    config.write_text("{}\n")
+    with pytest.raises(ValueError, match=r"No run folder is given: .* output_dir: in .*launch\.yaml"):
+        run("--config", config, "--dry-run")
+    train = "{lr: 0.1, batch_size: 4, arch: fast_roberta_base, data: no-such-folder, "
+    train += "task: roberta_masked_lm, criterion: roberta_masked_lm}"
     config.write_text(f"output_dir: {tmp_path / 'run'}\ntime: '1:00:00'\ntrain: {train}\n")
-    with pytest.raises(
-        FileNotFoundError, match=r"launch\.yaml: The recipe's data folder .*no-such-folder does not exist"
-    ):
+    said = r"launch\.yaml: The recipe's data folder .*no-such-folder does not exist"
+    with pytest.raises(FileNotFoundError, match=said):
         run("--config", config, "--dry-run")

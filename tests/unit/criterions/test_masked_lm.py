@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
-from fairseq.logging import metrics as fairseq_metrics
 
 from roberta_plugin.criterions import base
 from roberta_plugin.criterions.losses import by_example
@@ -65,14 +64,8 @@ def sample():
     target[0, 1], target[0, 3], target[1, 2] = 9, 6, 4
     net_input = {"src_tokens": tokens, "src_lengths": torch.tensor([5, 4])}
     predicted = {"positions": torch.tensor([[1, 3], [2, 0]]), "labels": torch.tensor([[9, 6], [4, PAD]]), "number": 3}
-    return {
-        "net_input": net_input,
-        "target": target,
-        "predicted": predicted,
-        "ntokens": 9,
-        "npairs": 41,
-        "nsentences": 2,
-    }
+    numbers = {"ntokens": 9, "npairs": 41, "nsentences": 2}
+    return {"net_input": net_input, "target": target, "predicted": predicted, **numbers}
 
 
 def test_loss_is_the_sum_over_predicted_positions(criterion, sample):
@@ -83,6 +76,8 @@ def test_loss_is_the_sum_over_predicted_positions(criterion, sample):
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     assert sample_size == 3 and log["ntokens"] == 9 and log["nsentences"] == 2
     assert "num_correct" not in log
+    with pytest.raises(ValueError, match="reduce=True"):
+        criterion(LogitsModel(), sample, reduce=False)
 
 
 def test_both_kinds_of_model_give_the_same_loss_and_gradient(criterion, sample):
@@ -129,11 +124,6 @@ def test_sums_of_two_ranks_reduce_to_the_mean_of_all(criterion):
     assert criterion.logging_outputs_can_be_summed()
 
 
-def test_only_the_summed_loss_exists(criterion, sample):
-    with pytest.raises(ValueError, match="reduce=True"):
-        criterion(LogitsModel(), sample, reduce=False)
-
-
 def test_speed_is_logged_for_training_with_the_share_of_the_peak_and_of_waiting(criterion, sample, monkeypatch):
     _, _, log = criterion(LossModel().train(), sample)
     assert log["flops"] == 100 * 9 + 10 * 41 + 3
@@ -172,7 +162,7 @@ def test_loss_is_a_mean_over_examples_and_padding_a_share_of_positions():
         {"loss": torch.tensor(6.0), "sample_size": 4, "ntokens": 30, "npositions": 40},
         {"loss": torch.tensor(2.0), "sample_size": 4, "ntokens": 60, "npositions": 60},
     ]
-    with fairseq_metrics.aggregate(new_root=True) as whole:
+    with metrics.aggregate(new_root=True) as whole:
         base.log_finetuning_loss(outputs)
         base.log_finetuning_loss([])
     assert whole.get_smoothed_values() == {"loss": 1.0, "padding": 10.0}
@@ -185,9 +175,9 @@ def test_a_batch_without_anything_to_learn_leaves_the_loss_of_the_others(log):
         {"loss": torch.tensor(value), "sample_size": size, "ntokens": 8, "npositions": 10}
         for value, size in ((6.0, 2), (0.0, 0), (2.0, 1))
     ]
-    with fairseq_metrics.aggregate(new_root=True) as whole:
+    with metrics.aggregate(new_root=True) as whole:
         for batch in batches:
-            with fairseq_metrics.aggregate() as one:
+            with metrics.aggregate() as one:
                 log([batch])
             assert "loss" in one
     unit = math.log(2) if log is base.log_masked_lm else 1.0

@@ -9,9 +9,7 @@ import sklearn.metrics as sk
 import torch
 
 from roberta_plugin.criterions.finetuning import RobertaSentencePredictionCriterion
-from roberta_plugin.finetuning.kinds import kind_class
-from roberta_plugin.finetuning.kinds import metrics as custom
-from roberta_plugin.finetuning.kinds import metrics as glue
+from roberta_plugin.finetuning.kinds import kind_class, metrics
 from roberta_plugin.finetuning.kinds.base import Official
 from tests.tiny_validation import validated
 
@@ -28,13 +26,10 @@ class Scores(torch.nn.Module):
 def make_criterion(kind, *, num_classes=2, scale=(0.0, 1.0), label_weights=None, labels=(), **options):
     names = labels or [str(number) for number in range(num_classes)]
     settings = {"labels": names, "class_weights": "none", "weights": label_weights}
-    task = SimpleNamespace(
-        kind=kind_class(kind)(
-            {**settings, "mean": scale[0], "deviation": scale[1]}, official=Official(limits=(0.0, 5.0))
-        ),
-        target_dictionary=None,
-        outputs=lambda model, sample: model.scores[sample["rows"]],
-    )
+    settings |= {"mean": scale[0], "deviation": scale[1]}
+    made = kind_class(kind)(settings, official=Official(limits=(0.0, 5.0)))
+    outputs = {"outputs": lambda model, sample: model.scores[sample["rows"]]}
+    task = SimpleNamespace(kind=made, target_dictionary=None, **outputs)
     return RobertaSentencePredictionCriterion(task, **options)
 
 
@@ -91,47 +86,38 @@ def validate(criterion, model, first, columns):
     return {**validated(criterion, model, batches), "num_batches": len(batches)}
 
 
-@pytest.mark.parametrize("label_weights", [None, [0.5, 2.0, 1.0]])
-def test_label_smoothing_is_torch_s_in_training_and_absent_from_validation(label_weights):
+@pytest.mark.parametrize("examples", [range(6), [4, 0, 5, 2]])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("label_weights", [None, [0.5, 2.0, 1.25]])
+def test_classification_is_torch_s_cross_entropy_with_weights_and_in_training_label_smoothing(
+    label_weights, smoothing, examples
+):
+    """An example counts by the weight of its label."""
     model, labels = Scores(6, 3), [0, 2, 1, 1, 0, 2]
-    criterion = make_criterion("classification", num_classes=3, label_weights=label_weights, label_smoothing=0.1)
-    sample = make_sample(range(7), {"label": labels}, range(6))
+    options = {"label_weights": label_weights, "label_smoothing": smoothing}
+    criterion = make_criterion("classification", num_classes=3, **options)
+    sample = make_sample(range(7), {"label": labels}, [*examples])
+    scores, chosen = model.scores[[*examples]], torch.tensor(labels)[[*examples]]
     weights = torch.tensor(label_weights or [1.0] * 3)
-    reference = torch.nn.CrossEntropyLoss(weights, label_smoothing=0.1)
-    size = weights[torch.tensor(labels)].sum()
-    check_loss(criterion, model, sample, reference(model.scores, torch.tensor(labels)) * size, sample_size=size)
-    plain = torch.nn.functional.cross_entropy(model.scores, torch.tensor(labels), weights, reduction="sum")
+    size = weights[chosen].sum()
+    expected = torch.nn.functional.cross_entropy(scores, chosen, weights, label_smoothing=smoothing) * size
+    check_loss(criterion, model, sample, expected, sample_size=size)
+    plain = -(scores.double().log_softmax(-1)[torch.arange(len(chosen)), chosen] * weights[chosen]).sum()
     criterion.eval()
-    assert criterion(model, sample)[0].item() == pytest.approx(plain.item())
+    assert criterion(model, sample)[0].item() == pytest.approx(plain.item(), rel=1e-5)
 
 
-def test_label_smoothing_is_refused_where_there_is_nothing_to_smooth():
+@pytest.mark.parametrize(
+    ("scale", "numbers", "expected"),
+    [((0.0, 1.0), [5.0, 1.0, 3.2], [5.0, 1.0, 3.2]), ((1000.0, 200.0), [1200.0, 900.0, 1000.0], [1.0, -0.5, 0.0])],
+)
+def test_regression_is_the_squared_error_of_the_number_or_of_its_multiple_of_a_deviation(scale, numbers, expected):
+    model, of_all = Scores(6, 1), [0.0, numbers[0], 2.5, numbers[1], 4.0, numbers[2]]
+    sample = make_sample(range(7), {"label": of_all}, [1, 3, 5])
+    loss = (model.scores[[1, 3, 5], 0] - torch.tensor(expected)).square().sum()
+    check_loss(make_criterion("regression", scale=scale), model, sample, loss, sample_size=3)
     with pytest.raises(ValueError, match=r"goes with kinds that choose .* this is regression"):
         make_criterion("regression", label_smoothing=0.1)
-
-
-def test_classification_is_cross_entropy():
-    model, labels = Scores(6, 3), [0, 2, 1, 1, 0, 2]
-    sample = make_sample(range(7), {"label": labels}, [4, 0, 5, 2])
-    rows = model.scores[[4, 0, 5, 2]].double()
-    expected = -rows.log_softmax(-1)[torch.arange(4), torch.tensor([0, 0, 2, 1])].sum()
-    check_loss(make_criterion("classification", num_classes=3), model, sample, expected, sample_size=4)
-
-
-def test_regression_is_the_squared_error_of_the_number_itself():
-    model, numbers = Scores(6, 1), [0.0, 5.0, 2.5, 1.0, 4.0, 3.2]
-    sample = make_sample(range(7), {"label": numbers}, [1, 3, 5])
-    expected = (model.scores[[1, 3, 5], 0] - torch.tensor([5.0, 1.0, 3.2])).square().sum()
-    check_loss(make_criterion("regression"), model, sample, expected, sample_size=3)
-
-
-def test_weighted_labels_are_torch_s_weighted_cross_entropy_and_count_by_their_weight():
-    model, labels = Scores(6, 3), torch.tensor([0, 2, 1, 1, 0, 2])
-    sample = make_sample(range(7), {"label": labels}, [4, 0, 5, 2])
-    chosen, weights = labels[[4, 0, 5, 2]], torch.tensor([0.5, 2.0, 1.25])
-    expected = torch.nn.functional.cross_entropy(model.scores[[4, 0, 5, 2]], chosen, weights, reduction="sum")
-    criterion = make_criterion("classification", num_classes=3, label_weights=weights.tolist())
-    check_loss(criterion, model, sample, expected, sample_size=0.5 + 0.5 + 1.25 + 2.0)
 
 
 @pytest.mark.parametrize("weights", [None, [2.0, 0.5, 1.0]])
@@ -144,25 +130,14 @@ def test_several_labels_are_the_mean_of_their_binary_cross_entropies(weights):
     check_loss(make_criterion("multi_label", label_weights=weights), model, sample, expected, sample_size=3)
 
 
-def test_own_numbers_are_learned_as_multiples_of_their_deviation():
-    model, numbers = Scores(6, 1), [1000.0, 1200.0, 1400.0, 900.0, 1100.0, 1000.0]
-    sample = make_sample(range(7), {"label": numbers}, [1, 3])
-    expected = (model.scores[[1, 3], 0] - torch.tensor([1.0, -0.5])).square().sum()
-    check_loss(make_criterion("regression", scale=(1000.0, 200.0)), model, sample, expected, sample_size=2)
-
-
 def test_sentences_of_a_question_compete_with_each_other_and_with_none():
     model = Scores(6, 1)
     columns = {"answer": [0, 1, 2], "question": [0, 1, 2]}  # of two sentences, of three, of one: which is none
     sample = make_sample([0, 2, 5, 6], columns, [1, 2, 0])
     sample["columns"]["answer"] = torch.tensor([1, 1, 0])
     scores, zero = model.scores[:, 0].double(), torch.zeros(1)
-    groups = [
-        (torch.cat([scores[2:5], zero]), 1),
-        (torch.cat([scores[5:], zero]), 1),
-        (torch.cat([scores[:2], zero]), 0),
-    ]
-    expected = -sum(group.log_softmax(0)[answer] for group, answer in groups)
+    groups = ((scores[2:5], 1), (scores[5:], 1), (scores[:2], 0))
+    expected = -sum(torch.cat([group, zero]).log_softmax(0)[answer] for group, answer in groups)
     check_loss(make_criterion("pair_ranking"), model, sample, expected, sample_size=3)
 
 
@@ -199,9 +174,9 @@ def test_metrics_of_classification_are_those_of_the_whole_split(num_classes):
     model = Scores(60, num_classes)
     labels = np.random.default_rng(1).integers(0, num_classes, 60)
     values = validate(make_criterion("classification", num_classes=num_classes), model, range(61), {"label": labels})
-    counts = glue.confusion(labels, model.scores.argmax(dim=1).numpy(), num_classes=num_classes)
+    counts = metrics.confusion(labels, model.scores.argmax(dim=1).numpy(), num_classes=num_classes)
     names = ["accuracy", "mcc", "f1", "acc_and_f1"][: 4 if num_classes == 2 else 2]
-    assert {name: values[name] for name in names} == {name: 100 * glue.OF_COUNTS[name](counts) for name in names}
+    assert {name: values[name] for name in names} == {name: 100 * metrics.OF_COUNTS[name](counts) for name in names}
     assert ("f1" in values) == (num_classes == 2)
     assert values["padding"] == pytest.approx(100 * values["num_batches"] / 420, abs=0.01)
     expected = torch.nn.functional.cross_entropy(model.scores, torch.tensor(labels)).item()
@@ -227,22 +202,16 @@ def test_the_metric_that_chooses_is_scikit_learn_s(name):
 
 
 @pytest.mark.parametrize(("name", "number"), [("tuned_macro_f1", None), ("f1_b", 1)])
-def test_the_f1_of_one_of_several_labels_is_that_at_the_threshold_of_all(name, number):
+def test_metrics_of_several_labels_are_those_at_the_best_threshold_of_the_whole_split(name, number):
     model, labels = Scores(60, 4), (np.random.default_rng(1).random((60, 4)) < 0.3).astype(np.uint8)
     criterion = make_criterion("multi_label", best_checkpoint_metric=name, labels=list("abcd"))
     values = validate(criterion, model, range(61), {"labels": labels})
-    predicted = model.scores.detach().sigmoid().double().numpy() >= values["tuned_threshold"]
-    f1s = sk.f1_score(labels, predicted, average=None)
-    assert values[name] == pytest.approx(100 * (f1s.mean() if number is None else f1s[number]))
-
-
-def test_the_best_f1_of_several_labels_is_that_of_the_whole_split():
-    model, labels = Scores(60, 4), (np.random.default_rng(1).random((60, 4)) < 0.3).astype(np.uint8)
-    values = validate(make_criterion("multi_label", labels=list("abcd")), model, range(61), {"labels": labels})
-    given = model.scores.detach().sigmoid().double().numpy(), labels.astype(bool)
-    assert values["tuned_micro_f1"] == pytest.approx(100 * custom.micro_f1s(*given).max())
-    assert values["tuned_threshold"] == custom.best_threshold(*given)
+    shares = model.scores.detach().sigmoid().double().numpy()
+    assert values["tuned_micro_f1"] == pytest.approx(100 * metrics.micro_f1s(shares, labels.astype(bool)).max())
+    assert values["tuned_threshold"] == metrics.best_threshold(shares, labels.astype(bool))
     assert 20 < values["tuned_micro_f1"] < 90
+    f1s = sk.f1_score(labels, shares >= values["tuned_threshold"], average=None)
+    assert values[name] == pytest.approx(100 * (f1s.mean() if number is None else f1s[number]))
 
 
 def test_a_model_that_has_diverged_is_not_judged():

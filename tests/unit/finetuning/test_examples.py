@@ -5,6 +5,7 @@ import logging
 import math
 import pickle
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,50 +20,40 @@ from roberta_plugin.tables import Row
 from tests.tiny_benchmarks import words_tokenizer, write_prepared
 
 
-def example(tmp_path, line, text, target, name="my.csv"):
-    return Example(path=tmp_path / name, line=line, id=str(line), texts=(text,), target=target)
+def examples(*rows, name="my.csv"):
+    """Of texts and labels from line 2 on."""
+    return [Example(Path(name), line, str(line), (text,), target) for line, (text, target) in enumerate(rows, start=2)]
 
 
-def test_a_label_is_the_same_in_every_format():
+def test_a_label_is_the_same_in_every_format_and_an_empty_one_or_a_list_is_none():
     assert {label_of(value, "label", "here") for value in (1, 1.0, "1", " 1 ")} == {"1"}
     assert [label_of(value, "label", "here") for value in (True, False, 2.5, -3)] == ["true", "false", "2.5", "-3"]
-
-
-@pytest.mark.parametrize("value", [None, "", "  ", math.nan])
-def test_an_empty_label_is_refused(value):
-    with pytest.raises(ValueError, match="here: the label in the column 'label' is empty"):
-        label_of(value, "label", "here")
-
-
-def test_a_list_is_no_label_and_an_empty_text_is_named(tmp_path):
+    for value in (None, "", "  ", math.nan):
+        with pytest.raises(ValueError, match="here: the label in the column 'label' is empty"):
+            label_of(value, "label", "here")
     with pytest.raises(ValueError, match=r"must hold a label, found \['a'\]"):
         label_of(["a"], "label", "here")
+
+
+def test_an_empty_text_is_named():
     with pytest.raises(ValueError, match=r"my\.csv, line 7: the column 'text' is empty"):
-        Row(tmp_path / "my.csv", 7, {"text": "  "}).text("text", option="--text-column").strip()
-    assert Row(tmp_path / "my.csv", 7, {"text": " a "}).text("text", option="--text-column").strip() == "a"
+        Row(Path("my.csv"), 7, {"text": "  "}).text("text", option="--text-column")
+    assert Row(Path("my.csv"), 7, {"text": " a "}).text("text", option="--text-column").strip() == "a"
 
 
-def test_rows_that_repeat_or_contradict_earlier_ones_are_named(tmp_path, caplog):
-    rows = [("a", "x"), ("b", "x"), ("a", "x"), ("b", "y"), ("c", "y")]
-    examples = [example(tmp_path, line, text, target) for line, (text, target) in enumerate(rows, start=2)]
+def test_rows_that_repeat_or_contradict_earlier_ones_and_texts_in_two_splits_are_named(caplog):
+    rows = examples(("a", "x"), ("b", "x"), ("a", "x"), ("b", "y"), ("c", "y"))
     with caplog.at_level(logging.WARNING):
-        warn_of_duplicates(examples)
-    same, other = caplog.messages
+        warn_of_duplicates(rows)
+        warn_of_overlap(rows[:2], examples(("c", "x"), ("b", "x"), name="dev.csv"), split="valid")
+    same, other, shared = caplog.messages
     assert "my.csv, line 4: the row repeats line 2; 1 rows" in same
     assert "my.csv, line 5: the text is that of line 3, with 'y' instead of 'x'; 1 rows contradict" in other
+    assert "dev.csv, line 3: the text is also in" in shared and "1 of 2 texts of the split valid" in shared
     caplog.clear()
-    warn_of_duplicates(examples[:2])
-    warn_of_overlap(examples[:1], examples[1:2], split="valid")
+    warn_of_duplicates(rows[:2])
+    warn_of_overlap(rows[:1], rows[1:2], split="valid")
     assert not caplog.messages
-
-
-def test_texts_in_two_splits_are_named(tmp_path, caplog):
-    train = [example(tmp_path, 2, "a", "x"), example(tmp_path, 3, "b", "x")]
-    test = [example(tmp_path, 2, "c", "x", "dev.csv"), example(tmp_path, 3, "b", "x", "dev.csv")]
-    with caplog.at_level(logging.WARNING):
-        warn_of_overlap(train, test, split="valid")
-    (message,) = caplog.messages
-    assert "dev.csv, line 3: the text is also in" in message and "1 of 2 texts of the split valid" in message
 
 
 PAD = 1
@@ -179,8 +170,6 @@ def test_an_example_above_the_limit_has_a_batch_of_its_own_and_the_others_keep_t
 
 
 WORDS = ["it's", 'a "b"', "c, d", "\u092e"]
-ARRAY = np.array(WORDS)
-OF_ARRAY = list(ARRAY)
 
 
 @pytest.mark.parametrize("write", [str, json.dumps, repr, lambda each: str(tuple(each)), lambda each: str(set(each))])
@@ -192,7 +181,8 @@ def test_lists_of_json_and_python_are_lists(write):
 
 @pytest.mark.parametrize("write", [str, repr])
 def test_arrays_of_numpy_are_lists(write):
-    for words in (ARRAY, ARRAY.astype(object), OF_ARRAY, np.array(["x" * 50] * 9)):
+    array = np.array(WORDS)
+    for words in (array, array.astype(object), list(array), np.array(["x" * 50] * 9)):
         assert values_in(write(words), separator=",") == list(words)
     for numbers in (np.array([0, 1, 0]), np.array([1.0, 0.0]), list(np.array([3, 4])), np.array([1, 0], dtype=np.int8)):
         assert values_in(write(numbers)) == list(numbers)
@@ -205,19 +195,10 @@ def test_what_is_no_list_is_divided_or_refused_and_never_called():
     assert values_in(" a, b c ,", separator=",") == ["a", "b c"] and values_in("a;b", separator=";") == ["a", "b"]
     assert values_in("(a), (b)", separator=",") == ["(a)", "(b)"] and values_in('"a, b"', separator=",") == ["a", "b"]
     assert values_in("[]", separator=",") == [] and values_in("a, b") is None and values_in(7, separator=",") is None
-    for text in (
-        "[a, b]",
-        "{a,b}",
-        "[1-2]",
-        "[0 1 ... 0]",
-        "{'a': 1}",
-        "[f'a']",
-        "[open('x')]",
-        "[" * 9999 + "]" * 9999,
-    ):
-        with pytest.raises(
-            ValueError, match=r'is no list in the notation of JSON or Python\. Write \["one", "two"\], or'
-        ):
+    said = r'is no list in the notation of JSON or Python\. Write \["one", "two"\], or'
+    lists = ("[a, b]", "{a,b}", "[1-2]", "[0 1 ... 0]", "{'a': 1}", "[f'a']", "[open('x')]", "[" * 9999 + "]" * 9999)
+    for text in lists:
+        with pytest.raises(ValueError, match=said):
             values_in(text, separator=",")
     assert texts_in("['a', 'b']") == ["a", "b"] and texts_in("[1, 2]") is None and texts_in("[Music]") is None
 
@@ -225,10 +206,9 @@ def test_what_is_no_list_is_divided_or_refused_and_never_called():
 def test_a_separator_within_brackets_cuts_nothing():
     """Neither lists as torch, pandas and R write them, nor labels with a comma."""
     written = (str(torch.tensor([0, 1, 0])), "Index(['a', 'b'], dtype='object')", 'c("a", "b")', "(a, b)")
+    said = r'^"," cuts .* within brackets\. Write a list .*: \["one", "two \(a, b\)"\]'
     for text in (*written, "Food, Sports (football, tennis)"):
-        with pytest.raises(
-            ValueError, match=r'^"," cuts .* within brackets\. Write a list .*: \["one", "two \(a, b\)"\]'
-        ):
+        with pytest.raises(ValueError, match=said):
             values_in(text, separator=",")
         assert len(values_in(text, separator=";")) == 1
     for text in ("a), b)", ":), :(", "f(x), [y]"):
@@ -238,24 +218,8 @@ def test_a_separator_within_brackets_cuts_nothing():
 def test_numbers_are_those_of_json_and_nothing_is_guessed():
     known = {"1e-3": 1e-3, " -2 ": -2, ".5": 0.5, "5.": 5, 1: 1, 1.5: 1.5, Decimal("2.5"): 2.5, "+3E2": 300}
     assert {text: number_in(text) for text in known} == known
-    others = (
-        "1,5",
-        "1.234,5",
-        "1_000",
-        "nan",
-        "inf",
-        "50%",
-        "\u0661",
-        "0x1",
-        "",
-        "1 2",
-        "1e999",
-        10**400,
-        True,
-        None,
-        [1],
-    )
-    assert all(math.isnan(number_in(text)) for text in others)
+    others = ("1,5", "1.234,5", "1_000", "nan", "inf", "50%", "\u0661", "0x1", "", "1 2", "1e999", 10**400)
+    assert all(math.isnan(number_in(value)) for value in (*others, True, None, [1]))
 
 
 def test_yes_and_no_are_read_alike_from_every_program():
@@ -299,11 +263,10 @@ def test_the_longer_text_is_cut_first(max_length):
 
 
 def test_many_texts_give_the_ids_of_each():
-    tokenizer, vocabulary = words_tokenizer()
-    encoder = Encoder(tokenizer, vocabulary)
+    encoder = Encoder(*words_tokenizer())
+    back = encoder.vocabulary.model_to_tokenizer(encoder.tokenizer)
     texts = ["good bad", "", "a line\nand another", "good", "bad \n"]
     for text, found in zip(texts, encoder.ids_of_all(texts), strict=True):
         assert found.tolist() == encoder.ids(text).tolist()
-        back = vocabulary.model_to_tokenizer(tokenizer)[found]
-        assert tokenizer.decode(back.tolist()) == text
+        assert encoder.tokenizer.decode(back[found].tolist()) == text
     assert encoder.ids_of_all([]) == []

@@ -29,41 +29,30 @@ def prepared(tmp_path):
     return Prepared.open(folder)
 
 
-def test_counts_labels_and_texts_are_shown(prepared):
+def test_counts_labels_and_texts_are_shown_and_many_values_as_a_range(prepared, tmp_path):
     lines = list(describe(prepared, prepared.split("train")))
     assert lines[0] == "3 examples, 3 sequences, 12 tokens"
     assert lines[1:] == ["label: no 1, yes 2", "score: 0.5 1, 2.0 2", "example 0: good | bad"]
     assert find_faults(prepared, prepared.split("train")) == []
     assert list(describe(prepared, prepared.split("test"))) == ["0 examples, 0 sequences, 0 tokens"]
     assert find_faults(prepared, prepared.split("test")) == []
+    many = write_prepared(tmp_path / "many", num_examples=40)
+    assert any(line.startswith("weight: 0.0 to 5.57") for line in describe(many, many.split("train")))
 
 
-def test_many_values_are_a_range(tmp_path):
-    prepared = write_prepared(tmp_path / "set", num_examples=40)
-    assert any(line.startswith("weight: 0.0 to 5.57") for line in describe(prepared, prepared.split("train")))
-
-
-@pytest.mark.parametrize("name", ["train.bin", "train.idx", "train.label.npy"])
+@pytest.mark.parametrize("name", ["train.bin", "train.idx", "train.label.npy", "exchanged labels"])
 def test_what_is_not_sound_is_said_and_the_exit_code_tells(prepared, name, capsys):
-    path = prepared.folder / name
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
-    assert main(["inspect", str(prepared.folder)]) == 1
-    text = capsys.readouterr().out
-    assert "train: NOT SOUND" in text
-    assert f"{name} was changed since it was made" in text
-    assert "test: sound" in text
-
-
-def test_labels_that_were_exchanged_are_said(prepared, capsys):
-    path = prepared.folder / "train.label.npy"
-    np.save(path, 1 - np.load(path))
+    if name == "exchanged labels":
+        name = "train.label.npy"
+        np.save(prepared.folder / name, 1 - np.load(prepared.folder / name))
+    else:
+        content = bytearray((prepared.folder / name).read_bytes())
+        content[-3] ^= 1
+        (prepared.folder / name).write_bytes(content)
     assert main(["inspect", str(prepared.folder)]) == 1
     shown = capsys.readouterr().out
-    assert "train: NOT SOUND" in shown
-    assert "train.label.npy was changed since it was made: its SHA-256 differs from prepared.json" in shown
-    assert "test: sound" in shown
+    assert "train: NOT SOUND" in shown and "test: sound" in shown
+    assert f"{name} was changed since it was made: its SHA-256 differs from prepared.json" in shown
 
 
 EDITS = {

@@ -38,6 +38,8 @@ from tests.nodes import DGX_1, DGX_H100, NODES
 from tests.tiny_models import TinyTask, options
 from tests.tiny_pairs import pair_model
 
+V100 = DGX_1
+ONE, HALF = {"tokens_per_second": 1}, {"utilization": 0.5}
 BASE = Shape()
 LARGE = Shape(num_layers=24, dim=1024, ffn_dim=4096, num_heads=16)
 
@@ -72,7 +74,7 @@ def model_shape(model, **changes):
     ],
 )
 def test_parameters_are_those_of_the_model_that_the_recipe_describes(words, further):
-    shape = read_training(recipe(*words.split()), machine=V100, tokens_per_second=1).shape
+    shape = read(*words.split()).shape
     assert shape.options.keys() == further
     sizes = {"encoder_layers": 4, "encoder_embed_dim": 512, "encoder_ffn_embed_dim": 1000, "encoder_attention_heads": 8}
     given = {**sizes, **shape.options, "max_positions": 256}
@@ -85,10 +87,7 @@ def test_modernbert_has_its_published_sizes_and_what_is_given_beside_prevails(si
     """149 and 395 million (Warner et al. 2024); transformers counts the same."""
     words = ("--arch", f"fast_modernbert_{size}", "--global-attention-every", "2", "--feed-forward", "plain")
     without = ("--arch", "--encoder-ffn-embed-dim")
-    plain, found = (
-        read_training(recipe(*given, without=without), machine=V100, tokens_per_second=1).shape
-        for given in (words, words[:2])
-    )
+    plain, found = (read(*given, without=without).shape for given in (words, words[:2]))
     assert replace(found, vocab_size=50_368).num_parameters == number
     assert (found.positions.base, found.positions.base_local, found.positions.window) == (160_000.0, 10_000.0, 128)
     assert found.positions.global_every == 3 and found.ffn_matrices == 3
@@ -102,12 +101,6 @@ def test_parameters_of_pairs_are_those_of_the_model():
     shorter = dataclasses.replace(shape, predicts_next_sentence=False)
     head = 6 * (24**2 + 2 * 24) / shape.tokens_per_sample
     assert flops_per_token(shape) - flops_per_token(shorter) == pytest.approx(head)
-
-
-def test_parameters_of_the_released_models():
-    """125 M and 355 M in the table of fairseq's examples/roberta/README.md."""
-    assert round(BASE.num_parameters / 1e6) == 125
-    assert round(LARGE.num_parameters / 1e6) == 355
 
 
 @pytest.mark.parametrize(("share", "further"), [(1.0, {}), (0.25, {}), (1.0, {"feed_forward": "swiglu"})])
@@ -126,13 +119,13 @@ def test_flops_are_those_of_the_products(share, further):
 
 
 def test_base_and_large():
-    """0.60 and 2.01 GFLOPs, worked out by hand from the formula's terms."""
+    """0.60 and 2.01 GFLOPs by hand; 125 M and 355 M in the table of fairseq's examples/roberta/README.md."""
     by_hand = 6 * 12 * (4 * 768**2 + 2 * 768 * 3072) + 12 * 12 * 768 * 512 + 0.9 * (768**2 + 768 * 50_265)
     assert flops_per_token(BASE) == pytest.approx(by_hand)
     assert flops_per_token(LARGE) / 1e9 == pytest.approx(2.01, abs=0.005)
+    assert [round(shape.num_parameters / 1e6) for shape in (BASE, LARGE)] == [125, 355]
 
 
-V100 = DGX_1
 OPTIONS = {
     "--task": "roberta_masked_lm",
     "--criterion": "roberta_masked_lm",
@@ -148,19 +141,16 @@ OPTIONS = {
 }
 
 
-def recipe(*extra, nodes=2, batch_sequences=512, without=(), data="no-such-data"):
+def read(*extra, nodes=2, batch_sequences=512, without=(), speed=ONE):
+    """The training of a recipe with these options beside OPTIONS, but for those that are left out."""
     words = [word for pair in OPTIONS.items() if pair[0] not in without for word in pair]
-    return LaunchSettings(
-        output_dir=Path("runs/x"),
-        train=(data, *words, *extra),
-        nodes=nodes,
-        gpus_per_node=8,
-        batch_sequences=batch_sequences,
-    )
+    sizes = {"nodes": nodes, "gpus_per_node": 8, "batch_sequences": batch_sequences}
+    recipe = LaunchSettings(output_dir=Path("runs/x"), train=("no-such-data", *words, *extra), **sizes)
+    return read_training(recipe, machine=V100, **speed)
 
 
 def test_the_recipe_says_what_is_trained():
-    training = read_training(recipe("--bf16"), machine=V100, tokens_per_second=5000)
+    training = read("--bf16", speed={"tokens_per_second": 5000})
     shape = training.shape
     assert (shape.num_layers, shape.dim, shape.ffn_dim, shape.num_heads) == (4, 512, 1000, 8)
     assert (shape.tokens_per_sample, shape.max_positions, shape.predicted_share) == (256, 256, 0.2)
@@ -174,19 +164,15 @@ def test_the_recipe_says_what_is_trained():
 
 
 def test_the_batch_is_the_same_for_any_number_of_gpus_in_the_recipe():
-    one, two = (read_training(recipe(nodes=nodes), machine=V100, tokens_per_second=1) for nodes in (1, 4))
-    assert one == two
-    by_hand = read_training(recipe("--update-freq", "3", batch_sequences=None), machine=V100, tokens_per_second=1)
-    assert by_hand.batch_sequences == 16 * 3 * 16
+    assert read(nodes=1) == read(nodes=4)
+    assert read("--update-freq", "3", batch_sequences=None).batch_sequences == 16 * 3 * 16
 
 
 def test_what_grows_is_planned_at_its_largest_and_counted_as_it_grows():
     """By hand, of 1,000 updates: 200 with 8 of 16 blocks of 128 of 256 tokens, 300 with 16 of 128, 500 whole ones."""
     by_tokens = ("--max-tokens", "4096", "--grow-max-tokens", "0:1024 200:2048 500:4096")
     by_tokens += ("--grow-tokens-per-sample", "0:128 500:256", "--update-freq", "2")
-    training = read_training(
-        recipe(*by_tokens, without=("--batch-size",), batch_sequences=None), machine=V100, utilization=0.5
-    )
+    training = read(*by_tokens, without=("--batch-size",), batch_sequences=None, speed=HALF)
     assert (training.batch_sequences, training.most_per_gpu, training.tokens_per_update) == (16 * 2 * 16, 16, 131072)
     short, whole = (flops_per_token(replace(training.shape, tokens_per_sample=length)) for length in (128, 256))
     expected = (200 * 1024 * short + 300 * 2048 * short + 500 * 4096 * whole) * 2 * 16
@@ -197,53 +183,40 @@ def test_what_grows_is_planned_at_its_largest_and_counted_as_it_grows():
     waiting = even.exposed * (1 + even.saving) * 1000 / 86_400
     assert (grown.days - waiting) / (even.days - waiting) == pytest.approx(training.growth)
     assert "tokens per update at most (" in as_markdown(training, [grown], V100)
-    by_batch = read_training(recipe("--grow-tokens-per-sample", "0:128 500:256"), machine=V100, utilization=0.5)
+    by_batch = read("--grow-tokens-per-sample", "0:128 500:256", speed=HALF)
     assert by_batch.growth == pytest.approx(0.5 + 0.25 * short / whole)
-    assert read_training(recipe(), machine=V100, utilization=0.5).growth == 1
+    assert read(speed=HALF).growth == 1
 
 
 def test_options_that_cost_memory_or_save_it():
     extra = ("--memory-efficient-fp16", "--dropout", "0", "--checkpoint-activations", "--attention-backend", "eager")
-    training = read_training(recipe(*extra), machine=V100, tokens_per_second=1)
-    assert training.precision.is_memory_efficient
-    assert training.precision.state_size == 16
-    by_fairseq = recipe(*extra, "--optimizer", "adam")
-    assert read_training(by_fairseq, machine=V100, tokens_per_second=1).precision.state_size == 12
-    assert not training.has_dropout
-    assert training.recompute
-    assert training.has_eager_attention
-    assert not read_training(recipe(), machine=V100, tokens_per_second=1).precision.is_half
-    assert training.overlaps
-    assert not read_training(recipe("--ddp-backend", "legacy_ddp"), machine=V100, tokens_per_second=1).overlaps
+    training = read(*extra)
+    assert training.precision.is_memory_efficient and training.precision.state_size == 16
+    assert read(*extra, "--optimizer", "adam").precision.state_size == 12
+    assert not training.has_dropout and training.recompute and training.has_eager_attention and training.overlaps
+    assert not read().precision.is_half
+    assert not read("--ddp-backend", "legacy_ddp").overlaps
 
 
-def test_a_utilization_is_a_share_of_the_peak():
-    training = read_training(recipe(), machine=V100, utilization=0.5)
-    assert training.tokens_per_second * flops_per_token(training.shape) == pytest.approx(62.5e12)
+NAMES = ("--task", "roberta_sentence_prediction", "--criterion", "roberta_sentence_prediction", "--lora-rank", "8")
+PRETRAINING = ("--task", "--criterion", "--tokens-per-sample", "--mask-prob")
 
 
 @pytest.mark.parametrize(
-    ("changes", "speed", "message"),
+    ("words", "changes", "message"),
     [
-        ({}, {}, "one of --tokens-per-second, --log"),
-        ({}, {"tokens_per_second": 1, "utilization": 0.5}, "one of --tokens-per-second"),
-        ({"extra": ("--tokens-per-sample", "0")}, {"utilization": 0.5}, "--tokens-per-sample must be 3 or more"),
-        ({"extra": ("--max-update", "-1")}, {"utilization": 0.5}, "--max-update must be 0 or more, got -1"),
-        ({"without": ("--max-update",)}, {"tokens_per_second": 1}, "no --max-update"),
-        ({"without": ("--batch-size",), "batch_sequences": None}, {"tokens_per_second": 1}, "no --batch-size"),
+        ((), {"speed": {}}, "one of --tokens-per-second, --log"),
+        ((), {"speed": {**ONE, **HALF}}, "one of --tokens-per-second"),
+        (("--tokens-per-sample", "0"), {"speed": HALF}, "--tokens-per-sample must be 3 or more"),
+        (("--max-update", "-1"), {"speed": HALF}, "--max-update must be 0 or more, got -1"),
+        ((), {"without": ("--max-update",)}, "no --max-update"),
+        ((), {"without": ("--batch-size",), "batch_sequences": None}, "no --batch-size"),
+        (NAMES, {"without": PRETRAINING}, "The task roberta_sentence_prediction has no --tokens-per-sample"),
     ],
 )
-def test_what_is_refused_and_how(changes, speed, message):
-    options = {name: value for name, value in changes.items() if name != "extra"}
+def test_what_is_refused_and_how(words, changes, message):
     with pytest.raises(ValueError, match=message):
-        read_training(recipe(*changes.get("extra", ()), **options), machine=V100, **speed)
-
-
-def test_a_fine_tuning_is_refused_by_name():
-    names = ("--task", "roberta_sentence_prediction", "--criterion", "roberta_sentence_prediction", "--lora-rank", "8")
-    pretraining = ("--task", "--criterion", "--tokens-per-sample", "--mask-prob")
-    with pytest.raises(ValueError, match="The task roberta_sentence_prediction has no --tokens-per-sample"):
-        read_training(recipe(*names, without=pretraining), machine=V100, tokens_per_second=1)
+        read(*words, **changes)
 
 
 def test_the_vocabulary_is_the_datas_own(tiny_data_bin, tmp_path):
@@ -265,14 +238,12 @@ def log_of(path, speeds, devices):
     return path
 
 
-def test_the_speed_is_the_logs_median_for_one_device(tmp_path):
+def test_the_speed_is_the_logs_median_for_one_device_or_a_share_of_the_peak(tmp_path):
     assert speed_in_log(log_of(tmp_path / "a", [10, 4000, 5000, 5100, 5200], 1)) == 5000
     assert speed_in_log(log_of(tmp_path / "b", [10, 4000, 5000, 5100, 5200], 4)) == 1250
-    training = read_training(recipe(), machine=V100, log=tmp_path / "a")
-    assert training.tokens_per_second == 5000
-
-
-def test_a_log_without_a_speed_is_named(tmp_path):
+    assert read(speed={"log": tmp_path / "a"}).tokens_per_second == 5000
+    training = read(speed=HALF)
+    assert training.tokens_per_second * flops_per_token(training.shape) == pytest.approx(62.5e12)
     with pytest.raises(ValueError, match=r"empty contains no speed: it needs `train_inner` lines"):
         speed_in_log(log_of(tmp_path / "empty", [], 1))
     with pytest.raises(FileNotFoundError, match="none does not exist"):
@@ -287,16 +258,8 @@ def test_files(tmp_path):
     assert read_machine(str(REPOSITORY / "slurm" / "machine.yaml")) == replace(DGX_H100, name="machine")
     path = tmp_path / "ours.yaml"
     path.write_text(f"gpu: H100 PCIe\ngpus_per_node: 4\nprice_per_gpu_hour: 2.5\n{OWN}")
-    expected = Machine(
-        name="ours",
-        peak_tflops=756.5,
-        memory_gb=80,
-        inside_gb_s=64,
-        between_gb_s=50,
-        gpus_per_node=4,
-        price_per_gpu_hour=2.5,
-    )
-    assert read_machine(str(path)) == expected
+    sizes = {"memory_gb": 80, "inside_gb_s": 64, "between_gb_s": 50, "gpus_per_node": 4}
+    assert read_machine(str(path)) == Machine(name="ours", peak_tflops=756.5, price_per_gpu_hour=2.5, **sizes)
 
 
 @pytest.mark.parametrize(
@@ -317,12 +280,9 @@ def test_a_file_that_is_wrong_is_named(tmp_path, text, message):
         read_machine(str(path))
 
 
-def test_one_gpu_waits_for_no_other():
+def test_an_all_reduce_by_hand():
+    """2 GPUs pass the data once; 4 nodes of them pass 2 x 3/4 of it between the nodes as well; one waits for no other."""
     assert all_reduce_seconds(1e9, num_gpus=1, machine=TWO) == 0
-
-
-def test_by_hand():
-    """2 GPUs pass the data once; 4 nodes of them pass 2 x 3/4 of it between the nodes as well."""
     inside = 1e9 / (10e9 * ACHIEVED)
     assert all_reduce_seconds(1e9, num_gpus=2, machine=TWO) == pytest.approx(inside)
     between = 1.5 * 1e9 / (1e9 * ACHIEVED) + 6 * LATENCY_S
@@ -400,18 +360,6 @@ def test_recomputation_keeps_a_vector_a_layer():
     assert kept == pytest.approx(vectors * 4 * shape.dim * BLOCKS * LENGTH, rel=0.05)
 
 
-def test_fp32_states_are_those_of_the_optimizer():
-    model = FastRobertaModel.build_model(options(**SIZES), TinyTask())
-    optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[1e-3]), list(model.parameters()))
-    model(torch.randint(4, 70, (1, LENGTH)))[0].sum().backward()
-    optimizer.step()
-    tensors = [*model.parameters(), *(parameter.grad for parameter in model.parameters())]
-    moments = [value for state in optimizer.optimizer.state.values() for value in state.values()]
-    held = sum(tensor.numel() * tensor.element_size() for tensor in tensors + moments if tensor.numel() > 1)
-    shape = model_shape(model)
-    assert Precision(is_half=False).state_size * shape.num_parameters == held
-
-
 def test_half_precision_by_hand():
     """Weights and gradients in 2 bytes, fp32 copies of both, two moments; 2 more for DDP's buckets."""
     memory = estimate_memory(trained(LARGE), batch_size=8, num_gpus=8)
@@ -423,18 +371,21 @@ def test_half_precision_by_hand():
     assert (efficient.states, efficient.buckets) == ((2 + 2 + 4 + 4) * LARGE.num_parameters, 0)
 
 
-def test_memory_efficient_states_are_those_of_the_optimizer():
-    """Weights and gradients in 2 bytes, the optimizer's own fp32 masters and moments, and nothing after a step."""
-    model = FastRobertaModel.build_model(options(**SIZES), TinyTask()).bfloat16()
+@pytest.mark.parametrize("is_half", [False, True])
+def test_states_are_those_of_the_optimizer(is_half):
+    """Weights, gradients and moments; in memory-efficient half precision also our own fp32 masters, without gradients."""
+    model = FastRobertaModel.build_model(options(**SIZES), TinyTask())
+    model = model.bfloat16() if is_half else model
     optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[1e-3]), list(model.parameters()))
     model(torch.randint(4, 70, (1, LENGTH)))[0].sum().backward()
     optimizer.step()
-    masters = optimizer.param_groups[0]["params"]
-    tensors = [*model.parameters(), *(parameter.grad for parameter in model.parameters()), *masters]
-    tensors += [master.grad for master in masters if master.grad is not None]
+    tensors = [*model.parameters(), *(parameter.grad for parameter in model.parameters())]
+    if is_half:
+        masters = optimizer.param_groups[0]["params"]
+        tensors += [*masters, *(master.grad for master in masters if master.grad is not None)]
     tensors += [value for state in optimizer.optimizer.state.values() for value in state.values()]
     held = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.numel() > 1)
-    precision = Precision(is_memory_efficient=True, has_own_masters=True)
+    precision = Precision(is_half=is_half, is_memory_efficient=is_half, has_own_masters=is_half)
     assert precision.state_size * model_shape(model).num_parameters == held
 
 

@@ -7,6 +7,7 @@ import json
 import lzma
 import shutil
 import sys
+from types import SimpleNamespace
 
 import fsspec
 import numpy as np
@@ -70,10 +71,8 @@ def test_labels_are_those_of_the_head_in_any_window_and_batch(models):
     torch.testing.assert_close(torch.tensor(probabilities), expected, atol=2e-5, rtol=0)
     assert len({answer["probability"] for answer in found}) > 10
     again = answers(models["classification"], PAIRS, window=7, batch_tokens=25)
-    assert [answer["label"] for answer in again] == [answer["label"] for answer in found]
-    assert [answer["probability"] for answer in again] == pytest.approx(
-        [answer["probability"] for answer in found], abs=1e-4
-    )
+    for one, other in zip(again, found, strict=True):
+        assert (one["label"], one["probability"]) == (other["label"], pytest.approx(other["probability"], abs=1e-4))
 
 
 def test_texts_are_cut_as_in_training_and_say_so(models):
@@ -134,14 +133,11 @@ def test_scores_are_those_of_the_hub_and_long_texts_are_refused(models, method):
     texts = ["a good thing", "x" * 50, "bad"]
     found = answers(models["fill_mask"], texts, score=method, per_token=True, on_error="skip")
     assert "52 tokens, and 40 is the most" in found[1]["error"]
-    for answer, score in zip(
-        found[::2], RobertaHub.from_pretrained(models["fill_mask"]).score(texts[::2], method), strict=True
-    ):
+    expected = RobertaHub.from_pretrained(models["fill_mask"]).score(texts[::2], method)
+    for answer, score in zip(found[::2], expected, strict=True):
         assert answer["score"] == pytest.approx(score.score, abs=1e-5) and answer["tokens"] == score.tokens
         assert answer["log_probs"] == pytest.approx(score.log_probs, abs=1e-5)
     assert answers(models["fill_mask"], texts[:1], task_kind="score")[0].keys() == {"score", "num_tokens"}
-    with pytest.raises(ValueError, match="--score goes with score, and this is embedding"):
-        answers(models["fill_mask"], texts, score=method, task_kind="embedding")
 
 
 def test_the_option_with_the_highest_score_is_the_answer(models):
@@ -153,19 +149,24 @@ def test_the_option_with_the_highest_score_is_the_answer(models):
     assert found["probabilities"] == pytest.approx(expected.tolist(), abs=1e-5)
     assert found["answer"] == int(expected.argmax())
     assert found["option"] == question["options"][found["answer"]]
-    in_columns = {
-        "context": "a good thing",
-        "question": "It is _ .",
-        "option1": "bad",
-        "option2": "good",
-        "option3": "good bad",
-    }
-    assert answers(models["multiple_choice"], [in_columns])[0] == found
+    in_columns = {f"option{number}": option for number, option in enumerate(question["options"], start=1)}
+    del question["options"]
+    assert answers(models["multiple_choice"], [question | in_columns])[0] == found
+
+
+def evaluated(hub, name, split, *, head):
+    """The outputs of the evaluation's code."""
+    from roberta_plugin.experiments.inference import run_model
+
+    def outputs(model, batch):
+        return model(batch["net_input"]["src_tokens"], head=head)[0]
+
+    kind = {"inputs_class": ExamplesDataset, "kind": kind_class(name)}
+    return run_model(hub.model, SimpleNamespace(vocabulary=hub.vocabulary, outputs=outputs, **kind), split)
 
 
 def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
     """The same questions through prepared windows and the evaluation's code."""
-    from roberta_plugin.experiments.inference import run_model
     from roberta_plugin.finetuning.kinds.questions import Questions
     from tests.tiny_squad import write_prepared
 
@@ -174,21 +175,11 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
     questions = Questions(split)
     hub = RobertaHub.from_pretrained(models["question_answering"])
 
-    class Task:
-        inputs_class = ExamplesDataset
-        kind = kind_class("question_answering")
-        vocabulary = hub.vocabulary
-
-        @staticmethod
-        def outputs(model, batch):
-            return model(batch["net_input"]["src_tokens"], head="span_head")[0]
-
-    expected = decode(questions, [run_model(hub.model, Task, split)], n_best=3)
-    records = [record for record in split.records()]
-    passages = [record["text"] for record in records if "question" not in record]
+    expected = decode(questions, [evaluated(hub, "question_answering", split, head="span_head")], n_best=3)
+    passages = [record["text"] for record in split.records() if "question" not in record]
     asked = [
         {"id": record["id"], "question": record["text"], "context": passages[record["passage"]]}
-        for record in records
+        for record in split.records()
         if "question" in record
     ]
     assert max(len(windows) for windows in questions.windows_of) > 1
@@ -204,7 +195,6 @@ def test_answers_in_long_contexts_are_those_of_the_evaluation(models, tmp_path):
 
 def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     """The same words through prepared windows and the evaluation's code."""
-    from roberta_plugin.experiments.inference import run_model
     from roberta_plugin.finetuning.benchmarks import benchmark_of
     from roberta_plugin.finetuning.options import TaggingOptions
     from tests.tiny_tagging import write_prepared
@@ -213,16 +203,7 @@ def test_tags_of_long_texts_are_those_of_the_evaluation(models, tmp_path):
     split = prepared.split("valid")
     hub = RobertaHub.from_pretrained(models["tagging"])
 
-    class Task:
-        inputs_class = ExamplesDataset
-        kind = kind_class("tagging")
-        vocabulary = hub.vocabulary
-
-        @staticmethod
-        def outputs(model, batch):
-            return model(batch["net_input"]["src_tokens"], head="token_head")[0]
-
-    outputs = run_model(hub.model, Task, split)
+    outputs = evaluated(hub, "tagging", split, head="token_head")
     records = list(split.records())
     assert len(split) > len(records), "no text was cut"
     for is_valid in (False, True):
@@ -250,11 +231,7 @@ def test_entities_of_a_text_are_where_its_words_are(models):
     assert found["entities"]
     for entity, other in zip(found["entities"], same["entities"], strict=True):
         assert text[entity["start"] : entity["end"]] == entity["text"]
-        assert (entity["type"], entity["first_word"], entity["score"]) == (
-            other["type"],
-            other["first_word"],
-            other["score"],
-        )
+        assert all(entity[name] == other[name] for name in ("type", "first_word", "score"))
 
 
 def test_pronouns_have_the_answers_of_the_hub(models):
@@ -276,14 +253,20 @@ def test_embeddings_are_those_of_the_hub(models, tmp_path, pooling):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected.numpy(), atol=1e-5)
 
 
-def test_a_model_of_vectors_gives_one_to_a_text_and_a_cosine_to_two(models, tmp_path):
-    folder = tmp_path / "vectors"
-    shutil.copytree(models["fill_mask"], folder)
+def retold(model, folder, **data):
+    """A copy of the model whose checkpoint says something else of its data; a value of None is left out."""
+    shutil.copytree(model, folder)
     state = torch.load(folder / "model.pt", weights_only=False)
+    data = {**state.get("task_state", {}).get("data", {}), **data}
+    state["task_state"] = {"data": {name: value for name, value in data.items() if value is not None}}
+    torch.save(state, folder / "model.pt")
+    return folder
+
+
+def test_a_model_of_vectors_gives_one_to_a_text_and_a_cosine_to_two(models, tmp_path):
     settings = {"kind": "embedding", "embedding_loss": "simcse", "pooling": "max", "normalize": True, "max_length": 6}
     settings |= {"text_column": "said", "text_pair_column": None, "label_column": []}
-    state["task_state"] = {"data": {"task": "custom", "settings": settings}}
-    torch.save(state, folder / "model.pt")
+    folder = retold(models["fill_mask"], tmp_path / "vectors", task="custom", settings=settings)
     records = [{"text": "good"}, {"said": "good", "text_pair": "bad"}, {"text": "bad"}, {"text": "bad " * 9}]
     good, both, bad, cut = answers(folder, records)
     vectors = [np.array(each["embedding"]) for each in (good, bad, cut)]
@@ -306,13 +289,8 @@ def test_no_special_symbol_is_an_answer_however_many_are_asked_for(models):
 
 HOSTILE = {
     "fill_mask": [
-        "no mask",
-        "",
-        "\ud83d <mask>",
-        {"id": "\udc00", "text": "<mask>"},
-        "<mask> " + "x" * 90,
-        {"txt": "<mask>"},
-        {"text": 5},
+        *("no mask", "", "\ud83d <mask>", "<mask> " + "x" * 90),
+        *({"id": "\udc00", "text": "<mask>"}, {"txt": "<mask>"}, {"text": 5}),
     ],
     "classification": [{"text": "good"}, {"text": "good", "text_pair": ""}, {"text": None, "text_pair": "a"}],
     "single": [{"text": "good", "text_pair": "bad"}],
@@ -354,9 +332,8 @@ def test_a_stop_keeps_what_was_answered(models, tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_text('{"id": 1, "text": "good <mask>"}\n{"text": "no mask"}\n')
     settings = {"model": models["fill_mask"], "input": path, "output": tmp_path / "out.jsonl", "device": "cpu"}
-    with pytest.raises(
-        ValueError, match=r"in\.jsonl, line 2: the text 'no mask' has no <mask>.*out\.jsonl\.partial, as JSON Lines\.$"
-    ):
+    said = r"in\.jsonl, line 2: the text 'no mask' has no <mask>.*out\.jsonl\.partial, as JSON Lines\.$"
+    with pytest.raises(ValueError, match=said):
         predict(PredictSettings(**settings))
     assert not (tmp_path / "out.jsonl").exists()
     assert json.loads((tmp_path / "out.jsonl.partial").read_text())["id"] == 1
@@ -431,9 +408,6 @@ def test_columns_and_ids_may_have_any_names(models, tmp_path, name):
         assert list(iterate_predictions(PredictSettings(**settings, **own))) == [{**identity, **expected}]
     with pytest.raises(ValueError, match=r"line 1: .*no column 'whom'; there are said, .*--id-column"):
         list(iterate_predictions(PredictSettings(**settings, id_column="whom")))
-    if not second:
-        with pytest.raises(ValueError, match="--text-pair-column goes with models of two texts"):
-            answers(models[name], [usual], text_pair_column="also")
 
 
 def test_a_bad_value_is_named_by_its_own_column(models, tmp_path, capsys):
@@ -504,19 +478,12 @@ def test_the_threshold_for_no_answer_is_the_one_of_the_development_set_or_the_gi
     (folder / "results" / "evaluation_valid.json").write_text("")
     with pytest.raises(ValueError, match=r"evaluation_valid\.json is empty: evaluate again"):
         answers(folder, asked)
-    for damage in (
-        [3],
-        [{}],
-        [{**member, "metrics": {"threshold": "high"}}],
-        [{**member, "metrics": {"threshold": 7.0}}],
-    ):
-        (folder / "results" / "evaluation_valid.json").write_text(json.dumps({"members": damage}))
+    for damage in (3, {}, *({**member, "metrics": {"threshold": value}} for value in ("high", 7.0))):
+        (folder / "results" / "evaluation_valid.json").write_text(json.dumps({"members": [damage]}))
         with pytest.raises(ValueError, match=r"evaluation_valid\.json is not an evaluation of .*: evaluate again"):
             answers(folder, asked)
-    beside = (
-        tmp_path / "beside"
-    )  # as `fairseq-train --save-dir` and `roberta evaluate --output-dir SAVE_DIR/results` do
-    shutil.copytree(models["question_answering"], beside)
+    # as `fairseq-train --save-dir` and `roberta evaluate --output-dir SAVE_DIR/results` do
+    beside = shutil.copytree(models["question_answering"], tmp_path / "beside")
     (beside / "results").mkdir()
     member = {"checkpoint": "runs/squad2/model.pt", "metrics": {"null_threshold": null + 0.01}}
     (beside / "results" / "evaluation_valid.json").write_text(json.dumps({"members": [member]}))
@@ -538,24 +505,20 @@ def test_a_label_is_given_at_the_threshold_and_temperature_of_the_run_that_answe
     for limit, label in ((0.0, names[1]), (1.0, names[0])):
         (given,) = answers(folder, ["good"], threshold=limit, temperature=1.0)
         assert given == {**plain, "label": label, "probability": plain["probabilities"][label], "threshold": limit}
-    with pytest.raises(ValueError, match="--threshold goes with two labels, and there are 3: "):
-        answers(models["classification"], PAIRS[:1], threshold=0.4)
-
-
-def test_thresholds_of_other_kinds_are_refused(models):
-    with pytest.raises(ValueError, match="--threshold goes with classification and multi_label, and this is regr"):
-        answers(models["regression"], PAIRS[:1], threshold=0.4)
-    with pytest.raises(ValueError, match="--null-threshold goes with question_answering"):
-        answers(models["regression"], PAIRS[:1], null_threshold=0.4)
 
 
 @pytest.mark.parametrize(
     ("name", "option", "message"),
     [
+        ("regression", {"threshold": 0.4}, "--threshold goes with classification and multi_label, and this is regr"),
+        ("regression", {"null_threshold": 0.4}, "--null-threshold goes with question_answering"),
+        ("classification", {"threshold": 0.4}, "--threshold goes with two labels, and there are 3: "),
         ("fill_mask", {"num_sentences": 2}, "--num-sentences goes with summary, and this is fill_mask"),
         ("single", {"no_trigram_blocking": True}, "--no-trigram-blocking goes with summary"),
         ("fill_mask", {"valid_sequences": True}, "--valid-sequences goes with tagging"),
         ("fill_mask", {"head": "x"}, "--head goes with kinds that are fine-tuned"),
+        ("fill_mask", {"score": "pll", "task_kind": "embedding"}, "--score goes with score, and this is embedding"),
+        ("tagging", {"text_pair_column": "also"}, "--text-pair-column goes with models of two texts"),
     ],
 )
 def test_options_of_other_kinds_are_refused(models, name, option, message):
@@ -605,25 +568,14 @@ def test_the_command_reads_whatever_a_training_reads(models, tmp_path, monkeypat
     assert found == [{"line": number, **answer} for number, answer in enumerate(expected, start=first_line)]
 
 
-def test_words_may_have_the_column_of_training(tmp_path):
-    model = write_predictor(tmp_path, "tagging")
-    state = torch.load(model / "model.pt", weights_only=False)
-    state["task_state"] = {
-        "data": {"task": "custom", "settings": {**TRAINED["tagging"]["settings"], "text_column": "w"}}
-    }
-    torch.save(state, model / "model.pt")
+def test_the_column_of_training_goes_before_another_that_is_called_text(models, tmp_path):
+    settings = {**TRAINED["tagging"]["settings"], "text_column": "w"}
+    model = retold(models["tagging"], tmp_path / "words", task="custom", settings=settings)
     found = answers(model, [{"w": ["a", "good"]}, {"words": ["a", "good"]}])
     assert found[0] == found[1] and found[0]["words"] == ["a", "good"]
-
-
-def test_the_column_of_training_goes_before_another_that_is_called_text(tmp_path):
-    model = write_predictor(tmp_path, "single")
-    state = torch.load(model / "model.pt", weights_only=False)
-    settings = {**state["task_state"]["data"]["settings"], "text_column": "title", "text_pair_column": None}
-    state["task_state"]["data"] |= {"task": "custom", "settings": settings}
-    torch.save(state, model / "model.pt")
-    expected = [answers(model, [text])[0] for text in ("good", "bad")]
-    row = {"text": "bad", "title": "good"}
+    settings = {**TRAINED["single"]["settings"], "text_column": "title", "text_pair_column": None}
+    model = retold(models["single"], tmp_path / "titles", task="custom", settings=settings)
+    row, expected = {"text": "bad", "title": "good"}, [answers(model, [text])[0] for text in ("good", "bad")]
     assert [answers(model, [row])[0], answers(model, [row], text_column="text")[0]] == expected
 
 
@@ -668,10 +620,8 @@ def test_a_second_text_of_another_name_is_named(models, tmp_path, caplog):
     record = {"text": "good", "pair": "bad", "label": "x", "id": "a"}
     with pytest.raises(ValueError, match=r"\(there are text, pair, label, id\).* --text-pair-column"):
         answers(models["classification"], [record])
-    model = shutil.copytree(models["classification"], tmp_path / "imported")
-    state = torch.load(model / "model.pt", weights_only=False)
-    del state["task_state"]["data"]["task"]  # as of a model by Hugging Face, which may have learned from pairs
-    torch.save(state, model / "model.pt")
+    # as of a model by Hugging Face, which may have learned from pairs
+    model = retold(models["classification"], tmp_path / "imported", task=None)
     answers(model, [record, record])
     assert [said.message for said in caplog.records if said.levelname == "WARNING"] == [
         "'pair' of the records is not read, and the model does not say whether it was fine-tuned on pairs of texts: "

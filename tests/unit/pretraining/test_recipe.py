@@ -64,11 +64,6 @@ def test_tokens_are_the_sum_over_growing_batches_and_gpus():
     assert replace(load("half-hour"), train={**growing, "max-update": "30"}).tokens() == 8 * (10 * 64 + 20 * 128)
 
 
-def test_the_shortest_comes_first_and_processors_before_gpus():
-    order = [recipe.name for recipe in package_recipes()]
-    assert order.index("tour") < order.index("half-hour") < order.index("night") < order.index("base")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
@@ -95,19 +90,18 @@ def test_what_is_no_recipe_is_refused_by_name(name, content, named, tmp_path, mo
     assert all(word in str(error.value) for word in named)
 
 
-def test_a_copy_of_a_recipe_is_a_recipe(tmp_path):
+def test_a_copy_of_a_recipe_is_a_recipe_and_those_of_the_package_begin_with_the_shortest(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text((RECIPES / "half-hour.yaml").read_text().replace("lr: 1.9e-3", "lr: 1e-3"))
-    assert load(str(path)).name == "mine"
-    assert load(str(path)).train["lr"] == "1e-3"
+    assert (load(str(path)).name, load(str(path)).train["lr"]) == ("mine", "1e-3")
+    order = [recipe.name for recipe in package_recipes()]
+    assert order.index("tour") < order.index("half-hour") < order.index("night") < order.index("base")
 
 
 def machine(gpus=0, memory=0.0, *, has_bf16=True):
     return Machine(cores=1, has_bf16=has_bf16, gpus=gpus, gpu_memory_gb=memory, gpu_name="GPU")
 
 
-HOURS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 4, 8, 16, 30, 100)
-TOKENS = (0, 10**5, 10**6, 10**7, 10**8, 10**10)
 CPUS = [Machine(cores, has_bf16) for cores in (1, 2, 8, 64) for has_bf16 in (True, False)]
 GPUS = [
     Machine(16, True, gpus, memory, name)
@@ -134,16 +128,14 @@ def weights(recipe):
 @pytest.mark.parametrize("here", CPUS + GPUS, ids=str)
 def test_any_hours_and_text_give_a_training_of_that_length_and_models_grow_with_both(here):
     sizes = {}
-    for tokens in TOKENS:
-        for hours in HOURS:
+    for tokens in (0, 10**5, 10**6, 10**7, 10**8, 10**10):
+        for hours in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 4, 8, 16, 30, 100):
             named = choose(here, hours=hours, tokens=tokens)
             made = fitted(named, here, hours=hours, most=most_factor(named, tokens))
             assert made.hours <= 1.1 * hours
             passes = made.tokens() / tokens if tokens else 0
             assert passes <= 1.01 * MOST_PASSES
-            assert made.hours > hours / 3 or passes > 0.99 * MOST_PASSES, (
-                "short only where the text does not allow more"
-            )
+            assert made.hours > hours / 3 or passes > 0.99 * MOST_PASSES, "short where the text allows no more"
             said = " ".join(remarks(made, named, here, tokens=tokens, hours=hours))
             assert ("Hoffmann et al. 2022" in said) == (not 0.25 <= made.updates / named.updates <= 4)
             assert ("Muennighoff et al. 2023" in said) == (made.hours < 0.9 * hours)
@@ -185,25 +177,17 @@ def test_the_recipe_that_is_nearest_to_the_hours_on_the_machine(here, hours, exp
     assert choose(here, hours=hours).name == expected
 
 
-def test_the_batch_stays_the_same_on_fewer_gpus():
-    fewer = fitted(load("base"), machine(2, 80.0), hours=None)
+def test_the_batch_stays_the_same_on_fewer_gpus_and_hours_are_those_of_the_gpus_that_are_there():
+    base, day = load("base"), load("gpu-day-80gb")
+    fewer = fitted(base, machine(2, 80.0), hours=None)
     assert (fewer.train["update-freq"], fewer.gpus, fewer.hours) == ("128", 2, 440)
-    assert fewer.tokens() == load("base").tokens()
+    assert fewer.tokens() == base.tokens()
     with pytest.raises(ValueError, match="7 GPUs"):
-        fitted(load("base"), machine(7, 80.0), hours=None)
-    assert fitted(load("base"), machine(7, 80.0), hours=None, is_shared=False).train == load("base").train
-
-
-def test_hours_are_those_of_the_gpus_that_are_there():
-    day = load("gpu-day-80gb")
+        fitted(base, machine(7, 80.0), hours=None)
+    assert fitted(base, machine(7, 80.0), hours=None, is_shared=False).train == base.train
     made = fitted(day, machine(4, 80.0), hours=6)
     assert made.hours == pytest.approx(6) and made.updates == day.updates
     assert fitted(day, machine(1, 80.0), hours=6).updates == pytest.approx(day.updates / 4, abs=1)
-
-
-def test_a_recipe_for_processors_takes_one_gpu_of_many():
-    given = command(load("tour"), machine(8, 80.0), "bin", folder=Path("runs"))
-    assert given[given.index("--distributed-world-size") + 1] == "1" and "--bf16" in given and "--cpu" not in given
 
 
 @pytest.mark.parametrize(
@@ -270,14 +254,19 @@ def test_a_recipes_result_is_promised_only_for_its_own_options(tiny_data_bin, tm
         assert ("expect   perplexity 43.3" in said, "unchanged" in said) == (is_promised, not is_promised), further
 
 
-def test_options_of_the_user_replace_those_of_the_recipe():
-    given = command(load("half-hour"), machine(), "bin", folder=Path("runs"), further=["--lr", "1e-3", "--seed=7"])
-    assert given[0] == "bin"
+def test_options_of_the_user_replace_those_of_the_recipe_and_those_of_the_processor_follow_from_it():
+    def options(name, here, *further):
+        given = command(load(name), here, "bin", folder=Path("runs"), further=further)
+        assert given[0] == "bin"
+        return given
+
+    given = options("half-hour", machine(), "--lr", "1e-3", "--seed=7")
     assert given.count("--lr") == 1 and given[given.index("--lr") + 1] == "1e-3"
     assert "--seed" not in given and "--seed=7" in given
     assert "--matmul-precision" in given
-    without = command(load("half-hour"), machine(has_bf16=False), "bin", folder=Path("runs"))
-    assert "--matmul-precision" not in without and "medium" not in without
+    assert not {"--matmul-precision", "medium"} & {*options("half-hour", machine(has_bf16=False))}
+    given = options("tour", machine(8, 80.0))  # a recipe for processors takes one GPU of many
+    assert given[given.index("--distributed-world-size") + 1] == "1" and "--bf16" in given and "--cpu" not in given
 
 
 def test_too_many_passes_too_few_and_a_processor_without_bf16_are_told():

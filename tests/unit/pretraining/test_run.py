@@ -1,6 +1,7 @@
 """From text files to the verbs that make a data-bin; the record of a training that has begun."""
 
 import gzip
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,9 +34,20 @@ def hold_out(text, train, valid):
     copy_text(find_inputs([str(text)]), train, valid, rules=FAIRSEQ_RULES)
 
 
-def test_every_fiftieth_document_is_held_out_and_none_is_lost(tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text(documents(120))
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(documents(120))
+    return path
+
+
+@pytest.fixture
+def given(text, tmp_path):
+    """A pretraining on 120 documents."""
+    return PretrainSettings(data=[str(text)], output_dir=tmp_path / "run")
+
+
+def test_every_fiftieth_document_is_held_out_and_none_is_lost(text, tmp_path):
     hold_out(text, tmp_path / "train.txt", tmp_path / "valid.txt")
     train, valid = ((tmp_path / f"{split}.txt").read_text() for split in ("train", "valid"))
     assert valid.count("Document") == 2 and "Document 49." in valid and "Document 99." in valid
@@ -45,84 +57,74 @@ def test_every_fiftieth_document_is_held_out_and_none_is_lost(tmp_path):
 
 def test_one_long_document_is_held_out_in_parts_and_a_short_one_is_refused(tmp_path):
     text = tmp_path / "text.txt.gz"
-    with gzip.open(text, "wt") as file:
-        file.write("A line.\n" * 5000)
+    text.write_bytes(gzip.compress(b"A line.\n" * 5000))
     hold_out(text, tmp_path / "train.txt", tmp_path / "valid.txt")
     assert (tmp_path / "valid.txt").read_text().count("A line.") == 100
-    with gzip.open(text, "wt") as file:
-        file.write("A line.\n" * 50)
+    text.write_bytes(gzip.compress(b"A line.\n" * 50))
     (tmp_path / "train.txt").unlink()
     with pytest.raises(ValueError, match=r"text\.txt\.gz.*--valid"):
         hold_out(text, tmp_path / "train.txt", tmp_path / "other.txt")
     assert not (tmp_path / "train.txt").exists() and not (tmp_path / "other.txt").exists()
 
 
-def test_text_is_made_into_a_tokenizer_and_a_data_bin_with_what_is_given(tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text(documents(120))
-    train, binarize = steps_of_text(PretrainSettings(data=[str(text)], output_dir=tmp_path / "run"))
+def test_text_is_made_into_a_tokenizer_and_a_data_bin_with_what_is_given(given, tmp_path):
+    train, binarize = steps_of_text(given)
     assert train[:2] == ["tokenizer", "train"] and train[train.index("--vocab-size") + 1] == "1000"
     assert binarize[binarize.index("--valid") + 1] == str(tmp_path / "run" / "text" / "valid.txt")
     (tmp_path / "v.jsonl").write_text('{"body": "A line."}\n')
-    given = PretrainSettings(
-        data=[str(text)],
-        valid=[str(tmp_path / "v.jsonl")],
-        tokenizer=tmp_path / "bpe",
-        output_dir=tmp_path / "other",
-        reading=InputSettings(rules=LineRules(text_column="body")),
-    )
-    (verb,) = steps_of_text(given)
-    assert verb[verb.index("--tokenizer") + 1] == str(tmp_path / "bpe")
-    assert verb[verb.index("--valid") + 1].endswith("v.jsonl")
-    assert verb[verb.index("--text-column") + 1] == "body"
+    own = replace(given, valid=[str(tmp_path / "v.jsonl")], tokenizer=tmp_path / "bpe", output_dir=tmp_path / "other")
+    own = replace(own, reading=InputSettings(rules=LineRules(text_column="body")))
+    (verb,) = steps_of_text(own)
+    options = dict(itertools.pairwise(verb))
+    assert options["--tokenizer"] == str(tmp_path / "bpe")
+    assert options["--valid"].endswith("v.jsonl") and options["--text-column"] == "body"
     assert not (tmp_path / "other" / "text").exists()
-    auto = replace(given, reading=InputSettings(rules=LineRules(text_column="auto")), output_dir=tmp_path / "third")
+    auto = replace(own, reading=InputSettings(rules=LineRules(text_column="auto")), output_dir=tmp_path / "third")
     assert "auto" in steps_of_text(auto)[0], "a column called as the default of another option is a column"
 
 
-def test_rows_of_a_table_are_held_out_by_the_column_that_is_named(tmp_path):
+def test_rows_of_a_table_are_held_out_by_the_column_that_is_named(given, tmp_path):
     (tmp_path / "t.csv").write_text("id,body\n" + "".join(f"{row},Document {row}.\n" for row in range(60)))
     reading = InputSettings(rules=LineRules(text_column="body"))
-    steps_of_text(PretrainSettings(data=[str(tmp_path / "t.csv")], output_dir=tmp_path / "run", reading=reading))
+    steps_of_text(replace(given, data=[str(tmp_path / "t.csv")], reading=reading))
     assert (tmp_path / "run" / "text" / "valid.txt").read_text() == "Document 49.\n\n"
 
 
-def test_a_copy_that_was_killed_between_its_two_files_is_made_again(tmp_path):
-    text, copies = tmp_path / "text.txt", tmp_path / "run" / "text"
-    text.write_text(documents(120))
-    given = PretrainSettings(data=[str(text)], output_dir=tmp_path / "run")
+def test_a_copy_that_was_killed_between_its_two_files_is_made_again(given, tmp_path):
     steps_of_text(given)
-    (copies / "train.txt").unlink()  # valid.txt is written first
+    train = tmp_path / "run" / "text" / "train.txt"
+    train.unlink()  # valid.txt is written first
     steps_of_text(given)
-    assert (copies / "train.txt").read_text().count("Document") == 118
+    assert train.read_text().count("Document") == 118
 
 
-def test_other_text_than_that_of_the_first_start_is_refused_by_what_differs(tmp_path):
-    text = tmp_path / "text.txt"
+def test_other_text_than_that_of_the_first_start_is_refused_by_what_differs(text, given):
     text.write_text(documents(20))
-    given = PretrainSettings(data=[str(text)], output_dir=tmp_path / "run")
     with pytest.raises(ValueError, match="--valid"):
         steps_of_text(given)
     text.write_text(documents(120))  # nothing was made yet
     steps_of_text(given)
-    with pytest.raises(ValueError, match=r"--vocab-size was not given and is 900 now.*another --output-dir"):
-        steps_of_text(replace(given, vocab_size=900))
-    with pytest.raises(ValueError, match="--skip-bad-lines was not given and is True now"):
-        steps_of_text(replace(given, reading=InputSettings(rules=LineRules(skip_bad_lines=True))))
-    with pytest.raises(ValueError, match="--format was auto and is text now"):
-        steps_of_text(replace(given, reading=InputSettings(text_format="text")))
+    for changes, message in (
+        ({"vocab_size": 900}, r"--vocab-size was not given and is 900 now.*another --output-dir"),
+        (
+            {"reading": InputSettings(rules=LineRules(skip_bad_lines=True))},
+            "--skip-bad-lines was not given and is True",
+        ),
+        ({"reading": InputSettings(text_format="text")}, "--format was auto and is text now"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            steps_of_text(replace(given, **changes))
     text.write_text(documents(121))
     with pytest.raises(ValueError, match=r"DATA was .*text\.txt of [\d,]+ bytes and is .* now"):
         steps_of_text(given)
 
 
 def test_text_and_tokenizer_may_have_moved_with_the_folder(tmp_path):
-    before, now = tmp_path / "before", tmp_path / "now"
-
     def start(root):
         texts = [str(root / name) for name in ("one.txt", "two.txt")]
         steps_of_text(PretrainSettings(data=texts, output_dir=root / "run", tokenizer=root / "tokenizer"))
 
+    before, now = tmp_path / "before", tmp_path / "now"
     before.mkdir()
     for name in ("one.txt", "two.txt"):
         (before / name).write_text(documents(120))
@@ -226,16 +228,12 @@ def test_before_there_is_a_tokenizer_the_plan_is_for_the_size_of_the_text(tmp_pa
     assert "40 passes over the text end before the 20 hours" in said
 
 
-@pytest.mark.parametrize("updates", [20, 400, 6849])
-def test_updates_are_taken_at_their_word_on_any_machine(updates, tiny_data_bin, tmp_path, monkeypatch):
-    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 8)
-    given = PretrainSettings(data=[str(tiny_data_bin)], recipe="demo", updates=updates, output_dir=tmp_path)
-    plan = make_plan(given, str(tiny_data_bin), ["--cpu"])
-    assert plan.recipe.updates == plan.parsed.max_update == updates
-
-
 def test_a_training_keeps_its_length_on_a_machine_of_other_cores(tiny_data_bin, tmp_path, monkeypatch):
     given = PretrainSettings(data=[str(tiny_data_bin)], recipe="tour", hours=0.02, output_dir=tmp_path)
+    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 8)
+    for updates in (20, 400, 6849):  # taken at their word on any machine
+        plan = make_plan(replace(given, recipe="demo", hours=None, updates=updates), str(tiny_data_bin), ["--cpu"])
+        assert plan.recipe.updates == plan.parsed.max_update == updates
     monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 4)
     plan = make_plan(given, str(tiny_data_bin), ["--cpu"])
     check_record(tmp_path, plan.arguments, cores=plan.machine.cores)
@@ -301,19 +299,19 @@ def test_other_hours_are_told_as_such_and_not_as_the_options_that_follow_from_th
     begin(hours=0.01)  # a record of an earlier version
 
 
-def test_the_command_can_be_copied():
-    assert shown(["fairseq-train", "a b", "--lr", "1", "--x"]) == "fairseq-train 'a b' \\\n  --lr 1 \\\n  --x"
+def plan_of(*command, **further):
+    machine, recipe = SimpleNamespace(gpus=1), SimpleNamespace(updates=3)
+    return SimpleNamespace(command=[*command], machine=machine, recipe=recipe, **further)
 
 
 def test_warnings_of_the_training_are_shown(tmp_path, monkeypatch, capsys):
     said = "2026-11-26 02:15:32 | WARNING | roberta_plugin.tasks.block_task | --lr is never reached\n"
-    plan = SimpleNamespace(command=["x"], machine=SimpleNamespace(gpus=1), recipe=SimpleNamespace(updates=3))
     monkeypatch.setattr("roberta_plugin.launch.process.lines_of", lambda command, **options: (one for one in [said]))
-    train(plan, log=tmp_path / "train.log", lock=0)
+    train(plan_of("x"), log=tmp_path / "train.log", lock=0)
     assert "WARNING: --lr is never reached\n" in capsys.readouterr().err
 
 
-def test_trackers_call_a_training_by_its_folder(tmp_path, monkeypatch):
+def test_trackers_call_a_training_by_its_folder_and_its_command_can_be_copied(tmp_path, monkeypatch):
     started = []
 
     def lines_of(command, **options):
@@ -322,20 +320,15 @@ def test_trackers_call_a_training_by_its_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr("roberta_plugin.launch.process.lines_of", lines_of)
     monkeypatch.setenv("WANDB_RESUME", "never")
-    plan = SimpleNamespace(
-        command=["fairseq-train", "data", "--wandb-project", "x"],
-        arguments=["data", "--max-update", "3"],
-        machine=SimpleNamespace(gpus=1),
-        recipe=SimpleNamespace(updates=3),
-    )
+    plan = plan_of("fairseq-train", "data", "--wandb-project", "x", arguments=["data", "--max-update", "3"])
     train(plan, log=tmp_path / "mine" / "train.log", lock=0)
     (variables,) = started
     assert variables.keys() == {"WANDB_NAME", "WANDB_RUN_ID"}
-    assert command_line(tmp_path / "mine", plan).startswith(
-        f"WANDB_NAME=mine WANDB_RUN_ID={variables['WANDB_RUN_ID']} fairseq-train"
-    )
+    named = f"WANDB_NAME=mine WANDB_RUN_ID={variables['WANDB_RUN_ID']} fairseq-train"
+    assert command_line(tmp_path / "mine", plan).startswith(named)
     plan.command.remove("--wandb-project")
     assert command_line(tmp_path / "mine", plan).startswith("fairseq-train")
+    assert shown(["fairseq-train", "a b", "--lr", "1", "--x"]) == "fairseq-train 'a b' \\\n  --lr 1 \\\n  --x"
 
 
 @pytest.mark.parametrize("slurm", [None, {"gpus_per_node": "1"}])

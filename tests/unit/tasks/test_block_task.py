@@ -27,14 +27,9 @@ def test_workers_of_an_earlier_turn_are_gone_when_the_next_begins(tmp_path, buff
     others = set(multiprocessing.active_children())
     iterator = None
     for epoch in (1, 2):
-        iterator = task.get_batch_iterator(  # the old iterator lives until here, as in fairseq's main()
-            load(task, epoch=epoch),
-            max_sentences=4,
-            epoch=epoch,
-            num_workers=2,
-            data_buffer_size=buffer_size,
-            disable_iterator_cache=True,
-        )
+        how = {"max_sentences": 4, "num_workers": 2, "data_buffer_size": buffer_size, "disable_iterator_cache": True}
+        dataset = load(task, epoch=epoch)
+        iterator = task.get_batch_iterator(dataset, epoch=epoch, **how)  # the old one lives until here, as in fairseq
         assert not set(multiprocessing.active_children()) - others
         num_blocks = sum(batch["nsentences"] for batch in iterator.next_epoch_itr())
         assert num_blocks == len(task.dataset("train"))
@@ -65,15 +60,15 @@ def test_one_iterator_serves_all_epochs_of_a_folder(tiny_data_bin):
 def config(task, *words):
     parser = options.get_training_parser()
     common = ["data", "--task", task, "--arch", "fast_roberta_tiny", "--optimizer", "adam", *words]
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, common)).task
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, common))
 
 
 @pytest.mark.parametrize("task", ["roberta_masked_lm", "roberta_sentence_prediction"])
 def test_every_task_knows_how_many_batches_make_an_update(task):
-    cfg = config(task, "--update-freq", "1,2,3", "--ddp-backend", "fully_sharded")
+    cfg = config(task, "--update-freq", "1,2,3", "--ddp-backend", "fully_sharded").task
     assert [BlockTask.update_freq(SimpleNamespace(cfg=cfg), epoch) for epoch in (1, 2, 3, 4, 9)] == [1, 2, 3, 3, 3]
     assert str(cfg.ddp_backend) == "fully_sharded"
-    cfg = config(task)
+    cfg = config(task).task
     assert BlockTask.update_freq(SimpleNamespace(cfg=cfg), 1) == 1
     assert str(cfg.ddp_backend) != "fully_sharded"
 
@@ -107,11 +102,7 @@ def test_fairseqs_defaults_are_silent(tiny_data_bin):
         ("dataset__dataset_impl", "lazy", "fairseq-preprocess --dataset-impl mmap"),
         ("dataset__required_seq_len_multiple", 8, "use --pad-to-multiple"),
         ("dataset__skip_invalid_size_inputs_valid_test", True, "no input is skipped"),
-        (
-            "dataset__required_batch_size_multiple",
-            5,
-            "--required-batch-size-multiple 5 has no effect on --batch-size 12",
-        ),
+        ("dataset__required_batch_size_multiple", 5, "batch-size-multiple 5 has no effect on --batch-size 12"),
         ("optimization__sentence_avg", True, "mean over the predicted tokens"),
     ],
 )
@@ -152,81 +143,58 @@ WARM_UPS = {  # --lr-scheduler and its options -> the last update of the warm-up
 }
 
 
-def config_of(words):
-    known = [
-        "data",
-        "--task",
-        "roberta_masked_lm",
-        "--arch",
-        "fast_roberta_tiny",
-        "--lr",
-        "1e-3",
-        "--batch-size",
-        "2",
-        "--lr-scheduler",
-    ]
-    parser = options.get_training_parser()
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*known, *words.split()]))
-
-
 @pytest.mark.parametrize("scheduler", WARM_UPS)
 def test_a_training_that_ends_within_its_warm_up_is_named_whatever_the_schedule(scheduler):
-    cfg = config_of(f"{scheduler} --max-update 9")
+    cfg = config("roberta_masked_lm", *f"--lr 1e-3 --batch-size 2 --lr-scheduler {scheduler} --max-update 9".split())
     assert peak_update(cfg.lr_scheduler) == WARM_UPS[scheduler]
-    said = (
-        ["--lr is never reached: the warm-up ends at update 10, and --max-update is 9"] if WARM_UPS[scheduler] else []
-    )
-    assert unreached_rates(cfg) == said
+    said = "--lr is never reached: the warm-up ends at update 10, and --max-update is 9"
+    assert unreached_rates(cfg) == ([said] if WARM_UPS[scheduler] else [])
     cfg.optimization.max_update = 10
     assert unreached_rates(cfg) == []
 
 
+def config_of(schedule):
+    words = f"--lr 1e-3 --batch-size 2 --lr-scheduler polynomial_decay {schedule}"
+    return config("roberta_masked_lm", *words.split())
+
+
 def test_a_warm_up_longer_than_the_schedule_is_named():
-    cfg = config_of("polynomial_decay --warmup-updates 100 --total-num-update 6 --max-update 6")
-    assert unreached_rates(cfg) == [
-        "--lr is never reached: the warm-up ends at update 100, and --total-num-update is 6"
-    ]
+    cfg = config_of("--warmup-updates 100 --total-num-update 6 --max-update 6")
+    said = "--lr is never reached: the warm-up ends at update 100, and --total-num-update is 6"
+    assert unreached_rates(cfg) == [said]
 
 
 def test_updates_at_a_learning_rate_of_0_are_named():
     """As of a finished training of which only --max-update was raised."""
-    cfg = config_of("polynomial_decay --warmup-updates 5 --total-num-update 20 --max-update 30")
+    cfg = config_of("--warmup-updates 5 --total-num-update 20 --max-update 30")
     (said,) = unreached_rates(cfg)
     assert said.startswith("nothing is learned after update 20") and said.endswith("give --total-num-update 30 as well")
     cfg.lr_scheduler.end_learning_rate = 1e-5
     assert unreached_rates(cfg) == []
-    assert unreached_rates(config_of("polynomial_decay --total-num-update 20 --max-update 20")) == []
-
-
-STEPS = (Step(0, 64), Step(2500, 128), Step(9500, 512))
+    assert unreached_rates(config_of("--total-num-update 20 --max-update 20")) == []
 
 
 def test_a_value_holds_from_its_update_on():
-    assert parse("0:64 2500:128, 9500:512", option="--grow-max-tokens") == STEPS
-    assert [value_at(STEPS, updates, default=1) for updates in (0, 2499, 2500, 9500, 10**6)] == [64, 64, 128, 512, 512]
-    assert [next_step(STEPS, updates) for updates in (0, 2499, 2500, 9499, 9500)] == [2500, 2500, 9500, 9500, None]
+    steps = (Step(0, 64), Step(2500, 128), Step(9500, 512))
+    assert parse("0:64 2500:128, 9500:512", option="--grow-max-tokens") == steps
+    assert [value_at(steps, updates, default=1) for updates in (0, 2499, 2500, 9500, 10**6)] == [64, 64, 128, 512, 512]
+    assert [next_step(steps, updates) for updates in (0, 2499, 2500, 9499, 9500)] == [2500, 2500, 9500, 9500, None]
     assert parse(None, option="--grow-max-tokens") == ()
     assert value_at((), 7, default=512) == 512
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("", "from update 0 on"),
-        ("100:64", "from update 0 on"),
-        ("0:64 x:128", "'x:128'"),
-        ("0:64 2500", "'2500'"),
-        ("0:64 -5:128", "'-5:128'"),
-        ("0:64 2500:64", "2500:64"),
-        ("0:128 2500:64", "2500:64"),
-        ("0:64 0:128", "0:128"),
-        ("0:64 2500:128 2000:256", "2000:256"),
-    ],
-)
-def test_other_texts_are_refused_by_option_and_word(text, named):
-    with pytest.raises(ValueError, match="--grow-tokens-per-sample") as error:
-        parse(text, option="--grow-tokens-per-sample")
-    assert named in str(error.value)
+def test_other_texts_are_refused_by_option_and_word():
+    wrong = {"": "from update 0 on", "100:64": "from update 0 on", "0:64 x:128": "'x:128'", "0:64 2500": "'2500'"}
+    wrong |= {"0:64 -5:128": "'-5:128'", "0:64 2500:64": "2500:64", "0:128 2500:64": "2500:64", "0:64 0:128": "0:128"}
+    wrong |= {"0:64 2500:128 2000:256": "2000:256"}
+    for text, named in wrong.items():
+        with pytest.raises(ValueError, match=f"--grow-tokens-per-sample.*{named}|{named}.*--grow-tokens-per-sample"):
+            parse(text, option="--grow-tokens-per-sample")
+
+
+def growth(block, batch, *, tokens_per_sample=512):
+    given = {"grow_tokens_per_sample": block, "grow_max_tokens": batch}
+    return growth_of(SimpleNamespace(tokens_per_sample=tokens_per_sample, max_tokens=4096, **given))
 
 
 @pytest.mark.parametrize(
@@ -239,19 +207,11 @@ def test_other_texts_are_refused_by_option_and_word(text, named):
     ],
 )
 def test_growth_ends_at_the_options_of_the_training_and_a_batch_holds_a_block(block, batch, named):
-    cfg = SimpleNamespace(tokens_per_sample=512, max_tokens=4096, grow_tokens_per_sample=block, grow_max_tokens=batch)
     with pytest.raises(ValueError) as error:  # noqa: PT011  -- the table has the words
-        growth_of(cfg)
+        growth(block, batch)
     assert all(word in str(error.value) for word in named)
 
 
 def test_both_grow_at_their_own_updates():
-    growth = growth_of(
-        SimpleNamespace(
-            tokens_per_sample=128,
-            max_tokens=4096,
-            grow_tokens_per_sample="0:64 9500:128",
-            grow_max_tokens="0:1024 2500:2048 9500:4096",
-        )
-    )
-    assert [growth.next_step(updates) for updates in (0, 2500, 9499, 9500)] == [2500, 9500, 9500, None]
+    both = growth("0:64 9500:128", "0:1024 2500:2048 9500:4096", tokens_per_sample=128)
+    assert [both.next_step(updates) for updates in (0, 2500, 9499, 9500)] == [2500, 9500, 9500, None]

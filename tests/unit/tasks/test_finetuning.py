@@ -57,19 +57,16 @@ def test_the_vocabulary_and_the_splits_are_those_of_the_folder(folder):
     assert task.max_positions() == 64
 
 
-def test_a_model_that_is_too_short_is_named(folder):
-    with pytest.raises(ValueError, match="of up to 30 tokens, and --max-positions is 20: prepare it again"):
-        setup(folder, max_positions=20)
-
-
-def test_folders_for_another_task_or_none_are_refused(folder, tmp_path):
+def test_folders_for_another_task_or_none_and_a_model_that_is_too_short_are_refused(folder, tmp_path):
     other = write_prepared(tmp_path / "set", task="CoLA").folder
-    with pytest.raises(ValueError, match="prepared for CoLA: give --task roberta_sentence_prediction, not race"):
-        setup(other)
-    with pytest.raises(FileNotFoundError, match="roberta prepare TASK"):
-        setup(tmp_path)
-    with pytest.raises(ValueError, match="data folder is missing"):
-        setup(MISSING)
+    for data, options, error, message in (
+        (folder, {"max_positions": 20}, ValueError, "of up to 30 tokens, and --max-positions is 20: prepare it again"),
+        (other, {}, ValueError, "prepared for CoLA: give --task roberta_sentence_prediction, not race"),
+        (tmp_path, {}, FileNotFoundError, "roberta prepare TASK"),
+        (MISSING, {}, ValueError, "data folder is missing"),
+    ):
+        with pytest.raises(error, match=message):
+            setup(data, **options)
     with pytest.raises(ValueError, match="no split 'dev'; it has train, valid"):
         setup(folder).load_dataset("dev")
 
@@ -94,9 +91,8 @@ def test_checkpoints_are_not_chosen_by_the_f1_of_a_label_that_the_split_lacks(tm
     words += ["--tokenizer", write_tokenizer(tmp_path / "tokenizer")]
     words += ["--train", tmp_path / "train.csv", "--valid", tmp_path / "valid.csv"]
     assert main([str(word) for word in words]) == 0
-    name = "roberta_sentence_prediction"
-    options = ["--task", name, "--criterion", name, "--arch", "fast_roberta_tiny", "--optimizer", "roberta_adamw"]
-    options += ["--lr", "0.001", "--batch-size", "4", "--best-checkpoint-metric"]
+    options = "--task roberta_sentence_prediction --criterion roberta_sentence_prediction --arch fast_roberta_tiny "
+    options += "--optimizer roberta_adamw --lr 0.001 --batch-size 4 --best-checkpoint-metric"
     said = r"--best-checkpoint-metric f1_c: no example of the split 'valid' has the label 'c', so it cannot be measured"
     for metric, more, refusal in (
         ("f1_c", (), pytest.raises(ValueError, match=said)),
@@ -104,7 +100,7 @@ def test_checkpoints_are_not_chosen_by_the_f1_of_a_label_that_the_split_lacks(tm
         ("f1_c", ("--disable-validation",), nullcontext()),
         ("f1_c", ("--valid-subset", "train"), nullcontext()),
     ):
-        parsed = train_arguments.parse([str(tmp_path / "set"), *options, metric, *more])
+        parsed = train_arguments.parse([str(tmp_path / "set"), *options.split(), metric, *more])
         with refusal:
             train_arguments.check_options(parsed)
         with refusal:
@@ -163,22 +159,20 @@ def all_tasks(tmp_path_factory):
 def test_a_task_takes_its_own_criterion_and_refuses_others_by_name(all_tasks, task, criterion):
     options = {"max_answer_length": 30} if criterion == "squad2" else {}
     cfg = SimpleNamespace(criterion=criterion, **options)
+    if criterion == task:
+        assert isinstance(all_tasks[task].build_criterion(cfg), CRITERIONS[criterion])
     if criterion == task or (task, criterion) == ("roberta_masked_lm", "masked_lm"):
-        if criterion == task:
-            assert isinstance(all_tasks[task].build_criterion(cfg), CRITERIONS[criterion])
         return
-    with pytest.raises(
-        ValueError, match=rf"--task .*--criterion .*{criterion}|--criterion {criterion} .*--task {task}"
-    ):
+    said = rf"--task .*--criterion .*{criterion}|--criterion {criterion} .*--task {task}"
+    with pytest.raises(ValueError, match=said):
         all_tasks[task].build_criterion(cfg)
 
 
 @pytest.mark.parametrize("criterion", [name for name, of_ours in CRITERIONS.items() if hasattr(of_ours, "config")])
 def test_a_fine_tuning_criterion_refuses_fairseq_s_own_tasks(criterion):
     task = SimpleNamespace(target_dictionary=None, cfg=SimpleNamespace(_name="sentence_prediction"))
-    with pytest.raises(
-        ValueError, match=f"--criterion {criterion} goes with --task {criterion} .* sentence_prediction"
-    ):
+    said = f"--criterion {criterion} goes with --task {criterion} .* sentence_prediction"
+    with pytest.raises(ValueError, match=said):
         CRITERIONS[criterion].build_criterion(SimpleNamespace(max_answer_length=30), task)
 
 

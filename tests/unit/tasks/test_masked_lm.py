@@ -22,6 +22,7 @@ from roberta_plugin.data.binarize.pipeline import BinarizeSettings, binarize
 from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.data.manifest import write_manifest
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.pair_dataset import PairDataset
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.tokenizers.additions import AddedToken, with_additions
 from roberta_plugin.data.vocabulary import Vocabulary
@@ -69,11 +70,23 @@ def blocks_seen(task, *, ranks, state=None, iterations=None, batch_size=3):
     return seen, end_state
 
 
-@pytest.mark.parametrize("data", ["{large}", "{large}@1,{small}@1"])
-def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpora, data):
-    task = make_task(data.format(large=two_corpora[0], small=two_corpora[1]))
+PAIRS = {"input_format": "segment-pair", "sample_break_mode": "none"}
+
+
+@pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        ("{large}", {}),
+        ("{large}@1,{small}@1", {}),
+        ("{large}@1,{small}@1", {**PAIRS, "next_sentence_prediction": True}),
+        ("{large}@1,{small}@1", {**PAIRS, "input_format": "sentence-pair", "next_sentence_prediction": True}),
+    ],
+)
+def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpora, data, options):
+    task = make_task(data.format(large=two_corpora[0], small=two_corpora[1]), **options)
+    assert isinstance(load(task), PairDataset) == bool(options)
     expected, _ = blocks_seen(task, ranks=1)
-    assert len(expected) > 100
+    assert len(expected) > 80
     for ranks in (2, 4):
         assert Counter(blocks_seen(task, ranks=ranks)[0]) == Counter(expected)
     for before, after in ((1, 4), (4, 2), (2, 1)):
@@ -83,7 +96,6 @@ def test_any_number_of_ranks_sees_the_same_blocks_also_after_a_change(two_corpor
         assert Counter(first + second) == Counter(expected)
 
 
-PAIRS = {"input_format": "segment-pair", "sample_break_mode": "none"}
 SWITCHES = [  # an option in mid-epoch, beside others, and whether the epoch's order is another then
     ({}, {"pack_sequences": True}, True),
     ({}, {"seed": 4}, True),
@@ -170,9 +182,7 @@ def test_eos_makes_no_block_of_a_blank_line(tiny_data_bin, caplog):
     sizes = MmapTokens(str(Path(tiny_data_bin) / "train")).sizes
     assert len(dataset) == (sizes > 1).sum() < len(sizes)
     assert f"{(sizes == 1).sum():,} blank lines are in no block" in caplog.text
-    assert all(
-        dataset.__getitems__(list(batch))["predicted"]["number"] for batch in dataset.batches(1, max_sentences=8)
-    )
+    assert all(dataset.__getitems__([*each])["predicted"]["number"] for each in dataset.batches(1, max_sentences=8))
 
 
 def test_a_mixture_has_exact_shares_and_says_so(two_corpora, caplog):
@@ -185,21 +195,23 @@ def test_a_mixture_has_exact_shares_and_says_so(two_corpora, caplog):
     assert len(order) == total
     from_small = sum(index >= num_large for index in order)
     assert from_small == pytest.approx(0.75 * total, abs=1)
-    assert (
-        f"{small}: {from_small:,} blocks in an epoch, drawn from its {total - num_large:,}: {100 * from_small / total:.1f} % of"
-        in caplog.text
-    )
+    said = f"{small}: {from_small:,} blocks in an epoch, drawn from its {total - num_large:,}: "
+    assert f"{said}{100 * from_small / total:.1f} % of" in caplog.text
     assert max(Counter(order).values()) > 1, "the small corpus is repeated"
     half = len(order) // 2
     assert sum(index >= num_large for index in order[:half]) == pytest.approx(0.75 * half, rel=0.15), "mixed throughout"
 
 
-def test_alpha_favours_the_small_corpus(two_corpora):
+def test_alpha_favours_the_small_corpus_and_is_said_to_have_no_effect_where_it_has_none(two_corpora, caplog):
     large, small = two_corpora
     by_size, smoothed = (load(make_task(f"{large},{small}", corpus_alpha=alpha)) for alpha in (1.0, 0.3))
     assert by_size.mixture == [(len(source.blocks), len(source.blocks)) for source in by_size.sources]
     assert smoothed.mixture[1][1] > by_size.mixture[1][1]
     assert sum(count for _, count in smoothed.mixture) == sum(count for _, count in by_size.mixture)
+    for data, has_effect in ((f"{large}@1,{small}@1", False), (str(large), False), (f"{large}:{large},{small}", True)):
+        caplog.clear()
+        make_task(data, corpus_alpha=0.3)
+        assert ("--corpus-alpha 0.3 has no effect" in caplog.text) is not has_effect
 
 
 @pytest.mark.parametrize("combine", [False, True], ids=["valid", "combine-valid-subsets"])
@@ -240,15 +252,16 @@ def test_an_empty_split_is_named_with_its_folder(two_corpora):
         with MmapTokensWriter(small / split, np.uint16):
             pass
     assert len(load(make_task(f"{large},{small}"), split="valid", combine=False)) > 0
-    remedy = "name another with --valid-subset, or add --disable-validation"
-    with pytest.raises(
-        ValueError, match=rf"The split 'valid' of {small} is empty \(valid\.bin holds no text\).*{remedy}"
+    for data, split, said in (
+        (
+            small,
+            "valid",
+            r"\(valid\.bin holds no text\).*name another with --valid-subset, or add --disable-validation",
+        ),
+        (f"{large}@1,{small}@2", "train", ".*or take the folder out of the data"),
     ):
-        load(make_task(small), split="valid", combine=False)
-    with pytest.raises(
-        ValueError, match=rf"The split 'train' of {small} is empty .*or take the folder out of the data"
-    ):
-        load(make_task(f"{large}@1,{small}@2"))
+        with pytest.raises(ValueError, match=rf"The split '{split}' of {small} is empty {said}"):
+            load(make_task(data), split=split, combine=split == "train")
 
 
 def test_validation_masks_do_not_depend_on_the_other_turns(two_corpora):
@@ -271,16 +284,9 @@ def test_a_corpus_of_tiny_weight_and_every_file_of_a_corpus_are_seen(two_corpora
     assert f"The weight of {small} amounts to less than one" in caplog.text
     num_large, num_small = (size for size, _ in dataset.mixture)
     assert dataset.mixture[1][1] == 1
-    seen = {
-        i for epoch in range(1, num_small + 1) for batch in dataset.batches(epoch, max_sentences=9) for _, i in batch
-    }
+    epochs = [dataset.batches(epoch, max_sentences=9) for epoch in range(1, num_small + 1)]
+    seen = {index for batches in epochs for batch in batches for _, index in batch}
     assert seen >= set(range(num_large, num_large + num_small))
-
-
-@pytest.mark.parametrize(("data", "has_effect"), [("{0}@1,{1}@1", False), ("{0}", False), ("{0}:{0},{1}", True)])
-def test_alpha_is_said_to_have_no_effect_where_it_has_none(two_corpora, caplog, data, has_effect):
-    make_task(data.format(*two_corpora), corpus_alpha=0.3)
-    assert ("--corpus-alpha 0.3 has no effect" in caplog.text) is not has_effect
 
 
 def test_folders_take_turns_by_epoch(two_corpora):
@@ -290,23 +296,18 @@ def test_folders_take_turns_by_epoch(two_corpora):
     assert prefixes == [f"{large}/train", f"{small}/train", f"{large}/train"]
 
 
-def test_further_parts_of_a_split_are_combined_for_training_only(tmp_path):
+def test_further_parts_of_a_split_are_combined_for_training_only_and_long_lines_split(tmp_path, caplog):
     folder = write_data_bin(tmp_path / "data")
     for suffix in ("bin", "idx"):
         shutil.copy(folder / f"valid.{suffix}", folder / f"train1.{suffix}")
-    task = make_task(folder)
-    assert [source.tokens.prefix for source in load(task).sources] == [f"{folder}/train", f"{folder}/train1"]
-    assert len(load(task, combine=False).sources) == 1
-
-
-def test_long_lines_are_split_and_said_so(tmp_path, caplog):
-    folder = write_data_bin(tmp_path / "data")
     with MmapTokensWriter(folder / "train", np.uint16) as writer:
         writer.write(np.full(100, 9), np.array([100]))
+    task = make_task(folder)
+    assert [source.tokens.prefix for source in load(task).sources] == [f"{folder}/train", f"{folder}/train1"]
     with caplog.at_level(logging.INFO):
-        dataset = load(make_task(folder))
+        dataset = load(task, combine=False)
     assert "1 lines were longer than --tokens-per-sample 32 and were split; nothing was dropped" in caplog.text
-    assert dataset.sizes.tolist() == [32, 32, 32, 8]
+    assert len(dataset.sources) == 1 and dataset.sizes.tolist() == [32, 32, 32, 8]
 
 
 def test_whole_words_come_from_the_tokenizer_of_the_data(two_corpora, tmp_path):
@@ -383,30 +384,32 @@ def test_blocks_that_cannot_fit_are_refused(tiny_data_bin):
 
 def test_packed_rows_are_refused_for_a_model_that_would_attend_across(tiny_data_bin):
     task = make_task(tiny_data_bin, pack_sequences=True)
-    with pytest.raises(
-        ValueError, match=r"--pack-sequences needs a model that keeps the sequences of a row apart, and RobertaModel"
-    ):
+    said = r"--pack-sequences needs a model that keeps the sequences of a row apart, and RobertaModel"
+    with pytest.raises(ValueError, match=said):
         task.build_model(Namespace(arch="roberta_base", **SIZES))
     assert task.build_model(Namespace(arch="fast_roberta_tiny", **SIZES)).supports_packing
 
 
+def masked_batches(folder, *added, text):
+    """From text through tokenizer and binarizer to masked batches: vocabulary and tokenizer; targets and whole tokens."""
+    (folder / "text.txt").write_text(text)
+    train_tokenizer("byte_level_bpe", [folder / "text.txt"], vocab_size=280, folder=folder / "vocabulary")
+    tokenizer = with_additions(load_tokenizer(folder / "vocabulary"), list(added))
+    vocabulary = Vocabulary.load(folder / "vocabulary" / "dict.txt").extended([each.content for each in added])
+    options = {"tokenizer": tokenizer, "vocabulary": vocabulary, "destination": folder / "data", "progress": False}
+    binarize([folder / "text.txt"], split="train", settings=BinarizeSettings(workers=1), **options)
+    dataset = load(make_task(folder / "data", mask_whole_words=True, tokens_per_sample=128))
+    batches = [dataset.__getitems__(addresses) for addresses in dataset.batches(1, max_sentences=8)]
+    pairs = [(batch["target"].numpy(), batch["net_input"]["src_tokens"].numpy()) for batch in batches]
+    return vocabulary, tokenizer, [(targets, np.where(targets == 1, inputs, targets)) for targets, inputs in pairs]
+
+
 def test_whole_words_of_real_text_are_predicted_whole(tmp_path):
-    """From text through tokenizer and binarizer to the masks: no word is predicted in part."""
     text = "The unbelievably extraordinary circumstances notwithstanding, everybody remained uncharacteristically calm.\n\n"
-    (tmp_path / "text.txt").write_text(text * 40)
-    train_tokenizer("byte_level_bpe", [tmp_path / "text.txt"], vocab_size=280, folder=tmp_path / "vocabulary")
-    vocabulary = Vocabulary.load(tmp_path / "vocabulary" / "dict.txt")
-    tokenizer = load_tokenizer(tmp_path / "vocabulary")
-    folder = tmp_path / "data"
-    options = {"tokenizer": tokenizer, "vocabulary": vocabulary, "destination": folder, "progress": False}
-    binarize([tmp_path / "text.txt"], split="train", settings=BinarizeSettings(workers=1), **options)
-    dataset = load(make_task(folder, mask_whole_words=True, tokens_per_sample=128))
+    vocabulary, tokenizer, batches = masked_batches(tmp_path, text=text * 40)
     starts = vocabulary.word_starts(tokenizer)
     num_predicted = num_partial = 0
-    for addresses in dataset.batches(1, max_sentences=8):
-        batch = dataset.__getitems__(addresses)
-        targets = batch["target"].numpy()
-        tokens = np.where(targets == 1, batch["net_input"]["src_tokens"].numpy(), targets)
+    for targets, tokens in batches:
         continues = ~starts[tokens] & (tokens > 3)
         both = continues[:, 1:] & (tokens[:, :-1] > 3)
         num_partial += ((targets[:, 1:] != 1) != (targets[:, :-1] != 1))[both].sum()
@@ -438,22 +441,11 @@ def test_whole_words_of_a_tokenizer_that_did_not_make_the_data_are_refused(tmp_p
 
 def test_added_tokens_are_words_by_themselves(tmp_path):
     """Also where they touch the text around them, or take the space along: the parts are drawn one by one."""
-    (tmp_path / "text.txt").write_text("calm[E1]calm <R> calm\n" * 200)
-    train_tokenizer("byte_level_bpe", [tmp_path / "text.txt"], vocab_size=280, folder=tmp_path / "vocabulary")
-    base = load_tokenizer(tmp_path / "vocabulary")
-    tokenizer = with_additions(base, [AddedToken("[E1]"), AddedToken("<R>", lstrip=True, rstrip=True)])
-    vocabulary = Vocabulary.load(tmp_path / "vocabulary" / "dict.txt").extended(["[E1]", "<R>"])
-    folder = tmp_path / "data"
-    options = {"tokenizer": tokenizer, "vocabulary": vocabulary, "destination": folder, "progress": False}
-    binarize([tmp_path / "text.txt"], split="train", settings=BinarizeSettings(workers=1), **options)
-    dataset = load(make_task(folder, mask_whole_words=True, tokens_per_sample=128))
-    added = [vocabulary.index(symbol) for symbol in ("[E1]", "<R>")]
-    apart = {number: set() for number in added}
-    for addresses in dataset.batches(1, max_sentences=8):
-        batch = dataset.__getitems__(addresses)
-        targets = batch["target"].numpy()
-        tokens = np.where(targets == 1, batch["net_input"]["src_tokens"].numpy(), targets)
-        for row, column in zip(*np.nonzero(np.isin(tokens, added)), strict=True):
+    new = AddedToken("[E1]"), AddedToken("<R>", lstrip=True, rstrip=True)
+    vocabulary, _, batches = masked_batches(tmp_path, *new, text="calm[E1]calm <R> calm\n" * 200)
+    apart = {vocabulary.index(each.content): set() for each in new}
+    for targets, tokens in batches:
+        for row, column in zip(*np.nonzero(np.isin(tokens, [*apart])), strict=True):
             around = targets[row, column - 1 : column + 2] != 1
             apart[tokens[row, column]] |= {(bool(around[1] != around[0]), bool(around[1] != around[2]))}
     assert all({(True, True), (True, False), (False, True)} <= found for found in apart.values())
@@ -519,16 +511,6 @@ def test_no_baselines_where_not_wanted_and_none_but_on_the_first_rank(two_corpor
     assert not list(folder.glob("baselines*"))
 
 
-class OnGpu:
-    """A model that a GPU would pack rows for."""
-
-    def __init__(self, answer=True):
-        self.answer = answer
-
-    def prefers_packing(self, device, dtype):
-        return self.answer and device.type == "cuda" and dtype == torch.bfloat16
-
-
 @pytest.mark.parametrize(
     ("changes", "packs"),
     [
@@ -547,8 +529,16 @@ def test_blocks_are_packed_by_default_where_a_gpu_has_the_kernel(changes, packs,
     settings = {"cpu": False, "bf16": True, "fp16": False, "amp": False, "sample_break_mode": "complete", **changes}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: settings.get("cuda", True))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+
+    class Model:
+        """One that a GPU would pack rows for."""
+
+        @staticmethod
+        def prefers_packing(device, dtype):
+            return settings.get("answer", True) and device.type == "cuda" and dtype == torch.bfloat16
+
     with caplog.at_level(logging.INFO):
-        assert packs_by_default(Namespace(**settings), OnGpu(settings.get("answer", True))) is packs
+        assert packs_by_default(Namespace(**settings), Model()) is packs
     assert ("--no-pack-sequences pads them" in caplog.text) is packs
     assert not packs_by_default(Namespace(**settings), object())
 

@@ -21,18 +21,13 @@ def make_sample(*, pack=False):
     if pack:
         positions = torch.cat([torch.arange(length) for length in LENGTHS])[None]
         cu_seqlens = torch.tensor([0, *lengths.cumsum(0).tolist()], dtype=torch.int32)
-        inputs = {
-            "src_tokens": torch.cat(rows)[None],
-            "packing": {"positions": positions, "cu_seqlens": cu_seqlens, "max_seqlen": 12},
-        }
+        packing = {"positions": positions, "cu_seqlens": cu_seqlens, "max_seqlen": 12}
+        inputs = {"src_tokens": torch.cat(rows)[None], "packing": packing}
     else:
         inputs = {"src_tokens": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=1)}
-    sample = {
-        "net_input": {**inputs, "src_lengths": lengths},
-        "offsets": torch.tensor([0, 2, 5]),
-        "columns": {"before": torch.tensor(BEFORE), "after": torch.tensor(AFTER)},
-    }
-    return rows, sample
+    columns = {"before": torch.tensor(BEFORE), "after": torch.tensor(AFTER)}
+    inputs["src_lengths"] = lengths
+    return rows, {"net_input": inputs, "offsets": torch.tensor([0, 2, 5]), "columns": columns}
 
 
 def plain_scores(model, rows):

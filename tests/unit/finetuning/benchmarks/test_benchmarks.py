@@ -60,14 +60,10 @@ def wanted(tmp_path_factory):
     def settings_of(name):
         if name not in made:
             subject, number = SETS[name], len(made)
-            made[name] = PrepareSettings(
-                task=subject.task,
-                raw=subject.write(folder / f"raw{number}"),
-                tokenizer=folder / "tokenizer",
-                output_dir=folder / f"prepared{number}",
-                max_length=(2 if subject.task == "custom" else 8) * subject.length,  # the tokenizer has few words
-                options=options_for(subject.task, options_of(subject)),
-            )
+            raw, options = subject.write(folder / f"raw{number}"), options_for(subject.task, options_of(subject))
+            where = {"raw": raw, "tokenizer": folder / "tokenizer", "output_dir": folder / f"prepared{number}"}
+            length = (2 if subject.task == "custom" else 8) * subject.length  # the tokenizer has few words
+            made[name] = PrepareSettings(task=subject.task, max_length=length, options=options, **where)
             prepare(made[name])
         return made[name]
 
@@ -110,11 +106,8 @@ def of_spans(kind, part):
         name: [9 * np.eye(size, dtype="f4")[place] for size, place in zip(sizes, columns[name], strict=True)]
         for name in ("start", "end")
     }
-    return RawOutputs(
-        start_logits=ends["start"],
-        end_logits=ends["end"],
-        answerable_logits=(18.0 * columns["has_answer"] - 9).astype("f4"),
-    )
+    answerable = (18.0 * columns["has_answer"] - 9).astype("f4")
+    return RawOutputs(start_logits=ends["start"], end_logits=ends["end"], answerable_logits=answerable)
 
 
 def of_tags(kind, part):
@@ -128,9 +121,7 @@ def of_tags(kind, part):
 PERFECT = {
     "question_answering": of_spans,
     "tagging": of_tags,
-    "classification": lambda kind, part: RawOutputs(
-        logits=9 * np.eye(len(kind.labels), dtype="f4")[part.columns["label"]]
-    ),
+    "classification": lambda kind, part: RawOutputs(logits=9.0 * np.eye(len(kind.labels))[part.columns["label"]]),
     "regression": lambda kind, part: RawOutputs(
         logits=(part.columns["label"][:, None] - kind.settings["mean"]) / kind.settings["deviation"]
     ),
@@ -148,9 +139,8 @@ def test_every_task_has_a_set_and_a_row_of_its_name():
 
 
 def test_a_folder_is_sound_and_fits_the_command_that_made_it(settings, prepared):
-    check_same(
-        prepared, DataSettings(**{item.name: getattr(settings, item.name) for item in dataclasses.fields(DataSettings)})
-    )
+    given = {item.name: getattr(settings, item.name) for item in dataclasses.fields(DataSettings)}
+    check_same(prepared, DataSettings(**given))
     assert not settings_faults(prepared)
     assert prepared.splits[:2] == ("train", "valid")
     kind = kind_of(prepared)

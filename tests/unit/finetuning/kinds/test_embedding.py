@@ -14,6 +14,7 @@ from tests.tiny_tables import write_csv, write_json_lines
 from tests.unit.finetuning.benchmarks.custom.conftest import tokenizer  # noqa: F401  # a fixture
 
 PAIRS = [{"text": f"t{n}", "near": f"n{n}"} for n in range(10)]
+PAIRS_WITH_SCORES = [{**row, "label": n % 6} for n, row in enumerate(PAIRS)]
 TRIPLETS = [{**row, "far": f"f{n}"} for n, row in enumerate(PAIRS)]
 SCORED = [{**row, "label": 0.1 * n} for n, row in enumerate(PAIRS)]
 NEAR = {"text_pair_column": "near"}
@@ -73,13 +74,9 @@ def test_the_columns_of_the_training_table_choose_simcse_though_pairs_validate(
     again = CustomOptions(kind="embedding", train=name, valid=pairs.name, **options)
     where = {"raw": tmp_path, "tokenizer": tokenizer, "max_length": 32}
     check_same(prepared, DataSettings(task="custom", options=again, **where))
-    other = CustomOptions(
-        kind="embedding", train=name, valid=pairs.name, embedding_loss="triplet", negative_column=("a",), **NEAR
-    )
-    with pytest.raises(ValueError, match="there is no column 'naer'; there are 'text', 'near'"):
-        make(PAIRS, text_pair_column="naer")
+    other = CustomOptions(kind="embedding", embedding_loss="triplet", negative_column=("a",), **NEAR)
     with pytest.raises(ValueError, match="--embedding-loss was simcse and is triplet now"):
-        check_same(prepared, DataSettings(task="custom", options=other, **where))
+        check_same(prepared, DataSettings(task="custom", options=other))
 
 
 def test_equal_inputs_have_equal_numbers_and_scores_lie_between_0_and_1(make):
@@ -90,46 +87,42 @@ def test_equal_inputs_have_equal_numbers_and_scores_lie_between_0_and_1(make):
     assert train.columns["label"].tolist() == pytest.approx([1, 0.8, 0.6, 0.4, 0.2, 0])
 
 
-PAIRS_WITH_SCORES = [{**row, "label": n % 6} for n, row in enumerate(PAIRS)]
+WITH_FAR, WITH_LABEL = {**NEAR, "negative_column": ("far",)}, {**NEAR, "label_column": ("label",)}
+NO_SCORES = (1.1, -0.1, "NaN", float("nan"), float("inf"), True, None, "high", [1])
 
 
-def without(rows, number, name):
-    return [
-        {key: value for key, value in row.items() if (index, key) != (number, name)} for index, row in enumerate(rows)
-    ]
-
-
-def changed(rows, number, **values):
-    return [{**row, **values} if index == number else row for index, row in enumerate(rows)]
+def changed(rows, **values):
+    """Another fourth row; without a column whose value is `...`."""
+    row = {name: value for name, value in {**rows[3], **values}.items() if value is not ...}
+    return [*rows[:3], row, *rows[4:]]
 
 
 @pytest.mark.parametrize(
     ("rows", "options", "messages"),
     [
-        (changed(PAIRS, 3, near=" "), NEAR, ["line 4", "'near'"]),
-        (changed(PAIRS, 3, text=None), NEAR, ["line 4", "'text'"]),
-        (without(TRIPLETS, 3, "far"), {**NEAR, "negative_column": ("far",)}, ["line 4", "far", "--negative-column"]),
-        (changed(TRIPLETS, 3, far=""), {**NEAR, "negative_column": ("far",)}, ["line 4", "'far'"]),
-        (changed(TRIPLETS, 3, far="n3"), {**NEAR, "negative_column": ("far",)}, ["line 4", "'n3'", "right one"]),
-        (changed(TRIPLETS, 3, far="t3"), {**NEAR, "negative_column": ("far",)}, ["line 4", "'t3'", "text itself"]),
+        (changed(PAIRS, near=" "), NEAR, ["line 4", "'near'"]),
+        (changed(PAIRS, text=None), NEAR, ["line 4", "'text'"]),
+        (changed(TRIPLETS, far=...), WITH_FAR, ["line 4", "far", "--negative-column"]),
+        (changed(TRIPLETS, far=""), WITH_FAR, ["line 4", "'far'"]),
+        (changed(TRIPLETS, far="n3"), WITH_FAR, ["line 4", "'n3'", "right one"]),
+        (changed(TRIPLETS, far="t3"), WITH_FAR, ["line 4", "'t3'", "text itself"]),
         *(
-            (
-                changed(SCORED, 3, label=score),
-                {**NEAR, "label_column": ("label",)},
-                ["line 4", "number from 0 to 1", "--score-range"],
-            )
-            for score in (1.1, -0.1, "NaN", float("nan"), float("inf"), True, None, "high", [1])
+            (changed(SCORED, label=score), WITH_LABEL, ["line 4", "number from 0 to 1", "--score-range"])
+            for score in NO_SCORES
         ),
-        ([{**row, "label": 0.5} for row in PAIRS], {**NEAR, "label_column": ("label",)}, ["same score"]),
+        ([{**row, "label": 0.5} for row in PAIRS], WITH_LABEL, ["same score"]),
         ([{**row, "text": "same"} for row in PAIRS], {**NEAR, "valid": "dev.jsonl"}, ["same text", "nothing to learn"]),
         ([{"text": row["text"]} for row in PAIRS], {}, ["needs pairs", "--valid"]),
         (PAIRS, {**NEAR, "label_column": ("stars",)}, ["'stars'", "--label-column"]),
+        (PAIRS, {"text_pair_column": "naer"}, ["there is no column 'naer'; there are 'text', 'near'"]),
         (PAIRS, {"embedding_loss": "multiple-negatives-ranking"}, ["needs --text-pair-column"]),
         (PAIRS, {**NEAR, "embedding_loss": "triplet"}, ["needs --negative-column"]),
         (PAIRS, {**NEAR, "embedding_loss": "cosine-similarity"}, ["needs --label-column"]),
         (PAIRS, {"label_column": ("label",)}, ["needs --text-pair-column"]),
-        (SCORED, {**NEAR, "label_column": ("label",), "negative_column": ("far",)}, ["leave --negative-column out"]),
+        (SCORED, {**WITH_LABEL, "negative_column": ("far",)}, ["leave --negative-column out"]),
         (PAIRS, {**NEAR, "score_range": (0.0, 5.0)}, ["--score-range", "--label-column"]),
+        (None, {"score_range": (5.0, 0.0)}, ["--score-range 5 0"]),
+        (None, {"negative_column": ("a", "a")}, ["--negative-column a a"]),
     ],
 )
 def test_what_cannot_be_learned_is_named_with_its_line(make, tmp_path, rows, options, messages):
@@ -138,26 +131,15 @@ def test_what_cannot_be_learned_is_named_with_its_line(make, tmp_path, rows, opt
         make(rows, **options)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kind": "embedding", "score_range": (5.0, 0.0)}, "--score-range 5 0"),
-        ({"kind": "embedding", "negative_column": ("a", "a")}, "--negative-column a a"),
-    ],
-)
-def test_options_that_cannot_be_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        CustomOptions(**options)
-
-
 def test_lines_of_a_text_file_are_texts(make, tmp_path):
     (tmp_path / "news.txt").write_text("one line\n\nanother line\n")
-    write_csv(tmp_path / "dev.csv", [{"a": "x", "near": "y", "label": 0.5}, {"a": "x", "near": "z", "label": 1}])
-    options = {"train": "news.txt", "text_column": "text", "embedding_loss": "simcse"}
+    options = {"train": "news.txt", "embedding_loss": "simcse", "valid": "dev.csv", "label_column": ("label",), **NEAR}
+    scored = [{"near": "y", "label": 0.5}, {"near": "z", "label": 1}]
+    write_csv(tmp_path / "dev.csv", [{"a": "x", **row} for row in scored])
     with pytest.raises(ValueError, match=r"dev\.csv, line 2: there is no column 'text'"):
-        make(None, **options, **NEAR, label_column=("label",), valid="dev.csv")
-    write_csv(tmp_path / "dev.csv", [{"text": "x", "near": "y", "label": 0.5}, {"text": "x", "near": "z", "label": 1}])
-    prepared = make(None, **options, **NEAR, label_column=("label",), valid="dev.csv")
+        make(None, text_column="text", **options)
+    write_csv(tmp_path / "dev.csv", [{"text": "x", **row} for row in scored])
+    prepared = make(None, text_column="text", **options)
     assert len(prepared.split("train")) == 2 and prepared.split("valid").columns["label"].tolist() == [0.5, 1]
     assert kind_of(prepared).selection == "spearman"
 
@@ -184,14 +166,10 @@ def test_other_right_texts_of_a_query_and_the_query_itself_do_not_count(make):
     assert details["baseline"].keys() == metrics.keys()
 
 
-def test_equal_vectors_have_a_middle_rank():
+def test_equal_vectors_have_a_middle_rank_and_triplets_count_how_often_the_right_text_is_nearer(make):
     ranks, _ = similarity.ranks([np.ones((10, 4)) / 2], np.arange(10).reshape(5, 2))
     assert ranks.tolist() == [3] * 5
-
-
-def test_triplets_count_how_often_the_right_text_is_nearer(make):
-    options = {**NEAR, "negative_column": ("far",)}
-    prepared = make(TRIPLETS, valid=TRIPLETS[:2], **options)
+    prepared = make(TRIPLETS, valid=TRIPLETS[:2], **WITH_FAR)
     metrics, _, _ = judged(prepared, [[[1, 0], [1, 0], [0, 1], [1, 0], [0.1, 1], [1, 0]]])
     assert metrics["accuracy"] == 50
 

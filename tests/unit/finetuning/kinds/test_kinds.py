@@ -35,7 +35,6 @@ from roberta_plugin.finetuning.kinds.regression import training_groups as groups
 from roberta_plugin.finetuning.kinds.tables import TableKind
 from roberta_plugin.finetuning.layouts.texts import Encoder
 from roberta_plugin.finetuning.options import OWN_KINDS
-from roberta_plugin.finetuning.records import one_line
 from roberta_plugin.models.heads import HEADS
 from roberta_plugin.prediction.settings import PredictSettings
 from tests.tiny_benchmarks import words_tokenizer, write_prepared
@@ -79,37 +78,25 @@ def test_a_task_has_the_kind_of_its_benchmark():
     assert kind_of_task("custom") is kind_of_task("unknown") is None
 
 
-@pytest.fixture
-def split(tmp_path):
-    return write_prepared(tmp_path / "set", num_options=1).split("valid")
+def test_outputs_for_other_sequences_and_damaged_files_do_not_count(tmp_path):
+    def split(name, **options):
+        return write_prepared(tmp_path / name, num_options=1, **options).split("valid")
 
-
-def numbers(*shape):
-    return np.random.default_rng(1).random(shape, dtype=np.float32)
-
-
-def test_outputs_for_other_sequences_and_damaged_files_do_not_count(tmp_path, split):
-    folder = tmp_path / "outputs"
-    assert read_outputs(folder, split) is None
-    write_outputs(folder, RawOutputs(logits=numbers(40, 2)), split)
-    assert read_outputs(folder, write_prepared(tmp_path / "same", num_options=1).split("valid")) is not None
-    assert read_outputs(folder, write_prepared(tmp_path / "other", num_options=1, seed=5).split("valid")) is None
+    folder, written = tmp_path / "outputs", split("set")
+    assert read_outputs(folder, written) is None
+    write_outputs(folder, RawOutputs(logits=np.random.default_rng(1).random((40, 2), dtype=np.float32)), written)
+    assert read_outputs(folder, split("same")) is not None
+    assert read_outputs(folder, split("other", seed=5)) is None
     path = folder / "valid.npz"
     path.write_bytes(path.read_bytes()[:200])
-    assert read_outputs(folder, split) is None
-
-
-OFFSETS = np.array([0, 4, 6, 11, 14])
-
-
-def random_scores(seed=0):
-    return np.random.default_rng(seed).normal(scale=4, size=14).astype(np.float32)
+    assert read_outputs(folder, written) is None
 
 
 def test_probabilities_are_those_of_a_softmax_over_each_questions_options():
-    scores = random_scores()
-    found = probabilities(scores, OFFSETS)
-    for start, stop in pairwise(OFFSETS):
+    scores = np.random.default_rng(0).normal(scale=4, size=14).astype(np.float32)
+    offsets = np.array([0, 4, 6, 11, 14])
+    found = probabilities(scores, offsets)
+    for start, stop in pairwise(offsets):
         expected = torch.from_numpy(scores[start:stop]).double().softmax(0).numpy()
         np.testing.assert_allclose(found[start:stop], expected, rtol=1e-12)
     large = probabilities(np.array([800, -800, 0, 0], dtype=np.float32), np.array([0, 2, 4]))
@@ -117,14 +104,12 @@ def test_probabilities_are_those_of_a_softmax_over_each_questions_options():
 
 
 def test_an_ensemble_averages_probabilities_and_not_scores():
-    members = [np.array([9, 0, 0], dtype=np.float32), np.array([0, 1, 0], dtype=np.float32)]
-    members.append(members[1])
     offsets = np.array([0, 3])
-    chances = mean_probabilities(members, offsets)
-    np.testing.assert_allclose(chances, np.mean([probabilities(m, offsets) for m in members], axis=0))
-    assert chances.argmax() == 0
-    others = [np.array([2, 0, 0], dtype=np.float32)] + [np.array([0, 1.5, 0], dtype=np.float32)] * 2
-    assert mean_probabilities(others, offsets).argmax() == 1
+    for first, other, best in ((9, 1, 0), (2, 1.5, 1)):
+        members = np.array([[first, 0, 0], [0, other, 0], [0, other, 0]], dtype=np.float32)
+        chances = mean_probabilities([*members], offsets)
+        np.testing.assert_allclose(chances, np.mean([probabilities(each, offsets) for each in members], axis=0))
+        assert chances.argmax() == best
 
 
 def test_a_number_is_given_or_found_by_the_answers_of_the_development_set():
@@ -146,19 +131,30 @@ def test_every_number_that_predict_takes_is_declared_by_its_kind(name):
     assert set(kind_class(name).decides_by) == set(KINDS[name].options) & set(NUMBERS)
 
 
-SENTENCES = ["a b c d", "e f", "g h i", "x a b c", "e f g"]
-PROBABILITIES = np.array([0.6, 0.1, 0.4, 0.9, 0.5])
-
-
-def chosen(**options):
-    return choose(PROBABILITIES, SENTENCES, Length(**options))
+SENTENCES = ["a b c d", "e f", "g h i", "x a b c", "e f g"]  # of 16 words
 
 
 def test_the_most_probable_sentences_without_a_common_trigram_in_the_order_of_the_text():
+    def chosen(**options):
+        return choose(np.array([0.6, 0.1, 0.4, 0.9, 0.5]), SENTENCES, Length(**options))
+
     assert chosen() == [2, 3, 4]
     assert chosen(no_trigram_blocking=True) == [0, 3, 4]
     assert chosen(num_sentences=1) == [3]
     assert chosen(num_sentences=9) == [1, 2, 3, 4]
+    assert chosen(length_share=0.5, no_trigram_blocking=True) == [0, 3], "8 of 16 words"
+    assert chosen(length_share=0.51, no_trigram_blocking=True) == [0, 3, 4]
+    assert chosen(min_probability=0.5) == [3, 4]
+    assert chosen(min_probability=0.99) == [3], "one sentence at least"
+    assert chosen(length_share=0.0) == [3]
+    assert chosen(length_share=1.0, no_trigram_blocking=True) == [0, 1, 2, 3, 4]
+    assert choose(np.zeros(4), ["a", "b", "c", "d"], Length(num_sentences=2)) == [0, 1], "ties go to the earlier one"
+
+
+def test_lead_is_the_beginning_of_the_same_length():
+    assert lead(SENTENCES, Length()) == lead(SENTENCES, Length(min_probability=0.5)) == [0, 1, 2]
+    assert lead(SENTENCES, Length(num_sentences=9)) == [0, 1, 2, 3, 4]
+    assert lead(SENTENCES, Length(length_share=0.5)) == [0, 1, 2], "9 of 16 words"
 
 
 def plain_choice(probabilities, sentences, number, *, is_blocking):
@@ -191,25 +187,6 @@ def test_the_choice_is_that_of_the_plain_program():
     assert blocked > 20
 
 
-def test_by_share_of_the_words_and_by_probability():
-    assert chosen(length_share=0.5, no_trigram_blocking=True) == [0, 3], "8 of 16 words"
-    assert chosen(length_share=0.51, no_trigram_blocking=True) == [0, 3, 4]
-    assert chosen(min_probability=0.5) == [3, 4]
-    assert chosen(min_probability=0.99) == [3], "one sentence at least"
-    assert chosen(length_share=0.0) == [3]
-    assert chosen(length_share=1.0, no_trigram_blocking=True) == [0, 1, 2, 3, 4]
-
-
-def test_ties_go_to_the_earlier_sentence():
-    assert choose(np.zeros(4), ["a", "b", "c", "d"], Length(num_sentences=2)) == [0, 1]
-
-
-def test_lead_is_the_beginning_of_the_same_length():
-    assert lead(SENTENCES, Length()) == lead(SENTENCES, Length(min_probability=0.5)) == [0, 1, 2]
-    assert lead(SENTENCES, Length(num_sentences=9)) == [0, 1, 2, 3, 4]
-    assert lead(SENTENCES, Length(length_share=0.5)) == [0, 1, 2], "9 of 16 words"
-
-
 VOCABULARY = words_tokenizer()[1]
 BOS, EOS = VOCABULARY.bos_id, VOCABULARY.eos_id
 
@@ -225,27 +202,15 @@ BOS, EOS = VOCABULARY.bos_id, VOCABULARY.eos_id
         ("He _ .", "wrote a_b", "He wrote a_b ."),
         ("", " ran off", "ran off"),
         ("Why ?\n", "To\r\nget (\n) it", "Why ? To get ( ) it"),
-        ("A _ b", " two \t words\u00a0", "A two words b"),
+        ("A _ b", " a\nb\r\nc\rd  e\t\u00a0f \n", "A a b c d e f b"),
     ],
 )
-def test_the_option_stands_in_the_blank_or_after_the_question(question, option, expected):
+def test_the_option_stands_in_the_blank_or_after_the_question_with_single_spaces(question, option, expected):
     assert question_with_option(question, option) == expected
-
-
-def test_white_space_becomes_single_spaces():
-    assert one_line(" a\nb\r\nc\rd  e\t\u00a0f \n") == "a b c d e f"
 
 
 def tokens(start, count):
     return np.arange(start, start + count, dtype=np.int32)
-
-
-def join(num_passage, num_question, **layout):
-    return (
-        ChoiceLayout(**{"max_length": 40, "question_length": 10, **layout})
-        .join(VOCABULARY, tokens(100, num_passage), tokens(10, num_question))
-        .tolist()
-    )
 
 
 @pytest.mark.parametrize("order", ["passage", "question"])
@@ -254,15 +219,13 @@ def join(num_passage, num_question, **layout):
 def test_the_question_is_cut_to_its_limit_and_then_the_passage_and_the_last_symbol_stays(
     num_passage, num_question, order
 ):
-    found = join(num_passage, num_question, order=order)
+    layout = ChoiceLayout(max_length=40, question_length=10, order=order)
+    found = layout.join(VOCABULARY, tokens(100, num_passage), tokens(10, num_question)).tolist()
     question = min(num_question, 10)
     passage = min(num_passage, 40 - 4 - question)
-    assert len(found) == passage + question + 4 <= 40
-    assert found[0] == BOS
-    assert found[-1] == EOS
     texts = [list(range(100, 100 + passage)), list(range(10, 10 + question))]
     first, second = texts if order == "passage" else reversed(texts)
-    assert found == [BOS, *first, EOS, EOS, *second, EOS]
+    assert found == [BOS, *first, EOS, EOS, *second, EOS] and len(found) <= 40
 
 
 def test_defaults_are_the_papers():
@@ -297,49 +260,34 @@ def test_the_answer_is_the_most_probable_option_and_the_first_of_equal_ones():
     assert answers(chances, np.array([0, 3, 5])).tolist() == [1, 0]
 
 
-def rows_of(*rows):
-    return [Example(Path("train.tsv"), 2, "0", (question, sentence), str(label)) for question, sentence, label in rows]
+def training_groups(*rows, seed=1):
+    examples = [Example(Path("train.tsv"), 2, "0", texts, str(label)) for *texts, label in rows]
+    return groups_of(examples, right_label="1", seed=seed)
 
 
-def training_groups(rows, *, seed):
-    return groups_of(rows, right_label="1", seed=seed)
-
-
-ROWS = rows_of(("q1", "no", 0), ("q2", "yes", 1), ("q1", "right", 1), ("q3", "wrong", 0), ("q1", "also no", 0))
-
-
-def test_a_right_sentence_competes_with_the_others_of_its_question():
-    groups = training_groups(ROWS, seed=1)
-    assert (groups[0].question, groups[0].sentences, groups[0].answer) == ("q1", ("right", "no", "also no"), 0)
+def test_a_right_sentence_competes_with_the_others_of_its_question_or_with_none():
+    rows = ("q1", "no", 0), ("q2", "yes", 1), ("q1", "right", 1), ("q3", "wrong", 0), ("q1", "also no", 0)
+    first, _, third = training_groups(*rows)
+    assert (first.question, first.sentences, first.answer) == ("q1", ("right", "no", "also no"), 0)
+    assert (third.sentences, third.answer) == (("wrong",), 1), "without a right sentence, none is the answer"
+    (group,) = training_groups(("q", "s", 1))
+    assert group.sentences == ("s",), "of one question there are no rivals"
 
 
 def test_where_there_are_none_a_sentence_of_another_question_is_drawn_and_always_the_same():
-    lonely = rows_of(*[(f"q{number}", f"s{number}", 1) for number in range(50)])
-    groups = training_groups(lonely, seed=1)
+    lonely = [(f"q{number}", f"s{number}", 1) for number in range(50)]
+    groups = training_groups(*lonely)
     assert all(len(group.sentences) == 2 and group.answer == 0 for group in groups)
     assert all(group.sentences[0] == f"s{number}" != group.sentences[1] for number, group in enumerate(groups))
-    assert training_groups(lonely, seed=1) == groups != training_groups(lonely, seed=2)
+    assert training_groups(*lonely) == groups != training_groups(*lonely, seed=2)
     assert len({group.sentences[1] for group in groups}) > 20
-
-
-def test_a_question_without_a_right_sentence_has_the_answer_none():
-    group = training_groups(ROWS, seed=1)[2]
-    assert (group.sentences, group.answer) == (("wrong",), 1)
-
-
-def test_a_training_set_of_one_question_needs_no_rivals():
-    (group,) = training_groups(rows_of(("q", "s", 1)), seed=1)
-    assert group.sentences == ("s",)
 
 
 def test_the_best_of_a_question_is_the_answer_and_a_lone_pair_is_judged_by_its_sign():
     questions = np.array([7, 3, 7, 5, 3, 9])
     scores = np.array([-3.0, 1.0, -2.0, 0.5, 4.0, -0.5])
     assert decide(scores, questions).tolist() == [0, 0, 1, 1, 1, 0]
-
-
-def test_of_equal_scores_the_first_wins():
-    assert decide(np.zeros(3), np.array([4, 4, 4])).tolist() == [1, 0, 0]
+    assert decide(np.zeros(3), np.array([4, 4, 4])).tolist() == [1, 0, 0], "of equal ones the first"
     assert decide(np.zeros(1), np.array([4])).tolist() == [0]
 
 
@@ -353,23 +301,21 @@ def test_exactly_one_sentence_wins_where_several_compete():
     assert (np.bincount(questions) > 1).sum() > 30
 
 
-SENTENCE = "The _trophy_ would not fit in the brown suitcase because [it] was too big."
-
-
 def test_marks_and_candidates_are_found():
-    question = read_question(SENTENCE)
+    sentence = "The _trophy_ would not fit in the brown suitcase because [it] was too big."
+    question = read_question(sentence)
     assert question.is_asked and question.phrase == "trophy"
     assert question.before == "The trophy would not fit in the brown suitcase because "
     assert question.after == " was too big."
     assert "the brown suitcase" in question.rivals
     assert not any("trophy" in phrase for phrase in question.rivals)
-    open_question = read_question(SENTENCE.replace("_", ""))
+    open_question = read_question(sentence.replace("_", ""))
     assert not open_question.is_asked
     assert "The trophy" in open_question.phrases
     assert read_question("[It] is good.", ["a dog", "it", "a dog"]).phrases == ("a dog",)
 
 
-def test_each_phrase_stands_where_the_pronoun_stood():
+def test_each_phrase_stands_where_the_pronoun_stood_and_the_best_is_the_answer():
     encoder = Encoder(*words_tokenizer())
     question = read_question("A _bad_ dog, and [it] is good.", ["good thing", "x"])
     inputs = schema_inputs(question, encoder, max_length=60)
@@ -378,10 +324,6 @@ def test_each_phrase_stands_where_the_pronoun_stood():
         pieces = [encoder.vocabulary.symbols[token] for token in sequence[span.start : span.stop]]
         texts.append(encoder.tokenizer.decode([encoder.tokenizer.symbols.index(piece) for piece in pieces]))
     assert texts == [" bad", " good thing", " x"]
-
-
-def test_the_best_phrase_is_the_answer():
-    question = read_question("A _bad_ dog, and [it] is good.", ["good thing", "x"])
     assert answer(question, np.array([-1.0, -2.0, -3.0])) is True
     assert answer(question, np.array([-2.5, -2.0, -3.0])) is False
     unmarked = read_question("A bad dog, and [it] is good.", ["good thing", "x"])
@@ -405,28 +347,14 @@ def test_other_marks_are_refused(sentence, message):
         read_question(sentence)
 
 
-def test_chunks_and_runs_of_nouns_are_found_and_pronouns_are_not():
+def test_chunks_and_runs_of_nouns_are_found_as_they_are_written_and_pronouns_are_not():
     found = noun_phrases("The large ball crashed through the table because it was made of styrofoam.")
     assert found == ["The large ball", "ball", "the table", "table", "styrofoam"]
-
-
-def test_names_and_possessives_stay_apart():
     found = noun_phrases("Mr. Moncrieff visited Chester's luxurious New York apartment.")
     assert {"Mr. Moncrieff", "Chester", "luxurious New York apartment", "New York", "apartment"} <= set(found)
-    assert not any("'" in phrase for phrase in found)
-
-
-def test_phrases_do_not_cross_sentences_and_come_once():
-    assert noun_phrases("He saw the dog. The dog saw the dog.") == ["the dog", "dog", "The dog"]
-
-
-def test_a_text_without_nouns_has_none():
-    assert noun_phrases("He is so very good.") == []
-    assert noun_phrases("") == []
-
-
-def test_phrases_are_written_as_in_the_text():
+    assert not any("'" in phrase for phrase in found), "names and possessives stay apart"
+    assert noun_phrases("He saw the dog. The dog saw the dog.") == ["the dog", "dog", "The dog"], "of a sentence, once"
+    assert noun_phrases("He is so very good.") == noun_phrases("") == []
     text = "Sam\u2019s drawing was hung just above a well-known painting (by Tina)."
     found = noun_phrases(text)
-    assert len(found) > 3
-    assert all(phrase in text for phrase in found)
+    assert len(found) > 3 and all(phrase in text for phrase in found)

@@ -1,30 +1,33 @@
-"""Metrics of counts and numbers; weights stand for examples that occur as often."""
+"""Metrics of counts, numbers and answers; weights stand for examples that occur as often."""
 
 import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.kinds import metrics
+from roberta_plugin.finetuning.kinds.metrics import (
+    AnswerScore,
+    answer_score,
+    best_null_threshold,
+    normalize,
+    squad_metrics,
+)
 
 rng = np.random.default_rng(0)
 WEIGHTS = rng.integers(0, 4, 60)
 REPEATED = np.repeat(np.arange(60), WEIGHTS)
 
-COUNTS = np.array([[3, 2], [1, 4]])
 
-
-def test_confusion_has_the_right_class_in_rows():
+def test_metrics_of_counts_of_the_right_class_in_rows():
     counts = metrics.confusion(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 0]), num_classes=3)
     assert counts.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
+    counts = np.array([[3, 2], [1, 4]])
+    assert metrics.accuracy(counts) == pytest.approx(0.7)
+    assert metrics.f1(counts) == pytest.approx(8 / 11)
+    assert metrics.acc_and_f1(counts) == pytest.approx((0.7 + 8 / 11) / 2)
+    assert metrics.mcc(counts) == pytest.approx((3 * 4 - 2 * 1) / np.sqrt(5 * 5 * 4 * 6))
 
 
-def test_metrics_of_counts():
-    assert metrics.accuracy(COUNTS) == pytest.approx(0.7)
-    assert metrics.f1(COUNTS) == pytest.approx(8 / 11)
-    assert metrics.acc_and_f1(COUNTS) == pytest.approx((0.7 + 8 / 11) / 2)
-    assert metrics.mcc(COUNTS) == pytest.approx((3 * 4 - 2 * 1) / np.sqrt(5 * 5 * 4 * 6))
-
-
-def test_metrics_of_predictions():
+def test_metrics_of_predictions_in_units_of_the_label():
     predictions, answers = np.array([1.0, 2.0, 2.0, 9.0]), np.array([0.0, 1.0, 3.0, 4.0])
     assert metrics.pearson(predictions, 3 - 2 * predictions) == pytest.approx(-1.0)
     assert metrics.spearman(predictions, answers) == pytest.approx(
@@ -32,13 +35,21 @@ def test_metrics_of_predictions():
     )
     found = metrics.measure_numbers(answers, predictions, np.ones(4))
     assert found["pearson_spearman"] == pytest.approx((found["pearson"] + found["spearman"]) / 2)
+    found = metrics.measure_numbers(np.array([1.0, 3.0]), np.array([1.0, 7.0]), np.ones(2))
+    assert (found["mae"], found["rmse"]) == (2.0, pytest.approx(np.sqrt(8)))
+    assert metrics.measure_numbers(np.array([1.0, 3.0]), np.array([1.0, 7.0]), np.array([3.0, 1.0]))["mae"] == 1.0
 
 
-def test_what_is_not_defined_is_0():
+def test_what_is_not_defined_is_0_and_not_an_error():
     assert metrics.mcc(np.array([[5, 0], [5, 0]])) == 0
     assert metrics.f1(np.array([[5, 0], [0, 0]])) == 0
     assert metrics.pearson(np.ones(4), np.arange(4)) == 0
     assert metrics.spearman(np.arange(4), np.ones(4)) == 0
+    assert metrics.measure_numbers(np.zeros(3), np.arange(3.0), np.ones(3))["pearson"] == 0.0
+    constants = metrics.measure_numbers(np.full(40, 5.0), np.full(40, 9.3), np.ones(40))
+    assert constants["pearson"] == constants["spearman"] == 0.0
+    nothing, expected = np.zeros((3, 2), dtype=bool), {"micro_f1": 0.0, "macro_f1": 0.0, "exact_match": 100.0}
+    assert metrics.measure_labels(nothing, nothing, np.ones(3)) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,22 +110,6 @@ def test_of_thresholds_that_decide_alike_the_middle_or_a_half_is_taken():
     assert tuned([0.2, close], [0, 1]) == close, "a threshold equal to the lower one would predict it too"
 
 
-def test_errors_are_in_units_of_the_label():
-    answers = np.array([1.0, 3.0])
-    found = metrics.measure_numbers(answers, np.array([1.0, 7.0]), np.ones(2))
-    assert (found["mae"], found["rmse"]) == (2.0, pytest.approx(np.sqrt(8)))
-    assert metrics.measure_numbers(answers, np.array([1.0, 7.0]), np.array([3.0, 1.0]))["mae"] == 1.0
-
-
-def test_where_everything_is_the_same_metrics_are_0_and_not_an_error():
-    ones = np.ones(3)
-    assert metrics.measure_numbers(np.zeros(3), np.arange(3.0), ones)["pearson"] == 0.0
-    constants = metrics.measure_numbers(np.full(40, 5.0), np.full(40, 9.3), np.ones(40))
-    assert constants["pearson"] == constants["spearman"] == 0.0
-    nothing = np.zeros((3, 2), dtype=bool)
-    assert metrics.measure_labels(nothing, nothing, ones) == {"micro_f1": 0.0, "macro_f1": 0.0, "exact_match": 100.0}
-
-
 def test_a_question_is_right_if_all_its_answers_are():
     draw = np.random.default_rng(0)
     questions, answers = np.repeat(np.arange(60), 3), draw.integers(0, 2, 180)
@@ -122,3 +117,52 @@ def test_a_question_is_right_if_all_its_answers_are():
     right = [all(answers[questions == number] == predictions[questions == number]) for number in range(60)]
     assert metrics.exact_match(answers, predictions, questions) == pytest.approx(np.mean(right))
     assert 0.2 < np.mean(right) < 0.8
+
+
+def test_normalization():
+    assert normalize("The  U.S., an\u00a0Ally!") == "us ally"
+    assert normalize("a an the") == normalize("?!") == normalize("") == ""
+    assert normalize("Theatre a-the \u2014 b") == "theatre athe \u2014 b"
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "right", "exact", "f1"),
+    [
+        ("squad2", "the big cat", ["dog", "Cat", "a Big Cat!"], 1, 1),
+        ("squad2", "big cat sat", ["big dog", "cat"], 0, 0.5),
+        ("squad1", "cat cat", ["cat"], 0, 2 / 3),
+        *(("squad2", given, [], 1, 1) for given in ("", "the")),  # no answer is right only where there is none
+        ("squad2", "cat", [], 0, 0),
+        ("squad2", "", ["cat"], 0, 0),
+        ("squad1", "the", ["a"], 1, 0),  # the versions differ in texts that are nothing
+        ("squad2", "the", ["a"], 1, 1),
+        *((task, "cat", ["a"], 0, 0) for task in ("squad1", "squad2")),
+        ("squad2", "", ["a", "cat"], 0, 0),  # an answer that is nothing does not count
+    ],
+)
+def test_scores_are_those_of_the_best_right_answer(task, given, right, exact, f1):
+    assert answer_score(task, given, right) == AnswerScore(exact, pytest.approx(f1))
+
+
+@pytest.mark.parametrize(
+    ("scores", "null", "has_answer", "is_given", "expected"),
+    [  # the two right answers pass, and with them the wrong one; the last question does not
+        ([1, 0, 0, 1], [0.1, 0.2, 0.9, 0.8], [True, True, False, True], [True] * 4, (75.0, 0.8)),
+        ([0.2, 0], [0.5, 0.4], [True, False], [True, True], (50.0, 0.0)),  # no answer is best always
+        ([0.5, 1], [0.5, 0.4], [True, False], [True, False], (75.0, 0.5)),  # an empty answer costs nothing
+    ],
+)
+def test_the_threshold_lets_pass_what_pays(scores, null, has_answer, is_given, expected):
+    assert best_null_threshold(scores, null=null, has_answer=has_answer, is_given=is_given) == expected
+
+
+def test_evaluation_of_both_versions():
+    right, given = [["cat"], ["big dog"], []], ["the cat", "dog", "x"]
+    assert squad_metrics("squad1", right[:2], given[:2]) == {"exact": 50.0, "f1": pytest.approx(100 * (1 + 2 / 3) / 2)}
+    found = squad_metrics("squad2", right, given, [0.2, 0.9, 0.4])
+    assert found["exact"] == pytest.approx(100 / 3)
+    assert (found["HasAns_exact"], found["NoAns_exact"], found["NoAns_f1"]) == (50.0, 0.0, 0.0)
+    assert found["HasAns_f1"] == pytest.approx(100 * (1 + 2 / 3) / 2)
+    assert (found["best_exact"], found["best_exact_thresh"]) == (pytest.approx(200 / 3), 0.2)
+    assert (found["best_f1"], found["best_f1_thresh"]) == (pytest.approx(200 / 3), 0.2)
+    assert "NoAns_f1" not in squad_metrics("squad2", [["cat"]], ["the cat"])

@@ -36,16 +36,14 @@ def read(*texts, is_training=False, **layout):
     return [sequence.tolist() for sequence in found.sequences], found.is_cut
 
 
-@pytest.mark.parametrize("form", [None, "tail", "head+tail", "windows"])
-def test_a_text_that_fits_is_read_as_it_is(form):
-    assert read("abcdefghij", long_texts=form) == ([[BOS, *ids_of("abcdefghij"), EOS]], False)
-
-
 @pytest.mark.parametrize(
-    ("form", "kept"), [(None, "abcdefghij"), ("tail", "qrstuvwxyz"), ("head+tail", "abc" + "tuvwxyz")]
+    ("form", "kept"),
+    [(None, "abcdefghij"), ("tail", "qrstuvwxyz"), ("head+tail", "abc" + "tuvwxyz"), ("windows", None)],
 )
-def test_head_tail_and_both(form, kept):
-    assert read("abcdefghijklmnopqrstuvwxyz", long_texts=form) == ([[BOS, *ids_of(kept), EOS]], True)
+def test_head_tail_and_both_of_a_long_text_and_the_whole_of_one_that_fits(form, kept):
+    assert read("abcdefghij", long_texts=form) == ([[BOS, *ids_of("abcdefghij"), EOS]], False)
+    if kept:
+        assert read("abcdefghijklmnopqrstuvwxyz", long_texts=form) == ([[BOS, *ids_of(kept), EOS]], True)
 
 
 def test_head_and_tail_are_those_of_the_paper():
@@ -56,28 +54,23 @@ def test_head_and_tail_are_those_of_the_paper():
     assert found.sequences[0].tolist() == [BOS, *ids[:128], *ids[-382:], EOS]
 
 
-def test_both_texts_of_a_pair_are_cut_in_the_same_way():
-    found, is_cut = read("abcdefghijklmnop", "xyz", long_texts="tail")
-    assert found == [[BOS, *ids_of("lmnop"), EOS, EOS, *ids_of("xyz"), EOS]] and is_cut
+def test_both_texts_of_a_pair_are_cut_and_windows_divide_the_longer_one():
+    def pairs(firsts, seconds):
+        return [[BOS, *ids_of(a), EOS, EOS, *ids_of(b), EOS] for a in firsts for b in seconds]
 
-
-def test_windows_of_a_pair_divide_the_longer_text():
-    found, is_cut = read("abcdefghijkl", "xy", long_texts="windows")
-    parts = ["abcdef", "ghijkl"]
-    assert found == [[BOS, *ids_of(part), EOS, EOS, *ids_of("xy"), EOS] for part in parts] and not is_cut
-    found, is_cut = read("uvwxyz", "abcdefghijkl", long_texts="windows")
-    parts = ["abcd", "efgh", "ijkl"]
-    assert found == [[BOS, *ids_of("uvwx"), EOS, EOS, *ids_of(part), EOS] for part in parts]
-    assert is_cut, "of the shorter text two tokens are not read"
+    assert read("abcdefghijklmnop", "xyz", long_texts="tail") == (pairs(["lmnop"], ["xyz"]), True)
+    assert read("abcdefghijkl", "xy", long_texts="windows") == (pairs(["abcdef", "ghijkl"], ["xy"]), False)
+    # of the shorter text two tokens are not read
+    assert read("uvwxyz", "abcdefghijkl", long_texts="windows") == (pairs(["uvwx"], ["abcd", "efgh", "ijkl"]), True)
 
 
 def test_windows_are_fewer_in_training_alone_and_a_text_with_gaps_counts_as_cut():
-    layout = {"long_texts": "windows", "max_windows": 2}
-    found, is_cut = read("abcdefghijklmnopqrstuvwxyz", **layout)
+    text, layout = "abcdefghijklmnopqrstuvwxyz", {"long_texts": "windows", "max_windows": 2}
+    found, is_cut = read(text, **layout)
     assert len(found) == 3 and not is_cut
-    assert {token for window in found for token in window[1:-1]} == set(ids_of("abcdefghijklmnopqrstuvwxyz"))
-    found, is_cut = read("abcdefghijklmnopqrstuvwxyz", is_training=True, **layout)
-    assert found == [[BOS, *ids_of(part), EOS] for part in ("abcdefghij", "qrstuvwxyz")] and is_cut
+    assert {token for window in found for token in window[1:-1]} == set(ids_of(text))
+    expected = [[BOS, *ids_of(part), EOS] for part in ("abcdefghij", "qrstuvwxyz")]
+    assert read(text, is_training=True, **layout) == (expected, True)
 
 
 @given(num_tokens=st.integers(1, 300), room=st.integers(1, 40), stride=st.integers(1, 40), most=st.integers(1, 9))
@@ -108,12 +101,16 @@ def test_values_of_a_file_that_cannot_be_are_named(entry):
         TextLayout(max_length=12, **entry).checked()
 
 
-def test_the_example_of_the_docstring():
+def test_the_example_of_the_docstring_and_long_sentences_are_cut_and_counted():
     assert cut([4] * 6, room=16, stride=8) == [Window(0, 4, 0, 3), Window(2, 6, 3, 6)]
     layout = SummaryLayout(max_length=16, sentence_length=9, doc_stride=8)
     found, num_cut = windows_of([np.array([5, 6]), np.array([7])], layout=layout, bos_id=0, eos_id=2)
     assert [each.tolist() for each in found.sequences] == [[0, 5, 6, 2, 0, 7, 2]]
     assert (found.window.tolist(), found.position.tolist(), num_cut) == ([0, 0], [0, 4], 0)
+    layout = SummaryLayout.with_defaults(16, sentence_length=4)
+    found, num_cut = windows_of([np.arange(5, 15), np.arange(5, 9)], layout=layout, bos_id=0, eos_id=2)
+    assert num_cut == 1
+    assert [each.tolist() for each in found.sequences] == [[0, 5, 6, 7, 8, 2] * 2]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -143,22 +140,12 @@ def test_every_sentence_has_one_best_window_that_gives_it_most_context(seed):
             assert score(window) >= max(map(score, holding)) - 1e-9
 
 
-def test_windows_overlap_as_far_as_the_stride_says():
+def test_windows_overlap_as_far_as_the_stride_says_and_memory_grows_with_the_sentences():
     assert [(each.first, each.stop) for each in cut([5] * 6, room=15, stride=15)] == [(0, 3), (3, 6)]
     assert [(each.first, each.stop) for each in cut([5] * 6, room=15, stride=9)] == [(0, 3), (2, 5), (4, 6)]
-
-
-def test_memory_grows_with_the_sentences_not_with_their_square():
-    windows = cut([5] * 200_000, room=64, stride=32)
+    windows = cut([5] * 200_000, room=64, stride=32)  # not with their square
     assert [window.best_first for window in windows[1:]] == [window.best_stop for window in windows[:-1]]
     assert windows[-1].best_stop == 200_000
-
-
-def test_long_sentences_are_cut_and_counted():
-    layout = SummaryLayout.with_defaults(16, sentence_length=4)
-    found, num_cut = windows_of([np.arange(5, 15), np.arange(5, 9)], layout=layout, bos_id=0, eos_id=2)
-    assert num_cut == 1
-    assert [each.tolist() for each in found.sequences] == [[0, 5, 6, 7, 8, 2] * 2]
 
 
 def test_the_layout_follows_the_length_of_the_model():
@@ -190,26 +177,6 @@ def test_segments_alternate_from_sentence_to_sentence_and_begin_anew_in_each_win
     assert segments_of(tokens, bos_id=0).tolist() == expected
     packed = segments_of(tokens.reshape(1, -1), bos_id=0, starts=np.array([0, 7]))
     assert packed.tolist() == [[*expected[0], *expected[1]]]
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_the_sentences_of_a_batch_are_at_their_s_with_their_labels(tmp_path, pack):
-    prepared = write_prepared(tmp_path)
-    to_model = prepared.vocabulary.tokenizer_to_model(prepared.tokenizer)
-    dataset = DocumentsDataset(prepared.split("train"), pad_id=1, vocab_size=1000, seed=1, pack=pack, max_length=64)
-    documents = dataset.documents
-    for addresses in dataset.batches(1, max_sentences=7):
-        batch = dataset.__getitems__(addresses)
-        sentences, tokens = batch["sentences"], batch["net_input"]["src_tokens"]
-        beginning = sentences["positions"]
-        found, following = (tokens.gather(1, at).flatten()[sentences["index"]] for at in (beginning, beginning + 1))
-        assert found.tolist() == [prepared.vocabulary.bos_id] * len(found)
-        numbers = batch["id"].tolist()
-        texts = [text for number in numbers for text in documents.sentences[number]]
-        assert following.tolist() == [int(to_model[prepared.tokenizer.encode(text)][0]) for text in texts]
-        labels = [documents.labels[documents.first[number] : documents.first[number + 1]] for number in numbers]
-        assert sentences["labels"].tolist() == np.concatenate(labels).tolist()
-        assert batch["net_input"]["segments"].shape == tokens.shape
 
 
 def test_batches_keep_to_max_tokens_whatever_windows_their_documents_have(tmp_path):

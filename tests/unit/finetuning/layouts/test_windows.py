@@ -7,21 +7,17 @@ from roberta_plugin.data.tokenizers.base import LocatedTokens
 from roberta_plugin.finetuning.layouts.windows import Window, WindowLayout, cut, is_blank, tokens_of
 
 
-def test_a_short_passage_is_one_window():
-    assert cut(7, room=7, stride=2) == [Window(0, 7, 0, 7)]
-
-
-def test_the_example_of_the_documentation():
+def test_the_examples_of_the_documentation():
+    assert cut(7, room=7, stride=2) == [Window(0, 7, 0, 7)], "a short passage"
     assert cut(12, room=6, stride=3) == [Window(0, 6, 0, 5), Window(3, 6, 5, 8), Window(6, 6, 8, 12)]
 
 
 def test_windows_overlap_and_the_last_one_ends_with_the_passage():
-    windows = cut(20, room=10, stride=4)
-    assert [(window.start, window.length) for window in windows] == [(0, 10), (4, 10), (8, 10), (12, 8)]
+    def parts(*passage, **layout):
+        return [(window.start, window.length) for window in cut(*passage, **layout)]
 
-
-def test_a_stride_beyond_the_window_leaves_nothing_out():
-    assert [(window.start, window.length) for window in cut(9, room=4, stride=100)] == [(0, 4), (4, 4), (8, 1)]
+    assert parts(20, room=10, stride=4) == [(0, 10), (4, 10), (8, 10), (12, 8)]
+    assert parts(9, room=4, stride=100) == [(0, 4), (4, 4), (8, 1)], "a stride beyond the window leaves nothing out"
 
 
 def best_window(token, windows):
@@ -57,13 +53,12 @@ def test_a_book_is_cut_in_linear_time_and_memory():
 def test_tokens_of_characters():
     # "a", " bc", first part and second part of a character, a mark of no character, "de"
     tokens = LocatedTokens(np.arange(6), np.array([0, 1, 4, 4, 5, 5]), np.array([1, 4, 5, 5, 5, 7]))
-    assert tokens_of(tokens, 0, 1) == (0, 0)
-    assert tokens_of(tokens, 2, 4) == (1, 1)
-    assert tokens_of(tokens, 4, 5) == (2, 3)
-    assert tokens_of(tokens, 5, 6) == (5, 5)
-    assert tokens_of(tokens, 3, 7) == (1, 5)
+    spans = (0, 1), (2, 4), (4, 5), (5, 6), (3, 7)
+    assert [tokens_of(tokens, *span) for span in spans] == [(0, 0), (1, 1), (2, 3), (5, 5), (1, 5)]
     gap = LocatedTokens(np.arange(2), np.array([0, 4]), np.array([2, 6]))
     assert tokens_of(gap, 2, 4) is None
+    tokens = LocatedTokens(np.arange(5), np.array([0, 1, 2, 2, 3]), np.array([1, 2, 2, 4, 4]))
+    assert is_blank("a\u3000 b", tokens).tolist() == [False, True, True, False, False], "white space, or nothing"
 
 
 def test_a_window_holds_what_lies_wholly_in_it():
@@ -81,8 +76,3 @@ def test_the_papers_layout_and_others():
     with pytest.raises(ValueError, match="--max-length 68 leaves no token for the passage"):
         WindowLayout.with_defaults(68)
     assert WindowLayout.with_defaults(69).max_length == 69
-
-
-def test_blank_tokens_are_white_space_or_nothing():
-    tokens = LocatedTokens(np.arange(5), np.array([0, 1, 2, 2, 3]), np.array([1, 2, 2, 4, 4]))
-    assert is_blank("a\u3000 b", tokens).tolist() == [False, True, True, False, False]

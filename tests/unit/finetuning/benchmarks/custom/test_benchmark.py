@@ -20,7 +20,23 @@ from roberta_plugin.finetuning.options import CustomOptions
 from tests.tiny_benchmarks import random_outputs
 from tests.tiny_tables import rows_of, write_csv, write_json_lines
 
-NONE = CustomOptions()
+
+def score(prepared, split, *outputs, folder=None, **options):
+    return benchmark_of("custom").score(prepared, split, outputs, folder=folder, options=CustomOptions(**options))
+
+
+def details_of(prepared, split, *outputs, **options):
+    return benchmark_of("custom").judge(prepared, split, outputs, folder=None, options=CustomOptions(**options))[1]
+
+
+def evaluated(prepared, folder, **changes):
+    """Of the outputs that are stored in the folder beside its checkpoint, or of those of the settings that are given."""
+    run = {"checkpoints": [folder / "none.pt"], "output_dir": folder / "results", "stored": [folder / "outputs"]}
+    return evaluate_splits(EvaluateSettings(**{"data": prepared.folder, **run, **changes}))
+
+
+def entries_in(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def logits_for(prepared, split, *, noise, seed=0):
@@ -49,17 +65,15 @@ FIRST = {
 
 @pytest.mark.parametrize("kind", FIRST)
 def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table, tmp_path, kind):
-    prepared, options = prepare_table(kind), CustomOptions(threshold=0.5 if kind == "multi-label" else None)
+    prepared, options = prepare_table(kind), {"threshold": 0.5} if kind == "multi-label" else {}
     right = logits_for(prepared, "train", noise=0)
-    assert benchmark_of("custom").score(prepared, "train", [right], folder=None, options=options)[
-        FIRST[kind]
-    ] == pytest.approx(100)
+    assert score(prepared, "train", right, **options)[FIRST[kind]] == pytest.approx(100)
 
     outputs = [logits_for(prepared, "train", noise=2.6, seed=seed) for seed in range(4)]
-    found = benchmark_of("custom").score(prepared, "train", outputs, folder=tmp_path, options=options)
+    found = score(prepared, "train", *outputs, folder=tmp_path, **options)
+    single = score(prepared, "train", outputs[0], **options)
+    details = details_of(prepared, "train", *outputs, **options)
     assert benchmark_of("custom").recipe(prepared).compared_by in found
-    single = benchmark_of("custom").score(prepared, "train", outputs[:1], folder=None, options=options)
-    details = benchmark_of("custom").judge(prepared, "train", outputs, folder=None, options=options)[1]
     assert found[FIRST[kind]] > single[FIRST[kind]], "an ensemble averages the noise away"
     assert details["intervals"].keys() == found.keys() - {"threshold"}
     for name, (low, high) in details["intervals"].items():
@@ -67,34 +81,26 @@ def test_metrics_lie_within_their_intervals_and_above_the_baseline(prepare_table
     assert all(value < found[name] for name, value in details["baseline"].items())
     assert json.loads(json.dumps(details)).keys() == details.keys()
 
-    entries = [json.loads(line) for line in (tmp_path / "train.predictions.jsonl").read_text().splitlines()]
+    entries = entries_in(tmp_path / "train.predictions.jsonl")
+    given, labels = ([entry[name] for entry in entries] for name in ("prediction", "label"))
     assert [entry["id"] for entry in entries] == [record["id"] for record in prepared.split("train").records()]
-    if kind in ("classification", "multiple-choice"):
-        assert 100 * np.mean([entry["prediction"] == entry["label"] for entry in entries]) == pytest.approx(
-            found["accuracy"]
-        )
-    elif kind == "multi-label":
-        exact = [sorted(entry["prediction"]) == sorted(entry["label"]) for entry in entries]
+    if kind == "multi-label":
+        exact = [sorted(one) == sorted(other) for one, other in zip(given, labels, strict=True)]
         assert 100 * np.mean(exact) == pytest.approx(found["tuned_exact_match"])
+    elif kind == "regression":
+        given, labels = np.array(given), np.array(labels)
+        assert 100 * np.corrcoef(given, labels)[0, 1] == pytest.approx(found["pearson"], abs=1e-3)
+        assert given.mean() == pytest.approx(1500, abs=200)  # on the scale of the table
+        assert found["mae"] == pytest.approx(np.abs(given - labels).mean(), rel=1e-4)
+        assert details["baseline"]["mae"] == pytest.approx(np.abs(labels - prepared.settings["mean"]).mean())
     else:
-        pairs = np.array([[entry["prediction"], entry["label"]] for entry in entries])
-        assert 100 * np.corrcoef(pairs.T)[0, 1] == pytest.approx(found["pearson"], abs=1e-3)
-        assert pairs[:, 0].mean() == pytest.approx(1500, abs=200)  # on the scale of the table
-        assert found["mae"] == pytest.approx(np.abs(pairs[:, 0] - pairs[:, 1]).mean(), rel=1e-4)
-        mean = prepared.settings["mean"]
-        assert details["baseline"]["mae"] == pytest.approx(np.abs(pairs[:, 1] - mean).mean())
-
-
-def test_the_confusion_matrix_and_the_table_of_labels_count_the_examples(prepare_table):
-    prepared = prepare_table()
-    details = benchmark_of("custom").judge(
-        prepared, "train", [logits_for(prepared, "train", noise=2.0)], folder=None, options=NONE
-    )[1]
-    counts = np.array(details["confusion"]["counts"])
-    assert counts.sum() == len(prepared.split("train"))
-    assert 0 < np.trace(counts) < counts.sum()
-    assert [row["support"] for row in details["classes"]] == counts.sum(axis=1).tolist()
-    assert details["confusion"]["labels"] == [row["label"] for row in details["classes"]] == ["neg", "none", "pos"]
+        same = [one == other for one, other in zip(given, labels, strict=True)]
+        assert 100 * np.mean(same) == pytest.approx(found["accuracy"])
+    if kind == "classification":
+        counts = np.array(details["confusion"]["counts"])
+        assert counts.sum() == len(entries) and 0 < np.trace(counts) < counts.sum()
+        assert [row["support"] for row in details["classes"]] == counts.sum(axis=1).tolist()
+        assert details["confusion"]["labels"] == [row["label"] for row in details["classes"]] == ["neg", "none", "pos"]
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi-label"])
@@ -102,35 +108,30 @@ def test_a_label_that_a_split_lacks_is_not_measured_and_makes_nothing_perfect(pr
     write_csv(tmp_path / "dev.csv", [{"text": f"so bad {n}", "label": ("neg", "none")[n % 2]} for n in range(9)])
     rows = [{"text": f"so {n}", "label": ("pos", "neg", "none")[min(2, n % 4)]} for n in range(60)]
     prepared = prepare_table(kind, rows=rows, valid="dev.csv", test="dev.csv")
-    right = [logits_for(prepared, "valid", noise=0)]
-    found = benchmark_of("custom").score(prepared, "valid", right, folder=None, options=NONE)
+    right = logits_for(prepared, "valid", noise=0)
+    found = score(prepared, "valid", right)
     assert found.keys() & {"accuracy", "tuned_micro_f1"} and not found.keys() & {"macro_f1", "tuned_macro_f1", "mcc"}
-    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "output_dir": tmp_path}
-    write_outputs(tmp_path / "outputs", right[0], prepared.split("valid"))
-    evaluations = evaluate_splits(EvaluateSettings(**settings, splits=["valid"], stored=[tmp_path / "outputs"]))
-    table = write_report(evaluations, tmp_path)
+    write_outputs(tmp_path / "outputs", right, prepared.split("valid"))
+    table = write_report(evaluated(prepared, tmp_path, splits=["valid"]), tmp_path)
     assert "- custom, valid: no example has the label 'pos', so it is not measured" in table
     report = (tmp_path / "report.md").read_text()
-    assert re.search(r"\| (tuned_)?macro_f1 \| not measured \|", report) and ("| mcc | not measured |" in report) == (
-        kind == "classification"
-    )
+    assert re.search(r"\| (tuned_)?macro_f1 \| not measured \|", report)
+    assert ("| mcc | not measured |" in report) == (kind == "classification")
     assert "| pos | not measured | not measured | not measured | 0 |" in report
     if kind == "classification":  # none is the most frequent label of training, neg that of the development set
-        details = benchmark_of("custom").judge(prepared, "valid", right, folder=None, options=NONE)[1]
         f1s = {"f1_neg": 0, "f1_none": pytest.approx(800 / 13), "f1_pos": 0}
-        assert details["baseline"] == {"accuracy": pytest.approx(400 / 9), **f1s}
+        baseline = details_of(prepared, "valid", right)["baseline"]
+        assert baseline == {"accuracy": pytest.approx(400 / 9), **f1s}
 
 
 def test_the_threshold_is_the_given_one_or_the_best(prepare_table):
     prepared = prepare_table("multi-label", valid_share=0.5)
-    outputs = [RawOutputs(logits=logits_for(prepared, "valid", noise=1.0).logits - 2)]  # all too sceptical
-    tuned = benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=NONE)
-    given = benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=CustomOptions(threshold=0.5))
+    outputs = RawOutputs(logits=logits_for(prepared, "valid", noise=1.0).logits - 2)  # all too sceptical
+    tuned, given = score(prepared, "valid", outputs), score(prepared, "valid", outputs, threshold=0.5)
     assert given["threshold"] == 0.5 > tuned["threshold"]
     assert tuned["tuned_micro_f1"] > given["tuned_micro_f1"]
-    other = prepare_table(output="other")
     with pytest.raises(ValueError, match="--threshold goes with two labels, and there are 3"):
-        benchmark_of("custom").score(other, "train", outputs, folder=None, options=CustomOptions(threshold=0.5))
+        score(prepare_table(), "train", outputs, threshold=0.5)
 
 
 def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_table, tmp_path):
@@ -143,17 +144,16 @@ def test_answers_have_the_metrics_of_squad_and_a_threshold_for_none(prepare_tabl
         starts[number][columns["start"][number]] = ends[number][columns["end"][number]] = 9
     right = 6.0 * columns["has_answer"] - 5  # too sceptical: -5 and 1
     answerable = (right + rng.normal(size=len(right))).astype(np.float32)
-    outputs = [RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=answerable)]
-    found = benchmark_of("custom").score(prepared, "valid", outputs, folder=tmp_path, options=NONE)
+    outputs = RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=answerable)
+    found = score(prepared, "valid", outputs, folder=tmp_path)
     assert found["tuned_exact"] > 95 and 0 < found["threshold"] < 1
-    given = benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=CustomOptions(threshold=0.0))
     unanswered = 100 * (1 - columns["has_answer"].mean())
-    assert given["tuned_exact"] == pytest.approx(unanswered)
-    details = benchmark_of("custom").judge(prepared, "valid", outputs, folder=None, options=NONE)[1]
+    assert score(prepared, "valid", outputs, threshold=0.0)["tuned_exact"] == pytest.approx(unanswered)
+    details = details_of(prepared, "valid", outputs)
     assert details["baseline"]["tuned_exact"] == pytest.approx(unanswered)
     low, high = details["intervals"]["tuned_f1"]
     assert low <= found["tuned_f1"] <= high
-    entries = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
+    entries = entries_in(tmp_path / "valid.predictions.jsonl")
     same = [entry["prediction"] in (entry["label"] or [""]) for entry in entries]
     assert 100 * np.mean(same) == pytest.approx(found["tuned_exact"])
 
@@ -170,15 +170,15 @@ def test_tags_have_the_metrics_of_the_tagging_task(prepare_table, tmp_path, is_p
     logits = [rng.normal(size=(size, len(labels))).astype(np.float32) for size in sizes]
     for window, position, tag in zip(sentences.windows, sentences.positions, sentences.tags, strict=True):
         logits[window][position, tag] += 2.5
-    outputs = [RawOutputs(token_logits=logits)]
-    found = benchmark_of("custom").score(prepared, "train", outputs, folder=tmp_path, options=NONE)
-    entries = [json.loads(line) for line in (tmp_path / "train.predictions.jsonl").read_text().splitlines()]
+    outputs = RawOutputs(token_logits=logits)
+    found = score(prepared, "train", outputs, folder=tmp_path)
+    entries = entries_in(tmp_path / "train.predictions.jsonl")
     assert [entry["id"] for entry in entries] == [record["id"] for record in prepared.split("train").records()]
     right, given = [entry["label"] for entry in entries], [entry["prediction"] for entry in entries]
     same = [one == other for one, other in zip(chain(*right), chain(*given), strict=True)]
     assert 0 < sum(same) < len(same)
     assert found["accuracy"] == pytest.approx(100 * np.mean(same))
-    details = benchmark_of("custom").judge(prepared, "train", outputs, folder=None, options=NONE)[1]
+    details = details_of(prepared, "train", outputs)
     assert details["num_examples"] == len(entries)
     assert details["intervals"].keys() == found.keys() == details["baseline"].keys()
     for name, (low, high) in details["intervals"].items():
@@ -196,16 +196,20 @@ def test_tags_have_the_metrics_of_the_tagging_task(prepare_table, tmp_path, is_p
     assert details["classes"][0]["support"] == sum(tags.count("B-FINE") for tags in right)
 
 
-def test_the_recipe_goes_to_the_task_of_the_kind(prepare_table):
-    assert benchmark_of("custom").recipe(prepare_table("multiple-choice")).train["task"] == "race"
-    recipe = benchmark_of("custom").recipe(prepare_table("multi-label", output="labels"))
-    assert (recipe.train["criterion"], recipe.metric["value"]) == ("roberta_sentence_prediction", "tuned_micro_f1")
-    recipe = benchmark_of("custom").recipe(prepare_table("question-answering", output="answers"))
-    assert (recipe.train["task"], recipe.metric["value"]) == ("squad2", "tuned_f1")
-    recipe = benchmark_of("custom").recipe(prepare_table("tagging", output="tags"))
-    assert (recipe.train["task"], recipe.metric["value"]) == ("roberta_tagging", "f1")
-    weighted = benchmark_of("custom").recipe(prepare_table(class_weights="balanced", output="weighted"))
-    assert weighted.metric["value"] == "macro_f1"
+@pytest.mark.parametrize(
+    ("kind", "options", "task", "metric"),
+    [
+        ("multiple-choice", {}, "race", "accuracy"),
+        ("multi-label", {}, "roberta_sentence_prediction", "tuned_micro_f1"),
+        ("question-answering", {}, "squad2", "tuned_f1"),
+        ("tagging", {}, "roberta_tagging", "f1"),
+        ("classification", {"class_weights": "balanced"}, "roberta_sentence_prediction", "macro_f1"),
+    ],
+)
+def test_the_recipe_goes_to_the_task_of_the_kind(prepare_table, kind, options, task, metric):
+    recipe = benchmark_of("custom").recipe(prepare_table(kind, **options))
+    assert recipe.train["task"] == recipe.train["criterion"] == task
+    assert recipe.metric["value"] == metric
 
 
 def two_labels(prepare_table, **options):
@@ -221,9 +225,8 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
     outputs["test"] = RawOutputs(logits=np.eye(2, dtype=np.float32)[[0] * 9])
     for split, raw in outputs.items():
         write_outputs(tmp_path / "outputs", raw, prepared.split(split))
-    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "output_dir": tmp_path / "results"}
     options = CustomOptions(tune_threshold="macro_f1", calibrate=True)
-    valid, held_out, _ = evaluate_splits(EvaluateSettings(**settings, options=options, stored=[tmp_path / "outputs"]))
+    valid, held_out, _ = evaluated(prepared, tmp_path, options=options)
 
     def odds(split):
         return np.diff(outputs[split].logits.astype(np.float64))[:, 0] / valid.ensemble["temperature"]
@@ -234,16 +237,13 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
     assert valid.ensemble["tuned_macro_f1"] == pytest.approx(100 * best)
     assert sk.f1_score(right, found >= valid.ensemble["threshold"], average="macro") == pytest.approx(best)
     assert valid.ensemble["temperature"] > 1.2, "the noise is too sure of itself"
-    assert {name: held_out.ensemble[name] for name in ("threshold", "temperature")} == {
-        name: valid.ensemble[name] for name in ("threshold", "temperature")
-    }
+    assert all(held_out.ensemble[name] == valid.ensemble[name] for name in ("threshold", "temperature"))
     right = np.asarray(prepared.split("held_out").columns["label"])
     found = 1 / (1 + np.exp(-odds("held_out")))
     assert held_out.ensemble["roc_auc"] == pytest.approx(100 * sk.roc_auc_score(right, found))
     assert held_out.ensemble["average_precision (pos)"] == pytest.approx(100 * sk.average_precision_score(right, found))
-    assert held_out.ensemble["tuned_accuracy"] == pytest.approx(
-        100 * sk.accuracy_score(right, found >= valid.ensemble["threshold"])
-    )
+    accuracy = sk.accuracy_score(right, found >= valid.ensemble["threshold"])
+    assert held_out.ensemble["tuned_accuracy"] == pytest.approx(100 * accuracy)
     assert held_out.details["baseline"]["roc_auc"] == 50
     calibration = held_out.details["calibration"]
     assert calibration["after"]["loss"] == pytest.approx(sk.log_loss(right, found))
@@ -252,8 +252,7 @@ def test_two_labels_have_a_threshold_and_a_temperature_of_the_development_set(pr
     hardest = held_out.details["hardest"]
     losses = -np.log(np.where(right == 1, found, 1 - found))
     assert [each["loss"] for each in hardest] == pytest.approx(np.sort(losses)[::-1][: len(hardest)])
-    lines = (tmp_path / "results" / "held_out.predictions.jsonl").read_text().splitlines()
-    written = {entry["id"]: entry for entry in map(json.loads, lines)}
+    written = {entry["id"]: entry for entry in entries_in(tmp_path / "results" / "held_out.predictions.jsonl")}
     rows = (tmp_path / "my.csv").read_text().splitlines()
     for each in hardest:
         assert f"{each['text']},{each['label']}" == rows[each["line"] - 1]
@@ -272,20 +271,16 @@ def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_ta
     write_outputs(tmp_path / "outputs", outputs, prepared.split("valid"))
     right = np.asarray(prepared.split("valid").columns["label"])
     of_neg = np.diff(outputs.logits)[:, 0]
-    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "stored": [tmp_path / "outputs"]}
-    for number, (options, selection, names) in enumerate(
-        [
-            (NONE, "f1", {"macro_f1", "f1 (neg)", "roc_auc", "average_precision (neg)"}),
-            (NONE, "f1_pos", {"f1_pos"}),
-            (NONE, "acc_and_f1", {"acc_and_f1 (neg)"}),
-            (CustomOptions(tune_threshold="f1"), "macro_f1", {"tuned_f1 (neg)", "tuned_macro_f1", "roc_auc"}),
-            (CustomOptions(tune_threshold="acc_and_f1"), "f1_pos", {"tuned_acc_and_f1 (neg)", "tuned_f1_pos"}),
-        ]
+    for tuned, selection, names in (
+        (None, "f1", {"macro_f1", "f1 (neg)", "roc_auc", "average_precision (neg)"}),
+        (None, "f1_pos", {"f1_pos"}),
+        (None, "acc_and_f1", {"acc_and_f1 (neg)"}),
+        ("f1", "macro_f1", {"tuned_f1 (neg)", "tuned_macro_f1", "roc_auc"}),
+        ("acc_and_f1", "f1_pos", {"tuned_acc_and_f1 (neg)", "tuned_f1_pos"}),
     ):
-        folder = tmp_path / f"results{number}"
-        (found,) = evaluate_splits(
-            EvaluateSettings(**settings, output_dir=folder, options=options, selection=selection, splits=["valid"])
-        )
+        folder = tmp_path / f"{tuned} {selection}"
+        wishes = {"options": CustomOptions(tune_threshold=tuned), "selection": selection, "splits": ["valid"]}
+        (found,) = evaluated(prepared, tmp_path, output_dir=folder, **wishes)
         assert names <= found.ensemble.keys() and names <= found.baseline.keys() and names <= found.tf_idf.keys()
         hidden = {"f1_neg", "f1_pos", "tuned_f1_neg", "tuned_f1_pos", "acc_and_f1 (neg)", "tuned_acc_and_f1 (neg)"}
         assert found.ensemble.keys() & hidden <= names
@@ -298,7 +293,7 @@ def test_what_was_tuned_and_selected_is_in_every_table_under_its_name(prepare_ta
         assert (read.ensemble, read.tf_idf, read.selection) == (found.ensemble, found.tf_idf, selection)
         for text in (printed, *((folder / name).read_text() for name in ("results.md", "report.md"))):
             assert all(f"| {name} |" in text for name in names) and "| TF-IDF" in text
-        if options is NONE and selection == "f1":
+        if selection == "f1":
             assert found.ensemble["f1 (neg)"] == pytest.approx(100 * sk.f1_score(right, of_neg >= 0))
             precision = sk.average_precision_score(right, of_neg)
             assert found.ensemble["average_precision (neg)"] == pytest.approx(100 * precision)
@@ -310,8 +305,7 @@ def test_a_model_is_judged_once_for_metrics_and_report(prepare_table, tmp_path, 
     prepared, judged, calls = two_labels(prepare_table), Classification.judged, []
     monkeypatch.setattr(Classification, "judged", lambda *given: calls.append(given) or judged(*given))
     write_outputs(tmp_path / "outputs", logits_for(prepared, "valid", noise=3.0), prepared.split("valid"))
-    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "stored": [tmp_path / "outputs"]}
-    (found,) = evaluate_splits(EvaluateSettings(**settings, output_dir=tmp_path / "out", splits=["valid"]))
+    (found,) = evaluated(prepared, tmp_path, splits=["valid"])
     assert found.details["baseline"] and found.tf_idf
     assert len(calls) == 3, "the model, the constant answer, and TF-IDF"
 
@@ -324,8 +318,7 @@ def test_a_selected_label_with_parentheses_is_in_the_tables(prepare_table, tmp_p
     assert prepared.settings["labels"] == ["bad", "bad (b)"]
     for split in ("valid", "test"):
         write_outputs(tmp_path / "outputs", logits_for(prepared, split, noise=9.0), prepared.split(split))
-    settings = {"data": prepared.folder, "checkpoints": [tmp_path / "none.pt"], "stored": [tmp_path / "outputs"]}
-    found = evaluate_splits(EvaluateSettings(**settings, output_dir=tmp_path / "out", selection="f1_bad (b)"))
+    found = evaluated(prepared, tmp_path, selection="f1_bad (b)")
     for each in found:
         assert "f1_bad (b)" in each.ensemble and "f1_bad" not in each.ensemble
     assert "tuned_macro_f1" not in found[1].ensemble
@@ -336,44 +329,29 @@ def test_a_selected_label_with_parentheses_is_in_the_tables(prepare_table, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "message"),
+    ("kind", "preparing", "scoring", "message"),
     [
-        ("classification", {"positive_label": "x"}, "--positive-label x: there is no such label; there are neg, none"),
-        ("classification", {"positive_label": "pos"}, "--positive-label pos: it goes with two labels, not with 3"),
-        ("multi-label", {"positive_label": "good"}, "--positive-label goes with --kind classification or pair, not"),
+        ("classification", {"positive_label": "x"}, {}, "--positive-label x: there is no such label; there are neg, "),
+        ("classification", {"positive_label": "pos"}, {}, "--positive-label pos: it goes with two labels, not with 3"),
+        ("multi-label", {"positive_label": "x"}, {}, "--positive-label goes with --kind classification or pair, not"),
         (
             "classification",
             {"labels": ("pos", "neg", "none"), "positive_label": "x"},
+            {},
             "--positive-label x: there is no such label; there are pos, neg, none",
         ),
+        ("classification", {}, {"tune_threshold": "f1"}, "--tune-threshold goes with two labels, and there are 3: neg"),
+        ("classification", {}, {"threshold": 0.3}, "--threshold goes with two labels"),
+        ("multi-label", {}, {"calibrate": True}, "--calibrate goes with classification, and this is multi_label"),
+        ("regression", {}, {"threshold": 0.5}, "--threshold goes with classification and multi_label and question_an"),
     ],
 )
-def test_a_positive_label_is_one_of_two(prepare_table, kind, options, message):
+def test_options_of_labels_that_do_not_fit_are_named_before_a_training(
+    prepare_table, kind, preparing, scoring, message
+):
     with pytest.raises(ValueError, match=message):
-        prepare_table(kind, **options)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        (
-            "classification",
-            {"tune_threshold": "f1"},
-            "--tune-threshold goes with two labels, and there are 3: neg, none",
-        ),
-        ("classification", {"threshold": 0.3}, "--threshold goes with two labels"),
-        ("multi-label", {"calibrate": True}, "--calibrate goes with classification, and this is multi_label"),
-        (
-            "regression",
-            {"threshold": 0.5},
-            "--threshold goes with classification and multi_label and question_answering",
-        ),
-    ],
-)
-def test_options_of_the_scoring_that_do_not_fit_are_named_before_a_training(prepare_table, kind, options, message):
-    prepared = prepare_table(kind)
-    with pytest.raises(ValueError, match=message):
-        kind_of(prepared).check_scoring(CustomOptions(**options), prepared.split("valid"))
+        prepared = prepare_table(kind, **preparing)
+        kind_of(prepared).check_scoring(CustomOptions(**scoring), prepared.split("valid"))
 
 
 def test_a_development_set_of_one_label_chooses_neither_threshold_nor_temperature(prepare_table, tmp_path):
@@ -382,22 +360,15 @@ def test_a_development_set_of_one_label_chooses_neither_threshold_nor_temperatur
     for options, name in (({"tune_threshold": "f1"}, "--tune-threshold"), ({"calibrate": True}, "--calibrate")):
         with pytest.raises(ValueError, match=f"{name} needs a development set with examples of several labels"):
             kind_of(prepared).check_scoring(CustomOptions(**options), prepared.split("valid"))
-    outputs = [logits_for(prepared, "valid", noise=1)]
-    assert "roc_auc" not in benchmark_of("custom").score(prepared, "valid", outputs, folder=None, options=NONE)
+    assert "roc_auc" not in score(prepared, "valid", logits_for(prepared, "valid", noise=1))
     with pytest.raises(ValueError, match="The temperature is found on the development set, not on the split train"):
-        benchmark_of("custom").score(
-            prepared,
-            "train",
-            [logits_for(prepared, "train", noise=1)],
-            folder=None,
-            options=CustomOptions(calibrate=True),
-        )
+        score(prepared, "train", logits_for(prepared, "train", noise=1), calibrate=True)
 
 
 def test_folds_with_a_share_hold_each_row_out_once(prepare_table):
     ids = []
     for number in range(1, 4):
-        prepared = two_labels(prepare_table, fold=f"{number}/3", valid_share=0.2, output=f"fold-{number}")
+        prepared = two_labels(prepare_table, fold=f"{number}/3", valid_share=0.2)
         parts = [{record["id"] for record in prepared.split(name).records()} for name in prepared.splits]
         assert len(set.union(*parts)) == sum(map(len, parts)), "no row is in two splits"
         assert len(parts[1]) == pytest.approx(0.2 * (len(parts[0]) + len(parts[1])), rel=0.3)
@@ -413,11 +384,11 @@ def test_what_is_predicted_of_a_test_set_does_not_depend_on_its_answers(prepare_
     for output in ("without", "with"):
         columns = [column for column in rows[0] if output == "with" or column not in ("label", "answer", "tags")]
         write_json_lines(tmp_path / "test.jsonl", [{column: row[column] for column in columns} for row in rows])
-        prepared = prepare_table(name.replace("_", "-"), rows=rows, test="test.jsonl", output=output, valid_share=0.5)
+        prepared = prepare_table(name.replace("_", "-"), rows=rows, test="test.jsonl", valid_share=0.5)
         kind, train = table_kind(prepared.settings), prepared.split("train")
         wishes = {wish: "f1" if wish == "tune_threshold" else True for wish in kind.decides_by.values() if wish}
         valid, test = prepared.split("valid"), prepared.split("test")
-        for options in (NONE, CustomOptions(**wishes)):
+        for options in (CustomOptions(), CustomOptions(**wishes)):
             try:
                 outcome = kind.outcome(test, [random_outputs(kind, test)], train=train, options=options.given("score"))
                 found.append([{**entry, "label": None, "gold": None} for entry in outcome.entries()])
@@ -431,35 +402,40 @@ def test_what_is_predicted_of_a_test_set_does_not_depend_on_its_answers(prepare_
     assert refused == [always, bool(kind.decides_by)]
 
 
+def run_evaluated(prepared, *runs, folder, **changes):
+    """Of runs in a folder of `roberta finetune`."""
+    checkpoints = [run / "checkpoints" / "checkpoint_best.pt" for run in runs]
+    stored = [run / "outputs" for run in runs]
+    return evaluated(prepared, folder, output_dir=folder, checkpoints=checkpoints, stored=stored, **changes)
+
+
 def test_a_test_set_is_judged_by_what_was_found_before_or_refused(prepare_table, tmp_path):
     """Each model by its own threshold, the ensemble by that of the ensemble, also in a later evaluation of its own."""
     write_json_lines(tmp_path / "new.jsonl", rows_of("multi-label", 60, seed=2))
-    prepared = prepare_table("multi-label", valid_share=0.5, test="new.jsonl")
+    prepared, out = prepare_table("multi-label", valid_share=0.5, test="new.jsonl"), tmp_path / "out" / "results"
     runs = [tmp_path / "out" / "runs" / "lr-1" / f"seed-{seed}" for seed in (1, 2)]
     for number, run in enumerate(runs):
         for split in ("valid", "test"):  # the models give too few labels, more so the second, and of the test set
             logits = logits_for(prepared, split, noise=1.0, seed=number).logits - 1 - number - (split == "test")
             write_outputs(run / "outputs", RawOutputs(logits=logits), prepared.split(split))
 
-    def evaluated(*chosen, folder, **changes):
-        checkpoints = [run / "checkpoints" / "checkpoint_best.pt" for run in chosen]
-        stored = [run / "outputs" for run in chosen]
-        settings = {"data": prepared.folder, "checkpoints": checkpoints, "stored": stored, "output_dir": folder}
-        return evaluate_splits(EvaluateSettings(**settings, **changes))
+    def metrics(evaluation):
+        return [evaluation.ensemble, *(member["metrics"] for member in evaluation.members)]
 
-    valid, test = evaluated(*runs, folder=tmp_path / "out" / "results")
-    for before, after in zip([valid.ensemble, *_metrics(valid)], [test.ensemble, *_metrics(test)], strict=True):
-        assert before["threshold"] == after["threshold"]
-    assert len({each["threshold"] for each in (test.ensemble, *_metrics(test))}) == 3
-    assert evaluated(*runs, folder=tmp_path / "out" / "results", splits=["test"]) == [test]
-    (alone,) = evaluated(runs[1], folder=tmp_path / "alone", splits=["test"])  # by the record of its fine-tuning
-    assert alone.ensemble == _metrics(test)[1]
-    (given,) = evaluated(runs[1], folder=tmp_path / "x", splits=["test"], options=CustomOptions(threshold=0.5))
-    assert given.ensemble["threshold"] == 0.5
-    (tmp_path / "out" / "results" / "evaluation_valid.json").unlink()
+    valid, test = run_evaluated(prepared, *runs, folder=out)
+    thresholds = [each["threshold"] for each in metrics(test)]
+    assert thresholds == [each["threshold"] for each in metrics(valid)] and len(set(thresholds)) == 3
+    on_test = {"splits": ["test"]}
+    assert run_evaluated(prepared, *runs, folder=out, **on_test) == [test]
+    (alone,) = run_evaluated(prepared, runs[1], folder=tmp_path / "alone", **on_test)  # by its fine-tuning's record
+    assert alone.ensemble == metrics(test)[2]
+    given = CustomOptions(threshold=0.5)
+    (found,) = run_evaluated(prepared, runs[1], folder=tmp_path / "x", options=given, **on_test)
+    assert found.ensemble["threshold"] == 0.5
+    (out / "evaluation_valid.json").unlink()
     for chosen in (runs, runs[:1]):
         with pytest.raises(ValueError, match="The threshold is found on the development set, not on the split test"):
-            evaluated(*chosen, folder=tmp_path / "elsewhere", splits=["test"])
+            run_evaluated(prepared, *chosen, folder=tmp_path / "elsewhere", **on_test)
 
 
 def test_a_test_set_is_judged_by_threshold_and_temperature_of_the_run_whatever_options_say(prepare_table, tmp_path):
@@ -468,32 +444,25 @@ def test_a_test_set_is_judged_by_threshold_and_temperature_of_the_run_whatever_o
     prepared, run = two_labels(prepare_table, test="new.csv"), tmp_path / "out" / "runs" / "lr-1" / "seed-1"
     for split in ("valid", "test"):
         write_outputs(run / "outputs", logits_for(prepared, split, noise=3.0), prepared.split(split))
-    of_run = {"data": prepared.folder, "checkpoints": [run / "checkpoints" / "checkpoint_best.pt"]}
 
-    def evaluated(folder, splits, **options):
-        settings = {"output_dir": tmp_path / folder, "splits": splits, "options": CustomOptions(**options)}
-        return evaluate_splits(EvaluateSettings(**of_run, stored=[run / "outputs"], **settings))
+    def by(folder, splits, *runs, **options):
+        given = {"splits": splits, "options": CustomOptions(**options)}
+        return run_evaluated(prepared, *(runs or (run,)), folder=tmp_path / folder, **given)
 
     wishes = {"tune_threshold": "mcc", "calibrate": True}
-    _, test = evaluated("out/results", ["valid", "test"], **wishes)
+    _, test = by("out/results", ["valid", "test"], **wishes)
     assert {"threshold", "temperature", "tuned_mcc"} <= test.ensemble.keys()
     for number, options in enumerate(({}, wishes, {"tune_threshold": "mcc"}, {"calibrate": True})):
-        (alone,) = evaluated(f"alone{number}", ["test"], **options)
+        (alone,) = by(f"alone{number}", ["test"], **options)
         assert (alone.ensemble, alone.tf_idf) == (test.ensemble, test.tf_idf)
-    (given,) = evaluated("given", ["test"], threshold=0.25)
+    (given,) = by("given", ["test"], threshold=0.25)
     assert given.ensemble["threshold"] == 0.25 and given.ensemble["temperature"] == test.ensemble["temperature"]
     with pytest.raises(ValueError, match="The threshold is found on the development set, not on the split test"):
-        evaluated("other", ["test"], tune_threshold="f1")
-    evaluated("plain", ["valid"])
-    (plain,) = evaluated("plain", ["test"])
+        by("other", ["test"], tune_threshold="f1")
+    by("plain", ["valid"])
+    (plain,) = by("plain", ["test"])
     assert "threshold" not in plain.ensemble, "as the development set was judged there"
-    both = {**of_run, "checkpoints": of_run["checkpoints"] * 2, "stored": [run / "outputs"] * 2, "splits": ["test"]}
     with pytest.raises(ValueError, match="the ensemble's are found on the development set: evaluate `valid` too"):
-        evaluate_splits(EvaluateSettings(**both, output_dir=tmp_path / "both", options=CustomOptions()))
-    given = CustomOptions(threshold=0.25, temperature=1.0)
-    (ensemble,) = evaluate_splits(EvaluateSettings(**both, output_dir=tmp_path / "both", options=given))
+        by("both", ["test"], run, run)
+    (ensemble,) = by("both", ["test"], run, run, threshold=0.25, temperature=1.0)
     assert ensemble.ensemble["threshold"] == 0.25
-
-
-def _metrics(evaluation):
-    return [member["metrics"] for member in evaluation.members]

@@ -149,18 +149,17 @@ def test_the_leaderboard_has_eleven_files():
     assert (GLUE.files["AX.tsv"], GLUE.files["RTE.tsv"], GLUE.files["QQP.tsv"]) == (1104, 3000, 390_965)
 
 
-def write_all(folder, *, without=()):
+@pytest.fixture
+def folder(tmp_path):
+    """All files, each in a folder of its own."""
     for file, number in LEADERBOARD.files.items():
-        name = file.removesuffix(".tsv")
-        if name not in without:
-            (folder / name).mkdir(parents=True)
-            lines = [f"{index}\t0" for index in range(number)]
-            (folder / name / file).write_text("\n".join(["index\tprediction", *lines]) + "\n")
-    return folder
+        path = tmp_path / "runs" / file.removesuffix(".tsv") / file
+        path.parent.mkdir(parents=True)
+        path.write_text("\n".join(["index\tprediction", *(f"{index}\t0" for index in range(number))]) + "\n")
+    return tmp_path / "runs"
 
 
-def test_a_complete_submission_is_found_in_many_folders_and_always_the_same(tmp_path):
-    folder = write_all(tmp_path / "runs")
+def test_a_complete_submission_is_found_in_many_folders_and_always_the_same(folder, tmp_path):
     assert set(write_submission(tmp_path / "a.zip", [folder])) == {f"{name}.tsv" for name in NAMES}
     write_submission(tmp_path / "b.zip", [folder / name for name in NAMES])
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
@@ -169,8 +168,9 @@ def test_a_complete_submission_is_found_in_many_folders_and_always_the_same(tmp_
         assert archive.read("WNLI.tsv") == (folder / "WNLI" / "WNLI.tsv").read_bytes()
 
 
-def test_an_incomplete_submission_is_refused_unless_asked_for(tmp_path, caplog):
-    folder = write_all(tmp_path / "runs", without=("AX", "QQP"))
+def test_an_incomplete_submission_is_refused_unless_asked_for(folder, tmp_path, caplog):
+    for name in ("AX", "QQP"):
+        (folder / name / f"{name}.tsv").unlink()
     with pytest.raises(FileNotFoundError, match=r"QQP\.tsv, AX\.tsv|AX\.tsv, QQP\.tsv"):
         write_submission(tmp_path / "a.zip", [folder])
     assert not (tmp_path / "a.zip").exists()
@@ -181,8 +181,7 @@ def test_an_incomplete_submission_is_refused_unless_asked_for(tmp_path, caplog):
         write_submission(tmp_path / "a.zip", [tmp_path / "nowhere"], allow_incomplete=True)
 
 
-def test_files_of_the_wrong_length_or_form_are_refused(tmp_path, caplog):
-    folder = write_all(tmp_path / "runs")
+def test_files_of_the_wrong_length_or_form_are_refused(folder, tmp_path, caplog):
     path = folder / "RTE" / "RTE.tsv"
     path.write_text("index\tprediction\n0\tentailment\n")
     with pytest.raises(ValueError, match="has 1 predictions, and the test set has 34 rows"):
@@ -200,26 +199,19 @@ def test_files_of_the_wrong_length_or_form_are_refused(tmp_path, caplog):
             write_submission(tmp_path / "a.zip", [folder], allow_incomplete=True)
 
 
-def test_two_files_for_one_test_set_are_refused(tmp_path):
-    folder = write_all(tmp_path / "runs")
-    (folder / "again").mkdir()
-    (folder / "again" / "RTE.tsv").write_text("index\tprediction\n")
-    with pytest.raises(ValueError, match="are both predictions for RTE"):
-        write_submission(tmp_path / "a.zip", [folder])
-
-
-def test_a_folder_may_be_named_twice_and_the_zip_s_folder_is_made(tmp_path, monkeypatch):
-    folder = write_all(tmp_path / "runs")
+def test_a_folder_may_be_named_twice_a_file_may_not_and_the_zip_s_folder_is_made(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(folder / "RTE")
     folders = [Path("runs"), folder, folder / "RTE", Path("link")]
     assert len(write_submission(tmp_path / "new" / "folder" / "a.zip", folders)) == 11
     assert (tmp_path / "new" / "folder" / "a.zip").is_file()
-
-
-def test_paths_that_cannot_be_used_are_named(tmp_path):
-    folder = write_all(tmp_path / "runs")
-    with pytest.raises(ValueError, match=f"{tmp_path} is a folder: give the path of the zip"):
-        write_submission(tmp_path, [folder])
-    with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere"):
-        write_submission(tmp_path / "a.zip", [folder, tmp_path / "nowhere"])
+    for message, error, output, named in (
+        (f"{tmp_path} is a folder: give the path of the zip", ValueError, tmp_path, [folder]),
+        (r"There is no folder .*nowhere", FileNotFoundError, tmp_path / "a.zip", [folder, tmp_path / "nowhere"]),
+    ):
+        with pytest.raises(error, match=message):
+            write_submission(output, named)
+    (folder / "again").mkdir()
+    (folder / "again" / "RTE.tsv").write_text("index\tprediction\n")
+    with pytest.raises(ValueError, match="are both predictions for RTE"):
+        write_submission(tmp_path / "a.zip", [folder])

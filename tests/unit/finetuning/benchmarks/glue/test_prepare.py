@@ -20,9 +20,16 @@ from roberta_plugin.finetuning.options import GlueOptions
 from roberta_plugin.finetuning.preparation import DataSettings, check_same
 from roberta_plugin.finetuning.prepared import NAME, Prepared
 from tests.tiny_benchmarks import prepared_of
-from tests.tiny_glue import write_task
+from tests.tiny_glue import unpack_glue, write_task
 
 PAIRS = "index\tsentence1\tsentence2\tlabel\n"
+QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+
+
+@pytest.fixture(scope="module")
+def glue(shared_data, tmp_path_factory):
+    """The real files, unpacked once."""
+    return unpack_glue(shared_data, tmp_path_factory.mktemp("glue"))
 
 
 def read(tmp_path, task, split, content, *, name="file.tsv"):
@@ -38,36 +45,39 @@ def official(task, raw):
     return {split: FILES[task].read(split, paths, GlueOptions()) for split, paths in files.items()}
 
 
-def test_cola_has_a_header_in_test_only(tmp_path):
-    rows = read(tmp_path, "CoLA", "train", "gj04\t1\t\tIt works.\ngj04\t0\t*\tWorks it.\n")
-    assert [(row.id, row.texts, row.target) for row in rows] == [("0", ("It works.",), "1"), ("1", ("Works it.",), "0")]
-    rows = read(tmp_path, "CoLA", "test", "index\tsentence\n7\tIt works.\n")
-    assert [(row.id, row.texts, row.target) for row in rows] == [("7", ("It works.",), None)]
-
-
-def test_quotes_and_unusual_line_separators_are_text(tmp_path):
-    rows = read(tmp_path, "RTE", "train", PAIRS + '3\t"He said\tso\u2028it is "\tentailment\r\n4\ta\tb\tentailment')
-    assert rows[0].texts == ('"He said', 'so\u2028it is "')
-    assert [row.id for row in rows] == ["3", "4"]
-
-
-def test_columns_are_found_by_name(tmp_path):
-    rows = read(tmp_path, "RTE", "train", "label\tsentence2\tindex\tsentence1\nentailment\tb\t9\ta\n")
-    assert (rows[0].id, rows[0].texts, rows[0].target) == ("9", ("a", "b"), "entailment")
-
-
-def test_regression_reads_numbers(tmp_path):
-    assert read(tmp_path, "STS-B", "train", "sentence1\tsentence2\tscore\na\tb\t3.80\n")[0].target == 3.8
+@pytest.mark.parametrize(
+    ("task", "split", "content", "expected"),
+    [
+        (
+            "CoLA",  # which has a header in test only
+            "train",
+            "gj04\t1\t\tIt works.\ngj04\t0\t*\tWorks it.\n",
+            [("0", ("It works.",), "1"), ("1", ("Works it.",), "0")],
+        ),
+        ("CoLA", "test", "index\tsentence\n7\tIt works.\n", [("7", ("It works.",), None)]),
+        (
+            "RTE",  # quotes and unusual line separators are text
+            "train",
+            PAIRS + '3\t"He said\tso\u2028it is "\tentailment\r\n4\ta\tb\tentailment',
+            [("3", ('"He said', 'so\u2028it is "'), "entailment"), ("4", ("a", "b"), "entailment")],
+        ),
+        (
+            "RTE",
+            "train",
+            "label\tsentence2\tindex\tsentence1\nentailment\tb\t9\ta\n",
+            [("9", ("a", "b"), "entailment")],
+        ),
+        ("STS-B", "train", "sentence1\tsentence2\tscore\na\tb\t3.80\n", [("0", ("a", "b"), 3.8)]),
+    ],
+)
+def test_rows_are_read_by_the_names_of_their_columns(tmp_path, task, split, content, expected):
+    assert [(row.id, row.texts, row.target) for row in read(tmp_path, task, split, content)] == expected
 
 
 @pytest.mark.parametrize(
     ("task", "content", "message"),
     [
-        (
-            "RTE",
-            "index\tsentence1\tlabel\n0\ta\tentailment\n",
-            r"line 1: there is no column 'sentence2'; found 'index'",
-        ),
+        ("RTE", "index\tsentence1\tlabel\n0\ta\tb\n", r"line 1: there is no column 'sentence2'; found 'index'"),
         ("RTE", "", r"line 1: there is no column .*found nothing"),
         ("RTE", PAIRS, "has no rows"),
         ("RTE", PAIRS + "0\ta\tb\tentailment\n1\ta\n", r"line 3: 2 columns where there should be 4.*correct"),
@@ -87,31 +97,26 @@ def test_damage_is_reported_with_file_line_and_remedy(tmp_path, task, content, m
     assert str(tmp_path / "file.tsv") in str(error.value)
 
 
-def test_broken_rows_of_qqp_are_left_out_with_a_warning(tmp_path, caplog):
-    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-    content = header + "0\t1\t2\ta\tb\t1\n1\t1\t2\tcut off\n2\t1\t2\ta\t\t0\n3\t1\t2\tc\td\t0\n"
+def test_broken_rows_of_qqp_are_left_out_with_a_warning_but_not_of_a_test_set(tmp_path, caplog):
+    content = QQP + "0\t1\t2\ta\tb\t1\n1\t1\t2\tcut off\n2\t1\t2\ta\t\t0\n3\t1\t2\tc\td\t0\n"
     with caplog.at_level(logging.WARNING):
         rows = read(tmp_path, "QQP", "train", content)
     assert [row.id for row in rows] == ["0", "3"]
     assert "2 broken rows are left out" in caplog.text
     with pytest.raises(ValueError, match="'5' is none of"):
-        read(tmp_path, "QQP", "train", header + "0\t1\t2\ta\tb\t5\n")
-
-
-def test_a_file_of_qqp_that_is_mostly_broken_is_refused(tmp_path):
-    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-    lines = [f"{number}\t1\t2\ta\tb\t1\n" for number in range(400)]
-    broken = [f"{number}\tcut off\n" for number in range(400, 405)]
-    with pytest.raises(ValueError, match=r"5 rows are broken, .* such as line 406, and 400 are not; .*Fetch it again"):
-        read(tmp_path, "QQP", "train", header + "".join(lines + broken))
-    assert len(read(tmp_path, "QQP", "train", header + "".join(lines + broken[:4]))) == 400
-
-
-def test_no_row_of_a_test_set_is_left_out(tmp_path):
+        read(tmp_path, "QQP", "train", QQP + "0\t1\t2\ta\tb\t5\n")
     header = "id\tquestion1\tquestion2\n"
     assert len(read(tmp_path, "QQP", "test", header + "0\ta\tb\n1\ta\t\n")) == 2
     with pytest.raises(ValueError, match="line 3: 2 columns"):
         read(tmp_path, "QQP", "test", header + "0\ta\tb\n1\ta\n")
+
+
+def test_a_file_of_qqp_that_is_mostly_broken_is_refused(tmp_path):
+    lines = [f"{number}\t1\t2\ta\tb\t1\n" for number in range(400)]
+    broken = [f"{number}\tcut off\n" for number in range(400, 405)]
+    with pytest.raises(ValueError, match=r"5 rows are broken, .* such as line 406, and 400 are not; .*Fetch it again"):
+        read(tmp_path, "QQP", "train", QQP + "".join(lines + broken))
+    assert len(read(tmp_path, "QQP", "train", QQP + "".join(lines + broken[:4]))) == 400
 
 
 REAL = {
@@ -287,48 +292,33 @@ def test_phrases_of_the_real_rows_have_the_ids_of_the_whole_text(shared_data, gl
 
 
 DRAIN = "The drain is clogged with hair. It has to be cleaned."
-NEWSLETTER = (
-    "We had hoped to place copies of our newsletter on all the chairs, but there were simply not enough of them."
-)
+BISHOP = "Tom talked to Ralph as he took his bishop."
+NEWS = "We had hoped to place copies of our newsletter on all the chairs, but there were simply not enough of them."
 WAR = "In July, Kamtchatka declared war on Yakutsk. Yakutsk's army was larger, so they were victorious within weeks."
+STEVE = "Mark heard Steve's feet going down. The door closed after him. He ran to look out."
 
 
 @pytest.mark.parametrize(
     ("text", "hypothesis", "pronoun", "phrase", "cost"),
     [
         (DRAIN, "The hair has to be cleaned.", "It", "The hair", 0.0),
-        (
-            "Tom talked to Ralph as he took his bishop.",
-            "Tom talked to Ralph as he took Ralph's bishop.",
-            "his",
-            "Ralph's",
-            0.0,
-        ),
-        ("I saw it. She likes it, as he said.", "She likes the sea, as he said.", "it", "the sea", 0.0),
+        (BISHOP, "Tom talked to Ralph as he took Ralph's bishop.", "his", "Ralph's", 0.0),
+        ("I saw it. She likes it, as he said.", "She likes the sea, as he said.", "it", "the sea", None),
         ("John promised Bill to leave, so an hour later he left.", "Bill left.", "he", "Bill", 0.0),
-        (NEWSLETTER, "There were simply not enough chairs.", "them", "chairs", 1.0),
+        (NEWS, "There were simply not enough chairs.", "them", "chairs", 1.0),
         (WAR, "Yakutsk was victorious within weeks.", "they", "Yakutsk", 1.0),
+        (STEVE, "The door closed after Mark.", "him", "Mark", 0.0),
+        (STEVE, "Mark ran to look out.", "He", "Mark", 0.0),
     ],
 )
 def test_the_pronoun_is_found_and_what_stands_for_it(text, hypothesis, pronoun, phrase, cost):
     found = align(text, hypothesis)
-    assert text[found.start : found.end] == pronoun
-    if phrase == "the sea":  # a phrase that the text does not have costs something
-        assert found.phrase == phrase and found.cost > cost
-    else:
-        assert (found.phrase, found.cost) == (phrase, cost)
+    assert text[found.start : found.end] == pronoun and found.phrase == phrase
+    assert found.cost == cost if cost is not None else found.cost > 0, "a phrase that the text lacks costs something"
 
 
-def test_of_two_pronouns_the_one_whose_surroundings_agree_is_taken():
-    text = "Mark heard Steve's feet going down. The door closed after him. He ran to look out."
-    first, second = align(text, "The door closed after Mark."), align(text, "Mark ran to look out.")
-    assert text[first.start : first.end] == "him"
-    assert text[second.start : second.end] == "He"
-
-
-@pytest.mark.parametrize("hypothesis", ["Nothing agrees here.", "It", ""])
-def test_without_agreement_there_is_no_alignment(hypothesis):
-    assert align(DRAIN, hypothesis) is None
+def test_without_agreement_there_is_no_alignment():
+    assert {align(DRAIN, hypothesis) for hypothesis in ("Nothing agrees here.", "It", "")} == {None}
     assert align("No word of this text stands for another.", "The text stands.") is None
 
 
@@ -336,11 +326,7 @@ def test_content_words_leave_out_determiners_and_the_possessive_ending():
     assert content_words("The old man\u2019s") == ["old", "man"]
     assert content_words("the boys'") == ["boys"]
     assert content_words("Mr. Singer") == ["mr", "singer"]
-
-
-def test_contains_looks_for_whole_words_in_a_row():
-    assert contains(["a", "b", "c"], ["b", "c"])
-    assert not contains(["a", "b", "c"], ["a", "c"])
+    assert contains(["a", "b", "c"], ["b", "c"]) and not contains(["a", "b", "c"], ["a", "c"]), "whole words in a row"
 
 
 def test_every_real_row_aligns_and_most_of_them_to_the_letter(glue):
@@ -352,42 +338,36 @@ def test_every_real_row_aligns_and_most_of_them_to_the_letter(glue):
             assert alignment.phrase in row.texts[1]
 
 
-def example(texts, label=0):
-    return Example(Path("train.tsv"), 2, "0", texts, str(label))
+def example(text, hypothesis, label=0):
+    return Example(Path("train.tsv"), 2, "0", (text, hypothesis), str(label))
 
 
 def test_the_phrase_takes_the_place_of_the_pronoun_and_so_do_its_rivals():
-    schema = find_schema(example((DRAIN, "The hair has to be cleaned."), 0))
+    schema = find_schema(example(DRAIN, "The hair has to be cleaned."))
     assert (schema.before, schema.after) == ("The drain is clogged with hair. ", " has to be cleaned.")
-    assert schema.phrase == "The hair"
-    assert schema.rivals == ("The drain", "Drain")
+    assert (schema.phrase, schema.rivals) == ("The hair", ("The drain", "Drain"))
+    assert find_schema(example("The drain is clogged.", "The hair is clogged.")) is None, "there is no pronoun"
 
 
 def test_all_phrases_are_written_as_the_place_demands():
     text = "Tatyana knew that Grandma's old friends always enjoyed her soup."
-    schema = find_schema(example((text, "Grandma's old friends always enjoyed Tatyana's soup."), 1))
+    schema = find_schema(example(text, "Grandma's old friends always enjoyed Tatyana's soup."))
     assert schema.phrase == "Tatyana's"
-    assert "Grandma's" in schema.rivals
-    assert "old friends'" in schema.rivals
-    assert all(rival.endswith("'s") or rival.endswith("s'") for rival in schema.rivals)
+    assert {"Grandma's", "old friends'"} <= {*schema.rivals}
+    assert all(rival.endswith(("'s", "s'")) for rival in schema.rivals)
 
 
 def test_a_rival_is_neither_part_of_the_phrase_nor_the_phrase_of_it():
     text = "Anna's good friend Lucy met the friend of a man because she was late."
-    schema = find_schema(example((text, "Lucy was late."), 1))
+    schema = find_schema(example(text, "Lucy was late."))
     assert not any("Lucy" in rival for rival in schema.rivals)
     assert {"Anna", "a man"} <= set(schema.rivals)
 
 
 def test_phrases_of_other_rows_compete_in_training():
-    hypotheses = [("The whole hair has to be cleaned.", 0), ("The drain has to be cleaned.", 1)]
-    schemas = training_schemas([example((DRAIN, text), label) for text, label in hypotheses])
-    assert [schema.phrase for schema in schemas] == ["The drain"]
-    assert "The whole hair" in schemas[0].rivals and "Hair" in schemas[0].rivals
-
-
-def test_without_a_pronoun_there_is_no_schema():
-    assert find_schema(example(("The drain is clogged.", "The hair is clogged."), 0)) is None
+    rows = ("The whole hair has to be cleaned.", 0), ("The drain has to be cleaned.", 1)
+    (schema,) = training_schemas([example(DRAIN, text, label) for text, label in rows])
+    assert schema.phrase == "The drain" and {"The whole hair", "Hair"} <= {*schema.rivals}
 
 
 def test_the_rivals_of_the_real_rows_hold_what_other_rows_ask_for(glue):

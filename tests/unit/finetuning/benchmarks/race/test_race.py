@@ -1,7 +1,6 @@
 """RACE: official files, preparation, metrics."""
 
 import json
-import re
 import shutil
 
 import numpy as np
@@ -36,44 +35,30 @@ def test_race_is_read_with_its_levels_in_the_order_of_the_numbers(tmp_path):
     found = examples_of("race", tmp_path)
     assert found.keys() == {"train", "valid"}
     questions = found["train"]
-    middle = [f"middle{number}.txt" for number in range(0, 24, 2)]
-    names = [*middle, *(name.replace("middle", "high") for name in _odd(middle))]
+    names = [f"{level}{number}.txt" for first, level in enumerate(("middle", "high")) for number in range(first, 24, 2)]
     assert list(dict.fromkeys(each.id for each in questions)) == names
     assert [each.columns["level"] for each in questions] == [0] * 24 + [1] * 24
     raw = json.loads((tmp_path / "train" / "high" / "3.txt").read_text())
     found = [each for each in questions if each.id == "high3.txt"]
-    assert {each.texts[0] for each in found} == {raw["article"]}
-    assert [each.texts[1] for each in found] == raw["questions"]
+    assert [each.texts for each in found] == [(raw["article"], question) for question in raw["questions"]]
     assert [list(each.choices) for each in found] == raw["options"]
     assert ["ABCD"[each.target] for each in found] == raw["answers"]
     assert {each.target for each in questions} == {0, 1, 2, 3}
 
 
-def _odd(names):
-    return [re.sub(r"\d+", lambda match: str(int(match.group()) + 1), name) for name in names]
-
-
-def test_lines_may_have_any_number_of_options_and_an_empty_question(tmp_path):
-    two = {**LINE, "id": "2", "question": "", "options": ["a", "b"], "answer": 0}
-    write_lines(tmp_path / "train.jsonl", [LINE, two])
+def test_lines_may_have_any_number_of_options_an_empty_question_and_in_a_test_no_answer(tmp_path):
+    """Line separators inside texts do not end a line."""
+    two = {"id": "2", "context": "a\u2028b\x85c", "question": "", "options": ["a", "b"]}
+    lines = [json.dumps(line, ensure_ascii=False) for line in (LINE, {**two, "answer": 0}, two)]
+    (tmp_path / "train.jsonl").write_text("\n".join(lines[:2]) + "\n\n")
     first, second = read("multiple_choice", tmp_path)
     assert (first.choices, first.target) == (("sun", "snow", "fog"), 2)
-    assert second.texts[1] == ""
-    assert len(second.choices) == 2
-
-
-def test_the_test_split_of_lines_alone_may_lack_answers(tmp_path):
-    bare = {key: value for key, value in LINE.items() if key != "answer"}
+    assert (second.texts, len(second.choices)) == (("a\u2028b\x85c", ""), 2)
     for split in ("train", "test"):
-        write_lines(tmp_path / f"{split}.jsonl", [bare])
+        (tmp_path / f"{split}.jsonl").write_text(lines[2])
     assert read("multiple_choice", tmp_path, "test")[0].target == NO_ANSWER
-    with pytest.raises(ValueError, match=r"train\.jsonl, line 1, id '1' lacks answer"):
+    with pytest.raises(ValueError, match=r"train\.jsonl, line 1, id '2' lacks answer"):
         read("multiple_choice", tmp_path)
-
-
-def test_line_separators_inside_texts_do_not_end_a_line(tmp_path):
-    (tmp_path / "train.jsonl").write_text(json.dumps({**LINE, "context": "a\u2028b\x85c"}, ensure_ascii=False) + "\n\n")
-    assert read("multiple_choice", tmp_path)[0].texts[0] == "a\u2028b\x85c"
 
 
 BAD_FILES = {
@@ -154,9 +139,7 @@ def texts_of(prepared, sequence):
     """The two texts of a model input."""
     ids = prepared.vocabulary.model_to_tokenizer(prepared.tokenizer)[sequence]
     ends = np.flatnonzero(ids < 0).tolist()
-    assert ends[0] == 0
-    assert ends[-1] == len(ids) - 1
-    assert len(ends) == 4
+    assert (len(ends), ends[0], ends[-1]) == (4, 0, len(ids) - 1)
     return [prepared.tokenizer.decode(ids[a + 1 : b]) for a, b in ((ends[0], ends[1]), (ends[2], ends[3]))]
 
 
@@ -182,31 +165,25 @@ def test_every_question_is_there_with_its_options_in_order(tmp_path, order):
             assert [texts_of(prepared, opened.sequences[row]) for row in rows] == expected
 
 
-def test_long_inputs_are_cut_and_said_so(tmp_path, caplog):
+def test_long_inputs_are_cut_and_said_so_and_a_split_without_questions_is_refused(tmp_path, caplog):
     passage = {"article": "a " * 300, "questions": ["b"], "options": [["c" * 90, "d"]], "answers": ["A"], "id": "1"}
-    bare = {"article": "e", "questions": [], "options": [], "answers": [], "id": "2"}
-    write_passage(tmp_path / "raw/train/high/1.txt", passage)
-    write_passage(tmp_path / "raw/train/high/2.txt", bare)
-    prepared = prepared_of("race", tmp_path / "raw", tmp_path / "set")
-    opened = prepared.split("train")
-    assert opened.sequences.sizes.tolist() == [120, 120]
-    assert [len(texts_of(prepared, opened.sequences[row])[1]) for row in (0, 1)] == [60, 3]
-    of_question, of_passage = remarks(prepared)
-    assert of_question.startswith(
-        "train: 1 of 2 questions with an option are longer than 60 tokens and were cut (longest"
-    )
-    assert of_passage.startswith(
-        "train: 2 of 2 passages with question and option are longer than 120 tokens and were cut"
-    )
-    assert "1 passages have no question and were left out" in caplog.text
-
-
-def test_a_split_without_questions_is_refused_and_nothing_is_left(tmp_path):
     bare = {"article": "e", "questions": [], "options": [], "answers": [], "id": "2"}
     write_passage(tmp_path / "raw/train/high/2.txt", bare)
     with pytest.raises(ValueError, match="The split train holds no question"):
         prepared_of("race", tmp_path / "raw", tmp_path / "set")
     assert not (tmp_path / "set").exists()
+    write_passage(tmp_path / "raw/train/high/1.txt", passage)
+    caplog.clear()
+    prepared = prepared_of("race", tmp_path / "raw", tmp_path / "set")
+    opened = prepared.split("train")
+    assert opened.sequences.sizes.tolist() == [120, 120]
+    assert [len(texts_of(prepared, opened.sequences[row])[1]) for row in (0, 1)] == [60, 3]
+    of_question, of_passage = remarks(prepared)
+    assert of_question.startswith("train: 1 of 2 questions with an option are longer than 60 tokens and were cut (long")
+    assert of_passage.startswith(
+        "train: 2 of 2 passages with question and option are longer than 120 tokens and were c"
+    )
+    assert "1 passages have no question and were left out" in caplog.text
 
 
 @pytest.fixture(scope="module")
@@ -230,11 +207,9 @@ def test_real_race_is_read_and_its_dev_split_prepared_within_the_limits(real_rac
     shutil.rmtree(real_race / "train")
     bpe = shared_data / "gpt2_bpe"
     tokenizer, vocabulary = load_tokenizer(bpe), Vocabulary.load(bpe / "dict.txt")
-    output = tmp_path / "set"
-    benchmark_of("race").prepare(
-        real_race, output, tokenizer=tokenizer, vocabulary=vocabulary, max_length=512, options=RaceOptions()
-    )
-    valid = Prepared.open(output).split("valid")
+    how = {"tokenizer": tokenizer, "vocabulary": vocabulary, "max_length": 512, "options": RaceOptions()}
+    benchmark_of("race").prepare(real_race, tmp_path / "set", **how)
+    valid = Prepared.open(tmp_path / "set").split("valid")
     assert len(valid) == 4887
     assert np.diff(valid.offsets).tolist() == [4] * 4887
     assert np.bincount(valid.columns["label"]).tolist() == [1067, 1291, 1303, 1226]
@@ -249,32 +224,18 @@ def test_real_race_is_read_and_its_dev_split_prepared_within_the_limits(real_rac
     assert not (sequences.tokens == vocabulary.unk_id).any()
 
 
-@pytest.fixture(scope="module")
-def race(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("race")
-    return prepared_of("race", write_race(folder / "raw", train=101, dev=10), folder / "set")
-
-
-def outputs_that_answer(split, given):
+def test_scores_become_accuracies_and_a_file_of_predictions(tmp_path):
+    race = prepared_of("race", write_race(tmp_path / "raw", train=101, dev=10), tmp_path / "set")
+    split = race.split("valid")
+    given = np.array(split.columns["label"])
+    given[3] = (given[3] + 1) % 4
+    assert split.columns["level"][3] == 0, "of the middle schools"
     scores = np.zeros((len(split.sequences), 1), dtype=np.float32)
     scores[split.offsets[:-1] + given] = 2.0
-    return RawOutputs(logits=scores)
-
-
-def test_scores_become_accuracies_and_a_file_of_predictions(race, tmp_path):
-    split = race.split("valid")
-    labels = np.array(split.columns["label"])
-    given = labels.copy()
-    given[3] = (given[3] + 1) % 4
-    is_middle = split.columns["level"] == 0
-    assert is_middle[3]
-    found = benchmark_of("race").score(
-        race, "valid", [outputs_that_answer(split, given)], folder=tmp_path, options=RaceOptions()
-    )
+    outputs = [RawOutputs(logits=scores)]
+    found = benchmark_of("race").score(race, "valid", outputs, folder=tmp_path, options=RaceOptions())
     assert found == {"accuracy": 95.0, "accuracy_middle": 90.0, "accuracy_high": 100.0}
     lines = [json.loads(line) for line in (tmp_path / "valid.predictions.jsonl").read_text().splitlines()]
     assert [line["answer"] for line in lines] == ["ABCD"[answer] for answer in given]
-    records = list(split.records())
-    assert [(line["id"], line["question"]) for line in lines] == [(r["id"], r["question"]) for r in records]
-    best = np.exp(2) / (np.exp(2) + 3)
-    assert max(lines[3]["probabilities"]) == pytest.approx(best, abs=1e-6)
+    assert [(line["id"], line["question"]) for line in lines] == [(r["id"], r["question"]) for r in split.records()]
+    assert max(lines[3]["probabilities"]) == pytest.approx(np.exp(2) / (np.exp(2) + 3), abs=1e-6)

@@ -1,3 +1,6 @@
+"""Answers: the best spans, what is decoded of windows and models, metrics, thresholds, and the official files."""
+
+import json
 import math
 
 import numpy as np
@@ -5,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roberta_plugin.finetuning.benchmarks import BENCHMARKS, benchmark_of
+from roberta_plugin.finetuning.kinds.metrics import squad_metrics
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.kinds.questions import Questions, best_spans, decode
-from tests.tiny_squad import question, write_json, write_prepared
+from roberta_plugin.finetuning.options import SquadOptions
+from tests.tiny_squad import question, write_json, write_prepared, write_raw
 
 
 @given(
@@ -31,13 +37,16 @@ def test_best_spans_are_those_of_all_spans(scores, bounds, number, length):
         assert values[0] == max(starts[span[0]] + ends[span[1]] for span in allowed) and (begin[0], end[0]) in ties
 
 
+def write_one(folder, context, answers):
+    paragraph = {"context": context, "qas": [question("squad2", "q", answers)]}
+    write_json(folder / "raw" / "dev-v2.0.json", [paragraph])
+    return write_prepared(folder, raw=folder / "raw")
+
+
 @pytest.fixture
 def prepared(tmp_path):
     """One question; its passage is cut in two windows: tokens 0 to 22 and 10 to 29, letter by letter."""
-    context = "abcdefghijklmnopqrstuvwxyz0123"
-    entries = [question("squad2", "q", [{"text": "q", "answer_start": 16}])]
-    write_json(tmp_path / "raw" / "dev-v2.0.json", [{"context": context, "qas": entries}])
-    prepared = write_prepared(tmp_path, raw=tmp_path / "raw")
+    prepared = write_one(tmp_path, "abcdefghijklmnopqrstuvwxyz0123", [{"text": "q", "answer_start": 16}])
     assert prepared.split("valid").columns["passage_token"].tolist() == [0, 10]
     assert prepared.split("valid").columns["passage_length"].tolist() == [23, 20]
     return prepared
@@ -95,9 +104,7 @@ def test_an_answer_begins_in_its_best_window(prepared):
 
 def test_an_answer_is_never_empty(tmp_path):
     """The best spans begin with white space; the answer is the best of the others."""
-    entries = [question("squad2", "q", [])]
-    write_json(tmp_path / "raw" / "dev-v2.0.json", [{"context": "x  y ", "qas": entries}])
-    prepared = write_prepared(tmp_path, raw=tmp_path / "raw")
+    prepared = write_one(tmp_path, "x  y ", [])
     decoded = run(prepared, outputs(prepared, [((1, 9), (1, 9))], [3.0]))
     assert "" not in [candidate.text for candidate in decoded.candidates]
     assert {candidate.text for candidate in decoded.candidates} == {"x", "y", "x  y"}
@@ -109,15 +116,13 @@ def test_length_number_and_different_texts(prepared):
     assert len(run(prepared, member, max_answer_length=20).candidates[0].text) <= 20
     many = run(prepared, member, n_best=50).candidates
     assert len(many) == len({candidate.text for candidate in many}) == 50
-    assert [candidate.log_probability for candidate in many] == sorted(
-        (candidate.log_probability for candidate in many), reverse=True
-    )
+    values = [candidate.log_probability for candidate in many]
+    assert values == sorted(values, reverse=True)
 
 
 def test_equal_texts_of_two_windows_are_one_candidate(prepared):
     # Candidates begin where their window is best, so equal texts come from different places.
-    split = prepared.split("valid")
-    questions = Questions(split)
+    questions = Questions(prepared.split("valid"))
     questions._passages[0] = "x" * 30
     decoded = decode(questions, [outputs(prepared, [((3, 5), (3, 5)), ((25, 5), (25, 5))], [3.0, 3.0])], n_best=5)[0]
     assert [candidate.text for candidate in decoded.candidates][:1] == ["x"]
@@ -133,12 +138,96 @@ def test_members_are_averaged_as_probabilities(prepared):
     in_window = (1 / (1 + math.exp(-4.0)) + 0.5) / 2
     assert both.candidates[0].log_probability == pytest.approx(math.log(mean * mean * in_window), abs=1e-5)
     assert both.null_probability == pytest.approx(1 - in_window)
-    assert run(prepared, left, left).candidates[0].log_probability == pytest.approx(
-        run(prepared, left).candidates[0].log_probability
-    )
+    twice, once = (run(prepared, *members).candidates[0].log_probability for members in ((left, left), (left,)))
+    assert twice == pytest.approx(once)
 
 
 def test_tiny_probabilities_of_no_answer_stay_apart(prepared):
     peaks = [((3, 8), (5, 8)), ((25, 8), (26, 8))]
     values = [run(prepared, outputs(prepared, peaks, [logit, -5.0])).null_probability for logit in (50.0, 60.0)]
     assert 0 < values[1] < values[0] < 1e-20
+
+
+@pytest.fixture(scope="module", params=BENCHMARKS["squad"].tasks)
+def squad(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    raw = write_raw(folder / "raw", task=request.param, sizes={"train": 5, "dev": 40})
+    context = "xx good yy"
+    version = {"squad1": "1.1", "squad2": "2.0"}[request.param]
+    entries = [question(request.param, "untold", None)]
+    write_json(raw / f"test-v{version}.json", [{"context": context, "qas": entries}], task=request.param)
+    return write_prepared(folder, task=request.param, raw=raw)
+
+
+def noisy_outputs(prepared, split="valid", *, seed=0):
+    """Scores that are right more often than not."""
+    part, rng = prepared.split(split), np.random.default_rng(seed)
+    columns = part.columns
+    starts = [rng.normal(size=size).astype(np.float32) * 2 for size in part.sequences.sizes]
+    ends = [rng.normal(size=size).astype(np.float32) * 2 for size in part.sequences.sizes]
+    for window in range(len(part)):
+        starts[window][columns["start"][window]] += 5
+        ends[window][columns["end"][window]] += 5
+    answerable = (columns["has_answer"] * 2 - 1 + rng.normal(size=len(part))).astype(np.float32)
+    return RawOutputs(start_logits=starts, end_logits=ends, answerable_logits=answerable)
+
+
+def score(prepared, members, *, split="valid", folder=None, **options):
+    return benchmark_of(prepared.task).score(prepared, split, members, folder=folder, options=SquadOptions(**options))
+
+
+def read(folder, name):
+    return json.loads((folder / "valid" / name).read_text())
+
+
+def test_metrics_are_those_of_the_files_that_are_written(squad, tmp_path):
+    found = score(squad, [noisy_outputs(squad)], folder=tmp_path)
+    questions = Questions(squad.split("valid"))
+    predictions = read(tmp_path, "predictions.json")
+    assert list(predictions) == questions.ids
+    expected = squad_metrics(squad.task, questions.answers, list(predictions.values()))
+    assert expected.items() <= found.items()
+    assert 50 < found["exact"] <= found["f1"] < 100
+    assert (tmp_path / "valid" / "null_odds.json").exists() == (squad.task == "squad2")
+
+
+@pytest.mark.parametrize("squad", ["squad2"], indirect=True)
+def test_the_threshold_is_the_best_one_for_f1(squad, tmp_path):
+    found = score(squad, [noisy_outputs(squad)], folder=tmp_path)
+    null, predictions = read(tmp_path, "null_odds.json"), read(tmp_path, "predictions.json")
+    threshold = found["best_f1_thresh"]
+    assert found["null_threshold"] == threshold
+    assert {id_ for id_, text in predictions.items() if not text} == {id_ for id_ in null if null[id_] > threshold}
+    assert found["f1"] == pytest.approx(found["best_f1"])
+    assert found["NoAns_f1"] > 0 and found["HasAns_f1"] > 0
+    worse = [score(squad, [noisy_outputs(squad)], null_threshold=other)["f1"] for other in (0.0, 0.3, 0.7, 1.0)]
+    assert max(worse) <= found["best_f1"] and min(worse) < found["best_f1"]
+
+
+def test_candidates_are_listed_with_their_places(squad, tmp_path):
+    score(squad, [noisy_outputs(squad)], folder=tmp_path, n_best=3)
+    listed, predictions = read(tmp_path, "nbest_predictions.json"), read(tmp_path, "predictions.json")
+    records = list(squad.split("valid").records())
+    texts = [record["text"] for record in records if "id" not in record]
+    passage_of = {record["id"]: texts[record["passage"]] for record in records if "id" in record}
+    for id_, entries in listed.items():
+        spans = [entry for entry in entries if "start" in entry]
+        assert len(spans) == 3 and len(entries) == 3 + (squad.task == "squad2")
+        assert all(passage_of[id_][entry["start"] : entry["end"]] == entry["text"] for entry in spans)
+        probabilities = [entry["probability"] for entry in entries]
+        assert probabilities == sorted(probabilities, reverse=True) and 0 < probabilities[0] <= 1
+        assert predictions[id_] in ("", spans[0]["text"])
+
+
+def test_a_split_without_answers_has_predictions_and_no_metrics(squad, tmp_path):
+    member = noisy_outputs(squad, "test")
+    options = {} if squad.task == "squad1" else {"null_threshold": 0.4}
+    assert score(squad, [member], split="test", folder=tmp_path, **options) == {}
+    assert json.loads((tmp_path / "test" / "predictions.json").read_text()).keys() == {"untold"}
+    if squad.task == "squad2":
+        with pytest.raises(
+            ValueError, match=r"found on the development set, not on the split test: .* or give --null-threshold"
+        ):
+            score(squad, [member], split="test")
+        with pytest.raises(ValueError, match="found on the development set, not on the split train"):
+            score(squad, [noisy_outputs(squad, "train")], split="train")

@@ -23,12 +23,9 @@ def answer(text, start):
     return {"text": text, "answer_start": start}
 
 
-def write(tmp_path, entries, *, task="squad2", context=CONTEXT):
-    return write_json(tmp_path / "train.json", [{"context": context, "qas": entries}], task=task)
-
-
-def read(tmp_path, entries, *, task="squad2", strict=False, split="train", **more):
-    return read_file(task, write(tmp_path, entries, task=task, **more), split=split, strict=strict)
+def read(tmp_path, entries, *, task="squad2", **how):
+    path = write_json(tmp_path / "train.json", [{"context": CONTEXT, "qas": entries}], task=task)
+    return read_file(task, path, **how)
 
 
 def read_file(task, path, *, split="train", strict=False):
@@ -40,15 +37,20 @@ def files_of(task, raw, **named):
     return benchmark_of(task).files(raw, SquadOptions(**named))
 
 
-def test_files_are_found_by_their_official_names(tmp_path):
-    for name in ("train-v1.1.json", "dev-v1.1.json", "dev-v2.0.json"):
+def test_files_are_found_by_their_official_names_or_by_options(tmp_path):
+    for name in ("train-v1.1.json", "dev-v1.1.json", "dev-v2.0.json", "COVID-QA.json", "held-out.json"):
         (tmp_path / name).write_text("{}")
-    assert files_of("squad1", tmp_path) == {
-        "train": [tmp_path / "train-v1.1.json"],
-        "valid": [tmp_path / "dev-v1.1.json"],
-    }
-    assert list(files_of("squad2", tmp_path)) == ["valid"]
-    with pytest.raises(FileNotFoundError, match=r"looked for train-v2\.0\.json, dev-v2\.0\.json"):
+
+    def names(task, **named):
+        return {split: path.name for split, (path,) in files_of(task, tmp_path, **named).items()}
+
+    assert names("squad1") == {"train": "train-v1.1.json", "valid": "dev-v1.1.json"}
+    assert names("squad2") == {"valid": "dev-v2.0.json"}
+    own = {"train": "COVID-QA.json", "valid": "held-out.json"}
+    assert names("squad1", **own) == own
+    with pytest.raises(FileNotFoundError, match=r"--test .*none\.json does not exist"):
+        names("squad1", test="none.json")
+    with pytest.raises(FileNotFoundError, match=r"looked for train-v2\.0\.json, dev-v2\.0\.json.*--train FILE\.json"):
         files_of("squad2", tmp_path / "none")
 
 
@@ -57,64 +59,48 @@ def test_questions_keep_their_order(tmp_path):
     second = {"context": "other", "qas": [question("squad2", "b", [])]}
     third = {"context": CONTEXT, "qas": [question("squad2", "c", [answer("ran", 19)], text="")]}
     found = read_file("squad2", write_json(tmp_path / "x.json", [first, second, third]))
-    assert [(each.id, *each.texts) for each in found] == [
-        ("a", CONTEXT, "What?"),
-        ("b", "other", "What?"),
-        ("c", CONTEXT, ""),
-    ]
-    assert [[answer[:2] for answer in each.target] for each in found] == [
-        [("cat", 4), ("The cat", 0)],
-        [],
-        [("ran", 19)],
+    assert [(each.id, *each.texts, [answer[:2] for answer in each.target]) for each in found] == [
+        ("a", CONTEXT, "What?", [("cat", 4), ("The cat", 0)]),
+        ("b", "other", "What?", []),
+        ("c", CONTEXT, "", [("ran", 19)]),
     ]
 
 
-def test_a_misplaced_answer_is_looked_for_nearby(tmp_path):
-    entries = [
-        question("squad2", "near", [answer("cat", 14)]),
-        question("squad2", "nowhere", [answer("dog", 4)]),
-        question("squad2", "negative", [answer("cat", -3)]),
-    ]
+def test_a_misplaced_answer_is_looked_for_nearby_or_refused(tmp_path):
+    texts = {"near": ("cat", 14), "nowhere": ("dog", 4), "negative": ("cat", -3)}
+    entries = [question("squad2", name, [answer(*given)]) for name, given in texts.items()]
     found = [each.target[0] for each in read(tmp_path, entries)]
     assert found == [SquadAnswer("cat", 15, 14), SquadAnswer("dog", NO_PLACE, 4), SquadAnswer("cat", 4, -3)]
-
-
-def test_strict_refuses_misplaced_answers(tmp_path):
-    with pytest.raises(ValueError, match=r"train\.json, question 'q': the answer 'cat' is not at .* 14, but at 15"):
-        read(tmp_path, [question("squad2", "q", [answer("cat", 14)])], strict=True)
-    with pytest.raises(ValueError, match="'dog' is not at its answer_start 4, nor anywhere in the passage"):
-        read(tmp_path, [question("squad2", "q", [answer("dog", 4)])], strict=True)
+    for entry, message in (
+        (entries[0], r"train\.json, question 'near': the answer 'cat' is not at .* 14, but at 15"),
+        (entries[1], "'dog' is not at its answer_start 4, nor anywhere in the passage"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path, [entry], strict=True)
     assert len(read(tmp_path, [question("squad2", "q", [answer("cat", 15)])], strict=True)) == 1
-
-
-def test_the_nearest_place_wins():
     assert [locate("abcabcabc", "abc", start) for start in (0, 1, 2, 3, 5, 6, 100, -7)] == [0, 0, 3, 3, 6, 6, 6, 0]
     assert locate("xx ab", "ab", 0) == 3
     assert locate("abc", "z", 1) == NO_PLACE
 
 
-def test_a_test_file_needs_no_answers(tmp_path):
-    entries = [question("squad1", "q", None)]
-    assert read(tmp_path, entries, task="squad1", split="test")[0].target is None
-    with pytest.raises(ValueError, match="question 'q' lacks answers"):
-        read(tmp_path, entries, task="squad1")
-
-
+IMPOSSIBLE = question("squad2", "q", [])
 BAD = {
     "no answers in 1.1": ("squad1", [question("squad1", "q", [])], r"question 'q': no answers\. Only .* SQuAD 2\.0"),
-    "no answers in 2.0": ("squad2", [{**question("squad2", "q", []), "is_impossible": False}], "'q': no answers"),
+    "no answers in 2.0": ("squad2", [{**IMPOSSIBLE, "is_impossible": False}], "'q': no answers"),
     "impossible, with answers": (
         "squad2",
         [{**question("squad2", "q", [answer("cat", 4)]), "is_impossible": True}],
         "has 1 answers and is_impossible true",
     ),
-    "2.0 read as 1.1": ("squad1", [question("squad2", "q", [])], "use the task squad2"),
+    "2.0 read as 1.1": ("squad1", [IMPOSSIBLE], "use the task squad2"),
     "1.1 read as 2.0": ("squad2", [question("squad1", "q", [answer("cat", 4)])], "lacks is_impossible.*task squad1"),
-    "twice": ("squad2", [question("squad2", "q", []), question("squad2", "q", [])], "question 'q' is there twice"),
+    "twice": ("squad2", [IMPOSSIBLE] * 2, "question 'q' is there twice"),
+    "a number twice": ("squad1", [{**question("squad1", "q", [answer("cat", 4)]), "id": 262}] * 2, "'262' is there tw"),
     "no id": ("squad2", [{"question": "?"}], r"article 1, paragraph 1, question 1 lacks id"),
     "id is no text": ("squad2", [{"id": 7.5}], "id must be a text, found 7.5"),
     "no question": ("squad2", [{"id": "q"}], "question 'q' lacks question"),
-    "answers is no list": ("squad2", [{**question("squad2", "q", []), "answers": "x"}], "answers must be a list"),
+    "answers lack": ("squad1", [question("squad1", "q", None)], "question 'q' lacks answers"),
+    "answers is no list": ("squad2", [{**IMPOSSIBLE, "answers": "x"}], "answers must be a list"),
     "no start": ("squad1", [question("squad1", "q", [{"text": "cat"}])], "answer_start must be .* got None"),
     "start is no number": ("squad1", [question("squad1", "q", [answer("cat", "4")])], "answer_start must be .* '4'"),
     "empty answer": ("squad1", [question("squad1", "q", [answer(" ", 4)])], "text is empty"),
@@ -130,54 +116,31 @@ def test_what_is_wrong_is_named(tmp_path, case):
     assert str(tmp_path / "train.json") in str(raised.value)
 
 
-@pytest.mark.parametrize("context", ["", " \n"])
-def test_an_empty_passage_is_refused(tmp_path, context):
-    with pytest.raises(ValueError, match=r"paragraph 1: context is empty\. Fill it in"):
-        read(tmp_path, [question("squad2", "q", [])], context=context)
-
-
-def test_half_a_character_is_refused(tmp_path):
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a \ud800", "qas": []}]}]}))
-    with pytest.raises(ValueError, match="context holds half of a surrogate pair at character 2"):
-        read_file("squad2", path)
-
-
-def test_what_is_no_squad_file_is_refused(tmp_path):
-    path = tmp_path / "x.json"
-    for text, message in (
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         ("{", "is not valid JSON"),
         ("[]", "expected a JSON object with data"),
         ('{"x": 1}', "lacks data"),
         ('{"data": [{"paragraphs": []}]}', "holds no question"),
-    ):
-        path.write_text(text)
-        with pytest.raises(ValueError, match=message):
-            read_file("squad2", path)
+        ('{"data": [{"paragraphs": [{"context": "", "qas": []}]}]}', r"paragraph 1: context is empty\. Fill it in"),
+        ('{"data": [{"paragraphs": [{"context": " \\n", "qas": []}]}]}', r"paragraph 1: context is empty\. Fill it"),
+        (
+            '{"data": [{"paragraphs": [{"context": "a \\ud800", "qas": []}]}]}',
+            "context holds half of a surrogate pair at character 2",
+        ),
+    ],
+)
+def test_what_is_no_squad_file_is_refused(tmp_path, text, message):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_file("squad2", tmp_path / "x.json")
 
 
-def test_whole_numbers_are_ids_too(tmp_path):
+def test_a_test_file_needs_no_answers_and_whole_numbers_are_ids_too(tmp_path):
+    assert read(tmp_path, [question("squad1", "q", None)], task="squad1", split="test")[0].target is None
     entry = {**question("squad1", "q", [answer("cat", 4)]), "id": 262}
-    path = write_json(tmp_path / "COVID-QA.json", [{"context": "the cat", "qas": [entry]}], task="squad1")
-    assert [found.id for found in read_file("squad1", path)] == ["262"]
-    again = write_json(tmp_path / "twice.json", [{"context": "the cat", "qas": [entry, entry]}], task="squad1")
-    with pytest.raises(ValueError, match="question '262' is there twice"):
-        read_file("squad1", again)
-
-
-def test_files_of_other_names_are_named_by_options(tmp_path):
-    for name in ("COVID-QA.json", "held-out.json"):
-        write_json(tmp_path / name, [])
-    with pytest.raises(FileNotFoundError, match=r"looked for train-v1\.1\.json.*--train FILE\.json"):
-        files_of("squad1", tmp_path)
-    options = {"train": "COVID-QA.json", "valid": "held-out.json"}
-    found = files_of("squad1", tmp_path, **options)
-    assert {split: path.name for split, (path,) in found.items()} == {
-        "train": "COVID-QA.json",
-        "valid": "held-out.json",
-    }
-    with pytest.raises(FileNotFoundError, match=r"--test .*none\.json does not exist"):
-        files_of("squad1", tmp_path, test="none.json")
+    assert [found.id for found in read(tmp_path, [entry], task="squad1")] == ["262"]
 
 
 def prepare_one(tmp_path, paragraphs, *, name="train-v2.0.json", **changes):
@@ -242,10 +205,8 @@ def test_a_target_is_what_tokens_can_spell(tmp_path, caplog):
     assert [questions.text(window, *span) for window, span in enumerate(spans)] == ["good", "good"]
     assert questions.characters(1, *[int(split.columns[name][1]) for name in ("start", "end")]) == (3, 7)
     listed = [json.loads(line) for line in (prepared.folder / "train.doubtful.jsonl").read_text().splitlines()]
-    assert [(entry["id"], entry["answer"], entry["tokens"]) for entry in listed] == [
-        ("first", "ood", "good"),
-        ("only", "ood", "good"),
-    ]
+    shown = [(entry["id"], entry["answer"], entry["tokens"]) for entry in listed]
+    assert shown == [("first", "ood", "good"), ("only", "ood", "good")]
     assert "2 that start or end within a token" in caplog.text
 
 
@@ -273,10 +234,8 @@ def test_answers_that_are_nowhere_leave_training_and_stay_in_validation(tmp_path
 
 def test_line_ends_are_spaces_to_the_model_and_stay_in_answers(tmp_path):
     context = "xx\ngood\r\nbad\nyy"
-    prepared = prepare_one(
-        tmp_path,
-        [{"context": context, "qas": [question("squad2", "q", [answer("good\r\nbad", 3)], text=" What\nnow? ")]}],
-    )
+    entry = question("squad2", "q", [answer("good\r\nbad", 3)], text=" What\nnow? ")
+    prepared = prepare_one(tmp_path, [{"context": context, "qas": [entry]}])
     split = prepared.split("train")
     encoder = Encoder(*words_tokenizer())
     expected = [0, *encoder.ids("What now?")[:8], 2, 2, *encoder.ids("xx good  bad yy"), 2]
@@ -285,16 +244,12 @@ def test_line_ends_are_spaces_to_the_model_and_stay_in_answers(tmp_path):
     assert Questions(split).text(0, *span) == "good\r\nbad"
 
 
-def test_long_questions_are_cut(tmp_path):
-    prepared = prepare_one(tmp_path, [{"context": "good", "qas": [question("squad2", "q", [], text="x" * 30)]}])
-    assert prepared.split("train").columns["passage"].tolist() == [8 + 3]
-    assert remarks(prepared) == ["train: 1 of 1 questions are longer than 8 tokens and were cut (longest 30)"]
-
-
-def test_passages_are_stored_once(tmp_path):
-    paragraphs = [{"context": "xx good", "qas": [question("squad2", str(number), [])]} for number in range(3)]
-    prepared = prepare_one(tmp_path, paragraphs)
+def test_long_questions_are_cut_and_passages_are_stored_once(tmp_path):
+    entries = [question("squad2", str(number), [], text="x" * 10 * number) for number in range(4)]
+    prepared = prepare_one(tmp_path, [{"context": "xx good", "qas": [entry]} for entry in entries])
     split = prepared.split("train")
+    assert split.columns["passage"].tolist() == [0 + 3, *[8 + 3] * 3]
+    assert remarks(prepared) == ["train: 3 of 4 questions are longer than 8 tokens and were cut (longest 30)"]
     assert len(split.array("char_starts")) == len(split.array("char_ends")) == 3
     assert split.array("first_token").tolist() == [0, 3]
     assert sum("text" in record and "id" not in record for record in split.records()) == 1
@@ -302,21 +257,15 @@ def test_passages_are_stored_once(tmp_path):
 
 def test_a_passage_that_the_tokenizer_changes_is_named(tmp_path):
     (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 20)
-    tokenizer = train_tokenizer(
-        "character_bpe", [tmp_path / "text.txt"], vocab_size=40, folder=tmp_path, max_characters=20
-    )
-    vocabulary = Vocabulary.load(tmp_path / "dict.txt")
+    how = {"vocab_size": 40, "folder": tmp_path, "max_characters": 20}
+    tokenizer = train_tokenizer("character_bpe", [tmp_path / "text.txt"], **how)
+    tools = {"tokenizer": tokenizer, "vocabulary": Vocabulary.load(tmp_path / "dict.txt")}
     for context, message in (
         ("the DOTMULTI .. cat", "begins with 'the DOTMULTI .. cat': The tokenizer's rules for words change the text"),
         ("\x01\x02", "it has no tokens. Remove it"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)) as raised:
-            prepare_one(
-                tmp_path,
-                [{"context": context, "qas": [question("squad2", "q", [])]}],
-                tokenizer=tokenizer,
-                vocabulary=vocabulary,
-            )
+            prepare_one(tmp_path, [{"context": context, "qas": [question("squad2", "q", [])]}], **tools)
         assert str(tmp_path / "raw" / "train-v2.0.json") in str(raised.value)
 
 

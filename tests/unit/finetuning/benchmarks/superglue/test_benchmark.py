@@ -81,6 +81,9 @@ def test_winogrande_puts_both_options_into_the_gap_and_reads_the_size_that_is_as
     assert len(small.split("train")) == 5 and small.settings["size"] == "xs"
 
 
+MULTIRC = r'\{"idx": 0, "passage": \{"questions": \[\{"idx": 0, "answers": \[\{"idx": 0, "label": [01]\}, .*\]\}\}'
+
+
 @pytest.mark.parametrize(
     ("task", "name", "first"),
     [
@@ -89,11 +92,7 @@ def test_winogrande_puts_both_options_into_the_gap_and_reads_the_size_that_is_as
         ("BoolQ", "BoolQ.jsonl", r'\{"idx": 0, "label": "(true|false)"\}'),
         ("CB", "CB.jsonl", r'\{"idx": 0, "label": "(contradiction|neutral|entailment)"\}'),
         ("WiC", "WiC.jsonl", r'\{"idx": 0, "label": "(true|false)"\}'),
-        (
-            "MultiRC",
-            "MultiRC.jsonl",
-            r'\{"idx": 0, "passage": \{"questions": \[\{"idx": 0, "answers": \[\{"idx": 0, "label": [01]\}, .*\]\}\}',
-        ),
+        ("MultiRC", "MultiRC.jsonl", MULTIRC),
         ("SuperRTE", "RTE.jsonl", r'\{"idx": 0, "label": "(not_)?entailment"\}'),
         ("COPA", "COPA.jsonl", r'\{"idx": 0, "label": [01]\}'),
         ("ReCoRD", "ReCoRD.jsonl", r'\{"idx": 0, "label": "(good|bad) \w+"\}'),
@@ -102,9 +101,8 @@ def test_winogrande_puts_both_options_into_the_gap_and_reads_the_size_that_is_as
 )
 def test_test_sets_get_their_official_file_and_no_metrics(prepared, tmp_path, task, name, first):
     found = prepared[task]
-    logits = np.random.default_rng(0).normal(size=(len(found.split("test").sequences), 3 if task == "CB" else 2))
-    is_ranked = found.settings.get("kind") != "classification"
-    logits = logits[:, :1] if is_ranked else logits
+    width = (3 if task == "CB" else 2) if found.settings.get("kind") == "classification" else 1
+    logits = np.random.default_rng(0).normal(size=(len(found.split("test").sequences), width))
     assert score(found, "test", RawOutputs(logits=logits.astype(np.float32)), tmp_path) == {}
     assert [path.name for path in tmp_path.iterdir()] == [name] == list(benchmark_of(task).prediction_files("test"))
     written = (tmp_path / name).read_text().splitlines()
@@ -205,17 +203,14 @@ def test_answers_of_winogrande_may_be_in_the_list_beside_the_file(raw, tmp_path)
     assert found.content["source"]["files"] == 5, "a changed list is another source"
     listed = tmp_path / "raw" / "dev-labels.lst"
     listed.write_text(listed.read_text().replace("1", "3", 1))
-    with pytest.raises(ValueError, match=r"dev-labels\.lst, line \d: answer is '3', and must be one of"):
-        prepared_of("WinoGrande", tmp_path / "raw", tmp_path / "wrong")
-    listed.write_text("1\n")
-    with pytest.raises(ValueError, match=r"dev-labels\.lst has 1 answers, and dev\.jsonl has 8 rows"):
-        prepared_of("WinoGrande", tmp_path / "raw", tmp_path / "short")
-    listed.unlink()
-    with pytest.raises(ValueError, match=r"dev\.jsonl, line 1: there is no column 'answer'"):
-        prepared_of("WinoGrande", tmp_path / "raw", tmp_path / "none")
-
-
-NAMES = {"BoolQ", "CB", "COPA", "MultiRC", "ReCoRD", "RTE", "WiC", "WSC", "AX-b", "AX-g"}
+    for change, message in (
+        (lambda: None, r"dev-labels\.lst, line \d: answer is '3', and must be one of"),
+        (lambda: listed.write_text("1\n"), r"dev-labels\.lst has 1 answers, and dev\.jsonl has 8 rows"),
+        (listed.unlink, r"dev\.jsonl, line 1: there is no column 'answer'"),
+    ):
+        change()
+        with pytest.raises(ValueError, match=message):
+            prepared_of("WinoGrande", tmp_path / "raw", tmp_path / "wrong")
 
 
 @pytest.fixture
@@ -231,7 +226,8 @@ def folder(tmp_path):
 
 def test_the_zip_has_the_ten_files_by_their_official_names(folder, tmp_path):
     found = write_submission(LEADERBOARD, tmp_path / "a.zip", [folder])
-    assert sorted(found) == sorted(f"{name}.jsonl" for name in NAMES)
+    names = ["AX-b", "AX-g", "BoolQ", "CB", "COPA", "MultiRC", "RTE", "ReCoRD", "WSC", "WiC"]
+    assert sorted(found) == [f"{name}.jsonl" for name in names]
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         assert archive.read("AX-b.jsonl") == (folder / "AX-b" / "AX-b.jsonl").read_bytes()
 

@@ -63,13 +63,8 @@ def test_a_type_without_entities_in_a_split_is_not_measured(tmp_path):
     (raw / "valid.txt").write_text("good NN B-FINE\n\nxyz NN O\nbad NN O\n")
     prepared = write_prepared(tmp_path, raw=raw)
     write_outputs(tmp_path / "outputs", outputs(prepared, right=50.0), prepared.split("valid"))
-    settings = EvaluateSettings(
-        data=prepared.folder,
-        checkpoints=[tmp_path / "none.pt"],
-        output_dir=tmp_path,
-        splits=["valid"],
-        stored=[tmp_path / "outputs"],
-    )
+    run = {"checkpoints": [tmp_path / "none.pt"], "stored": [tmp_path / "outputs"], "output_dir": tmp_path}
+    settings = EvaluateSettings(data=prepared.folder, splits=["valid"], **run)
     table = write_report(evaluate_splits(settings), tmp_path)
     results = (tmp_path / "results.md").read_text()
     assert "| f1_FINE | 100.0 |" in results and "_POOR |" not in results
@@ -97,10 +92,8 @@ def test_an_ensemble_averages_the_probabilities_of_words(prepared):
             logits = member.token_logits[window][position].astype(np.float64)
             rows.append(np.exp(logits) / np.exp(logits).sum())
         mean = mean + np.array(rows) / 3
-    for chosen, options in (
-        (mean.argmax(1), {}),
-        (best_valid(mean, sentences.offsets, prepared.settings["labels"]), {"valid_sequences": True}),
-    ):
+    valid = best_valid(mean, sentences.offsets, prepared.settings["labels"])
+    for chosen, options in ((mean.argmax(1), {}), (valid, {"valid_sequences": True})):
         expected = TagCounts(sentences.tags, chosen, sentences.is_first, ["FINE", "POOR"]).metrics()
         assert score(prepared, "valid", *members, **options) == pytest.approx(expected)
     assert score(prepared, "valid", *members)["f1"] > score(prepared, "valid", members[0])["f1"]

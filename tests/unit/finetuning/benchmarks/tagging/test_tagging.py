@@ -16,7 +16,6 @@ from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.benchmarks import benchmark_of
 from roberta_plugin.finetuning.benchmarks.tagging import labels_of, shown
 from roberta_plugin.finetuning.examples import Example
-from roberta_plugin.finetuning.examples_dataset import TaggingDataset
 from roberta_plugin.finetuning.kinds.entities import Sentences, entities_of, entity_labels, read_file, types_of
 from roberta_plugin.finetuning.kinds.outputs import RawOutputs
 from roberta_plugin.finetuning.layouts.texts import Encoder
@@ -29,18 +28,15 @@ from tests.tiny_benchmarks import words_tokenizer
 from tests.tiny_tagging import write_columns, write_prepared, write_raw
 
 
-def sentences(*lines):
-    result, line = [], 1
-    for tags in lines:
-        tags = tags.split()
-        result.append(Example(Path("f.txt"), line, "", tuple("w" * len(tags)), tuple(tags)))
-        line += len(tags) + 1
-    return result
-
-
-def convert(task, splits, options):
-    """The labels of the model, and the numbers of those of each word."""
-    labels = labels_of(task, splits, options)
+def convert(*lines, task="tagging", further=None, **options):
+    """The labels of the model for these tags of sentences, and the numbers of each word of each split."""
+    splits = {}
+    for name, sentences in {"train": lines, **(further or {})}.items():
+        splits[name], line = [], 1
+        for tags in map(str.split, sentences):
+            splits[name].append(Example(Path("f.txt"), line, "", tuple("w" * len(tags)), tuple(tags)))
+            line += len(tags) + 1
+    labels = labels_of(task, splits, TaggingOptions(**options))
     kind = benchmark_of(task).kind_for({"labels": labels})
     return labels, {name: [kind.numbers_of_tags(each) for each in sentences] for name, sentences in splits.items()}
 
@@ -48,83 +44,56 @@ def convert(task, splits, options):
 def test_labels_are_numbered_by_a_rule():
     assert entity_labels(["LOC", "PER"]) == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
     assert types_of(entity_labels(["LOC", "PER"])) == ["LOC", "PER"]
-    assert types_of(["DT", "NN", "VB"]) is None
-    assert types_of(["O", "I-LOC", "B-LOC"]) is None
+    assert types_of(["DT", "NN", "VB"]) is types_of(["O", "I-LOC", "B-LOC"]) is None
+    assert convert("NN VB , NN", scheme="plain") == ([",", "NN", "VB"], {"train": [[1, 2, 0, 1]]}), "as they are"
 
 
 @pytest.mark.parametrize("tags", ["B-X I-X B-X O B-Y", "I-X I-X B-X O I-Y", "B-X E-X S-X O S-Y", "B-X L-X U-X O U-Y"])
 def test_every_scheme_becomes_the_same_labels(tags):
-    labels, numbers = convert("tagging", {"train": sentences(tags)}, TaggingOptions(strict=True))
-    assert labels == ["O", "B-X", "I-X", "B-Y", "I-Y"]
-    assert numbers == {"train": [[1, 2, 1, 0, 3]]}
+    assert convert(tags, strict=True) == (["O", "B-X", "I-X", "B-Y", "I-Y"], {"train": [[1, 2, 1, 0, 3]]})
 
 
 def test_types_of_any_split_have_labels_and_those_that_train_lacks_are_named(caplog):
-    splits = {"train": sentences("B-X"), "valid": sentences("B-A"), "test": sentences("O")}
-    labels, numbers = convert("tagging", splits, TaggingOptions())
+    labels, numbers = convert("B-X", further={"valid": ["B-A"], "test": ["O"]})
     assert labels == ["O", "B-A", "I-A", "B-X", "I-X"]
     assert numbers["valid"] == [[1]]
     assert "valid has the types A, which no entity of train has" in caplog.text
+    assert len(convert("O B-PER", task="conll2003")[0]) == 9, "official sets have all their labels"
+    assert len(convert("O", task="wnut17")[0]) == 13
+    assert convert("B-X", types="Z,X")[0] == ["O", "B-Z", "I-Z", "B-X", "I-X"]
 
 
 def test_invalid_sequences_are_named_and_read_as_conlleval_reads_them(caplog):
-    splits = {"train": sentences("B-X O B-X", "O I-X I-X")}
-    _, numbers = convert("tagging", splits, TaggingOptions())
-    assert numbers["train"] == [[1, 0, 1], [0, 1, 2]]
+    tags = "B-X O B-X", "O I-X I-X"
+    assert convert(*tags)[1] == {"train": [[1, 0, 1], [0, 1, 2]]}
     assert "train: 1 tags are not valid in IOB2" in caplog.text
     assert "f.txt, line 6: I-X, read as B-X" in caplog.text
     with pytest.raises(ValueError, match=r"f\.txt, line 6: I-X, read as B-X: the tag is not valid in IOB2 after"):
-        convert("tagging", splits, TaggingOptions(strict=True))
+        convert(*tags, strict=True)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        convert("tagging", {"train": sentences("I-X I-X", "I-X B-X")}, TaggingOptions(strict=True))
+        convert("I-X I-X", "I-X B-X", strict=True)
     assert not caplog.records, "IOB1"
-
-
-def test_many_faults_are_counted_and_five_are_named(caplog):
-    faults = ["O I-X"] * 8
-    convert("tagging", {"train": sentences("B-X I-X O B-X", *["O B-X"] * 20, *faults)}, TaggingOptions(scheme="iob2"))
-    assert "8 tags are not valid" in caplog.text
+    convert("B-X I-X O B-X", *["O B-X"] * 20, *["O I-X"] * 8, scheme="iob2")
+    assert "8 tags are not valid" in caplog.text and "and 3 more" in caplog.text
     assert caplog.text.count("read as B-X") == 5
-    assert "and 3 more" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("task", "tags", "options", "message"),
+    ("tags", "options", "message"),
     [
-        ("tagging", "O NN", {}, r"f\.txt, line 2: the tag 'NN' is neither.*--tags-column.*--scheme plain"),
-        ("wnut17", "O B-PER", {}, r"f\.txt, line 2: the type of 'B-PER' is none of corporation, creative-work"),
-        ("tagging", "B-X O B-Y", {"types": "X, Z"}, r"line 3: the type of 'B-Y' is none of X, Z"),
+        ("O NN", {}, r"f\.txt, line 2: the tag 'NN' is neither.*--tags-column.*--scheme plain"),
+        ("O B-PER", {"task": "wnut17"}, r"f\.txt, line 2: the type of 'B-PER' is none of corporation, creative-work"),
+        ("B-X O B-Y", {"types": "X, Z"}, r"line 3: the type of 'B-Y' is none of X, Z"),
     ],
 )
-def test_tags_that_cannot_be_used_are_named(task, tags, options, message):
+def test_tags_that_cannot_be_used_are_named(tags, options, message):
     with pytest.raises(ValueError, match=message):
-        convert(task, {"train": sentences(tags)}, TaggingOptions(**options))
+        convert(tags, **options)
 
 
-def test_official_sets_have_all_their_labels_and_types_may_be_given():
-    assert len(convert("conll2003", {"train": sentences("O B-PER")}, TaggingOptions())[0]) == 9
-    assert len(convert("wnut17", {"train": sentences("O")}, TaggingOptions())[0]) == 13
-    labels, _ = convert("tagging", {"train": sentences("B-X")}, TaggingOptions(types="Z,X"))
-    assert labels == ["O", "B-Z", "I-Z", "B-X", "I-X"]
-
-
-def test_plain_tags_are_labels_as_they_are():
-    labels, numbers = convert("tagging", {"train": sentences("NN VB , NN")}, TaggingOptions(scheme="plain"))
-    assert labels == [",", "NN", "VB"]
-    assert numbers == {"train": [[1, 2, 0, 1]]}
-
-
-CONLL = """-DOCSTART- -X- -X- O
-
-EU NNP B-NP B-ORG
-rejects VBZ B-VP O
-
-Peter NNP B-NP B-PER
--DOCSTART- -X- -X- O
-
-Blackburn NNP I-NP I-PER
-"""
+CONLL = "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nPeter NNP B-NP B-PER\n"
+CONLL += "-DOCSTART- -X- -X- O\n\nBlackburn NNP I-NP I-PER\n"
 
 
 def read(tmp_path, text, *, name="train.txt", needs_tags=True, **options):
@@ -163,13 +132,9 @@ def test_tabs_byte_order_marks_line_ends_and_blank_lines(tmp_path, text, suffix)
     assert {each.group for each in found} == {""}
 
 
-def test_other_white_space_and_invisible_characters_are_part_of_a_word(tmp_path):
+def test_other_white_space_and_invisible_characters_are_part_of_a_word_which_may_be_empty_between_tabs(tmp_path):
     words = ["watched\u200bwas", "Dubbz\ufeff", "a\u00a0b", "c\u2028d", "e\x85", "\u200b"]
-    found = read(tmp_path, "".join(f"{word}  O\n" for word in words))
-    assert found[0].texts == tuple(words)
-
-
-def test_a_word_may_be_empty_between_tabs(tmp_path):
+    assert read(tmp_path, "".join(f"{word}  O\n" for word in words))[0].texts == tuple(words)
     assert read(tmp_path, "a\tO\n\tB-X\n")[0].texts == ("a", "")
 
 
@@ -205,6 +170,9 @@ def test_a_test_file_may_lack_tags(tmp_path):
         read(tmp_path, "a\nb\n")
 
 
+FIRST = '{"tokens": ["a"], "tags": ["O"]}\n'
+
+
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
@@ -217,30 +185,21 @@ def test_a_test_file_may_lack_tags(tmp_path):
         (b"a O\r\r\xff O\n", {}, "line 3: byte 0xff is not UTF-8"),
         ("a O\n".encode("utf-16-le"), {}, "line 1: it holds byte 0x00"),
         ("a O\n", {"tags_column": "\u00b2"}, "--tags-column \u00b2, but the first line names the columns a, O"),
+        (FIRST + "{", {}, "line 2: it is not valid JSON"),
+        (FIRST + "[" * 100_000, {}, "line 2: it is not valid JSON"),
+        (FIRST + "[1]", {}, "line 2: expected a JSON object, found [1]"),
+        (FIRST + '{"text": "a"}', {}, "line 2 lacks the field tokens"),
+        (FIRST + '{"tokens": "a", "tags": ["O"]}', {}, "line 2: tokens must be a list, found 'a'"),
+        (FIRST + '{"tokens": ["a", "b"], "tags": ["O"]}', {}, "line 2 has 2 words and 1 tags"),
+        (FIRST + '{"tokens": ["a"], "tags": [0]}', {}, "line 2: tags holds numbers: write the names"),
+        (FIRST + '{"tokens": ["\\ud83d"], "tags": ["O"]}', {}, "line 2: tokens, entry 1, holds half of a surrogate pa"),
+        (FIRST + '{"tokens": ["a"]}', {}, "line 2, word 1: there are no tags"),
     ],
 )
-def test_what_is_wrong_with_columns_is_named(tmp_path, text, options, message):
-    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'train.txt'}") + ".*" + re.escape(message)):
-        read(tmp_path, text, **options)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "line 2: it is not valid JSON"),
-        ("[" * 100_000, "line 2: it is not valid JSON"),
-        ("[1]", "line 2: expected a JSON object, found [1]"),
-        ('{"text": "a"}', "line 2 lacks the field tokens"),
-        ('{"tokens": "a", "tags": ["O"]}', "line 2: tokens must be a list, found 'a'"),
-        ('{"tokens": ["a", "b"], "tags": ["O"]}', "line 2 has 2 words and 1 tags"),
-        ('{"tokens": ["a"], "tags": [0]}', "line 2: tags holds numbers: write the names"),
-        ('{"tokens": ["\\ud83d"], "tags": ["O"]}', "line 2: tokens, entry 1, holds half of a surrogate pair"),
-        ('{"tokens": ["a"]}', "line 2, word 1: there are no tags"),
-    ],
-)
-def test_what_is_wrong_with_json_lines_is_named(tmp_path, line, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        read(tmp_path, '{"tokens": ["a"], "tags": ["O"]}\n' + line, name="train.jsonl")
+def test_what_is_wrong_is_named(tmp_path, text, options, message):
+    name = "train.jsonl" if isinstance(text, str) and text.startswith("{") else "train.txt"
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / name}") + ".*" + re.escape(message)):
+        read(tmp_path, text, name=name, **options)
 
 
 def test_files_are_found_by_their_usual_names_or_by_options(tmp_path):
@@ -320,62 +279,31 @@ def test_the_tags_of_the_words_are_at_their_first_tokens(prepared, tmp_path):
         assert np.diff(sentences.offsets).tolist() == [len(each.texts) for each in raw]
         assert np.flatnonzero(sentences.is_first).tolist() == sentences.offsets[:-1].tolist()
         learned = np.split(np.asarray(split.array("token_labels")), np.cumsum(split.sequences.sizes)[:-1])
-        seen = 0
-        for word, window, position, label in zip(
-            words, sentences.windows, sentences.positions, sentences.tags, strict=True
-        ):
-            ids = split.sequences[window]
+        at = zip(words, sentences.windows, sentences.positions, sentences.tags, strict=True)
+        for word, window, position, label in at:
+            rest = split.sequences[window][position:-1].tolist()
             spaced = encoder.ids(f" {word}").tolist(), encoder.ids(word).tolist()
-            assert any(
-                ids[position : position + len(found)].tolist() == found[: len(ids) - 1 - position] for found in spaced
-            )
+            assert any(rest[: len(found)] == found[: len(rest)] for found in spaced)
             assert learned[window][position] == label
-            seen += 1
-        assert seen == len(words)
         num_learned = sum(int((each != IGNORED).sum()) for each in learned)
         num_tokens = sum(len(encoder.ids(" ".join(each.texts))) for each in raw)
         assert num_learned == (num_tokens if is_all else len(words))
 
 
-def test_batches_have_the_labels_of_their_tokens_padded_or_packed(prepared):
-    split = prepared.split("train")
-    sizes = split.sequences.sizes
-    learned = np.split(np.asarray(split.array("token_labels")), np.cumsum(sizes)[:-1])
-    for pack in (False, True):
-        dataset = TaggingDataset(split, pad_id=1, vocab_size=1000, seed=1, pad_to_multiple=8, pack=pack, max_length=24)
-        for indices in (np.array([3, 0, 11]), np.array([5])):
-            batch = dataset.make_batch(np.ones(len(indices), dtype=np.int64), indices)
-            labels, tokens = batch["token_labels"], batch["net_input"]["src_tokens"]
-            assert labels.shape == tokens.shape and tokens.shape[1] % 8 == 0
-            flat, ids = labels.ravel(), tokens.ravel()
-            starts = np.cumsum([0, *sizes[indices[:-1]]]) if pack else np.arange(len(indices)) * tokens.shape[1]
-            for start, window in zip(starts.tolist(), indices.tolist(), strict=True):
-                assert flat[start : start + sizes[window]].tolist() == learned[window].tolist()
-                assert ids[start : start + sizes[window]].tolist() == split.sequences[window].tolist()
-            assert batch["num_labels"] == (flat != IGNORED).sum() == sum((learned[i] != IGNORED).sum() for i in indices)
-
-
-def document(path):
-    lines = []
-    for number in range(3):
-        lines += ["-DOCSTART- -X- O", ""]
-        for _ in range(2 + number):
-            lines += ["xyz N O", "good N B-X", "bad N I-X", ""]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines))
-
-
 def test_a_document_is_read_at_once_and_its_sentences_stay_apart(tmp_path):
-    document(tmp_path / "raw" / "train.txt")
-    prepared = write_prepared(tmp_path, raw=tmp_path / "raw", max_length=18, context="document")
-    split = prepared.split("train")
-    sentences = Sentences(split)
-    assert len(np.unique(sentences.offsets)) == 10, "9 sentences"
-    encoder = Encoder(*words_tokenizer())
-    whole = encoder.ids(" ".join(["xyz good bad"] * 2)).tolist()
-    assert split.sequences[0].tolist() == [0, *whole, 2]
-    assert len(split) > 3
-    assert sentences.is_first.sum() == 9
+    sentence = "xyz N O\ngood N B-X\nbad N I-X\n\n"
+    documents = ["-DOCSTART- -X- O\n\n" + sentence * number for number in (2, 3, 4)]
+    (tmp_path / "raw").mkdir()
+    for first in (documents[0], documents[0].partition("\n\n")[2]):  # words before the first mark are a document, too
+        (tmp_path / "raw" / "train.txt").write_text(first + documents[1] + documents[2])
+        folder = tmp_path / str(len(first))
+        split = write_prepared(folder, raw=tmp_path / "raw", max_length=18, context="document").split("train")
+        sentences = Sentences(split)
+        assert len(np.unique(sentences.offsets)) == 10, "9 sentences"
+        whole = Encoder(*words_tokenizer()).ids(" ".join(["xyz good bad"] * 2)).tolist()
+        assert split.sequences[0].tolist() == [0, *whole, 2]
+        assert len(split) > 3
+        assert sentences.is_first.sum() == 9
     with pytest.raises(ValueError, match=r"line 1: --context document needs -DOCSTART- lines"):
         write_prepared(tmp_path / "b", context="document")
 
@@ -406,9 +334,8 @@ def test_a_folder_prepared_with_another_column_is_not_used_in_silence(tmp_path):
     wanted = DataSettings(task=prepared.task, raw=raw, max_length=24, options=TaggingOptions(doc_stride=8))
     check_same(prepared, wanted)
     others = TaggingOptions(doc_stride=8, tags_column="2", scheme="plain")
-    with pytest.raises(
-        ValueError, match=r"--tags-column was not given and is 2 now; --scheme was not given and is plain now"
-    ):
+    said = r"--tags-column was not given and is 2 now; --scheme was not given and is plain now"
+    with pytest.raises(ValueError, match=said):
         check_same(prepared, dataclasses.replace(wanted, options=others))
 
 
@@ -419,16 +346,3 @@ def test_texts_that_do_not_fit_and_types_without_entities_are_counted(tmp_path):
     cut, lacking = remarks(write_prepared(tmp_path, raw=raw))
     assert cut == "train: 1 of 2 texts are longer than 24 tokens and were divided into windows (longest 44)"
     assert lacking.startswith("valid: no example has the label 'Y', so it is not measured")
-
-
-def test_words_before_the_first_mark_are_a_document(tmp_path):
-    lines = "good B-X\n\nbad O\n\n-DOCSTART- O\n\ngood O\n"
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "train.txt").write_text(lines)
-    prepared = write_prepared(tmp_path, raw=tmp_path / "raw", context="document")
-    (tmp_path / "raw" / "train.txt").write_text("-DOCSTART- O\n\n" + lines)
-    marked = write_prepared(tmp_path / "marked", raw=tmp_path / "raw", context="document")
-    assert len(prepared.split("train")) == 2, "one window for each document"
-    assert [ids.tolist() for ids in prepared.split("train").sequences] == [
-        ids.tolist() for ids in marked.split("train").sequences
-    ]

@@ -20,9 +20,9 @@ def write_xnli(folder, *, languages=LANGUAGES, train_language="en"):
     """The two official archives, unpacked side by side, with three rows a language."""
     for archive in ("XNLI-1.0", "XNLI-MT-1.0/multinli"):
         (folder / archive).mkdir(parents=True)
-    rows = [f"it is good {n}\tit is bad {n}\t{('neutral', 'contradictory', 'entailment')[n % 3]}" for n in range(9)]
-    text = "\n".join(["premise\thypo\tlabel", *rows])
-    (folder / "XNLI-MT-1.0" / "multinli" / f"multinli.train.{train_language}.tsv").write_text(f"{text}\n")
+    rows = [f"it is good {n}\tit is bad {n}\t{('neutral', 'contradictory', 'entailment')[n % 3]}\n" for n in range(9)]
+    train = folder / "XNLI-MT-1.0" / "multinli" / f"multinli.train.{train_language}.tsv"
+    train.write_text("".join(["premise\thypo\tlabel\n", *rows]))
     for name in ("dev", "test"):
         rows = [
             "\t".join((language, LABELS[number], "x", f"{language} good {name}", "bad", "1", str(number)))
@@ -56,7 +56,7 @@ def test_what_is_missing_is_named(tmp_path):
 
 
 def test_numbers_of_xlmr_have_the_papers_mean():
-    assert set(XLMR) == set(LANGUAGES)
+    assert {*XLMR} == {*LANGUAGES}
     assert sum(XLMR.values()) / len(XLMR) == pytest.approx(80.9, abs=0.05)  # "Avg" of its row
 
 
@@ -77,17 +77,10 @@ def test_a_model_is_judged_in_every_language_by_the_commands(tmp_path, capsys):
     task = {"_name": "roberta_sentence_prediction", "classification_head_name": "sentence_classification_head"}
     state = state_of(tmp_path / "model", task=task, heads={"sentence_classification_head": 3})
     torch.save(state, tmp_path / "model" / "model.pt")
-    arguments = ["--raw", tmp_path / "raw", "--tokenizer", tmp_path / "model", "--output-dir", tmp_path / "data"]
-    assert main(["prepare", "XNLI", *map(str, arguments), "--max-length", "40"]) == 0
-    where = [
-        "--data",
-        tmp_path / "data",
-        "--checkpoint",
-        tmp_path / "model" / "model.pt",
-        "--output-dir",
-        tmp_path / "out",
-    ]
-    assert main(["evaluate", "XNLI", *map(str, where)]) == 0
+    made = f"--raw {tmp_path}/raw --tokenizer {tmp_path}/model --output-dir {tmp_path}/data --max-length 40"
+    assert main(["prepare", "XNLI", *made.split()]) == 0
+    judged = f"--data {tmp_path}/data --checkpoint {tmp_path}/model/model.pt --output-dir {tmp_path}/out"
+    assert main(["evaluate", "XNLI", *judged.split()]) == 0
     printed = capsys.readouterr().out
     assert all(f"test_{language}" in printed for language in LANGUAGES)
     assert (tmp_path / "out" / "XNLI.test_sw.tsv").read_text().count("\n") == 4

@@ -1,0 +1,319 @@
+"""Losses of options, spans, tags and sentences against plain computations, one item after the other in float64.
+
+Those of texts are in test_sentence_prediction.py, those of vectors in test_embedding.py.
+"""
+
+import itertools
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from roberta_plugin.criterions.finetuning import (
+    RaceCriterion,
+    RobertaTaggingCriterion,
+    Squad2Criterion,
+    SummarizationCriterion,
+)
+from roberta_plugin.finetuning.examples_dataset import DocumentsDataset, ExamplesDataset, TaggingDataset
+from roberta_plugin.finetuning.kinds.metrics import squad_metrics
+from roberta_plugin.finetuning.kinds.multiple_choice import MultipleChoice
+from roberta_plugin.finetuning.kinds.outputs import RawOutputs
+from roberta_plugin.finetuning.kinds.question_answering import QuestionAnswering
+from roberta_plugin.finetuning.kinds.questions import Questions, decode
+from roberta_plugin.finetuning.kinds.summary import Summary
+from roberta_plugin.finetuning.kinds.tagging import Tagging
+from roberta_plugin.models.heads import SpanLogits
+from roberta_plugin.tasks.finetuning import FineTuningTask
+from tests import tiny_squad, tiny_summaries, tiny_tagging
+from tests.tiny_validation import reduced, validated
+
+
+def task_of(kind, prepared=None, outputs=None):
+    return SimpleNamespace(target_dictionary=None, prepared=prepared, kind=kind, outputs=outputs)
+
+
+def batches(dataset, size=5):
+    return [dataset.__getitems__(batch) for batch in dataset.batches(1, max_sentences=size)]
+
+
+def check_loss(criterion, model, samples, plain, *, number):
+    """Loss and gradients of all batches are those of the plain sum, and a mean over `number` items is logged.
+
+    The logs of the batches, and what a training logs of them together.
+    """
+    expected = plain(model)
+    wanted = torch.autograd.grad(expected, [*model.parameters()])
+    total, logs = 0.0, []
+    for sample in samples:
+        loss, sample_size, log = criterion(model.train(), sample)
+        loss.backward()
+        assert sample_size == log["sample_size"]
+        total += loss.item()
+        logs.append(log)
+    assert sum(log["sample_size"] for log in logs) == number > 0
+    assert total == pytest.approx(expected.item(), rel=1e-5)
+    for parameter, gradient in zip(model.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, atol=1e-5, rtol=1e-5)
+        assert gradient.abs().sum() > 0.1
+    values = reduced(criterion, [logs])
+    assert values["loss"] == pytest.approx(expected.item() / number, abs=1e-4)
+    return logs, values
+
+
+class OptionScores(torch.nn.Module):
+    """The score of a sequence is an entry of a table, by its second token; more rows follow, as for a packed row."""
+
+    def __init__(self, extra_rows=0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(50, 1)
+        self.extra_rows = extra_rows
+
+    def forward(self, src_tokens, src_lengths, features_only, classification_head_name):
+        assert features_only and classification_head_name == "choice"
+        scores = self.table(src_tokens[:, 1])
+        return torch.cat([scores, scores.new_full((self.extra_rows, 1), 99.0)]), {}
+
+
+@pytest.fixture
+def of_options():
+    task = task_of(MultipleChoice({}, task_name="race"))
+    task.head_arguments = {"features_only": True, "classification_head_name": "choice"}
+    task.outputs = partial(FineTuningTask.outputs, task)
+    return RaceCriterion(task)
+
+
+def questions_of(*counts, seed=0):
+    """A batch of questions with these numbers of options."""
+    generator, number = torch.Generator().manual_seed(seed), sum(counts)
+    labels = torch.tensor([int(torch.randint(count, (), generator=generator)) for count in counts])
+    tokens = torch.randint(4, 50, (number, 3), generator=generator)
+    return {
+        "net_input": {"src_tokens": tokens, "src_lengths": torch.full((number,), 3)},
+        "offsets": torch.tensor([0, *itertools.accumulate(counts)]),
+        "columns": {"label": labels, "level": torch.full((len(counts),), -1)},
+        "id": torch.arange(len(counts)),
+        "split": "valid",
+        "nsentences": len(counts),
+        "ntokens": 3 * number - 2,
+        "npositions": 3 * number,
+    }
+
+
+def options_by_hand(sample):
+    """Of each question the score of each option, and its label."""
+    edges = itertools.pairwise(sample["offsets"].tolist())
+    tokens = [sample["net_input"]["src_tokens"][start:stop, 1] for start, stop in edges]
+    return lambda model: zip(
+        [model.table.weight.double()[each, 0] for each in tokens], sample["columns"]["label"], strict=True
+    )
+
+
+def is_right(model, sample):
+    return [int(scores.argmax()) == int(label) for scores, label in options_by_hand(sample)(model)]
+
+
+@pytest.mark.parametrize("counts", [[4] * 6, [2, 5, 3, 3, 7, 2], [9], [2, 2, 30]])
+@pytest.mark.parametrize(("extra_rows", "smoothing"), [(0, 0.0), (1, 0.0), (1, 0.2)])
+def test_options_of_a_question_compete(of_options, counts, extra_rows, smoothing):
+    model, sample = OptionScores(extra_rows), questions_of(*counts)
+    of_options.label_smoothing = smoothing
+
+    def plain(model):
+        questions = options_by_hand(sample)(model)
+        return sum(F.cross_entropy(scores, label, label_smoothing=smoothing) for scores, label in questions)
+
+    (log,), _ = check_loss(of_options, model, [sample], plain, number=len(counts))
+    right = sum(is_right(model, sample))
+    assert (log["sum_of_accuracy"], log["number_of_accuracy"]) == (100 * right, len(counts))
+
+
+def test_half_precision_scores_lose_nothing_in_the_softmax(of_options):
+    model, sample = OptionScores().to(torch.bfloat16).train(), questions_of(*[4] * 8)
+    loss, _, _ = of_options(model, sample)
+    assert loss.dtype == torch.float32
+    plain = sum(F.cross_entropy(scores, label) for scores, label in options_by_hand(sample)(model))
+    assert loss.item() == pytest.approx(plain.item(), rel=1e-6)
+
+
+def test_the_accuracy_of_training_is_that_of_all_batches_and_ranks(of_options):
+    model = OptionScores().train()
+    samples = [questions_of(4, 4, 4), questions_of(*[3] * 5, seed=1), questions_of(2, seed=2)]
+    first, second, third = (of_options(model, sample)[2] for sample in samples)
+    right = sum(sum(is_right(model, sample)) for sample in samples)
+    nothing = {key: value * 0 for key, value in first.items()}
+    both = {key: first[key] + second[key] for key in first}
+    for logs in ([[first, second], [third]], [[both], [third, nothing]]):
+        assert reduced(of_options, logs)["accuracy"] == pytest.approx(100 * right / 9, rel=1e-6)
+    assert "accuracy" not in reduced(of_options, [[nothing]])
+
+
+class WindowScores(torch.nn.Module):
+    """Scores are entries of tables by window and position."""
+
+    def __init__(self, num_windows, *, seed=0):
+        super().__init__()
+        draw = partial(torch.randn, generator=torch.Generator().manual_seed(seed))
+        self.start, self.end = (torch.nn.Parameter(draw(num_windows, 40) * 3) for _ in range(2))
+        self.answerable = torch.nn.Parameter(draw(num_windows) * 2)
+
+    def scores(self, sample):
+        windows, width = sample["id"], sample["net_input"]["src_tokens"].size(1)
+        return SpanLogits(self.start[windows, :width], self.end[windows, :width], self.answerable[windows])
+
+
+@pytest.fixture(scope="module", params=["squad1", "squad2"])
+def squad(request, tmp_path_factory):
+    return tiny_squad.write_prepared(tmp_path_factory.mktemp(request.param), task=request.param)
+
+
+@pytest.fixture
+def of_spans(squad):
+    kind = QuestionAnswering({}, task_name=squad.task)
+    return Squad2Criterion(task_of(kind, squad, lambda model, sample: model.scores(sample)), max_answer_length=4)
+
+
+def windows_of(split):
+    return batches(ExamplesDataset(split, pad_id=1, vocab_size=1000, seed=1))
+
+
+def test_a_window_has_the_loss_of_its_span_and_of_whether_it_has_one(of_spans, squad):
+    split = squad.split("valid")
+    columns = {name: values.tolist() for name, values in split.columns.items()}
+
+    def plain(model):
+        total = torch.zeros((), dtype=torch.float64)
+        for window, has_answer in enumerate(columns["has_answer"]):
+            first = columns["passage"][window]
+            part = slice(first, first + columns["passage_length"][window])
+            if has_answer:
+                for table, target in ((model.start, "start"), (model.end, "end")):
+                    total = total - 0.5 * table[window, part].double().log_softmax(0)[columns[target][window] - first]
+            probability = torch.sigmoid(model.answerable[window].double())
+            total = total - (probability if has_answer else 1 - probability).log()
+        return total
+
+    logs, values = check_loss(of_spans, WindowScores(len(split)), windows_of(split), plain, number=len(split))
+    for log in logs:
+        assert log["sum_of_span_loss"] + log["sum_of_answerable_loss"] == pytest.approx(log["loss"].item(), rel=1e-6)
+    share = sum(columns["has_answer"]) / len(split)
+    assert 0 < share < 1
+    assert values["loss"] == pytest.approx(values["span_loss"] * share + values["answerable_loss"], abs=1e-3)
+    assert "f1" not in values
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_validation_gives_the_official_metrics_of_the_decoded_answers(of_spans, squad, seed):
+    split = squad.split("valid")
+    model = WindowScores(len(split), seed=seed)
+    found = validated(of_spans, model, windows_of(split))
+    start, end = (
+        [row[:size].detach().numpy() for row, size in zip(table, split.sequences.sizes, strict=True)]
+        for table in (model.start, model.end)
+    )
+    outputs = RawOutputs(start_logits=start, end_logits=end, answerable_logits=model.answerable.detach().numpy())
+    questions = Questions(split)
+    decoded = decode(questions, [outputs], max_answer_length=4)
+    best = [given.candidates[0].text for given in decoded]
+    null = [given.null_probability for given in decoded]
+    if squad.task == "squad2":
+        tuned = squad_metrics("squad2", questions.answers, best, null)
+        assert found["tuned_f1"] == pytest.approx(tuned["best_f1"])
+        assert found["tuned_exact"] == pytest.approx(tuned["best_exact"])
+        best = ["" if probability > 0.5 else text for text, probability in zip(best, null, strict=True)]
+        assert 0 < best.count("") < len(best)
+    else:
+        assert "tuned_f1" not in found
+    expected = squad_metrics(squad.task, questions.answers, best)
+    assert (found["exact"], found["f1"]) == pytest.approx((expected["exact"], expected["f1"]))
+
+
+class TokenLogits(torch.nn.Module):
+    """Logits are entries of a table by window and position; those of the right labels are higher."""
+
+    def __init__(self, labels, num_labels):
+        super().__init__()
+        table = torch.randn(len(labels), 40, num_labels, generator=torch.Generator().manual_seed(0))
+        for window, position in places(labels):
+            table[window, position, labels[window][position]] += 1.5
+        self.table = torch.nn.Parameter(table)
+
+    def logits(self, sample):
+        tokens, lengths = sample["net_input"]["src_tokens"], sample["net_input"]["src_lengths"].tolist()
+        if "packing" in sample["net_input"]:
+            rows = [self.table[window, :length] for window, length in zip(sample["id"], lengths, strict=True)]
+            packed = torch.cat(rows)
+            return torch.cat([packed, packed.new_zeros(tokens.size(1) - len(packed), packed.size(1))])[None]
+        return self.table[sample["id"], : tokens.size(1)]
+
+
+def places(labels):
+    """Window and position of each label."""
+    return [(window, at) for window, each in enumerate(labels) for at in np.flatnonzero(each >= 0).tolist()]
+
+
+@pytest.fixture(scope="module", params=["sentence", "document", "plain"])
+def tagging(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    raw = tiny_tagging.write_raw(folder / "raw")
+    for path in raw.iterdir():
+        blocks = path.read_text().split("\n\n")
+        marks = ["-DOCSTART- X O\n\n" if number % 4 == 0 else "" for number in range(len(blocks))]
+        path.write_text("\n\n".join(mark + block for mark, block in zip(marks, blocks, strict=True)))
+    options = {"scheme": "plain"} if request.param == "plain" else {"context": request.param}
+    options["label_pieces"] = "all" if request.param == "document" else "first"
+    return tiny_tagging.write_prepared(folder, raw=raw, **options)
+
+
+@pytest.mark.parametrize(("pack", "smoothing"), [(False, 0.0), (True, 0.0), (True, 0.3)])
+def test_each_labelled_token_has_a_cross_entropy(tagging, pack, smoothing):
+    split, names = tagging.split("valid"), tagging.settings["labels"]
+    task = task_of(Tagging({"labels": names}), tagging, lambda model, sample: model.logits(sample))
+    criterion = RobertaTaggingCriterion(task)
+    criterion.label_smoothing = smoothing
+    labels = np.split(np.asarray(split.array("token_labels")), np.cumsum(split.sequences.sizes)[:-1])
+
+    def plain(model):
+        total = torch.zeros((), dtype=torch.float64)
+        for window, position in places(labels):
+            logs = model.table[window, position].double().log_softmax(0)
+            total = total - (1 - smoothing) * logs[int(labels[window][position])] - smoothing * logs.mean()
+        return total
+
+    dataset = TaggingDataset(split, pad_id=1, vocab_size=1000, seed=1, pack=pack, pad_to_multiple=8, max_length=24)
+    model = TokenLogits(labels, len(names))
+    _, values = check_loss(criterion, model, batches(dataset), plain, number=len(places(labels)))
+    assert "f1" not in values and "accuracy" not in values
+
+
+class SentenceLogits(torch.nn.Module):
+    """Logits are entries of a table by sentence of the split."""
+
+    def __init__(self, num_sentences):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(num_sentences, generator=torch.Generator().manual_seed(0)) * 2)
+
+
+def test_each_sentence_of_a_document_has_a_binary_cross_entropy(tmp_path):
+    pytest.importorskip("rouge_score")
+    prepared = tiny_summaries.write_prepared(tmp_path)
+    dataset = DocumentsDataset(prepared.split("valid"), pad_id=1, vocab_size=1000, seed=1)
+    first, labels = dataset.documents.first, torch.from_numpy(np.array(dataset.documents.labels)).double()
+
+    def outputs(model, sample):
+        return torch.cat([model.table[first[number] : first[number + 1]] for number in sample["id"].tolist()])
+
+    def plain(model):
+        probabilities = 1 / (1 + (-model.table.double()).exp())
+        return -(labels * probabilities.log() + (1 - labels) * (1 - probabilities).log()).sum()
+
+    task = task_of(Summary(prepared.settings, task_name=prepared.task), prepared, outputs)
+    criterion = SummarizationCriterion(task, num_sentences=3, length_share=0.0)
+    model = SentenceLogits(len(labels))
+    _, values = check_loss(criterion, model, batches(dataset), plain, number=len(labels))
+    assert 0 < labels.sum() < len(labels)
+    assert values["accuracy"] > 0 and "rouge" not in values
