@@ -24,11 +24,11 @@ def write_items(prefix: Path, items: Iterable[Sequence[int]], dtype: Any = np.ui
     return MmapTokens(prefix)
 
 
-def masker_of(vocab_size: int, **recipe: Any) -> Masker:
+def masker_of(vocab_size: int, *, word_starts: np.ndarray | None = None, **recipe: Any) -> Masker:
     """A masker of a vocabulary without a file, whose last symbol is <mask>."""
     special = np.isin(np.arange(vocab_size), [0, 1, 2, 3, vocab_size - 1])
     ids = {"mask_id": vocab_size - 1, "pad_id": PAD, "never_masked": special, "never_drawn": special}
-    return Masker(MaskingRecipe(**recipe), **ids)
+    return Masker(MaskingRecipe(**recipe), **ids, word_starts=word_starts)
 
 
 def original(batch: dict[str, Any]) -> torch.Tensor:
