@@ -10,6 +10,13 @@ from typing import Any
 import torch
 
 from roberta_plugin import register
+from roberta_plugin.conversion.convert import (
+    ConversionResult,
+    ExportSettings,
+    ImportSettings,
+    export_model,
+    import_model,
+)
 from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
@@ -60,6 +67,16 @@ def opened(path: Path) -> torch.nn.Module:
     """The model in a file or folder of any known format."""
     register()
     return build(read_any(path))
+
+
+def exported(checkpoint: Path, folder: Path, to: str = "huggingface", **options: Any) -> ConversionResult:
+    """An export in a folder of its own."""
+    return export_model(ExportSettings(checkpoint=checkpoint, to=to, output_dir=folder, **options))
+
+
+def imported(source: Path, folder: Path, **options: Any) -> ConversionResult:
+    """An import in a folder of its own."""
+    return import_model(ImportSettings(source=source, output_dir=folder, **options))
 
 
 def changed(folder: Path, name: str, tmp_path: Path, change: Any) -> Path:
