@@ -272,7 +272,10 @@ def test_code_that_lies_in_a_folder_is_never_run_here(recipe, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"feed_forward": "glu"}, "option feed_forward of the model must be one of plain, geglu, swiglu, got 'glu'"),
+        (
+            {"feed_forward": "glu"},
+            "the option feed_forward of the model must be one of plain, geglu, swiglu, got 'glu'",
+        ),
         ({"qk_norm": "yes"}, "the option qk_norm of the model must be true or false, got 'yes'"),
         ({"rotary_base": 0.5}, "rotary_base must be a number above 1, got 0.5"),
         ({"attention_window": 3}, "does not describe a model. --attention-window must be even"),
