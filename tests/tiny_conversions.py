@@ -10,9 +10,18 @@ from typing import Any
 import torch
 
 from roberta_plugin import register
+from roberta_plugin.checkpoint_files import load_state
+from roberta_plugin.conversion.convert import (
+    ConversionResult,
+    ExportSettings,
+    ImportSettings,
+    export_model,
+    import_model,
+)
 from roberta_plugin.conversion.pretrained import build, read_any
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning import identity
+from roberta_plugin.models.checkpoints import model_options
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_checkpoints import state_of
 from tests.tiny_tokenizers import train_tokenizer
@@ -60,6 +69,29 @@ def opened(path: Path) -> torch.nn.Module:
     """The model in a file or folder of any known format."""
     register()
     return build(read_any(path))
+
+
+def exported(checkpoint: Path, folder: Path, to: str = "huggingface", **options: Any) -> ConversionResult:
+    """An export in a folder of its own."""
+    return export_model(ExportSettings(checkpoint=checkpoint, to=to, output_dir=folder, **options))
+
+
+def imported(source: Path, folder: Path, **options: Any) -> ConversionResult:
+    """An import in a folder of its own."""
+    return import_model(ImportSettings(source=source, output_dir=folder, **options))
+
+
+def comes_back(ours: Path, folder: Path, tmp_path: Path, *, has_lm_head: bool = True) -> tuple[str, ...]:
+    """Assert that an import of an export has the parameters, bit for bit, and the options; the notes of the import."""
+    back = imported(folder, tmp_path / "back")
+    before, after = (load_state(each / "model.pt") for each in (ours, back.folder))
+    assert before["model"].keys() == after["model"].keys()
+    known = [name for name in before["model"] if has_lm_head or not name.startswith("encoder.lm_head.")]
+    assert known and all(torch.equal(before["model"][name], after["model"][name]) for name in known)
+    options = model_options(before)
+    options.pop("share-layers", None)  # which other formats do not know
+    assert options == model_options(after)
+    return back.notes
 
 
 def changed(folder: Path, name: str, tmp_path: Path, change: Any) -> Path:

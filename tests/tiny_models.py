@@ -95,3 +95,8 @@ def gathered(masked, targets):
         for column, position in enumerate(chosen.nonzero()[:, 0].tolist()):
             positions[row, column], labels[row, column] = position, next(left)
     return {"positions": positions, "labels": labels, "number": len(targets)}
+
+
+def on_device(values, device):
+    """The same values by name, the tensors among them on a device."""
+    return {name: value.to(device) if torch.is_tensor(value) else value for name, value in values.items()}

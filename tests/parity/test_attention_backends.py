@@ -12,6 +12,7 @@ from roberta_plugin.models import attention_kernels
 from roberta_plugin.models.attention import BACKENDS, choose_backend, chosen_kernel, exact_dropout
 from roberta_plugin.models.attention_kernels import Sequences
 from roberta_plugin.models.cpu import has_fast_bf16
+from tests.refusals import refused
 
 PADDED = [name for name, backend in BACKENDS.items() if backend.serves_padded]
 PACKED = list(BACKENDS)
@@ -125,6 +126,11 @@ def test_without_gradients_no_tensor_has_the_square_of_the_length(is_padded):
     assert found.numel() <= largest.numel < 300 * 300
 
 
+def numbers_of(lengths):
+    """Of each position of a packed row, the number of its sequence."""
+    return torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+
+
 def make_sequences(q_lengths, k_lengths):
     cu_seqlens = [torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (q_lengths, k_lengths)]
     return Sequences(*cu_seqlens, max(q_lengths), max(k_lengths))
@@ -142,8 +148,7 @@ def test_sequences_of_a_packed_row_do_not_see_each_other(name, q_lengths, k_leng
     sizes = (sum(q_lengths), sum(k_lengths), sum(k_lengths))
     q, k, v = inputs = [torch.randn(1, 3, n, 8, generator=generator).requires_grad_() for n in sizes]
     sequences = make_sequences(q_lengths, k_lengths)
-    of_q, of_k = (torch.repeat_interleave(torch.arange(len(n)), torch.tensor(n)) for n in (q_lengths, k_lengths))
-    expected, references = definition(q, k, v, of_q[:, None] == of_k)
+    expected, references = definition(q, k, v, numbers_of(q_lengths)[:, None] == numbers_of(k_lengths))
     found = backend(*inputs, sequences=sequences, dropout_prob=0.0)
     assert_same_with_gradients(found, inputs, expected, references)
 
@@ -183,7 +188,7 @@ def test_local_windows_are_the_definitions(name, layout, number, monkeypatch):
         may_attend = may_attend & ~is_padding[:, None, None]
     if layout == "packed":
         lengths = (5, 1, 24, 11)
-        of = torch.repeat_interleave(torch.arange(4), torch.tensor(lengths))
+        of = numbers_of(lengths)
         q_lengths = lengths if number is None else torch.bincount(of[places[0]], minlength=4).tolist()
         options["sequences"] = make_sequences(q_lengths, lengths)
         may_attend = may_attend & (of[:, None] == of)
@@ -248,10 +253,8 @@ def test_packed_rows_on_a_gpu_are_the_definitions(name, dtype, gpu):
     lengths = (64, 1, 200, 33)
     inputs = [torch.randn(1, 4, sum(lengths), 64, device=gpu, dtype=dtype).requires_grad_() for _ in range(3)]
     sequences = make_sequences(lengths, lengths)
-    sequences = sequences._replace(
-        cu_seqlens_q=sequences.cu_seqlens_q.to(gpu), cu_seqlens_k=sequences.cu_seqlens_k.to(gpu)
-    )
-    of = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).to(gpu)
+    sequences = Sequences(*(each.to(gpu) if torch.is_tensor(each) else each for each in sequences))
+    of = numbers_of(lengths).to(gpu)
     expected, references = definition(*inputs, of[:, None] == of)
     found = backend(*inputs, sequences=sequences, dropout_prob=0.0)
     assert_same_with_gradients(found, inputs, expected, references, tolerance=3e-2)
@@ -346,8 +349,8 @@ def test_the_choice_follows_device_length_and_dropout(monkeypatch):
     monkeypatch.setattr(attention_backends, "has_onednn", lambda: False)
     assert choose().name == "eager"
     assert choose(dropout_prob=0.0).name == "sdpa"
-    with pytest.raises(RuntimeError, match=r"needs a CPU and a torch built with oneDNN.*Use --attention-backend sdpa"):
-        choose("onednn")
+    message = r"needs a CPU and a torch built with oneDNN.*Use --attention-backend sdpa"
+    refused(message, choose, "onednn", error=RuntimeError)
 
 
 def test_a_dropout_that_cudnn_would_round_excludes_it():
@@ -371,18 +374,11 @@ def test_the_kernel_that_torch_takes_is_known():
     assert chosen_kernel(BACKENDS["eager"], dropout_prob=0.1, has_padding=True, **sizes) == "eager"
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"name": "magic"}, ValueError, "--attention-backend must be auto or one of eager, .*, got 'magic'"),
-        (
-            {"name": "torch_flash"},
-            ValueError,
-            "torch_flash does not serve padded batches: use auto or one of eager, sdpa, onednn",
-        ),
-        ({"name": "torch_flash", "is_packed": True}, RuntimeError, "'torch_flash' needs a GPU, found device 'cpu'"),
-    ],
-)
-def test_a_backend_that_cannot_run_says_what_it_needs(options, error, message):
-    with pytest.raises(error, match=message):
-        choose(**options)
+def test_a_backend_that_cannot_run_says_what_it_needs():
+    unpadded = "torch_flash does not serve padded batches: use auto or one of eager, sdpa, onednn"
+    for name, is_packed, error, message in (
+        ("magic", False, ValueError, "--attention-backend must be auto or one of eager, .*, got 'magic'"),
+        ("torch_flash", False, ValueError, unpadded),
+        ("torch_flash", True, RuntimeError, "'torch_flash' needs a GPU, found device 'cpu'"),
+    ):
+        refused(message, choose, name, is_packed=is_packed, error=error)

@@ -1,6 +1,6 @@
 """`binarize` writes the bytes of fairseq's own two steps: its BPE encoder, then fairseq-preprocess."""
 
-import dataclasses
+import functools
 import lzma
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import ByteLevelBpe
 from roberta_plugin.data.vocabulary import Vocabulary
 from tests.conftest import REPOSITORY
 from tests.forked_training import run_python
+from tests.refusals import refused
 from tests.tiny_corpus import command, environment, run
 
 fairseq = pytest.importorskip("fairseq")
@@ -90,15 +91,17 @@ def case(request, encoded, shared_data, tmp_path_factory):
     dictionary = folder / "given.txt"
     lines = (shared_data / "gpt2_bpe" / "dict.txt").read_text().splitlines(keepends=True)
     dictionary.write_text("".join(lines if request.param == "all symbols" else lines[:3000]))
-    done = run(
-        [
-            *command("fairseq-preprocess"),
-            *("--only-source", "--srcdict", str(dictionary), "--destdir", str(folder), "--workers", "2"),
-            *("--trainpref", str(encoded / "real"), "--validpref", ",".join(str(encoded / name) for name in NAMES[1:])),
-        ]
-    )
+    files = [str(encoded / name) for name in NAMES]
+    words = ["--only-source", "--srcdict", str(dictionary), "--destdir", str(folder), "--workers", "2"]
+    done = run([*command("fairseq-preprocess"), *words, "--trainpref", files[0], "--validpref", files[1]])
     assert done.returncode == 0, done.stderr
     return dictionary, folder
+
+
+def binarized(path, case, tokenizer, folder, *, split="train", **settings):
+    vocabulary, chosen = Vocabulary.load(case[0]), BinarizeSettings(**settings)
+    what = {"tokenizer": tokenizer, "vocabulary": vocabulary, "destination": folder, "settings": chosen}
+    return binarize([path], split=split, **what, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -113,21 +116,11 @@ def case(request, encoded, shared_data, tmp_path_factory):
 def test_same_bytes(case, texts, gpt2, shared_data, tmp_path, workers, part_bytes, fast):
     dictionary, theirs = case
     tokenizer = gpt2 if fast else ByteLevelBpe.load(shared_data / "gpt2_bpe", use_fast_engine=False)
-    vocabulary = Vocabulary.load(dictionary)
-
-    def binarized(name, split):
-        return binarize(
-            [texts / name],
-            split=split,
-            tokenizer=tokenizer,
-            vocabulary=vocabulary,
-            destination=tmp_path / "ours",
-            settings=BinarizeSettings(workers=workers, part_bytes=part_bytes),
-            progress=False,
-        )
+    ours = functools.partial(binarized, case=case, tokenizer=tokenizer, folder=tmp_path / "ours")
+    ours = functools.partial(ours, workers=workers, part_bytes=part_bytes)
 
     for name, split in zip(NAMES, ("train", "valid"), strict=True):
-        manifest = binarized(name, split)
+        manifest = ours(texts / name, split=split)
         for suffix in ("bin", "idx"):
             file = f"{split}.{suffix}"
             assert (tmp_path / "ours" / file).read_bytes() == (theirs / file).read_bytes(), file
@@ -136,28 +129,18 @@ def test_same_bytes(case, texts, gpt2, shared_data, tmp_path, workers, part_byte
     counts = {split: record["counts"] for split, record in manifest["splits"].items()}
     assert counts["train"]["tokens"] > 36_000
     assert counts["valid"]["items"] == len(ODD_LINES) + 1  # one lone carriage return
-    assert (counts["train"]["unknown"] > 1000) == (len(vocabulary) < 4000)
+    assert (counts["train"]["unknown"] > 1000) == (len(Vocabulary.load(dictionary)) < 4000)
     for name in ("empty", "blank"):  # fairseq writes files without text
-        with pytest.raises(ValueError, match="There is no text for the split test"):
-            binarized(name, "test")
+        refused("There is no text for the split test", ours, texts / name, split="test")
 
 
 @pytest.mark.parametrize("case", ["all symbols"], indirect=True)
 def test_small_parts_are_cut_where_no_character_or_line_end_is_broken(case, texts, gpt2, tmp_path):
-    dictionary, _ = case
     text = tmp_path / "text"
     text.write_bytes((texts / "odd").read_bytes()[:3000].replace(b"\n", b"\r\n") * 20)
     outputs = []
     for part_bytes in (997, 10**9):
-        binarize(
-            [text],
-            split="train",
-            tokenizer=gpt2,
-            vocabulary=Vocabulary.load(dictionary),
-            destination=tmp_path / str(part_bytes),
-            settings=BinarizeSettings(part_bytes=part_bytes),
-            progress=False,
-        )
+        binarized(text, case, gpt2, tmp_path / str(part_bytes), part_bytes=part_bytes)
         outputs.append((tmp_path / str(part_bytes) / "train.bin").read_bytes())
     assert outputs[0] == outputs[1]  # cut at 60 places, also between the two bytes of a line end
     assert len(outputs[0]) > 10_000
@@ -165,26 +148,17 @@ def test_small_parts_are_cut_where_no_character_or_line_end_is_broken(case, text
 
 @pytest.mark.parametrize("case", ["all symbols"], indirect=True)
 def test_broken_utf8_stops_both_and_can_be_left_out(case, encoded, texts, gpt2, shared_data, tmp_path):
-    dictionary, theirs = case
+    theirs = case[1]
     bad = tmp_path / "bad"
     bad.write_bytes((texts / "real").read_bytes() + b"\xff broken\nhalf a character \xe4\xbd\n")
     done = encode(bad, tmp_path / "out", shared_data / "gpt2_bpe", workers=1)
     assert done.returncode != 0
     assert "UnicodeDecodeError" in done.stderr
 
-    what = {
-        "split": "train",
-        "tokenizer": gpt2,
-        "vocabulary": Vocabulary.load(dictionary),
-        "destination": tmp_path / "ours",
-        "progress": False,
-    }
-    settings = BinarizeSettings(part_bytes=50_003)
+    ours = functools.partial(binarized, bad, case, gpt2, tmp_path / "ours", part_bytes=50_003)
     line = (texts / "real").read_bytes().count(b"\n") + 1
-    with pytest.raises(BadLineError, match=rf"bad, line {line}: byte 0xff at column 0 .*--skip-bad-lines"):
-        binarize([bad], **what, settings=settings)
-    skipping = dataclasses.replace(settings, rules=LineRules(skip_bad_lines=True), overwrite=True)
-    manifest = binarize([bad], **what, settings=skipping)
+    refused(rf"bad, line {line}: byte 0xff at column 0 .*--skip-bad-lines", ours, error=BadLineError)
+    manifest = ours(rules=LineRules(skip_bad_lines=True), overwrite=True)
     assert manifest["splits"]["train"]["counts"]["bad_lines"] == 2
     assert (tmp_path / "ours" / "train.bin").read_bytes() == (theirs / "train.bin").read_bytes()
 
@@ -192,37 +166,22 @@ def test_broken_utf8_stops_both_and_can_be_left_out(case, encoded, texts, gpt2, 
 @pytest.mark.parametrize("case", ["few symbols"], indirect=True)
 def test_fairseq_reads_our_files(case, texts, gpt2, tmp_path):
     indexed_dataset = pytest.importorskip("fairseq.data.indexed_dataset")
-    dictionary, _ = case
-    binarize(
-        [texts / "odd"],
-        split="train",
-        tokenizer=gpt2,
-        vocabulary=Vocabulary.load(dictionary),
-        destination=tmp_path,
-        progress=False,
-    )
+    binarized(texts / "odd", case, gpt2, tmp_path)
     theirs = indexed_dataset.MMapIndexedDataset(str(tmp_path / "train"))
     ours = MmapTokens(tmp_path / "train")
     assert len(theirs) == len(ours) == len(ODD_LINES) + 1
     assert all(theirs[index].tolist() == ours[index].tolist() for index in range(len(ours)))
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        ((), ()),
-        (
-            ("--threshold", "3", "--nwords", "2000", "--padding-factor", "16"),
-            ("--thresholdsrc", "3", "--nwordssrc", "2000", "--padding-factor", "16"),
-        ),
-    ],
-    ids=["all symbols", "few symbols"],
-)
-def test_a_dictionary_of_the_training_text_has_the_same_bytes(encoded, texts, shared_data, tmp_path, ours, theirs):
+FEW = ("--threshold", "3", "--nwords", "2000", "--padding-factor", "16")
+
+
+@pytest.mark.parametrize("ours", [(), FEW], ids=["all symbols", "few symbols"])
+def test_a_dictionary_of_the_training_text_has_the_same_bytes(encoded, texts, shared_data, tmp_path, ours):
     inputs = ("--trainpref", str(encoded / "real"), "--validpref", str(encoded / "odd"))
-    done = run(
-        [*command("fairseq-preprocess"), "--only-source", "--destdir", str(tmp_path / "theirs"), *inputs, *theirs]
-    )
+    theirs = [{"--threshold": "--thresholdsrc", "--nwords": "--nwordssrc"}.get(word, word) for word in ours]
+    words = ["--only-source", "--destdir", str(tmp_path / "theirs"), *inputs, *theirs]
+    done = run([*command("fairseq-preprocess"), *words])
     assert done.returncode == 0, done.stderr
     bpe = tmp_path / "bpe"
     bpe.mkdir()

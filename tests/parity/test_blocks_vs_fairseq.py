@@ -24,15 +24,9 @@ def test_blocks_are_fairseqs(break_mode, seed):
     sizes = make_sizes(seed)
     edges = np.concatenate([[0], np.cumsum(sizes)])
     items = [np.arange(edges[i], edges[i + 1]) for i in range(len(sizes))]  # tokens that tell where they come from
-    theirs = TokenBlockDataset(
-        [torch.from_numpy(item) for item in items],
-        sizes,
-        BLOCK_LENGTH,
-        pad=1,
-        eos=2,
-        break_mode=break_mode,
-        document_sep_len=1,
-    )
+    sources = [torch.from_numpy(item) for item in items]
+    options = {"pad": 1, "eos": 2, "break_mode": break_mode, "document_sep_len": 1}
+    theirs = TokenBlockDataset(sources, sizes, BLOCK_LENGTH, **options)
     blocks = make_blocks(sizes, block_length=BLOCK_LENGTH, break_mode=break_mode)
     starts, lengths = blocks.bounds(np.arange(len(blocks)))
     ours = [list(range(start, start + length)) for start, length in zip(starts, lengths, strict=True)]

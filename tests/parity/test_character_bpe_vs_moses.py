@@ -52,23 +52,21 @@ def reference(folder):
     return encode
 
 
-def test_real_and_adversarial_text(folder, reference, lines):
-    tokenizer = load_tokenizer(folder)
-    texts = [*lines, *ADVERSARIAL]
-    ids, lengths = tokenizer.encode_lines(texts)
-    expected = [reference(text) for text in texts]
-    assert ids.tolist() == [index for line in expected for index in line.ids]
-    assert lengths.tolist() == [len(line.ids) for line in expected]
-    assert [tokenizer.symbols[index] for index in ids[:100]] == [piece for line in expected for piece in line.tokens][
-        :100
-    ]
-    assert tokenizer.symbols.index("<unk>") in ids
-    assert len(ids) > 20_000
-
-
 @pytest.fixture(scope="module")
 def tokenizer(folder):
     return load_tokenizer(folder)
+
+
+def test_real_and_adversarial_text(tokenizer, reference, lines):
+    texts = [*lines, *ADVERSARIAL]
+    ids, lengths = tokenizer.encode_lines(texts)
+    expected = [reference(text) for text in texts]
+    pieces = [piece for line in expected for piece in line.tokens]
+    assert ids.tolist() == [index for line in expected for index in line.ids]
+    assert lengths.tolist() == [len(line.ids) for line in expected]
+    assert [tokenizer.symbols[index] for index in ids[:100]] == pieces[:100]
+    assert tokenizer.symbols.index("<unk>") in ids
+    assert len(ids) > 20_000
 
 
 @settings(max_examples=100, deadline=None)
@@ -77,8 +75,7 @@ def test_any_text(tokenizer, reference, text):
     assert tokenizer.encode(text) == reference(text).ids
 
 
-def test_dictionary_has_all_pieces(folder):
-    tokenizer = load_tokenizer(folder)
+def test_dictionary_has_all_pieces(tokenizer, folder):
     vocabulary = Vocabulary.load(folder / "dict.txt")
     to_model = vocabulary.tokenizer_to_model(tokenizer)
     assert [vocabulary.symbols[index] for index in to_model] == tokenizer.symbols
@@ -86,8 +83,7 @@ def test_dictionary_has_all_pieces(folder):
     assert vocabulary.num_binarized % 8 == 0
 
 
-def test_words_come_back(folder, lines):
-    tokenizer = load_tokenizer(folder)
+def test_words_come_back(tokenizer, lines):
     unknown = tokenizer.symbols.index("<unk>")
     checked = 0
     for line in lines:
@@ -99,7 +95,6 @@ def test_words_come_back(folder, lines):
     assert checked > 100
 
 
-def test_plain_sentences_come_back_exactly(folder):
-    tokenizer = load_tokenizer(folder)
+def test_plain_sentences_come_back_exactly(tokenizer):
     for text in ("The city is old, and the people of it are many.", "It was (in the end) a game: he won 3 of 10."):
         assert tokenizer.decode(tokenizer.encode(text)) == text

@@ -1,5 +1,6 @@
 """Losses, gradients and metrics of vectors beside sentence-transformers' and scikit-learn's."""
 
+import functools
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,6 +28,10 @@ def our_loss(name, vectors, columns=None, **options):
     return loss.total / loss.sample_size
 
 
+def triplet(name):
+    return losses.TripletLoss(None, getattr(losses.TripletDistanceMetric, name.upper()), triplet_margin=0.4)
+
+
 @pytest.mark.parametrize(
     ("name", "num_texts", "theirs", "options"),
     [
@@ -35,14 +40,7 @@ def our_loss(name, vectors, columns=None, **options):
         ("simcse", 2, lambda: losses.MultipleNegativesRankingLoss(None, scale=20.0), {}),
         ("triplet", 3, lambda: losses.TripletLoss(None), {}),
         *(
-            (
-                "triplet",
-                3,
-                lambda name=name: losses.TripletLoss(
-                    None, getattr(losses.TripletDistanceMetric, name.upper()), triplet_margin=0.4
-                ),
-                {"distance_metric": name, "triplet_margin": 0.4},
-            )
+            ("triplet", 3, functools.partial(triplet, name), {"distance_metric": name, "triplet_margin": 0.4})
             for name in ("euclidean", "cosine", "manhattan")
         ),
         ("cosine-similarity", 2, lambda: losses.CosineSimilarityLoss(None), {}),
@@ -78,21 +76,11 @@ def test_retrieval_has_their_reciprocal_rank_and_recall(num_texts):
     queries = {str(row): str(texts[row, 0]) for row in range(num_rows)}
     corpus = {str(text): str(text) for text in texts[:, 1:].ravel()}
     relevant = {str(row): {str(texts[row, 1])} for row in range(num_rows)}
-    evaluator = evaluation.InformationRetrievalEvaluator(
-        queries,
-        corpus,
-        relevant,
-        mrr_at_k=[len(corpus)],
-        precision_recall_at_k=list(similarity.CUTS),
-        map_at_k=[1],
-        ndcg_at_k=[1],
-        accuracy_at_k=[1],
-        show_progress_bar=False,
-        write_csv=False,
-    )
-    evaluator.embed_inputs = lambda model, sentences, **how: torch.from_numpy(
-        vectors[[int(text) for text in sentences]]
-    )
+    once = {name: [1] for name in ("map_at_k", "ndcg_at_k", "accuracy_at_k")}
+    cuts = {"mrr_at_k": [len(corpus)], "precision_recall_at_k": list(similarity.CUTS), **once}
+    quiet = {"show_progress_bar": False, "write_csv": False}
+    evaluator = evaluation.InformationRetrievalEvaluator(queries, corpus, relevant, **cuts, **quiet)
+    evaluator.embed_inputs = lambda model, sentences, **how: torch.from_numpy(vectors[[*map(int, sentences)]])
     from sentence_transformers.util import cos_sim
 
     evaluator.score_functions = {"cosine": cos_sim}
@@ -110,9 +98,8 @@ def test_the_baseline_is_tf_idf_of_scikit_learn():
     rng = np.random.default_rng(1)
     sequences = [rng.integers(0, 30, rng.integers(1, 12)) for _ in range(25)]
     known, judged = sequences[:15], sequences[15:]
-    theirs = TfidfVectorizer(
-        analyzer=lambda ids: [str(number) for number in ids], vocabulary=[str(n) for n in range(30)]
-    )
+    numbers = [str(number) for number in range(30)]
+    theirs = TfidfVectorizer(analyzer=lambda ids: [str(number) for number in ids], vocabulary=numbers)
     theirs.fit(known)
     expected = theirs.transform(judged).toarray()
     found = similarity.tf_idf(judged, training=known, num_ids=30)

@@ -102,9 +102,8 @@ def test_layerdrop_leaves_out_fairseqs_layers_in_training_and_none_otherwise():
 def test_other_options_mean_the_same(changes):
     theirs, ours = pair(**changes)
     tokens, masked, _ = make_batch()
-    torch.testing.assert_close(
-        ours(tokens, masked_tokens=masked)[0], theirs(tokens, masked_tokens=masked)[0], **TOLERANCE
-    )
+    expected = theirs(tokens, masked_tokens=masked)[0]
+    torch.testing.assert_close(ours(tokens, masked_tokens=masked)[0], expected, **TOLERANCE)
 
 
 def test_fairseq_loads_our_weights():
@@ -140,14 +139,13 @@ def test_classification_heads_go_both_ways():
     ours = our_model(seed=1, load_checkpoint_heads=True)
     ours.load_state_dict(theirs.state_dict())
     tokens, _, _ = make_batch()
-    expected = theirs(tokens, features_only=True, classification_head_name="mnli")[0]
+    asked = {"features_only": True, "classification_head_name": "mnli"}
+    expected = theirs(tokens, **asked)[0]
     torch.testing.assert_close(ours(tokens, classification_head_name="mnli")[0], expected, **TOLERANCE)
 
     back = fairseq_model(seed=2, load_checkpoint_heads=True)
     back.load_state_dict(ours.state_dict())
-    torch.testing.assert_close(
-        back(tokens, features_only=True, classification_head_name="mnli")[0], expected, **TOLERANCE
-    )
+    torch.testing.assert_close(back(tokens, **asked)[0], expected, **TOLERANCE)
 
 
 def test_initial_weights_have_fairseqs_distribution():

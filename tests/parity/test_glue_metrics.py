@@ -45,12 +45,10 @@ def test_correlations_are_scipy_s_with_ties_too(seed):
     answers = rng.integers(0, 26, 300) / 5
     predictions = (answers + rng.normal(size=300) * (1 + seed)).astype(np.float32)
     predictions[:50] = predictions[50:100]
-    assert metrics.pearson(predictions, answers) == pytest.approx(
-        scipy.stats.pearsonr(predictions.astype(np.float64), answers)[0], abs=1e-12
-    )
-    assert metrics.spearman(predictions, answers) == pytest.approx(
-        scipy.stats.spearmanr(predictions, answers)[0], abs=1e-12
-    )
+    pearson = scipy.stats.pearsonr(predictions.astype(np.float64), answers)[0]
+    assert metrics.pearson(predictions, answers) == pytest.approx(pearson, abs=1e-12)
+    spearman = scipy.stats.spearmanr(predictions, answers)[0]
+    assert metrics.spearman(predictions, answers) == pytest.approx(spearman, abs=1e-12)
 
 
 class HeadModel(Scores):
@@ -98,13 +96,12 @@ def test_the_loss_of_phrases_is_that_of_fairseq_s_wsc(is_cross_entropy):
 def test_scores_of_phrases_are_those_of_fairseq_s_wsc():
     model = fairseq_model().eval()
     rows, sample = test_sentence_prediction.make_sample()
-    criterion = SimpleNamespace(task=SimpleNamespace(mask=test_sentence_prediction.MASK))
+    mask_id, sizes = test_sentence_prediction.MASK, test_sentence_prediction.PHRASE_SIZES
+    criterion = SimpleNamespace(task=SimpleNamespace(mask=mask_id))
     criterion.get_masked_input = lambda tokens, mask: WSCCriterion.get_masked_input(criterion, tokens, mask)
     with torch.no_grad():
-        ours = phrase_scores(model, sample, mask_id=test_sentence_prediction.MASK)[:, 0]
-        for row, size, score, start in zip(
-            rows, test_sentence_prediction.PHRASE_SIZES, ours, [2, 2, 4, 4, 4], strict=True
-        ):
+        ours = phrase_scores(model, sample, mask_id=mask_id)[:, 0]
+        for row, size, score, start in zip(rows, sizes, ours, [2, 2, 4, 4, 4], strict=True):
             mask = torch.zeros(1, len(row), dtype=torch.bool)
             mask[0, start : start + size] = True
             theirs = WSCCriterion.get_lprobs(criterion, model, row[None], mask)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.tiny_models import gathered, make_batch, our_model
+from tests.tiny_models import gathered, make_batch, on_device, our_model
 from tests.unit.models.test_encoder import packed_batch
 
 SIZES = {"encoder_embed_dim": 64, "encoder_attention_heads": 4}
@@ -18,10 +18,8 @@ def step(device, *, precision, kind, dropout=0.0, **options):
     predicted, layout = gathered(masked, targets), {"has_padding": kind == "padded"}
     if kind == "packed":
         tokens, packing, predicted = packed_batch(tokens, masked, targets, multiple=64)
-        layout = {
-            "packing": {name: value.to(device) if torch.is_tensor(value) else value for name, value in packing.items()}
-        }
-    predicted = {name: value.to(device) if torch.is_tensor(value) else value for name, value in predicted.items()}
+        layout = {"packing": on_device(packing, device)}
+    predicted = on_device(predicted, device)
     with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "amp"):
         loss, _ = model(tokens.to(device), predicted=predicted, **layout)
     loss.backward()

@@ -23,6 +23,17 @@ from tests.tiny_models import options
 TEXTS = ["Hello world", " world", "", "It's naïve — 3.14% of the €2,000 🙂 emoji.", "a  b\n\tc ", "東京タワー"]
 
 
+def files_of(folder):
+    """GPT-2's files, as fairseq's hub takes them."""
+    return {"gpt2_encoder_json": str(folder / "encoder.json"), "gpt2_vocab_bpe": str(folder / "vocab.bpe")}
+
+
+def assert_filled_alike(ours, theirs, text, topk):
+    found, expected = ours.fill_mask(text, topk=topk), theirs.fill_mask(text, topk=topk)
+    assert [(filling.text, filling.token) for filling in found] == [(text, token) for text, _, token in expected]
+    torch.testing.assert_close([f.probability for f in found], [p for _, p, _ in expected], atol=1e-6, rtol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def hubs(shared_data):
     folder = shared_data / "gpt2_bpe"
@@ -34,8 +45,7 @@ def hubs(shared_data):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
-    files = {"gpt2_encoder_json": str(folder / "encoder.json"), "gpt2_vocab_bpe": str(folder / "vocab.bpe")}
-    bpe = Namespace(bpe="gpt2", **files)
+    bpe = Namespace(bpe="gpt2", **files_of(folder))
     theirs = RobertaHubInterface(Namespace(bpe=bpe), task, model)
     return RobertaHub(model, tokenizer=load_tokenizer(folder), vocabulary=Vocabulary.load(folder / "dict.txt")), theirs
 
@@ -70,28 +80,20 @@ def test_features_are_fairseqs(hubs):
 
 @pytest.mark.parametrize("text", ["The capital of France is <mask>.", "<mask> is a city", "pre<mask> and more"])
 def test_filled_masks_are_fairseqs(hubs, text):
-    ours, theirs = hubs
-    found, expected = ours.fill_mask(text, topk=20), theirs.fill_mask(text, topk=20)
-    assert [(filling.text, filling.token) for filling in found] == [(text, token) for text, _, token in expected]
-    torch.testing.assert_close([f.probability for f in found], [p for _, p, _ in expected], atol=1e-6, rtol=1e-4)
+    assert_filled_alike(*hubs, text, 20)
 
 
 def in_fairseqs_hub(state, folder, data):
     """A checkpoint of ours, loaded by fairseq's own RobertaModel.from_pretrained."""
     state["cfg"] |= {"bpe": None, "common": {"seed": 1}}
     torch.save(state, folder / "model.pt")
-    files = {"gpt2_encoder_json": str(data / "encoder.json"), "gpt2_vocab_bpe": str(data / "vocab.bpe")}
-    return RobertaModel.from_pretrained(str(folder), "model.pt", str(data), **files).eval()
+    return RobertaModel.from_pretrained(str(folder), "model.pt", str(data), **files_of(data)).eval()
 
 
 def test_our_masked_lm_checkpoint_works_in_fairseqs_hub(tmp_path):
     data = write_tokenizer(tmp_path / "tokenizer")
     theirs = in_fairseqs_hub(state_of(data), tmp_path, data)
-    ours = RobertaHub.from_pretrained(tmp_path, data=data)
-    text = "good <mask> bad"
-    found, expected = ours.fill_mask(text, topk=9), theirs.fill_mask(text, topk=9)
-    assert [(filling.text, filling.token) for filling in found] == [(text, token) for text, _, token in expected]
-    torch.testing.assert_close([f.probability for f in found], [p for _, p, _ in expected], atol=1e-6, rtol=1e-4)
+    assert_filled_alike(RobertaHub.from_pretrained(tmp_path, data=data), theirs, "good <mask> bad", 9)
 
 
 def test_our_fine_tuned_checkpoint_tells_labels_in_fairseqs_hub(tmp_path):

@@ -30,16 +30,10 @@ def test_spans_are_those_of_fairseq(length, stdev):
         dictionary.add_symbol(symbol)
     mask_id = dictionary.add_symbol("<mask>")
     blocks = np.random.default_rng(0).integers(4, 104, (BLOCKS, LENGTH))
-    theirs = MaskTokensDataset(
-        [torch.from_numpy(block) for block in blocks],
-        dictionary,
-        pad_idx=dictionary.pad(),
-        mask_idx=mask_id,
-        return_masked_tokens=True,
-        mask_prob=0.3,
-        mask_multiple_length=length,
-        mask_stdev=stdev,
-    )
+    sources = [torch.from_numpy(block) for block in blocks]
+    ids = {"pad_idx": dictionary.pad(), "mask_idx": mask_id, "return_masked_tokens": True}
+    spans = {"mask_prob": 0.3, "mask_multiple_length": length, "mask_stdev": stdev}
+    theirs = MaskTokensDataset(sources, dictionary, **ids, **spans)
     masks = np.stack([theirs[number].numpy() != dictionary.pad() for number in range(BLOCKS)])
     vocabulary = Vocabulary(Row(symbol, 1) for symbol in symbols)
     masker = Masker.for_vocabulary(vocabulary, MaskingRecipe(mask_prob=0.3, multiple_length=length, stdev=stdev))

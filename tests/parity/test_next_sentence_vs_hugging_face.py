@@ -52,10 +52,12 @@ def as_bert(named):
     return renamed
 
 
+CRITERION = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD)))
+
+
 def step(model, batch):
     """Loss by the sample size and gradients, as the trainer forms them."""
-    criterion = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD)))
-    loss, sample_size, log = criterion(model, batch)
+    loss, sample_size, log = CRITERION(model, batch)
     (loss / sample_size).backward()
     return (loss / sample_size).detach(), log
 
@@ -66,19 +68,11 @@ def test_the_sum_of_losses_and_its_gradients_are_those_of_bert(pair_format, tmp_
     batch = dataset.__getitems__(some_addresses(dataset))
     assert 0 < batch["next_sentence"].sum() < len(batch["next_sentence"])
     ours = pair_model().train()
+    sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
     config = transformers.BertConfig(
-        vocab_size=VOCAB,
-        hidden_size=24,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=40,
-        max_position_embeddings=MAX_POSITIONS,
-        type_vocab_size=2,
-        layer_norm_eps=1e-5,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        pad_token_id=PAD,
-    )
+        **sizes, vocab_size=VOCAB, max_position_embeddings=MAX_POSITIONS, type_vocab_size=2, pad_token_id=PAD,
+        layer_norm_eps=1e-5, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
     bert = transformers.BertForPreTraining(config).train()
     missing, unexpected = bert.load_state_dict(as_bert(ours.state_dict().items()), strict=False)
     assert not unexpected and set(missing) <= {"cls.predictions.decoder.bias", "bert.embeddings.position_ids"}
@@ -103,9 +97,7 @@ def test_the_sum_of_losses_and_its_gradients_are_those_of_bert(pair_format, tmp_
             torch.testing.assert_close(gradient, of_bert[name].grad, atol=2e-5, rtol=1e-3, msg=name)
 
     ours.eval()
-    _, _, evaluated = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD)))(
-        ours, batch
-    )
+    _, _, evaluated = CRITERION(ours, batch)
     correct = expected.seq_relationship_logits.argmax(dim=1).eq(batch["next_sentence"]).sum()
     assert evaluated["nsp_correct"] == log["nsp_correct"] == correct
     torch.testing.assert_close(evaluated["nsp_loss"], log["nsp_loss"], atol=1e-5, rtol=1e-5)

@@ -26,14 +26,13 @@ def answers(folder, records, **changes):
     return list(iterate_predictions(PredictSettings(model=folder, device="cpu", **changes), records))
 
 
+def pipeline_of(task, model, hub):
+    return transformers.pipeline(task, model=model, tokenizer=tokenizer_of(transformers, hub), device="cpu")
+
+
 def test_labels_are_those_of_the_pipeline(folder):
     hub = RobertaHub.from_pretrained(folder)
-    pipeline = transformers.pipeline(
-        "text-classification",
-        model=classifier_of(transformers, hub, CLASSES, labels=LABELS),
-        tokenizer=tokenizer_of(transformers, hub),
-        device="cpu",
-    )
+    pipeline = pipeline_of("text-classification", classifier_of(transformers, hub, CLASSES, labels=LABELS), hub)
     expected = pipeline(TEXTS, top_k=None, batch_size=2)
     for answer, wanted in zip(answers(folder, TEXTS), expected, strict=True):
         probabilities = {each["label"]: each["score"] for each in wanted}
@@ -43,17 +42,11 @@ def test_labels_are_those_of_the_pipeline(folder):
 
 def test_filled_masks_are_those_of_the_pipeline(folder):
     hub = RobertaHub.from_pretrained(folder)
-    pipeline = transformers.pipeline(
-        "fill-mask",
-        model=masked_lm_of(transformers, hub),
-        tokenizer=tokenizer_of(transformers, hub),
-        device="cpu",
-    )
+    pipeline = pipeline_of("fill-mask", masked_lm_of(transformers, hub), hub)
     texts = [f"{text} <mask> good" for text in TEXTS]
     specials = {0, 1, 2, 3, hub.vocabulary.mask_id}
-    for answer, wanted in zip(
-        answers(folder, texts, task_kind="fill_mask", top_k=8), pipeline(texts, top_k=13), strict=True
-    ):
+    found = answers(folder, texts, task_kind="fill_mask", top_k=8)
+    for answer, wanted in zip(found, pipeline(texts, top_k=13), strict=True):
         wanted = [each for each in wanted if each["token"] not in specials][:8]  # we answer with no special symbol
         found = answer["masks"][0]
         assert [each["token"] for each in found] == [hub.codec.token_text(each["token"]) for each in wanted]
@@ -62,12 +55,7 @@ def test_filled_masks_are_those_of_the_pipeline(folder):
 
 def test_embeddings_are_the_pipelines_features(folder):
     hub = RobertaHub.from_pretrained(folder)
-    pipeline = transformers.pipeline(
-        "feature-extraction",
-        model=masked_lm_of(transformers, hub).roberta,
-        tokenizer=tokenizer_of(transformers, hub),
-        device="cpu",
-    )
+    pipeline = pipeline_of("feature-extraction", masked_lm_of(transformers, hub).roberta, hub)
     features = [each[0] for each in pipeline(TEXTS, return_tensors=True)]
     found = torch.tensor([answer["embedding"] for answer in answers(folder, TEXTS, task_kind="embedding")])
     torch.testing.assert_close(found, torch.stack([each.mean(dim=0) for each in features]), atol=1e-5, rtol=1e-4)

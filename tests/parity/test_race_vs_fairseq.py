@@ -63,10 +63,8 @@ def write_as_fairseq(raw, prepared, folder):
 
 def fairseq_task(folder):
     args = Namespace(data=str(folder), num_classes=4, init_token=0, separator_token=2, no_shuffle=True, seed=1)
-    vars(args).update(
-        shorten_method="none", shorten_data_split_list="", max_positions=512, criterion="sentence_ranking"
-    )
-    vars(args).update(dataset_impl="mmap", max_option_length=None)
+    vars(args).update(shorten_method="none", shorten_data_split_list="", max_positions=512)
+    vars(args).update(criterion="sentence_ranking", dataset_impl="mmap", max_option_length=None)
     task = SentenceRankingTask.setup_task(args)
     task.load_dataset("train")
     return task
@@ -107,11 +105,8 @@ def test_loss_and_gradients_are_those_of_sentence_ranking(folders, arch):
     torch.manual_seed(0)
     model = spread(ours.build_model(Namespace(arch=arch, **SIZES)).train())
     results = []
-    criterions = [
-        (SentenceRankingCriterion(theirs, HEAD, None, 4), their_batch),
-        (RaceCriterion(ours), our_batch),
-    ]
-    for criterion, batch in criterions:
+    both = (SentenceRankingCriterion(theirs, HEAD, None, 4), their_batch), (RaceCriterion(ours), our_batch)
+    for criterion, batch in both:
         model.zero_grad()
         loss, sample_size, log = criterion(model, batch)
         loss.backward()

@@ -40,27 +40,29 @@ def folder(lines, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def tokenizer(folder):
+    return load_tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(folder):
+    return Vocabulary.load(folder / "dict.txt")
+
+
+@pytest.fixture(scope="module")
 def processor(folder):
     return sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
 
 
 @pytest.fixture(scope="module")
-def fairseq_ids(folder):
-    """Text -> ids by fairseq: its encoder, then its dictionary."""
+def encoder(folder):
+    """fairseq's."""
     encoders = pytest.importorskip("fairseq.data.encoders.sentencepiece_bpe")
-    data = pytest.importorskip("fairseq.data")
     config = encoders.SentencepieceConfig(sentencepiece_model=str(folder / "sentencepiece.bpe.model"))
-    encoder = encoders.SentencepieceBPE(config)
-    dictionary = data.Dictionary.load(str(folder / "dict.txt"))
-
-    def ids(text):
-        return dictionary.encode_line(encoder.encode(text), append_eos=False, add_if_not_exist=False).tolist()
-
-    return ids
+    return encoders.SentencepieceBPE(config)
 
 
-def test_sentencepieces_own_ids(folder, processor, lines):
-    tokenizer = load_tokenizer(folder)
+def test_sentencepieces_own_ids(tokenizer, processor, lines):
     texts = [*lines[:2000], *ADVERSARIAL]
     ids, lengths = tokenizer.encode_lines(texts)
     expected = [processor.encode(text, out_type=int) for text in texts]
@@ -73,35 +75,33 @@ def test_sentencepieces_own_ids(folder, processor, lines):
 
 @settings(max_examples=100, deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_any_text(folder, processor, text):
-    tokenizer = load_tokenizer(folder)
+def test_any_text(tokenizer, processor, text):
     assert tokenizer.encode(text) == processor.encode(text, out_type=int)
     assert tokenizer.decode(tokenizer.encode(text)) == processor.decode(processor.encode(text, out_type=int))
 
 
-def test_fairseqs_ids(folder, fairseq_ids, lines):
+def test_fairseqs_ids(tokenizer, vocabulary, folder, encoder, lines):
+    """By its encoder, then its dictionary."""
     texts = [*lines[:1000], *ADVERSARIAL]
-    tokenizer = load_tokenizer(folder)
-    to_model = Vocabulary.load(folder / "dict.txt").tokenizer_to_model(tokenizer)
+    dictionary = pytest.importorskip("fairseq.data").Dictionary.load(str(folder / "dict.txt"))
+    options = {"append_eos": False, "add_if_not_exist": False}
+    to_model = vocabulary.tokenizer_to_model(tokenizer)
     found = [to_model[tokenizer.encode(text)].tolist() for text in texts]
-    assert found == [fairseq_ids(text) for text in texts]
+    assert found == [dictionary.encode_line(encoder.encode(text), **options).tolist() for text in texts]
     assert any(3 in ids for ids in found)
 
 
-def test_ids_of_transformers_xlmr(folder, processor, lines):
+def test_ids_of_transformers_xlmr(tokenizer, vocabulary, folder, lines):
     transformers = pytest.importorskip("transformers")
     pb2 = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
     proto = pb2.ModelProto.FromString((folder / "sentencepiece.bpe.model").read_bytes())
     pieces = [(piece.piece, piece.score) for piece in proto.pieces[3:]]
     specials = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    xlmr = transformers.XLMRobertaTokenizer(
-        vocab=[*specials, *pieces, ("<mask>", 0.0)],
-        _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap,
-    )
-    vocabulary = Vocabulary.load(folder / "dict.txt")
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    pieces_of_theirs = [*specials, *pieces, ("<mask>", 0.0)]
+    xlmr = transformers.XLMRobertaTokenizer(vocab=pieces_of_theirs, _spm_precompiled_charsmap=charsmap)
     assert len(xlmr) == len(vocabulary)
     assert xlmr.mask_token_id == vocabulary.mask_id
-    tokenizer = load_tokenizer(folder)
     to_model = vocabulary.tokenizer_to_model(tokenizer)
     texts = [line for line in lines[:1500] if line.strip()]
     found = [to_model[tokenizer.encode(text)].tolist() for text in texts]
@@ -116,8 +116,7 @@ def test_ids_of_transformers_xlmr(folder, processor, lines):
         assert ours == pytest.approx(their, abs=1e-3)
 
 
-def test_text_comes_back_as_sentencepiece_normalizes_it(folder, lines):
-    tokenizer = load_tokenizer(folder)
+def test_text_comes_back_as_sentencepiece_normalizes_it(tokenizer, lines):
     known = [line for line in lines[:1000:2] if 0 not in tokenizer.encode(line)]
     assert len(known) > 100
     for line in known:
@@ -127,12 +126,8 @@ def test_text_comes_back_as_sentencepiece_normalizes_it(folder, lines):
     assert [tokenizer.decode(tokenizer.encode(line)) for line in plain] == plain
 
 
-def test_whole_word_masks_begin_where_fairseqs_do(folder):
-    encoders = pytest.importorskip("fairseq.data.encoders.sentencepiece_bpe")
-    config = encoders.SentencepieceConfig(sentencepiece_model=str(folder / "sentencepiece.bpe.model"))
-    encoder = encoders.SentencepieceBPE(config)
-    vocabulary = Vocabulary.load(folder / "dict.txt")
-    starts = vocabulary.word_starts(load_tokenizer(folder))
+def test_whole_word_masks_begin_where_fairseqs_do(tokenizer, vocabulary, encoder):
+    starts = vocabulary.word_starts(tokenizer)
     expected = [encoder.is_beginning_of_word(symbol) for symbol in vocabulary.symbols[4:-1]]
     assert starts[4:-1].tolist() == expected
     assert 100 < sum(expected) < len(expected)

@@ -167,14 +167,9 @@ def test_targets_of_the_prepared_set_decode_to_right_answers(files, shared_data,
     """Through `prepare`, windows and all; the few that do not are those listed in the folder."""
     tokenizer = ByteLevelBpe.load(shared_data / "gpt2_bpe")
     (tmp_path / "dev-v2.0.json").write_text(json.dumps({"data": files["dev-v2.0.json"]}))
-    benchmark_of("squad2").prepare(
-        tmp_path,
-        tmp_path / "set",
-        tokenizer=tokenizer,
-        vocabulary=Vocabulary.load(shared_data / "gpt2_bpe" / "dict.txt"),
-        max_length=192,
-        options=SquadOptions(doc_stride=64),
-    )
+    words_and_ids = {"tokenizer": tokenizer, "vocabulary": Vocabulary.load(shared_data / "gpt2_bpe" / "dict.txt")}
+    options = {"max_length": 192, "options": SquadOptions(doc_stride=64)}
+    benchmark_of("squad2").prepare(tmp_path, tmp_path / "set", **words_and_ids, **options)
     split = Prepared.open(tmp_path / "set").split("valid")
     questions = Questions(split)
     with_answer = np.flatnonzero(split.columns["has_answer"])

@@ -7,13 +7,15 @@ from roberta_plugin.models import attention, attention_kernels
 from roberta_plugin.models.attention import BACKENDS, choose_backend
 from roberta_plugin.models.attention_kernels import Sequences, TorchFlashAttention, agrees_with_definition, pick
 from tests.flash_stand_in import flash_on_cpu
-from tests.parity.test_attention_backends import assert_same_with_gradients, definition, make_sequences
+from tests.parity.test_attention_backends import assert_same_with_gradients, definition, make_sequences, numbers_of
+from tests.refusals import refused
 from tests.tiny_models import our_model
 
 SCHEMA = (
     "query key value cum_seq_q cum_seq_k max_q max_k dropout_p is_causal return_debug_mask scale window_size_left "
     "window_size_right"
 )
+BACKWARD = "logsumexp cum_seq_q cum_seq_k max_q max_k dropout_p is_causal rng_state unused"
 
 
 @pytest.fixture(autouse=True)
@@ -27,17 +29,7 @@ def test_the_operator_has_the_arguments_that_are_given_to_it():
     schema = torch.ops.aten._flash_attention_forward.default._schema
     assert [argument.name for argument in schema.arguments][:13] == SCHEMA.split()
     backward = [argument.name for argument in torch.ops.aten._flash_attention_backward.default._schema.arguments]
-    assert backward[5:14] == [
-        "logsumexp",
-        "cum_seq_q",
-        "cum_seq_k",
-        "max_q",
-        "max_k",
-        "dropout_p",
-        "is_causal",
-        "rng_state",
-        "unused",
-    ]
+    assert backward[5:14] == BACKWARD.split()
 
 
 @pytest.mark.parametrize("dim", [16, 12], ids=["16", "12, padded to 16"])
@@ -50,8 +42,7 @@ def test_outputs_and_gradients_are_the_definitions(q_lengths, k_lengths, dim):
     generator = torch.Generator().manual_seed(0)
     sizes = (sum(q_lengths), sum(k_lengths), sum(k_lengths))
     inputs = [torch.randn(1, 3, n, dim, generator=generator).bfloat16().requires_grad_() for n in sizes]
-    of_q, of_k = (torch.repeat_interleave(torch.arange(len(n)), torch.tensor(n)) for n in (q_lengths, k_lengths))
-    expected, references = definition(*inputs, of_q[:, None] == of_k)
+    expected, references = definition(*inputs, numbers_of(q_lengths)[:, None] == numbers_of(k_lengths))
     found = TorchFlashAttention()(*inputs, sequences=make_sequences(q_lengths, k_lengths), dropout_prob=0.0)
     assert found.shape == inputs[0].shape
     assert_same_with_gradients(found, inputs, expected, references, tolerance=3e-2)
@@ -62,7 +53,7 @@ def test_local_windows_are_the_definitions(attending):
     """Single positions have windows around their own places; those at the end of a row belong to no sequence."""
     lengths, generator = (9, 4, 31, 3), torch.Generator().manual_seed(0)
     inputs = [torch.randn(1, 3, 47, 16, generator=generator).bfloat16().requires_grad_() for _ in range(3)]
-    of = torch.repeat_interleave(torch.arange(4), torch.tensor(lengths))
+    of = numbers_of(lengths)
     may_attend = (of[:, None] == of) & ((torch.arange(47)[:, None] - torch.arange(47)).abs() <= 3)
     expected, references = definition(*inputs, may_attend)
     (q, k, v), q_lengths, options = inputs, lengths, {}
@@ -83,9 +74,8 @@ def test_dropout_reaches_the_kernel_and_its_derivative():
     sequences = make_sequences([64] * 8, [64] * 8)
     output = TorchFlashAttention()(q, k, v, sequences=sequences, dropout_prob=0.25)
     found = output[..., 0].double()
-    weights = torch.softmax(
-        q.double().unflatten(2, (-1, 64)) @ k.double().unflatten(2, (-1, 64)).transpose(-1, -2) / 4, dim=-1
-    )
+    blocks = [each.double().unflatten(2, (-1, 64)) for each in (q, k)]
+    weights = torch.softmax(blocks[0] @ blocks[1].transpose(-1, -2) / 4, dim=-1)
     assert float(found.mean()) == pytest.approx(1.0, abs=0.02)
     variance = float((weights.square().sum(-1) / 3).mean())
     assert float((found - 1).square().mean()) == pytest.approx(variance, rel=0.1)
@@ -117,12 +107,13 @@ def test_the_check_before_its_use_sees_wrong_numbers():
 def test_fp32_and_old_gpus_are_refused_by_name(monkeypatch):
     bounds = torch.tensor([0, 4], dtype=torch.int32)
     q = torch.zeros(1, 2, 4, 8)
-    with pytest.raises(RuntimeError, match=r"'torch_flash' needs --bf16, --fp16 or --amp, found torch.float32"):
-        TorchFlashAttention()(q, q, q, dropout_prob=0.1, sequences=Sequences(bounds, bounds, 4, 4))
+    message = r"'torch_flash' needs --bf16, --fp16 or --amp, found torch.float32"
+    given = {"dropout_prob": 0.1, "sequences": Sequences(bounds, bounds, 4, 4), "error": RuntimeError}
+    refused(message, TorchFlashAttention(), q, q, q, **given)
     monkeypatch.setattr(attention_kernels, "has_kernel", lambda: True)
     monkeypatch.setattr(attention_kernels, "capability", lambda device: (7, 5))
-    with pytest.raises(RuntimeError, match=r"a GPU of compute capability 8.0 \(A100\) or more, found 7.5"):
-        TorchFlashAttention().assert_supported(torch.device("cuda"), dropout_prob=0.1)
+    message, cuda = r"a GPU of compute capability 8.0 \(A100\) or more, found 7.5", torch.device("cuda")
+    refused(message, TorchFlashAttention().assert_supported, cuda, dropout_prob=0.1, error=RuntimeError)
     options = {"device": torch.device("cuda"), "dropout_prob": 0.1, "max_seqlen": 512, "is_packed": True}
     assert choose_backend("auto", dtype=torch.bfloat16, **options).name == "sdpa"
     monkeypatch.setattr(attention_kernels, "capability", lambda device: (9, 0))
@@ -134,8 +125,9 @@ def test_fp32_and_old_gpus_are_refused_by_name(monkeypatch):
 
 def test_heads_that_the_kernel_does_not_have_are_refused_and_not_packed_by_default(monkeypatch):
     q = torch.zeros(1, 1, 4, 264, dtype=torch.bfloat16)
-    with pytest.raises(RuntimeError, match=r"heads of at most 256 dimensions, found 264: raise --encoder-attention-h"):
-        TorchFlashAttention()(q, q, q, dropout_prob=0.1, sequences=make_sequences([4], [4]))
+    message = r"heads of at most 256 dimensions, found 264: raise --encoder-attention-h"
+    given = {"dropout_prob": 0.1, "sequences": make_sequences([4], [4]), "error": RuntimeError}
+    refused(message, TorchFlashAttention(), q, q, q, **given)
     monkeypatch.setattr("roberta_plugin.models.roberta.is_exact", lambda *_, **__: True)
     for heads, packs in ((1, False), (2, True)):
         model = our_model(encoder_embed_dim=512, encoder_attention_heads=heads, encoder_layers=1)

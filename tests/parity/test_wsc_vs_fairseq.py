@@ -40,12 +40,9 @@ LOSSES = {
 @pytest.fixture(scope="module")
 def wsc():
     """fairseq's modules; importing them registers its tasks wsc and winogrande."""
-    return SimpleNamespace(
-        **{
-            name: importlib.import_module(f"fairseq.examples.roberta.wsc.wsc_{name}")
-            for name in ("criterion", "task", "utils")
-        }
-    )
+    package = "fairseq.examples.roberta.wsc.wsc"
+    parts = {name: importlib.import_module(f"{package}_{name}") for name in ("criterion", "task", "utils")}
+    return SimpleNamespace(**parts)
 
 
 @pytest.fixture(scope="module")
@@ -178,9 +175,8 @@ def test_inputs_and_masks_of_official_rows_are_fairseq_s(shared_data, wsc, offic
         pytest.skip(f"needs {folder}")
     theirs = wsc.task.WSCTask.__new__(wsc.task.WSCTask)
     theirs.args, theirs.tokenizer = Namespace(init_token=None), None
-    theirs.bpe = GPT2BPE(
-        GPT2BPEConfig(gpt2_encoder_json=str(folder / "encoder.json"), gpt2_vocab_bpe=str(folder / "vocab.bpe"))
-    )
+    files = {"gpt2_encoder_json": str(folder / "encoder.json"), "gpt2_vocab_bpe": str(folder / "vocab.bpe")}
+    theirs.bpe = GPT2BPE(GPT2BPEConfig(**files))
     theirs.vocab = Dictionary.load(str(folder / "dict.txt"))
     encoder = Encoder(load_tokenizer(folder), Vocabulary.load(folder / "dict.txt"))
     compared = 0
@@ -189,9 +185,8 @@ def test_inputs_and_masks_of_official_rows_are_fairseq_s(shared_data, wsc, offic
         leading, trailing = (" " if text[-1:] == " " else "" for text in (schema.before, schema.after[:1]))
         inputs = schema_inputs(schema, encoder, max_length=512)
         for phrase, sequence in zip((schema.phrase, *schema.rivals), inputs.sequences, strict=True):
-            tokens, mask = theirs.binarize_with_mask(
-                phrase, schema.before.rstrip(), schema.after[len(trailing) :], leading, trailing
-            )
+            texts = schema.before.rstrip(), schema.after[len(trailing) :]
+            tokens, mask = theirs.binarize_with_mask(phrase, *texts, leading, trailing)
             assert sequence.tolist() == [0, *tokens.tolist()]
             assert (mask.nonzero()[:, 0] + 1).tolist() == list(range(inputs.before, len(sequence) - inputs.after))
             compared += 1

@@ -44,8 +44,7 @@ ONLY: dict[str, set[str]] = {
     "optim": {"fairseq_import", "settings"},
     "data": {
         *("extras", "fairseq_import", "files", "foreign_fields", "json_files", "locks", "machine", "progress"),
-        "record",
-        "settings",
+        *("record", "settings"),
     },
     "files.py": {"locks"},
     "foreign_fields.py": set(),
@@ -55,53 +54,17 @@ ONLY: dict[str, set[str]] = {
 }
 # Where fairseq appears: at the rim alone.
 USES_FAIRSEQ = (
-    "tasks/",
-    "criterions/",
-    "optim/",
-    "fairseq_import.py",
-    "fairseq_workarounds/",
-    "conversion/model_files.py",
-    "conversion/pretrained.py",
-    "hub/",
-    "models/config.py",
-    "models/roberta.py",
-    "models/checkpoints.py",
-    "data/block_dataset.py",
-    "data/masked_lm_dataset.py",
-    "data/pair_dataset.py",
-    "finetuning/examples_dataset.py",
-    "launch/",
-    "experiments/inference.py",
-    "cli/doctor.py",
-    "cli/plan.py",
+    *("tasks/", "criterions/", "optim/", "hub/", "launch/", "fairseq_workarounds/", "fairseq_import.py"),
+    *("conversion/model_files.py", "conversion/pretrained.py", "finetuning/examples_dataset.py"),
+    *("models/config.py", "models/roberta.py", "models/checkpoints.py"),
+    *("data/block_dataset.py", "data/masked_lm_dataset.py", "data/pair_dataset.py"),
+    *("experiments/inference.py", "cli/doctor.py", "cli/plan.py"),
 )
-# The order of the flow in data/__init__.py: a stage imports earlier stages only.
 STAGES = [
-    "array_files",
-    "rounding",
-    "corpora",
-    "text_inputs",
-    "sentences",
-    "tokenizers",
-    "vocabulary",
-    "mmap_tokens",
-    "manifest",
-    "binarize",
-    "blocks",
-    "block_tables",
-    "mixture",
-    "counter_random",
-    "block_order",
-    "pair_chunks",
-    "pairs",
-    "dynamic_masking",
-    "batches",
-    "block_batches",
-    "block_dataset",
-    "masked_lm_dataset",
-    "pair_dataset",
-    "count_baselines",
-    "corpus_statistics",
+    *("array_files", "rounding", "corpora", "text_inputs", "sentences", "tokenizers", "vocabulary", "mmap_tokens"),
+    *("manifest", "binarize", "blocks", "block_tables", "mixture", "counter_random", "block_order", "pair_chunks"),
+    *("pairs", "dynamic_masking", "batches", "block_batches", "block_dataset", "masked_lm_dataset", "pair_dataset"),
+    *("count_baselines", "corpus_statistics"),
 ]
 
 
@@ -184,15 +147,15 @@ def test_imports_go_downstairs(path):
 
 
 def test_no_file_is_in_a_circle_of_imports():
-    modules = {".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__") for path in FILES}
-    modules -= {"roberta_plugin"}  # register() imports what it registers
+    def module_of(path):
+        return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+
+    modules = {module_of(path) for path in FILES} - {"roberta_plugin"}  # register() imports what it registers
     graph = {}
     for path in FILES:
-        own = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
-        names = {
-            name if name in modules else name.rpartition(".")[0] for name in imported_modules(path, for_types=False)
-        }
-        graph[own] = (names & modules) - {own}
+        imported = imported_modules(path, for_types=False)
+        names = {name if name in modules else name.rpartition(".")[0] for name in imported}
+        graph[module_of(path)] = (names & modules) - {module_of(path)}
     TopologicalSorter(graph).prepare()  # a CycleError names the files
 
 

@@ -15,6 +15,7 @@ from roberta_plugin.files import atomic_write, hidden_folder, replace_folder
 from roberta_plugin.json_files import read_json, write_json
 from roberta_plugin.record import differences, listed, moved, options_of, refuse
 from tests.conftest import files_up_to
+from tests.refusals import refused
 
 
 def test_bytes_and_text_appear_at_the_end_only(tmp_path):
@@ -22,17 +23,17 @@ def test_bytes_and_text_appear_at_the_end_only(tmp_path):
         file.write(b"\x00\xff")
         assert not (tmp_path / "bytes").exists()
     assert (tmp_path / "bytes").read_bytes() == b"\x00\xff"
+    (tmp_path / "plain").write_bytes(b"")
+    assert (tmp_path / "bytes").stat().st_mode == (tmp_path / "plain").stat().st_mode
     with atomic_write(tmp_path / "text", "w") as file:
         file.write("gr\u00fcn\n")
     assert (tmp_path / "text").read_bytes() == "gr\u00fcn\n".encode()
-    assert sorted(os.listdir(tmp_path)) == ["bytes", "text"]
+    assert sorted(os.listdir(tmp_path)) == ["bytes", "plain", "text"]
 
 
-def test_a_file_has_the_usual_permissions(tmp_path):
-    (tmp_path / "plain").write_bytes(b"")
-    with atomic_write(tmp_path / "atomic"):
-        pass
-    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+def entries(folder):
+    """Everything below a folder."""
+    return [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*"))]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -81,7 +82,7 @@ def test_a_folder_takes_the_place_of_another_or_of_none(tmp_path, is_there):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
     replace_folder(tmp_path / "old", by=tmp_path / "new")
-    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["old", "old/new"]
+    assert entries(tmp_path) == ["old", "old/new"]
 
 
 def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path):
@@ -103,14 +104,13 @@ def test_an_earlier_folder_whose_successor_never_came_is_back(tmp_path):
     (tmp_path / ".out.89abcdef.old" / "content").touch()
     with pytest.raises(KeyboardInterrupt), hidden_folder(tmp_path / "out"):
         raise KeyboardInterrupt
-    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["out", "out/content"]
+    assert entries(tmp_path) == ["out", "out/content"]
 
 
 def test_a_folder_that_cannot_be_replaced_stays(tmp_path):
     (tmp_path / "old" / "content").mkdir(parents=True)
-    with pytest.raises(FileNotFoundError):
-        replace_folder(tmp_path / "old", by=tmp_path / "none")
-    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["old", "old/content"]
+    refused("none", replace_folder, tmp_path / "old", by=tmp_path / "none", error=FileNotFoundError)
+    assert entries(tmp_path) == ["old", "old/content"]
 
 
 def test_torch_s_error_of_a_full_disk_names_the_file(tmp_path):
@@ -124,6 +124,11 @@ def test_torch_s_error_of_a_full_disk_names_the_file(tmp_path):
 
 SETTINGS = {"max_length": 40, "labels": ["a", "b"], "log_interval": 5, "sha256": "1" * 64}
 NAMES = {"data": "--data", "--max-update": "--epochs", "--warmup-updates": ""}
+BY_NAMES = {"named": lambda name: NAMES.get(name, name)}
+
+
+def given(*words):
+    return options_of(list(words))
 
 
 @pytest.mark.parametrize(
@@ -142,24 +147,24 @@ NAMES = {"data": "--data", "--max-update": "--epochs", "--warmup-updates": ""}
             {},
             "--lr was 1 and is 3 now; --cpu was true and is not given now; --bf16 was not given and is true now",
         ),
-        (options_of(["d", "--lr", "1", "--bf16"]), options_of(["d", "--bf16", "--lr", "1"]), {}, ""),
-        (options_of(["d", "--lr", "1", "--bf16"]), options_of(["d", "--lr=1", "--bf16"]), {}, ""),
+        (given("d", "--lr", "1", "--bf16"), given("d", "--bf16", "--lr", "1"), {}, ""),
+        (given("d", "--lr", "1", "--bf16"), given("d", "--lr=1", "--bf16"), {}, ""),
         (
-            options_of(["d", "--keep", "1", "2", "--bf16"]),
-            options_of(["e", "--keep", "1", "3"]),
-            {"named": lambda name: NAMES.get(name, name)},
+            given("d", "--keep", "1", "2", "--bf16"),
+            given("e", "--keep", "1", "3"),
+            BY_NAMES,
             "--data was d and is e now; --keep was 1 2 and is 1 3 now; --bf16 was given and is not given now",
         ),
         (
-            options_of(["--max-update", "9", "--warmup-updates", "1"]),
-            options_of(["--max-update", "8", "--warmup-updates", "2"]),
-            {"named": lambda name: NAMES.get(name, name)},
+            given("--max-update", "9", "--warmup-updates", "1"),
+            given("--max-update", "8", "--warmup-updates", "2"),
+            BY_NAMES,
             "--epochs was 9 and is 8 now",  # the other follows from it
         ),
         (
-            options_of(["--warmup-updates", "1"]),
-            options_of(["--warmup-updates", "2"]),
-            {"named": lambda name: NAMES.get(name, name)},
+            given("--warmup-updates", "1"),
+            given("--warmup-updates", "2"),
+            BY_NAMES,
             "--warmup-updates was 1 and is 2 now",
         ),
     ],
@@ -183,22 +188,11 @@ def test_paths_beside_and_around_a_folder_that_was_moved_move_along():
     assert now("1e-5", "1e-5") == now("1e-5") == "1e-5"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"), [(b"", "is empty"), (b'{"lr', "not valid JSON"), (b"[]", "instead of an object")]
-)
-def test_a_record_comes_back_equal_and_a_damaged_one_is_named_with_the_remedy(tmp_path, content, message):
-    path = tmp_path / "record.json"
+def test_a_record_comes_back_equal_and_none_where_there_is_none(tmp_path):
+    path, asked = tmp_path / "record.json", {"keys": ("sha256",), "remedy": "delete it"}
+    assert read_json(path, **asked) is None
     write_json(path, SETTINGS)
-    assert differences(read_json(path, keys=("sha256",), remedy="delete it") or {}, SETTINGS) == []
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"record.json .*{message}.*: delete it"):
-        read_json(path, keys=("sha256",), remedy="delete it")
-
-
-def test_a_good_file_and_a_missing_one(tmp_path):
-    (tmp_path / "a.json").write_text('{"b": 1, "c": 2}')
-    assert read_json(tmp_path / "a.json", keys=["b"], remedy="x") == {"b": 1, "c": 2}
-    assert read_json(tmp_path / "none.json", keys=["b"], remedy="x") is None
+    assert read_json(path, **asked) == SETTINGS and differences(read_json(path, **asked), SETTINGS) == []
 
 
 def test_numbers_that_json_lacks_are_written_as_null(tmp_path):
@@ -225,10 +219,6 @@ def test_numbers_that_json_lacks_are_written_as_null(tmp_path):
 def test_what_is_damaged_is_named(tmp_path, content, message):
     path = tmp_path / "a.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"a\.json ?{message}.*: delete it\."):
-        read_json(
-            path,
-            keys=["b"],
-            remedy="delete it",
-            hints={"b": tuple[str, ...] | None, "c": float, "d": Mapping[str, str]},
-        )
+    hints = {"b": tuple[str, ...] | None, "c": float, "d": Mapping[str, str]}
+    message = rf"a\.json ?{message}.*: delete it\."
+    refused(message, read_json, path, keys=["b"], remedy="delete it", hints=hints)

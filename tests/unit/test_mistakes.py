@@ -9,7 +9,7 @@ from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteL
 from tests.tiny_predictors import write_predictor
 
 OPTIONS = (
-    "task: roberta_masked_lm, criterion: roberta_masked_lm, arch: fast_roberta_tiny, tokens_per_sample: 32, lr: 1e-3"
+    "task: roberta_masked_lm, criterion: roberta_masked_lm, arch: fast_roberta_tiny, lr: 1e-3, tokens_per_sample: 32"
 )
 SCHEDULE = "lr_scheduler: polynomial_decay, total_num_update: 6, max_update: 6"
 RECIPE = f"output_dir: {{folder}}/run\ntrain: {{data: {{data}}, {OPTIONS}, {SCHEDULE}, batch_size: 8, %s}}\n%s\n"
@@ -23,6 +23,7 @@ TEXTS = {
     "good.yaml": RECIPE % ("warmup_updates: 3, optimizer: adam", ""),
 }
 """Files of the folder in which all commands run."""
+BINARIZE, PRETRAIN = "binarize --tokenizer bpe --output-dir new", "pretrain lines.txt --output-dir new"
 REFUSED = [
     # A verb of another program, or of nobody.
     ("binarise lines.txt", ["the nearest is binarize", "roberta --help"]),
@@ -41,35 +42,26 @@ REFUSED = [
     # Text.
     ("inspect .", ["dict.txt does not exist", "roberta binarize"]),
     ("tokenizer train --input . --vocab-size 300 --output-dir t", ["is a folder", "*.txt"]),
-    ("binarize --tokenizer bpe --train . --output-dir new", ["is a folder", "*.txt"]),
-    ("binarize --tokenizer bpe --train empty.txt --output-dir new", ["no text for the split train", "Nothing was"]),
-    (
-        "binarize --tokenizer bpe --dict bpe/dict.txt --valid blank.txt --output-dir new",
-        ["no text for the split valid"],
-    ),
-    (
-        "binarize --tokenizer bpe --dict bpe/dict.txt --train /dev/null --output-dir new",
-        ["no text for the split train"],
-    ),
-    ("binarize --tokenizer bpe --train zero.txt --output-dir new", ["zero.txt, line 2: byte 0x00", "tr -d"]),
+    (f"{BINARIZE} --train .", ["is a folder", "*.txt"]),
+    (f"{BINARIZE} --train empty.txt", ["no text for the split train", "Nothing was"]),
+    (f"{BINARIZE} --dict bpe/dict.txt --valid blank.txt", ["no text for the split valid"]),
+    (f"{BINARIZE} --dict bpe/dict.txt --train /dev/null", ["no text for the split train"]),
+    (f"{BINARIZE} --train zero.txt", ["zero.txt, line 2: byte 0x00", "tr -d"]),
     ("tokenizer train --input zero.txt --vocab-size 300 --output-dir t", ["zero.txt, line 2: byte 0x00", "tr -d"]),
     # Pretraining: each before anything is made.
     ("pretrain nowhere", ["No text file nowhere", "Nor is there a data-bin", "dict.txt and train.bin"]),
     ("pretrain line.txt", ["The nearest are lines.txt"]),
     ("pretrain empty.txt --output-dir new", ["empty.txt: there is no text"]),
-    ("pretrain lines.txt --output-dir new --recipe HALF_HOUR", ["the nearest is half-hour"]),
-    ("pretrain lines.txt --output-dir new --recipe no.yaml", ["no file no.yaml"]),
-    ("pretrain lines.txt --output-dir new --reciep tour", ["--reciep is unknown: the nearest is --recipe"]),
-    ("pretrain lines.txt --output-dir new --learning_rate 1", ["--learning_rate is unknown: here it is --lr"]),
-    ("pretrain lines.txt --output-dir new --output_dir x", ["--output_dir is unknown: the nearest is --output-dir"]),
-    ("pretrain lines.txt --output-dir new --valid lines.txt blank.txt", ["lines.txt is given as DATA and by --valid"]),
-    ("pretrain lines.txt --output-dir new --valid blank.txt", ["blank.txt: there is no text"]),
-    ("pretrain lines.txt --output-dir new --valid key.yaml --test no.txt", ["No text file no.txt"]),
-    (
-        "pretrain lines.txt --output-dir new --tokenizer nowhere",
-        ["No tokenizer in nowhere, which does not exist: looked for"],
-    ),
-    ("pretrain lines.txt --output-dir new --distributed-world-size 4", ["--distributed-world-size 4 needs as many"]),
+    (f"{PRETRAIN} --recipe HALF_HOUR", ["the nearest is half-hour"]),
+    (f"{PRETRAIN} --recipe no.yaml", ["no file no.yaml"]),
+    (f"{PRETRAIN} --reciep tour", ["--reciep is unknown: the nearest is --recipe"]),
+    (f"{PRETRAIN} --learning_rate 1", ["--learning_rate is unknown: here it is --lr"]),
+    (f"{PRETRAIN} --output_dir x", ["--output_dir is unknown: the nearest is --output-dir"]),
+    (f"{PRETRAIN} --valid lines.txt blank.txt", ["lines.txt is given as DATA and by --valid"]),
+    (f"{PRETRAIN} --valid blank.txt", ["blank.txt: there is no text"]),
+    (f"{PRETRAIN} --valid key.yaml --test no.txt", ["No text file no.txt"]),
+    (f"{PRETRAIN} --tokenizer nowhere", ["No tokenizer in nowhere, which does not exist: looked for"]),
+    (f"{PRETRAIN} --distributed-world-size 4", ["--distributed-world-size 4 needs as many"]),
     ("pretrain lines.txt --output-dir lines.txt", ["Not a directory. A file has the name of a folder"]),
     ("pretrain outer", ["outer is no data-bin", "give outer/data-bin"]),
     ("demo --output-dir lines.txt", ["A file has the name of a folder"]),

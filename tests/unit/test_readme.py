@@ -41,28 +41,30 @@ def all_commands(name):
     return [(path.name, words) for path in [*PAGES, *RECIPES] for words in commands(path.read_text(), name)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_relative_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+def names_of_pages(path):
+    return str(path.relative_to(REPOSITORY))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names_of_pages)
+def test_links_anchors_and_files_that_a_page_names_exist(page):
+    """Files: in code quotes, and they begin with a folder of the repository."""
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page} links to {target}"
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text):
+        headings = re.findall(r"^#+ (.+)$", (page.parent / target if target else page).read_text(), flags=re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, target
+    folders = "|".join(map(re.escape, ("roberta_plugin", "tests", "slurm", "examples", ".github")))
+    for name in re.findall(rf"`((?:{folders})/[^`\s*{{]+)`", text):
+        assert (REPOSITORY / name).exists(), f"{page} names {name}"
 
 
 def test_roberta_commands_parse():
     found = all_commands("roberta")
     verbs = {words[0] for _, words in found}
-    assert verbs >= {
-        "demo",
-        "tokenizer",
-        "binarize",
-        "inspect",
-        "prepare",
-        "evaluate",
-        "plan",
-        "launch",
-        "jobs",
-        "sweep",
-    }
+    needed = "demo tokenizer binarize inspect prepare evaluate plan launch jobs sweep"
+    assert verbs >= {*needed.split()}
     assert {words[1] for _, words in found if words[0] == "finetune"} >= {"RTE", "race", "$task"}
     for _, words in found:
         words = ["RTE" if word == "$task" else word for word in words if word != "$@"]
@@ -117,35 +119,19 @@ def test_scripts_are_called_with_arguments_that_they_take():
 
 
 def _script_calls(text):
+    call = r"^(?:\w+=\S+ |sbatch (?:--\S+ )*|python )?((?:examples|slurm)/\S+ .*)$"
     for block in re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL):
-        for call in re.findall(
-            r"^(?:\w+=\S+ |sbatch (?:--\S+ )*|python )?((?:examples|slurm)/\S+ .*)$", _joined(block), re.M
-        ):
-            yield shlex.split(call, comments=True)
+        for found in re.findall(call, block.replace("\\\n", " "), re.M):
+            yield shlex.split(found, comments=True)
 
 
-def _joined(block):
-    return block.replace("\\\n", " ")
+def snippets(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_anchors_are_headings_of_the_page_they_lead_to(page):
-    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
-        headings = re.findall(r"^#+ (.+)$", (page.parent / target if target else page).read_text(), flags=re.MULTILINE)
-        assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, target
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_files_that_are_named_exist(page):
-    """Names in code quotes that begin with a folder of the repository."""
-    folders = ("roberta_plugin", "tests", "slurm", "examples", ".github")
-    for name in re.findall(rf"`((?:{'|'.join(map(re.escape, folders))})/[^`\s*{{]+)`", page.read_text()):
-        assert (REPOSITORY / name).exists(), f"{page} names {name}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+@pytest.mark.parametrize("page", PAGES, ids=names_of_pages)
 def test_snippets_for_python_are_python(page):
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+    for block in snippets(page):
         imported = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.ImportFrom)]
         for node in imported:
             if str(node.module).startswith("transformers"):
@@ -155,13 +141,8 @@ def test_snippets_for_python_are_python(page):
 
 
 def test_settings_that_the_documents_give_to_procedures_exist():
-    (block,) = [
-        block
-        for block in re.findall(
-            r"```python\n(.*?)```", (REPOSITORY / "examples/README.python.md").read_text(), flags=re.DOTALL
-        )
-        if "FinetuneSettings" in block
-    ]
+    page = REPOSITORY / "examples/README.python.md"
+    (block,) = [block for block in snippets(page) if "FinetuneSettings" in block]
     call = next(node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call) and node.keywords)
     assert {keyword.arg for keyword in call.keywords} <= {field.name for field in dataclasses.fields(FinetuneSettings)}
 
@@ -169,13 +150,8 @@ def test_settings_that_the_documents_give_to_procedures_exist():
 @pytest.mark.parametrize("page", sorted((REPOSITORY / "examples").glob("README.*.md")), ids=lambda path: path.name)
 def test_every_example_document_has_the_same_parts_and_is_in_the_index(page):
     text = page.read_text()
-    for part in (
-        "## Prerequisites",
-        "## Troubleshooting",
-        r"Expected (output|results)\b",
-        r"```bash\n",
-        "(?i)hardware|GPU",
-    ):
+    parts = ("## Prerequisites", "## Troubleshooting", r"Expected (output|results)\b", r"```bash\n", "(?i)hardware|GPU")
+    for part in parts:
         assert re.search(part, text.replace("Expected\n", "Expected ")), f"{page.name} lacks {part}"
     assert f"{page.name})" in (REPOSITORY / "README.md").read_text(), f"README.md lacks {page.name}"
 
@@ -205,10 +181,8 @@ def test_every_installation_ends_by_removing_torchaudio_which_breaks_transformer
 
 
 def test_images_install_as_the_readme_does_with_files_that_are_there():
-    (installed,) = {
-        found.removesuffix(" && roberta demo")
-        for found in re.findall(r"&& (pip install.* -e \. .*)", (REPOSITORY / "README.md").read_text())
-    }
+    found = re.findall(r"&& (pip install.* -e \. .*)", (REPOSITORY / "README.md").read_text())
+    (installed,) = {each.removesuffix(" && roberta demo") for each in found}
     docker = (REPOSITORY / "slurm" / "Dockerfile").read_text()
     apptainer = (REPOSITORY / "slurm" / "apptainer.def").read_text()
     assert f"RUN {installed}\n" in docker and f"    {installed}\n" in apptainer
@@ -216,9 +190,8 @@ def test_images_install_as_the_readme_does_with_files_that_are_there():
     taken = re.findall(r"^    (\S+) /opt/roberta_plugin/$", apptainer, re.MULTILINE)
     assert [name for names in copied for name in names] == taken
     assert all((REPOSITORY / name).exists() for name in taken)
-    assert (
-        len({re.search(r"^f?rom:? (\S+)$", text, re.MULTILINE | re.IGNORECASE)[1] for text in (docker, apptainer)}) == 1
-    )
+    bases = {re.search(r"^f?rom:? (\S+)$", text, re.MULTILINE | re.IGNORECASE)[1] for text in (docker, apptainer)}
+    assert len(bases) == 1
     workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "tests.yml").read_text())
     builds = " ".join(workflow["jobs"]["image"]["strategy"]["matrix"]["build"])
     for name in ("Dockerfile", "apptainer.def"):

@@ -33,6 +33,7 @@ from roberta_plugin.settings import (
     parse_pairs,
     setting,
 )
+from tests.refusals import refused
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,18 +70,14 @@ def test_every_type_is_read_and_nulls_leave_the_default():
     ],
 )
 def test_what_is_refused_names_the_option(values, message):
-    with pytest.raises(ValueError, match=message):
-        convert(Example, values, where="f")
+    refused(message, convert, Example, values, where="f")
 
 
 def test_pairs():
-    assert parse_pairs(["mem-gb=4", "sbatch.mail-type=a=b"], option="--slurm") == {
-        "mem_gb": "4",
-        "sbatch.mail-type": "a=b",
-    }
+    found = parse_pairs(["mem-gb=4", "sbatch.mail-type=a=b"], option="--slurm")
+    assert found == {"mem_gb": "4", "sbatch.mail-type": "a=b"}
     for texts, message in ((["time"], "'time' must have the form NAME=VALUE"), (["a=1", "a=2"], "gives a twice")):
-        with pytest.raises(ValueError, match=message):
-            parse_pairs(texts, option="--slurm")
+        refused(message, parse_pairs, texts, option="--slurm")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,11 +127,9 @@ def test_a_dataclass_becomes_options_and_the_options_become_the_dataclass():
         (["--size", "1", "b"], "--size is 'b', which is not a whole number"),
         (["--only", "a"], "--only 'a' must have the form"),
     ):
-        with pytest.raises(ValueError, match=f"^{message}"):
-            read(*needed, *more)
+        refused(f"^{message}", read, *needed, *more)
     for words in (["a"], ["a", "--output-dir", "b", "--keep", "none"], ["a", "--output-dir", "b", "--inner", "4"]):
-        with pytest.raises(SystemExit):
-            read(*words)
+        refused("2", read, *words, error=SystemExit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,14 +146,11 @@ def test_limits_apply_to_each_value_and_the_help_shows_defaults():
         ({"rate": 0.0}, "--rate must be greater than 0 and at most 1, got 0.0"),
         ({"rate": float("nan")}, "--rate must be greater than 0"),
     ):
-        with pytest.raises(ValueError, match=f"^{message}"):
-            Limited(**values)
+        refused(f"^{message}", Limited, **values)
     parser = argparse.ArgumentParser()
     add_options(parser, Limited)
-    assert (
-        "(2 or more; default: 128 512)" in parser.format_help()
-        and "and at most 1; default: measured)" in parser.format_help()
-    )
+    shown = parser.format_help()
+    assert "(2 or more; default: 128 512)" in shown and "and at most 1; default: measured)" in shown
     found = from_arguments(Limited, vars(parser.parse_args(["--files", "a", "b", "--files", "c"])))
     assert found == Limited(files=("a", "b", "c"))
 
@@ -174,20 +166,16 @@ def settings_classes():
             continue
         for value in vars(importlib.import_module(module.name)).values():
             is_ours = isinstance(value, type) and value.__module__.startswith("roberta_plugin.")
-            if (
-                is_ours
-                and dataclasses.is_dataclass(value)
-                and any("help" in i.metadata for i in dataclasses.fields(value))
-            ):
+            if is_ours and dataclasses.is_dataclass(value) and options_of(value):
                 found[f"{value.__module__}.{value.__qualname__}"] = value
     return found
 
 
-CLASSES = settings_classes()
-
-
 def options_of(kind):
     return {item.name: item for item in dataclasses.fields(kind) if "help" in item.metadata}
+
+
+CLASSES = settings_classes()
 
 
 def value_within(item, hint):
@@ -237,10 +225,8 @@ def test_what_a_field_declares_is_checked(name):
         wrong = {"smallest": -step, "largest": step, "above": 0, "below": 0}
         for bound in wrong.keys() & has.keys():
             right = -wrong[bound] or (step if bound == "above" else -step)
-            if bound in ("smallest", "largest"):
-                assert not refusal(kind, **others, **{item.name: has[bound]})
-            else:
-                assert not refusal(kind, **others, **{item.name: has[bound] + right})
+            inside = has[bound] if bound in ("smallest", "largest") else has[bound] + right
+            assert not refusal(kind, **others, **{item.name: inside})
             for bad in (has[bound] + wrong[bound], math.nan, math.inf):
                 said = refusal(kind, **others, **{item.name: bad})
                 assert said == f"{option} must be {limits_of(item.metadata)}, got {bad}."
@@ -289,20 +275,21 @@ OURS = [name for name, kind in CLASSES.items() if not issubclass(kind, FairseqDa
 
 @pytest.mark.parametrize("name", OURS)
 def test_settings_of_ours_are_checked_when_they_are_made_or_a_job_is_submitted(name):
-    kind = CLASSES[name]
+    kind, given = CLASSES[name], {}
     hints = typing.get_type_hints(kind)
-    given = {
-        item.name: Path("x")
-        if value_within(item, hints[item.name]) == "given"
-        else value_within(item, hints[item.name])
-        for item in dataclasses.fields(kind)
-        if item.default is REQUIRED and item.default_factory is REQUIRED
-    }
+    for item in dataclasses.fields(kind):
+        if item.default is REQUIRED and item.default_factory is REQUIRED:
+            value = value_within(item, hints[item.name])
+            given[item.name] = Path("x") if value == "given" else value
+
+    def made(**values):
+        settings = kind(**values)
+        if isinstance(settings, Resources):
+            check_resources(settings)
+
     for item, wrong in wrong_values(kind):
-        with pytest.raises(ValueError, match=f"{flag(item)} must be |There is no fine-tuning task 'nonsense'"):
-            made = kind(**{**given, item.name: wrong})
-            if isinstance(made, Resources):
-                check_resources(made)
+        message = f"{flag(item)} must be |There is no fine-tuning task 'nonsense'"
+        refused(message, made, **{**given, item.name: wrong})
 
 
 REGISTERED = {
@@ -322,5 +309,5 @@ REGISTERED = {
 def test_options_of_fairseq_are_checked_by_the_class_they_are_registered_with(name):
     kind = getattr(REGISTERED[name], "__dataclass")
     for item, wrong in wrong_values(kind):
-        with pytest.raises(ValueError, match=f"{flag(item)} must be "):
-            REGISTERED[name].check_options(Namespace(**{**vars(kind()), item.name: wrong}))
+        options = Namespace(**{**vars(kind()), item.name: wrong})
+        refused(f"{flag(item)} must be ", REGISTERED[name].check_options, options)

@@ -8,12 +8,14 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
+from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.conversion.portable_code import CODE
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.adapters import TARGETS, add_adapters
 from roberta_plugin.models.checkpoints import SEGMENTS
 from tests.hugging_face import code_in, import_transformers, later
+from tests.refusals import refused
+from tests.tiny_conversions import exported, imported
 from tests.tiny_models import ROTARY
 from tests.tiny_predictors import CLASSES, write_predictor
 
@@ -33,7 +35,7 @@ def work(request, tmp_path_factory):
         base = torch.load(folder / "base" / "model.pt", weights_only=False)
         base["model"][SEGMENTS] = torch.randn(2, 24, generator=torch.Generator().manual_seed(2))
         torch.save(base, folder / "base" / "model.pt")
-    export_model(ExportSettings(checkpoint=folder / "base", to="huggingface", output_dir=folder / "theirs"))
+    exported(folder / "base", folder / "theirs")
     write_predictor(folder / "tuned", "single", **request.param)
     state = torch.load(folder / "tuned" / "model.pt", weights_only=False)
     state["model"] |= torch.load(folder / "base" / "model.pt", weights_only=False)["model"]
@@ -60,68 +62,71 @@ def outputs_of(model, tokens):
         return model(input_ids=tokens, attention_mask=tokens.ne(1).long()).logits
 
 
+def classifier_in(folder, **options):
+    return transformers.AutoModelForSequenceClassification.from_pretrained(folder, **options, trust_remote_code=True)
+
+
+def assert_same_logits(found, expected):
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
+
+
+def logits_here(folder, tokens):
+    return RobertaHub.from_pretrained(folder).predict(CLASSES, tokens, return_logits=True)
+
+
 def test_peft_reads_what_we_export(work):
     folder, model = work
-    export_model(ExportSettings(checkpoint=folder / "tuned", to="peft", output_dir=folder / "adapter"))
+    exported(folder / "tuned", folder / "adapter", "peft")
     config = json.loads((folder / "adapter" / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["task_type"]) == (3, 5.0, "SEQ_CLS")
-    base = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "theirs", num_labels=2, **TRUST)
-    theirs = peft.PeftModel.from_pretrained(base, folder / "adapter").eval()
+    theirs = peft.PeftModel.from_pretrained(classifier_in(folder / "theirs", num_labels=2), folder / "adapter").eval()
     tokens = inputs_of(folder / "base")
     with torch.no_grad():
         ours = model(tokens, head=CLASSES)[0]
-    torch.testing.assert_close(outputs_of(theirs, tokens), ours, atol=2e-6, rtol=1e-5)
-    without = outputs_of(theirs.get_base_model(), tokens)
-    merged = RobertaHub.from_pretrained(folder / "tuned")
-    torch.testing.assert_close(merged.predict(CLASSES, tokens, return_logits=True), ours, atol=2e-6, rtol=1e-5)
+    assert_same_logits(outputs_of(theirs, tokens), ours)
+    assert_same_logits(logits_here(folder / "tuned", tokens), ours)
     with theirs.disable_adapter():
         without = outputs_of(theirs, tokens)
     assert (without - ours).abs().max() > 1e-3, "the adapters matter"
-    sizes = [
-        (folder / name).stat().st_size for name in ("adapter/adapter_model.safetensors", "theirs/model.safetensors")
-    ]
+    files = "adapter/adapter_model.safetensors", "theirs/model.safetensors"
+    sizes = [(folder / name).stat().st_size for name in files]
     assert sizes[0] < 0.7 * sizes[1]
-    again = {"source": folder / "base", "adapter": folder / "adapter", "output_dir": folder / "again"}
-    import_model(ImportSettings(**again, labels=("no", "yes")))
-    found = RobertaHub.from_pretrained(folder / "again").predict(CLASSES, tokens, return_logits=True)
-    torch.testing.assert_close(found, ours, atol=2e-6, rtol=1e-5)
-    export_model(ExportSettings(checkpoint=folder / "tuned", to="huggingface", output_dir=folder / "merged"))
-    whole = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "merged", **TRUST).eval()
-    torch.testing.assert_close(outputs_of(whole, tokens), ours, atol=2e-6, rtol=1e-5)
+    imported(folder / "base", folder / "again", adapter=folder / "adapter", labels=("no", "yes"))
+    assert_same_logits(logits_here(folder / "again", tokens), ours)
+    exported(folder / "tuned", folder / "merged")
+    assert_same_logits(outputs_of(classifier_in(folder / "merged").eval(), tokens), ours)
 
 
 @pytest.mark.parametrize("is_scaled_by_root", [False, True])
 def test_we_read_what_peft_saves(work, tmp_path, is_scaled_by_root):
     folder, _ = work
-    base = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "theirs", num_labels=3, **TRUST)
     targets = ["query", "attention.output.dense", "intermediate.dense"]
-    config = peft.LoraConfig(
-        task_type="SEQ_CLS", r=4, lora_alpha=6, target_modules=targets, use_rslora=is_scaled_by_root
-    )
-    theirs = peft.get_peft_model(base, config).eval()
+    options = {"target_modules": targets, "use_rslora": is_scaled_by_root}
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=6, **options)
+    theirs = peft.get_peft_model(classifier_in(folder / "theirs", num_labels=3), config).eval()
     torch.manual_seed(4)
     for name, parameter in theirs.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.3)
     theirs.save_pretrained(tmp_path / "adapter")
     for source in ("theirs", "base"):
-        words = {"source": folder / source, "adapter": tmp_path / "adapter", "output_dir": tmp_path / source}
-        import_model(ImportSettings(**words, labels=("a", "b", "c")))
+        imported(folder / source, tmp_path / source, adapter=tmp_path / "adapter", labels=("a", "b", "c"))
         tokens = inputs_of(folder / "base")
-        hub = RobertaHub.from_pretrained(tmp_path / source)
-        found = hub.predict(CLASSES, tokens, return_logits=True)
-        torch.testing.assert_close(found, outputs_of(theirs, tokens), atol=2e-6, rtol=1e-5)
-        assert hub.labels == ["a", "b", "c"]
+        assert_same_logits(logits_here(tmp_path / source, tokens), outputs_of(theirs, tokens))
+        assert RobertaHub.from_pretrained(tmp_path / source).labels == ["a", "b", "c"]
 
 
 def test_adapters_of_another_form_or_model_are_refused(work, tmp_path):
     folder, _ = work
-    with pytest.raises(ValueError, match="has no adapters: fine-tune it with --set lora-rank=8"):
-        export_model(ExportSettings(checkpoint=folder / "base", to="peft", output_dir=tmp_path / "none"))
-    export_model(ExportSettings(checkpoint=folder / "tuned", to="peft", output_dir=tmp_path / "adapter"))
+    without = "has no adapters: fine-tune it with --set lora-rank=8"
+    refused(without, exported, folder / "base", tmp_path / "none", "peft")
+    exported(folder / "tuned", tmp_path / "adapter", "peft")
     path = tmp_path / "adapter" / "adapter_config.json"
     content = json.loads(path.read_text())
-    settings = ImportSettings(source=folder / "base", adapter=tmp_path / "adapter", output_dir=tmp_path / "out")
+
+    def refuse(message, **options):
+        refused(message, imported, folder / "base", tmp_path / "out", adapter=tmp_path / "adapter", **options)
+
     for change, message in (
         ({"use_dora": True}, "use_dora is True"),
         ({"r": 5}, "it is for another model"),
@@ -129,30 +134,23 @@ def test_adapters_of_another_form_or_model_are_refused(work, tmp_path):
         ({"lora_alpha": math.nan}, "r and lora_alpha must be numbers"),
     ):
         path.write_text(json.dumps(content | change))
-        with pytest.raises(ValueError, match=message):
-            import_model(settings)
+        refuse(message)
     path.write_text(json.dumps(content))
     weights = tmp_path / "adapter" / "adapter_model.safetensors"
     whole = safetensors.load_file(weights)
     dense = "base_model.model.classifier.dense.weight"
     for value in ({}, {dense: whole[dense][:-1].contiguous()}):
         safetensors.save_file({name: each for name, each in whole.items() if name != dense} | value, weights)
-        with pytest.raises(ValueError, match=r"adapter_model\.safetensors: its head is not complete, or of another"):
-            import_model(settings)
+        refuse(r"adapter_model\.safetensors: its head is not complete, or of another")
     for number in (math.nan, math.inf):
         spoiled = whole[dense].clone()
         spoiled[1, 2] = number
         safetensors.save_file({**whole, dense: spoiled}, weights)
-        with pytest.raises(ValueError, match=rf"adapter_model\.safetensors: {re.escape(dense)} holds NaN or infinite"):
-            import_model(settings)
+        refuse(rf"adapter_model\.safetensors: {re.escape(dense)} holds NaN or infinite")
     safetensors.save_file({name: each * 1e30 if ".lora_" in name else each for name, each in whole.items()}, weights)
-    with pytest.raises(
-        ValueError, match=r"adapter_model\.safetensors: encoder.* holds NaN or infinite"
-    ):  # their product
-        import_model(settings)
+    refuse(r"adapter_model\.safetensors: encoder.* holds NaN or infinite")  # their product
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no adapter_config\.json"):
-        import_model(settings)
+    refuse(r"has no adapter_config\.json", error=FileNotFoundError)
     assert not (tmp_path / "out").exists()
 
 

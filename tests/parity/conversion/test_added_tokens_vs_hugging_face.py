@@ -24,6 +24,7 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.json_files import write_json
 from tests.hugging_face import import_transformers
 from tests.parity.conversion.test_tokenizers_vs_hugging_face import exported, their_ids
+from tests.refusals import refused
 from tests.tiny_conversions import TEXT
 from tests.tiny_tokenizers import train_tokenizer
 
@@ -97,9 +98,8 @@ def check_all_roads(folder, theirs, tmp_path):
     assert their_ids(back, TEXTS) == wanted
     alone = Tokenizer.from_file(str(tmp_path / "back" / "tokenizer.json"))
     assert [alone.encode(text, add_special_tokens=False).ids for text in TEXTS] == wanted
-    theirs_added = {
-        number: token for number, token in theirs.added_tokens_decoder.items() if number > 3 and str(token) != "<mask>"
-    }
+    added = theirs.added_tokens_decoder.items()
+    theirs_added = {number: token for number, token in added if number > 3 and str(token) != "<mask>"}
     assert theirs_added.items() <= back.added_tokens_decoder.items()
     return found
 
@@ -122,19 +122,16 @@ def test_added_tokens_have_the_same_ids(exports, kind, tmp_path):
     assert theirs.add_tokens([*PLAIN, *FLAGGED]) > 12
     theirs.add_tokens(SPECIAL, special_tokens=True)
     theirs.save_pretrained(tmp_path / "theirs")
-    found = check_all_roads(
-        tmp_path / "theirs", transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs"), tmp_path
-    )
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    found = check_all_roads(tmp_path / "theirs", again, tmp_path)
     tokens, _ = additions_of(found.tokenizer)
     assert {token.content for token in tokens} == {str(token) for token in [*PLAIN, *FLAGGED, *SPECIAL]}
 
 
 def test_legacy_files_have_the_same_ids(exports, tmp_path):
     """Files as transformers wrote them before tokenizer.json: ids in added_tokens.json, flags elsewhere or nowhere."""
-    for kind, names in {
-        "byte_level_bpe": ("vocab.json", "merges.txt"),
-        "sentencepiece": ("sentencepiece.bpe.model",),
-    }.items():
+    files = {"byte_level_bpe": ("vocab.json", "merges.txt"), "sentencepiece": ("sentencepiece.bpe.model",)}
+    for kind, names in files.items():
         folder = tmp_path / kind / "theirs"
         folder.mkdir(parents=True)
         for name in names:
@@ -150,10 +147,8 @@ def test_legacy_files_have_the_same_ids(exports, tmp_path):
 def test_a_token_of_the_vocabulary_that_is_added_keeps_its_id(exports, tmp_path):
     for kind in exports:
         theirs = transformers.AutoTokenizer.from_pretrained(exports[kind] / "out")
-        size, piece = (
-            len(theirs),
-            max((word for word in theirs.get_vocab() if word.isascii() and word.isalpha()), key=len),
-        )
+        words = [word for word in theirs.get_vocab() if word.isascii() and word.isalpha()]
+        size, piece = len(theirs), max(words, key=len)
         theirs.add_tokens([AddedToken(piece, rstrip=True), "new"])
         assert len(theirs) == size + 1
         theirs.save_pretrained(tmp_path / kind / "theirs")
@@ -192,9 +187,8 @@ def test_positions_and_texts_of_added_tokens(exports, tmp_path):
                 assert part == text[slice(*other)].strip() or (not part and kind == "sentencepiece")
             starts = tokenizer.begins_word(located.ids)
             assert starts[np.flatnonzero(located.ids >= len(tokenizer.base.symbols))].all()
-            assert tokenizer.decode(tokenizer.encode(text)) == theirs.decode(
-                theirs.encode(text, add_special_tokens=False)
-            )
+            plain = theirs.encode(text, add_special_tokens=False)
+            assert tokenizer.decode(tokenizer.encode(text)) == theirs.decode(plain)
         assert len(tokenizer.word_starts()) == len(tokenizer.symbols)
 
 
@@ -248,8 +242,8 @@ def test_a_model_with_added_tokens_answers_the_same_on_all_roads(exports, kind, 
 
     shutil.copytree(tmp_path / "ours", tmp_path / "lost")
     (tmp_path / "lost" / FILE).unlink()
-    with pytest.raises(FileNotFoundError, match=rf"no {FILE}, which holds them: copy it"):
-        RobertaHub.from_pretrained(tmp_path / "lost")
+    message = rf"no {FILE}, which holds them: copy it"
+    refused(message, RobertaHub.from_pretrained, tmp_path / "lost", error=FileNotFoundError)
 
     capsys.readouterr()
     assert main(["export", str(tmp_path / "ours"), "--to", "fairseq", "--output-dir", str(tmp_path / "fairseq")]) == 2
@@ -272,5 +266,5 @@ def test_a_token_without_a_row_in_the_model_is_named(exports, tmp_path):
     size = len(theirs)
     theirs.add_tokens(["[E1]"])
     theirs.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"gives '\[E1\]' the id \d+, and .*resize_token_embeddings"):
-        read_tokenizer(tmp_path, num_symbols=size)
+    message = r"gives '\[E1\]' the id \d+, and .*resize_token_embeddings"
+    refused(message, read_tokenizer, tmp_path, num_symbols=size)

@@ -11,14 +11,14 @@ from fairseq import file_utils
 from fairseq.models.roberta import RobertaModel
 
 from roberta_plugin.conversion import model_files
-from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.hub import RobertaHub
 from tests.hub_server import running_hub
 from tests.hugging_face import import_transformers
+from tests.refusals import refused
 from tests.tiny_checkpoints import state_of
-from tests.tiny_conversions import HEAD, batch, opened, write_checkpoint
+from tests.tiny_conversions import HEAD, batch, exported, imported, opened, write_checkpoint
 
 TEXT = "so it is <mask>, or bad"
 
@@ -32,8 +32,7 @@ def fairseqs_hub(folder):
 @pytest.mark.parametrize("kind", ["masked_lm", "classification"])
 def test_exports_work_in_fairseqs_hub(tmp_path, layout, kind):
     ours = write_checkpoint(tmp_path / "ours", kind)
-    settings = ExportSettings(checkpoint=ours, to="fairseq", layout=layout, output_dir=tmp_path / "fairseq")
-    folder = export_model(settings).folder
+    folder = exported(ours, tmp_path / "fairseq", "fairseq", layout=layout).folder
     theirs, hub = fairseqs_hub(folder), RobertaHub.from_pretrained(ours)
     assert type(theirs.model) is RobertaModel
     assert torch.equal(theirs.encode("so it is good"), hub.encode("so it is good"))
@@ -53,10 +52,8 @@ def archive(tmp_path):
     words = write_checkpoint(tmp_path / "words")
     state = state_of(words, form="args", arch="roberta_large", heads={"mnli": 3})
     torch.save(state, tmp_path / "words" / "model.pt")
-    settings = ExportSettings(
-        checkpoint=words, to="fairseq", layout="2019", half=True, head="mnli", output_dir=tmp_path / "roberta.mnli"
-    )
-    folder = export_model(settings).folder
+    options = {"layout": "2019", "half": True, "head": "mnli"}
+    folder = exported(words, tmp_path / "roberta.mnli", "fairseq", **options).folder
     content = torch.load(folder / "model.pt", weights_only=True)
     assert "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight" in content["model"]
     assert content["model"]["decoder.lm_head.bias"].dtype is torch.float16
@@ -77,10 +74,10 @@ def test_a_released_archive_is_read_as_it_is(archive, tmp_path, monkeypatch):
     found = hub.predict("mnli", tokens)
     torch.testing.assert_close(found, theirs.predict("mnli", tokens), atol=1e-5, rtol=1e-5)
     assert hub.labels == ["contradiction", "neutral", "entailment"]
-    imported = import_model(ImportSettings(source=path, output_dir=tmp_path / "imported")).folder
-    assert torch.equal(RobertaHub.from_pretrained(imported).predict("mnli", tokens), found)
-    exported = export_model(ExportSettings(checkpoint=imported, to="huggingface", output_dir=tmp_path / "hf")).folder
-    model = import_transformers().AutoModelForSequenceClassification.from_pretrained(exported, dtype="float32").eval()
+    back = imported(path, tmp_path / "imported").folder
+    assert torch.equal(RobertaHub.from_pretrained(back).predict("mnli", tokens), found)
+    hf = exported(back, tmp_path / "hf").folder
+    model = import_transformers().AutoModelForSequenceClassification.from_pretrained(hf, dtype="float32").eval()
     torch.testing.assert_close(model(tokens[None]).logits.log_softmax(dim=-1), found, atol=1e-5, rtol=1e-5)
     assert model.config.id2label == {0: "contradiction", 1: "neutral", 2: "entailment"}
 
@@ -97,11 +94,9 @@ def test_gpt2s_files_come_from_fairseqs_cache_or_are_named(archive, tmp_path, mo
     with running_hub() as server:
         monkeypatch.setattr(model_files, "GPT2_FILES", f"{server.url}/files")
         message = r"mnli\.tar\.gz has no tokenizer.*404.*/encoder\.json and .*vocab\.bpe"
-        with pytest.raises(FileNotFoundError, match=message):
-            opened(path)
+        refused(message, opened, path, error=FileNotFoundError)
         server.files = dict.fromkeys(content, b"a page that asks to log in")
-        with pytest.raises(FileNotFoundError, match=r"the answer of the server .* is another file"):
-            opened(path)
+        refused(r"the answer of the server .* is another file", opened, path, error=FileNotFoundError)
         assert list((tmp_path / "cache").iterdir()) == []
         server.files = content
         assert read_any(path).labels == ("contradiction", "neutral", "entailment")
@@ -117,5 +112,5 @@ def test_gpt2s_files_come_from_fairseqs_cache_or_are_named(archive, tmp_path, mo
         members.extractall(tmp_path / "unpacked")
     assert RobertaHub.from_pretrained(tmp_path / "unpacked" / "roberta.mnli").heads == ["mnli"]
     assert RobertaHub.from_pretrained(path, data=folder).heads == ["mnli"]
-    imported = import_model(ImportSettings(source=path, output_dir=tmp_path / "imported")).folder
-    assert json.loads((imported / "conversion.json").read_text())["source"] == str(path)
+    back = imported(path, tmp_path / "imported").folder
+    assert json.loads((back / "conversion.json").read_text())["source"] == str(path)

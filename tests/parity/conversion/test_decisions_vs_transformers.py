@@ -32,13 +32,9 @@ NUMBERS = {
 
 
 LOOPS = {  # the examples in the code of a card, and those that take their place
-    "question_answering": (
-        'question, passage = "Who wrote it?", "It was Ann who wrote it."\n',
-        "question, passage",
-        QUESTIONS,
-    ),
+    "question_answering": ('question, passage = "Who wrote it?", "It was Ann who wrote it."\n', "question, passage", QUESTIONS),
     "tagging": ('text = "Ann lives in Oslo."\n', "text", [TEXTS[0], *TEXTS[2:4]]),  # a comma is a word of its own
-}
+}  # fmt: skip
 
 
 def records_of(name):
@@ -133,16 +129,13 @@ def printed(exported):
             rest = "".join(f"    {each}\n" for each in rest.splitlines())
             code = f"{setup}for {names} in {values!r}:\n{rest}"
         elif name == "multiple_choice":
-            code = code.replace(
-                '"She opens the hood.", "Then, she", ["drives.", "looks at the engine."]',
-                repr((LONG, "is it", ["good", "bad"])),
-            )
+            example = '"She opens the hood.", "Then, she", ["drives.", "looks at the engine."]'
+            code = code.replace(example, repr((LONG, "is it", ["good", "bad"])))
         else:
             texts = records_of(name)
             texts = texts if name in ("classification", "regression") else [each["text"] for each in texts]
-            code, number = re.subn(
-                r'\[\{"text": "A text.*?\}\]|\["A text.*?\]|"A text.*?"', repr(texts).replace("\\", "\\\\"), code
-            )
+            example = r'\[\{"text": "A text.*?\}\]|\["A text.*?\]|"A text.*?"'
+            code, number = re.subn(example, repr(texts).replace("\\", "\\\\"), code)
             assert number == 1
         blocks[name] = code
     program = (
@@ -162,18 +155,16 @@ def test_the_code_of_the_card_gives_the_answers_of_predict(runs, printed):
     for name in ("single", "classification"):
         assert len({each["label"] for each in wanted["single"]}) == 2
         assert [line.split()[0] for line in lines[name]] == [each["label"] for each in wanted[name]]
-        assert [float(line.split()[1]) for line in lines[name]] == pytest.approx(
-            [each["probability"] for each in wanted[name]], abs=1e-4
-        )
+        shown = [float(line.split()[1]) for line in lines[name]]
+        assert shown == pytest.approx([each["probability"] for each in wanted[name]], abs=1e-4)
     found = [sorted(json.loads(line.replace("'", '"'))) for line in lines["multi_label"]]
     assert found == [each["labels"] for each in wanted["multi_label"]]
     assert len(set(map(str, found))) > 1
     scores = [float(each) for each in re.findall(r"'score': ([-\d.e]+)", printed["regression"])]
     assert scores == pytest.approx([each["score"] for each in wanted["regression"]], abs=1e-4)
     assert lines["question_answering"][1::2] == [each["answer"] for each in wanted["question_answering"]]
-    assert [float(each) for each in lines["question_answering"][::2]] == pytest.approx(
-        [each["no_answer_probability"] for each in wanted["question_answering"]], abs=1e-4
-    )
+    null = [each["no_answer_probability"] for each in wanted["question_answering"]]
+    assert [float(each) for each in lines["question_answering"][::2]] == pytest.approx(null, abs=1e-4)
     assert "" in lines["question_answering"][1::2]
     tags = [tag for number in (0, 2, 3) for tag in wanted["tagging"][number]["tags"]]
     assert [line.split()[1] for line in lines["tagging"]] == tags

@@ -1,7 +1,6 @@
 """Exported and imported models against Hugging Face's own classes: weights, logits, hidden states, losses, answers."""
 
 import copy
-import functools
 import itertools
 import json
 import random
@@ -13,14 +12,14 @@ import torch.nn.functional as F
 from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
 from roberta_plugin.checkpoint_files import load_state
-from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.huggingface import read_weights, write_weights
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import HEAD, TASKS, batch, opened, write_checkpoint
+from tests.refusals import refused
+from tests.tiny_conversions import HEAD, TASKS, batch, comes_back, exported, imported, opened, write_checkpoint
 
 transformers = import_transformers()
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
@@ -35,18 +34,18 @@ AUTO = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(TASKS))
-def exported(request, tmp_path_factory):
+@pytest.fixture(scope="module", params=sorted(TASKS), name="of_kind")
+def export_of_kind(request, tmp_path_factory):
     """Kind, our folder, the exported folder."""
     folder = tmp_path_factory.mktemp(request.param)
     ours = write_checkpoint(folder / "ours", request.param)
-    export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder / "theirs"))
+    exported(ours, folder / "theirs")
     return request.param, ours, folder / "theirs"
 
 
 @torch.no_grad()
-def test_hugging_face_computes_what_our_model_does(exported):
-    kind, ours, folder = exported
+def test_hugging_face_computes_what_our_model_does(of_kind):
+    kind, ours, folder = of_kind
     model, theirs = opened(ours), AUTO[kind].from_pretrained(folder).eval()
     ids, is_token = batch(ours)
     encoder = theirs.roberta if kind == "multiple_choice" else theirs  # its sequences are one dimension deeper
@@ -74,15 +73,10 @@ def test_hugging_face_computes_what_our_model_does(exported):
         torch.testing.assert_close(outputs.logits, model(ids, head=HEAD)[0], **TOLERANCE)
 
 
-def test_import_restores_every_bit(exported, tmp_path):
-    kind, ours, folder = exported
-    back = import_model(ImportSettings(source=folder, output_dir=tmp_path / "back")).folder
-    before, after = load_state(ours / "model.pt")["model"], load_state(back / "model.pt")["model"]
-    known = [name for name in before if kind == "masked_lm" or not name.startswith("encoder.lm_head.")]
-    assert len(known) > 50
-    assert all(torch.equal(after[name], before[name]) for name in known)
-    assert after.keys() == before.keys()
-    again = export_model(ExportSettings(checkpoint=back, to="huggingface", output_dir=tmp_path / "again")).folder
+def test_import_restores_every_bit(of_kind, tmp_path):
+    kind, ours, folder = of_kind
+    comes_back(ours, folder, tmp_path, has_lm_head=kind == "masked_lm")
+    again = exported(tmp_path / "back", tmp_path / "again").folder
     first, second = read_weights(folder), read_weights(again)
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -92,7 +86,7 @@ def test_import_restores_every_bit(exported, tmp_path):
 @torch.no_grad()
 def test_the_loss_of_a_masked_batch_is_hugging_faces(tmp_path):
     ours = write_checkpoint(tmp_path / "ours")
-    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    folder = exported(ours, tmp_path / "theirs").folder
     ids, is_token = batch(ours)
     is_predicted = is_token & (torch.rand(ids.shape, generator=torch.Generator().manual_seed(1)) < 0.3)
     labels = torch.where(is_predicted, ids, -100)
@@ -123,27 +117,25 @@ def test_a_model_and_a_tokenizer_made_with_hugging_faces_defaults_come_in_and_ou
     ids = torch.tensor(theirs_of_words(text)["input_ids"])
     assert len(ids) == 1 + len(theirs_of_words(text.replace(" <mask>", "<mask>"))["input_ids"])
 
-    imported = import_model(ImportSettings(source=tmp_path / "theirs", output_dir=tmp_path / "ours")).folder
-    assert model_options(load_state(imported / "model.pt"))["layer-norm-eps"] == "1e-12"
-    again = export_model(ExportSettings(checkpoint=imported, to="huggingface", output_dir=tmp_path / "again")).folder
+    back = imported(tmp_path / "theirs", tmp_path / "ours").folder
+    assert model_options(load_state(back / "model.pt"))["layer-norm-eps"] == "1e-12"
+    again = exported(back, tmp_path / "again").folder
     assert json.loads((again / "config.json").read_text())["layer_norm_eps"] == 1e-12
     words_again = transformers.AutoTokenizer.from_pretrained(again)
     assert words_again(text)["input_ids"] == ids.tolist()
-    for folder in (tmp_path / "theirs", imported, again):
+    for folder in (tmp_path / "theirs", back, again):
         hub = RobertaHub.from_pretrained(folder)
         assert hub.encode(text).tolist() == ids.tolist()
         assert hub.decode(ids) == text
         assert hub.fill_mask(text)[0].text.startswith("Return the ")
         torch.testing.assert_close(hub.model(ids[None])[0], theirs(input_ids=ids[None]).logits, **TOLERANCE)
-    with pytest.raises(ValueError, match=r"layer_norm_eps 1e-12, and fairseq's .*--to huggingface"):
-        export_model(ExportSettings(checkpoint=imported, to="fairseq", output_dir=tmp_path / "fairseq"))
+    refused(r"layer_norm_eps 1e-12, and fairseq's .*--to huggingface", exported, back, tmp_path / "fairseq", "fairseq")
 
 
 def test_weights_above_the_limit_of_a_file_are_several_that_both_sides_read(tmp_path):
     """As above 5 GB, with a small limit."""
     ours = write_checkpoint(tmp_path / "ours")
-    settings = ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs", max_shard_bytes=30_000)
-    folder = export_model(settings).folder
+    folder = exported(ours, tmp_path / "theirs", max_shard_bytes=30_000).folder
     files = sorted(folder.glob("*.safetensors"))
     assert len(files) > 2 and files[0].name == f"model-00001-of-{len(files):05}.safetensors"
     assert not (folder / "model.safetensors").exists()
@@ -159,8 +151,7 @@ def test_weights_above_the_limit_of_a_file_are_several_that_both_sides_read(tmp_
 def test_pipelines_give_our_answers(tmp_path):
     for kind, name in (("masked_lm", "fill-mask"), ("classification", "text-classification")):
         ours = write_checkpoint(tmp_path / kind, kind)
-        folder = tmp_path / f"{kind}-exported"
-        export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder))
+        folder = exported(ours, tmp_path / f"{kind}-exported").folder
         pipe, hub = transformers.pipeline(name, str(folder)), RobertaHub.from_pretrained(ours)
         if kind == "masked_lm":
             found = pipe("so it is <mask>, or bad", top_k=5)
@@ -168,24 +159,22 @@ def test_pipelines_give_our_answers(tmp_path):
             special = {hub.vocabulary.symbols[number] for number in (0, 1, 2, 3)}
             assert not special & {answer["token_str"] for answer in found}
             assert [answer["token_str"] for answer in found] == [filling.token for filling in expected]
-            torch.testing.assert_close(
-                [answer["score"] for answer in found], [filling.probability for filling in expected], **TOLERANCE
-            )
+            scores = [answer["score"] for answer in found]
+            torch.testing.assert_close(scores, [filling.probability for filling in expected], **TOLERANCE)
         else:
             found = pipe("so it is good", top_k=None)
             expected = hub.predict(HEAD, hub.encode("so it is good"))[0].exp()
             by_label = {answer["label"]: answer["score"] for answer in found}
-            assert set(by_label) == {"no", "perhaps", "yes"}
-            torch.testing.assert_close(
-                torch.tensor([by_label[label] for label in ("no", "perhaps", "yes")]), expected, **TOLERANCE
-            )
+            labels = ("no", "perhaps", "yes")
+            assert set(by_label) == {*labels}
+            torch.testing.assert_close(torch.tensor([by_label[label] for label in labels]), expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("sentencepiece", [False, True])
 def test_tags_by_the_call_of_the_model_card_are_ours(tmp_path, sentencepiece):
     """Also where the space or the mark before a word is a token by itself, which the pipeline's aggregation divides."""
     ours = write_checkpoint(tmp_path / "ours", "tagging", sentencepiece=sentencepiece)
-    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    folder = exported(ours, tmp_path / "theirs").folder
     code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0].replace("FOLDER", str(folder))
     rng = random.Random(1)
     words = ["good", "bad", "goods", "good's", "bad\u00e9", "\u6771\u4eac", "\u0939\u093f", "3.14"]
@@ -199,15 +188,11 @@ def test_tags_by_the_call_of_the_model_card_are_ours(tmp_path, sentencepiece):
     exec(start, names)
     for text, answer in zip(texts, found, strict=True):
         shown: list[tuple[str, str]] = []
-        names |= {"text": f"  {' '.join(text)} ", "print": functools.partial(_keep, shown)}
+        names |= {"text": f"  {' '.join(text)} ", "print": lambda *values, shown=shown: shown.append(values)}
         exec(f"tokens = {loop}", names)
         assert shown == list(zip(text, answer["tags"], strict=True))
         num_alone += any(token["word"] in ("\u2581", "\u0120") for token in names["tokens"])
     assert num_alone > 5
-
-
-def _keep(shown, *values):
-    shown.append(values)
 
 
 SPACES = ("", " ", "\n", "\t\u3000 ", "\u00a0\r\n")
@@ -222,7 +207,7 @@ def test_white_space_is_read_alike_on_all_roads(tmp_path, kind):
     if kind == "multiple_choice":
         state = torch.load(ours / "model.pt", weights_only=False)
         torch.save({**state, "task_state": {"data": {"task": "race", "settings": {}}}}, ours / "model.pt")
-    export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))
+    exported(ours, tmp_path / "theirs")
     hubs = [RobertaHub.from_pretrained(folder) for folder in (ours, tmp_path / "theirs")]
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
     plain = tokenizer("a good", "bad x")["input_ids"]
@@ -247,7 +232,7 @@ def test_white_space_is_read_alike_on_all_roads(tmp_path, kind):
 
 def test_the_pipeline_gives_our_probabilities_of_several_labels(tmp_path):
     ours = write_checkpoint(tmp_path / "ours", "multi_label")
-    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    folder = exported(ours, tmp_path / "theirs").folder
     assert json.loads((folder / "config.json").read_text())["problem_type"] == "multi_label_classification"
     found = transformers.pipeline("text-classification", str(folder))("so it is good", top_k=None)
     (answer,) = iterate_predictions(PredictSettings(model=ours, threshold=0.4, device="cpu"), ["so it is good"])
@@ -264,12 +249,12 @@ def test_numbers_are_exported_on_the_scale_of_their_labels(tmp_path):
     (as_learned,) = iterate_predictions(PredictSettings(model=ours, device="cpu"), ["so it is good"])
     state["task_state"]["data"]["settings"] |= {"mean": 1500.0, "deviation": 200.0}
     torch.save(state, ours / "model.pt")
-    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    folder = exported(ours, tmp_path / "theirs").folder
     (answer,) = iterate_predictions(PredictSettings(model=ours, device="cpu"), ["so it is good"])
     assert answer["score"] == pytest.approx(1500 + 200 * as_learned["score"], rel=1e-5)
     found = transformers.pipeline("text-classification", str(folder), function_to_apply="none")("so it is good")
     assert found[0]["score"] == pytest.approx(answer["score"], rel=1e-5)
-    back = import_model(ImportSettings(source=ours, output_dir=tmp_path / "back")).folder
+    back = imported(ours, tmp_path / "back").folder
     (again,) = iterate_predictions(PredictSettings(model=back, device="cpu"), ["so it is good"])
     assert again["score"] == answer["score"], "the scale is applied once"
 
@@ -278,7 +263,7 @@ def test_numbers_are_exported_on_the_scale_of_their_labels(tmp_path):
 @pytest.mark.parametrize("kind", ["tied", "untied", "bin", "sharded", "float16", "bfloat16"])
 def test_a_random_roberta_of_theirs_comes_back_bit_equal(tmp_path, kind):
     ours = write_checkpoint(tmp_path / "words")
-    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    folder = exported(ours, tmp_path / "theirs").folder
     config = transformers.AutoConfig.from_pretrained(folder, tie_word_embeddings=kind != "untied")
     torch.manual_seed(5)
     model = transformers.RobertaForMaskedLM(config).eval()
@@ -302,8 +287,8 @@ def test_a_random_roberta_of_theirs_comes_back_bit_equal(tmp_path, kind):
     torch.testing.assert_close(model_of_ours(ids)[0][is_token], expected[is_token], **TOLERANCE)
     hub = RobertaHub.from_pretrained(folder)
     torch.testing.assert_close(hub.model(ids)[0], model_of_ours(ids)[0])
-    back = import_model(ImportSettings(source=folder, output_dir=tmp_path / "imported")).folder
-    again = export_model(ExportSettings(checkpoint=back, to="huggingface", output_dir=tmp_path / "again")).folder
+    back = imported(folder, tmp_path / "imported").folder
+    again = exported(back, tmp_path / "again").folder
     before, after = model.state_dict(), transformers.RobertaForMaskedLM.from_pretrained(again).state_dict()
     assert before.keys() == after.keys()
     unused = {"lm_head.bias"} if kind == "untied" else set()  # their forward uses lm_head.decoder.bias
@@ -314,16 +299,14 @@ def test_a_random_roberta_of_theirs_comes_back_bit_equal(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["xlm-roberta", "camembert"])
 def test_a_random_model_with_sentencepiece_comes_back_bit_equal(tmp_path, kind):
     ours = write_checkpoint(tmp_path / "words", sentencepiece=True)
-    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    folder = exported(ours, tmp_path / "theirs").folder
     text = "The lazy dog <mask> the fox"
     made = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     if kind == "camembert":
         special = [["<s>NOTUSED", 0.0], ["<pad>", 0.0], ["</s>NOTUSED", 0.0], ["<unk>", 0.0], ["<unk>NOTUSED", -100.0]]
         pieces = [tuple(piece) for piece in [*special, ["<s>", 0.0], ["</s>", 0.0], *made[4:]]]
-        charsmap = read_any(folder).tokenizer
-        tokenizer = transformers.CamembertTokenizer(
-            vocab=pieces, _spm_precompiled_charsmap=charsmap.proto().normalizer_spec.precompiled_charsmap
-        )
+        charsmap = read_any(folder).tokenizer.proto().normalizer_spec.precompiled_charsmap
+        tokenizer = transformers.CamembertTokenizer(vocab=pieces, _spm_precompiled_charsmap=charsmap)
         for path in folder.iterdir():
             if path.name not in ("config.json", "model.safetensors"):
                 path.unlink()
@@ -359,8 +342,8 @@ def test_a_random_model_with_sentencepiece_comes_back_bit_equal(tmp_path, kind):
         torch.testing.assert_close(logits[0], expected[0], **TOLERANCE)
         assert opened.labels == ["no", "perhaps", "yes"]
     assert order[found].tolist() == encoded["input_ids"][0].tolist()
-    back = import_model(ImportSettings(source=folder, output_dir=tmp_path / "imported")).folder
-    again = export_model(ExportSettings(checkpoint=back, to="huggingface", output_dir=tmp_path / "again")).folder
+    back = imported(folder, tmp_path / "imported").folder
+    again = exported(back, tmp_path / "again").folder
     before, after = model.state_dict(), auto.from_pretrained(again).state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -368,7 +351,7 @@ def test_a_random_model_with_sentencepiece_comes_back_bit_equal(tmp_path, kind):
     if kind == "camembert":  # tokenizer.json beside a graph has the graph's ids, which are ours
         runtime = pytest.importorskip("onnxruntime")
         pytest.importorskip("onnxscript")
-        done = export_model(ExportSettings(checkpoint=back, to="onnx", output_dir=tmp_path / "onnx")).folder
+        done = exported(back, tmp_path / "onnx", "onnx").folder
         ids = transformers.AutoTokenizer.from_pretrained(done)([text], return_tensors="np")["input_ids"]
         assert Tokenizer.from_file(str(done / "tokenizer.json")).encode(text).ids == ids[0].tolist() == found.tolist()
         assert RobertaHub.from_pretrained(done).encode(text).tolist() == found.tolist()

@@ -8,16 +8,15 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
-from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.experiments.starting_model import starting_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import model_options
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import TEXT, batch, changed, opened, write_checkpoint
+from tests.refusals import refused
+from tests.tiny_conversions import TEXT, batch, changed, comes_back, exported, imported, opened, write_checkpoint
 from tests.tiny_models import MODERN
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-4}
@@ -30,12 +29,8 @@ OTHERS = {
         **{"layer_norm_eps": 1e-6, "encoder_layers": 2},
     },
 }
-TEXTS = [
-    "so it is good",
-    "",
-    "e\u0301 o\u0308 \u00e9 [unused1] e\u0301",
-    "The quick brown fox jumps over the lazy dog, and the dog does not mind it at all.",
-]
+TEXTS = ["so it is good", "", "e\u0301 o\u0308 \u00e9 [unused1] e\u0301"]
+TEXTS.append("The quick brown fox jumps over the lazy dog, and the dog does not mind it at all.")
 
 
 @torch.no_grad()
@@ -43,7 +38,7 @@ TEXTS = [
 def test_its_class_computes_what_our_model_does_and_every_bit_comes_back(tmp_path, switches):
     transformers = import_transformers()
     ours = write_checkpoint(tmp_path / "ours", **switches)
-    done = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs"))
+    done = exported(ours, tmp_path / "theirs")
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(done.folder).eval()
     assert type(theirs).__name__ == "ModernBertForMaskedLM"
     ids, is_token = batch(ours)
@@ -51,12 +46,7 @@ def test_its_class_computes_what_our_model_does_and_every_bit_comes_back(tmp_pat
     torch.testing.assert_close(found[is_token], opened(ours)(ids)[0][is_token], **TOLERANCE)
     assert transformers.AutoTokenizer.from_pretrained(done.folder)("so it is good")["input_ids"][0] == 0
 
-    back = import_model(ImportSettings(source=done.folder, output_dir=tmp_path / "back"))
-    assert not back.notes
-    before, after = load_state(ours / "model.pt"), load_state(back.folder / "model.pt")
-    assert before["model"].keys() == after["model"].keys()
-    assert all(torch.equal(before["model"][name], after["model"][name]) for name in before["model"])
-    assert model_options(before) == model_options(after)
+    assert not comes_back(ours, done.folder, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +97,7 @@ def logits_by_symbol(folder, text):
 
 
 def test_its_model_answers_here_as_there_and_goes_back(theirs, tmp_path):
-    done = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "ours"))
+    done = imported(theirs, tmp_path / "ours")
     (note,) = done.notes
     assert "joins symbols and texts otherwise than RoBERTa's, which is not followed" in note
     hub = RobertaHub.from_pretrained(done.folder)
@@ -120,7 +110,7 @@ def test_its_model_answers_here_as_there_and_goes_back(theirs, tmp_path):
         assert found.shape == expected.shape
         torch.testing.assert_close(found.sort(-1).values, expected.sort(-1).values, **TOLERANCE)
     (best, *_) = hub.fill_mask("so it is <mask>")
-    back = export_model(ExportSettings(checkpoint=done.folder, to="huggingface", output_dir=tmp_path / "back")).folder
+    back = exported(done.folder, tmp_path / "back").folder
     again = logits_by_symbol(back, TEXTS[0])
     torch.testing.assert_close(again, there, **TOLERANCE)
     before, after = (load_file(folder / "model.safetensors") for folder in (theirs, back))
@@ -135,10 +125,10 @@ def test_its_model_answers_here_as_there_and_goes_back(theirs, tmp_path):
 
 
 def test_with_new_words_its_symbols_keep_their_names_and_ids(theirs, tmp_path):
-    import_model(ImportSettings(source=theirs, output_dir=tmp_path / "ours"))
+    imported(theirs, tmp_path / "ours")
     words = ["--add", "foxhound", "--output-dir", str(tmp_path / "longer")]
     assert main(["tokenizer", "extend", "--checkpoint", str(tmp_path / "ours"), *words]) == 0
-    export_model(ExportSettings(checkpoint=tmp_path / "longer", to="huggingface", output_dir=tmp_path / "back"))
+    exported(tmp_path / "longer", tmp_path / "back")
     before, after = (import_transformers().AutoTokenizer.from_pretrained(each) for each in (theirs, tmp_path / "back"))
     assert [after.convert_tokens_to_ids(each) for each in before.all_special_tokens] == before.all_special_ids
     hub = RobertaHub.from_pretrained(tmp_path / "longer")
@@ -148,18 +138,18 @@ def test_with_new_words_its_symbols_keep_their_names_and_ids(theirs, tmp_path):
 
 
 def test_an_imported_model_is_the_start_of_a_fine_tuning_and_a_graph(theirs, tmp_path):
-    ours = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "ours")).folder
+    ours = imported(theirs, tmp_path / "ours").folder
     long = [f"so it is <mask> {'so ' * 90}"]
     (answer,) = iterate_predictions(PredictSettings(model=ours), long)
     assert len(answer["masks"]) == 1, "rotary positions go on"
-    with pytest.raises(ValueError, match="tokens, and 60 is the most"):
-        list(iterate_predictions(PredictSettings(model=ours, max_length=60), long))
+    settings = PredictSettings(model=ours, max_length=60)
+    refused("tokens, and 60 is the most", lambda: list(iterate_predictions(settings, long)))
     start = starting_model(ours / "model.pt")
     assert start.options["feed-forward"] == "geglu" and start.longest == math.inf
     assert {"no-linear-bias": "true", "attention-window": "8", "max-positions": "64"}.items() <= start.options.items()
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
-    graph = export_model(ExportSettings(checkpoint=ours, to="onnx", output_dir=tmp_path / "onnx")).folder
+    graph = exported(ours, tmp_path / "onnx", "onnx").folder
     session = onnxruntime.InferenceSession(graph / "model.onnx")
     ids = np.array([Tokenizer.from_file(str(graph / "tokenizer.json")).encode(TEXTS[3]).ids])
     assert ids[0].tolist() == RobertaHub.from_pretrained(ours).encode(TEXTS[3]).tolist()

@@ -7,19 +7,15 @@ import torch
 from fairseq.models.roberta import RobertaModel
 
 from roberta_plugin.checkpoint_files import load_state
-from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.models.checkpoints import model_options
 from tests.hugging_face import import_transformers
+from tests.refusals import refused
 from tests.tiny_checkpoints import state_of
-from tests.tiny_conversions import HEAD, batch, opened, write_checkpoint
+from tests.tiny_conversions import HEAD, batch, comes_back, exported, opened, write_checkpoint
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
 BEFORE = {"encoder_normalize_before": True}
 PRENORM = {**BEFORE, "no_layernorm_embedding": True}
-
-
-def export(ours, to, folder, **options):
-    return export_model(ExportSettings(checkpoint=ours, to=to, output_dir=folder, **options)).folder
 
 
 @torch.no_grad()
@@ -27,7 +23,7 @@ def export(ours, to, folder, **options):
 def test_hugging_face_computes_what_our_model_does_and_every_bit_comes_back(tmp_path, sentencepiece):
     transformers = import_transformers()
     ours = write_checkpoint(tmp_path / "ours", sentencepiece=sentencepiece, **BEFORE)
-    folder = export(ours, "huggingface", tmp_path / "theirs")
+    folder = exported(ours, tmp_path / "theirs").folder
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     assert type(theirs).__name__ == "RobertaPreLayerNormForMaskedLM"
     ids, is_token = batch(ours)
@@ -35,23 +31,18 @@ def test_hugging_face_computes_what_our_model_does_and_every_bit_comes_back(tmp_
     torch.testing.assert_close(found[is_token], opened(ours)(ids)[0][is_token], **TOLERANCE)
     assert transformers.AutoTokenizer.from_pretrained(folder)("so it is good")["input_ids"][0] == 0
 
-    back = import_model(ImportSettings(source=folder, output_dir=tmp_path / "back")).folder
-    before, after = load_state(ours / "model.pt")["model"], load_state(back / "model.pt")["model"]
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    comes_back(ours, folder, tmp_path)
 
 
 @torch.no_grad()
 def test_a_classifier_made_by_hugging_face_comes_in(tmp_path):
     transformers = import_transformers()
-    words = export(write_checkpoint(tmp_path / "words", "classification"), "huggingface", tmp_path / "theirs")
+    words = exported(write_checkpoint(tmp_path / "words", "classification"), tmp_path / "theirs").folder
     config = json.loads((words / "config.json").read_text())
     torch.manual_seed(3)
-    theirs = transformers.RobertaPreLayerNormForSequenceClassification(
-        transformers.RobertaPreLayerNormConfig(
-            **{name: value for name, value in config.items() if name not in ("architectures", "model_type", "dtype")}
-        )
-    ).eval()
+    config = {name: value for name, value in config.items() if name not in ("architectures", "model_type", "dtype")}
+    config = transformers.RobertaPreLayerNormConfig(**config)
+    theirs = transformers.RobertaPreLayerNormForSequenceClassification(config).eval()
     for parameter in theirs.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.1)
     theirs.save_pretrained(words)
@@ -65,7 +56,7 @@ def test_a_classifier_made_by_hugging_face_comes_in(tmp_path):
 @pytest.mark.parametrize("norms", [BEFORE, PRENORM], ids=["before", "roberta_prenorm"])
 def test_fairseq_computes_what_our_model_does_and_the_other_way_round(tmp_path, norms):
     ours = write_checkpoint(tmp_path / "ours", **norms)
-    folder = export(ours, "fairseq", tmp_path / "fairseq")
+    folder = exported(ours, tmp_path / "fairseq", "fairseq").folder
     theirs = RobertaModel.from_pretrained(str(folder), "model.pt", bpe="hf_byte_bpe").eval()
     model = opened(ours)
     ids, is_token = batch(ours)
@@ -77,16 +68,16 @@ def test_fairseq_computes_what_our_model_does_and_the_other_way_round(tmp_path, 
     options = model_options(load_state(ours / "model.pt"))
     assert options["encoder-normalize-before"] == "true"
     assert options.get("no-layernorm-embedding") == ("true" if norms is PRENORM else None)
-    read = export(ours, "fairseq", tmp_path / "again")
+    read = exported(ours, tmp_path / "again", "fairseq").folder
     assert all(torch.equal(load_state(read / "model.pt")["model"][n], v) for n, v in trained["model"].items())
 
 
 def test_forms_that_cannot_say_it_are_refused(tmp_path):
     ours = write_checkpoint(tmp_path / "ours", **PRENORM)
-    with pytest.raises(ValueError, match=r"normalizes before its layers .*leave --layout 2019 out"):
-        export(ours, "fairseq", tmp_path / "fairseq", layout="2019")
+    words = r"normalizes before its layers .*leave --layout 2019 out"
+    refused(words, exported, ours, tmp_path / "fairseq", "fairseq", layout="2019")
     state = load_state(ours / "model.pt")
     del state["model"]["encoder.sentence_encoder.layer_norm.weight"]
     torch.save(state, ours / "model.pt")
-    with pytest.raises(ValueError, match=r"model\.pt: encoder_normalize_before is True in the options"):
-        export(ours, "fairseq", tmp_path / "damaged")
+    words = r"model\.pt: encoder_normalize_before is True in the options"
+    refused(words, exported, ours, tmp_path / "damaged", "fairseq")

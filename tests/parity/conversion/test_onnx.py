@@ -15,6 +15,7 @@ from roberta_plugin.conversion.onnx_model import _changes
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.models.checkpoints import SEGMENTS
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
+from tests.refusals import refused
 from tests.tiny_conversions import batch, opened, write_checkpoint
 from tests.tiny_models import SWITCHED
 from tests.tiny_predictors import CLASSES, write_predictor
@@ -125,15 +126,14 @@ def test_int8_needs_its_file_and_the_hub_opens_it(exported, tmp_path):
     full = RobertaHub.from_pretrained(checkpoint).predict("sentence_classification_head", pairs)
     small = RobertaHub.from_pretrained(folder, precision="int8").predict("sentence_classification_head", pairs)
     assert 0 < (full - small).abs().max() < 0.2
-    with pytest.raises(ValueError, match=r"answers by sentence_classification_head alone: ask the checkpoint"):
-        RobertaHub.from_pretrained(folder).extract_features(["good"])
-    with pytest.raises(ValueError, match=r"exported without its masked-LM head"):
-        RobertaHub.from_pretrained(folder).fill_mask("a <mask>")
-    with pytest.raises(ValueError, match=r"--precision bf16: .* which has fp32 or int8"):
-        RobertaHub.from_pretrained(folder, precision="bf16")
+    hub = RobertaHub.from_pretrained(folder)
+    refused(r"answers by sentence_classification_head alone: ask the checkpoint", hub.extract_features, ["good"])
+    refused(r"exported without its masked-LM head", hub.fill_mask, "a <mask>")
+    message = r"--precision bf16: .* which has fp32 or int8"
+    refused(message, RobertaHub.from_pretrained, folder, precision="bf16")
     (folder / "model.int8.onnx").unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no model\.int8\.onnx: export it with --int8 TEXT"):
-        RobertaHub.from_pretrained(folder, precision="int8")
+    message = r"has no model\.int8\.onnx: export it with --int8 TEXT"
+    refused(message, RobertaHub.from_pretrained, folder, precision="int8", error=FileNotFoundError)
 
 
 def test_a_folder_of_hugging_face_with_a_graph_of_its_own_stays_one(tmp_path):
@@ -147,14 +147,13 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(expo
     folder = shutil.copytree(exported("classification")[1].folder, tmp_path / "onnx")
     facts = (folder / "roberta.json").read_text()
 
-    def refused(error: type[Exception], match: str) -> None:
-        with pytest.raises(error, match=match):
-            RobertaHub.from_pretrained(folder)
+    def refuse(error: type[Exception], match: str, **options) -> None:
+        refused(match, RobertaHub.from_pretrained, folder, error=error, **options)
 
     (folder / "roberta.json").write_text(json.dumps({"version": 1, "head": {}}))  # the other keys may be others, too
-    refused(ValueError, r"is of another version .* it has version 1\. Please export the checkpoint again")
+    refuse(ValueError, r"is of another version .* it has version 1\. Please export the checkpoint again")
     (folder / "roberta.json").write_text(facts[:20])
-    refused(ValueError, r"roberta\.json is not valid JSON .* export the checkpoint again")
+    refuse(ValueError, r"roberta\.json is not valid JSON .* export the checkpoint again")
     for part, value, why in (
         ("head", {"name": "a", "kind": "token", "num_outputs": 3}, "graph is not that of a head of the kind token"),
         ("head", {"name": "a", "kind": "classification", "num_outputs": 4}, "graph has 3 outputs instead of 4"),
@@ -163,7 +162,7 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(expo
         ("files", {"../model.pt": 0}, r"files is {'\.\./model\.pt': 0}"),
     ):
         (folder / "roberta.json").write_text(json.dumps({**json.loads(facts), part: value}))
-        refused(ValueError, rf"roberta\.json.* is damaged .*{why}.*export the checkpoint again")
+        refuse(ValueError, rf"roberta\.json.* is damaged .*{why}.*export the checkpoint again")
     (folder / "roberta.json").write_text(facts)
     read = json.loads(facts)["files"].keys() - {"model.int8.onnx"}  # which --precision int8 reads
     written = {folder / name: (folder / name).read_bytes() for name in read}
@@ -172,15 +171,15 @@ def test_folders_of_other_versions_damaged_ones_and_missing_files_are_named(expo
         at = len(content) * 2 // 3
         for damage in (content[:at], content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]):
             path.write_bytes(damage)
-            refused(ValueError, rf"{re.escape(path.name)} is not as it was exported: export the checkpoint again")
+            refuse(ValueError, rf"{re.escape(path.name)} is not as it was exported: export the checkpoint again")
         path.unlink()
-        refused(FileNotFoundError, rf"onnx has no {re.escape(path.name)}: export the checkpoint again")
+        refuse(FileNotFoundError, rf"onnx has no {re.escape(path.name)}: export the checkpoint again")
         path.write_bytes(content)
     (folder / "roberta.json").unlink()
-    refused(ValueError, r"is of another version .* it has none\. Please export the checkpoint again")
+    refuse(ValueError, r"is of another version .* it has none\. Please export the checkpoint again")
     (folder / "roberta.json").write_text(facts)
-    with pytest.raises(ValueError, match="brings its vocabulary and tokenizer along: leave --data and --tokenizer out"):
-        RobertaHub.from_pretrained(folder, tokenizer=tmp_path)
+    message = "brings its vocabulary and tokenizer along: leave --data and --tokenizer out"
+    refuse(ValueError, message, tokenizer=tmp_path)
 
 
 @torch.no_grad()

@@ -12,23 +12,15 @@ from safetensors.torch import load_file, save_file
 
 from roberta_plugin.checkpoint_files import load_state
 from roberta_plugin.cli import main
-from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.hugging_face import import_transformers
-from tests.tiny_conversions import write_checkpoint
+from tests.tiny_conversions import exported, write_checkpoint
 
 transformers = import_transformers()
 LONGEST_ANSWER = 30
-CONTEXTS = [
-    "good bad so",
-    "a bad good thing",
-    "it was good",
-    "bad bad",
-    "so so so good",
-    "x y z good bad",
-    "\u00e9t\u00e9 good",
-]
+CONTEXTS = ["good bad so", "a bad good thing", "it was good", "bad bad", "so so so good", "x y z good bad"]
+CONTEXTS.append("\u00e9t\u00e9 good")
 QUESTIONS = ["who", "good", "is it bad"]
 PAIRS = [(question, context) for question in QUESTIONS for context in CONTEXTS]
 
@@ -56,9 +48,8 @@ def their_answers(folder):
         positions = [place for place, part in enumerate(encoded.sequence_ids(0)) if part == 1]
         found = spans(**encoded)
         start, end = (logits[0, positions].softmax(dim=0) for logits in (found.start_logits, found.end_logits))
-        start *= torch.tensor(
-            [bool(context[slice(*offsets[place])].strip()) for place in positions]
-        )  # no answer is blank
+        blanks = [not context[slice(*offsets[place])].strip() for place in positions]
+        start *= ~torch.tensor(blanks)  # no answer is blank
         is_span = torch.ones(len(positions), len(positions)).triu().tril(LONGEST_ANSWER - 1)
         best = int((start[:, None] * end[None] * is_span).argmax())
         first, last = divmod(best, len(positions))
@@ -69,10 +60,9 @@ def their_answers(folder):
 
 def test_questions_with_and_without_answers_have_hugging_faces_answers(tmp_path):
     ours = write_model(tmp_path / "ours")
-    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
-    (tmp_path / "in.jsonl").write_text(
-        "".join(json.dumps({"question": question, "context": context}) + "\n" for question, context in PAIRS)
-    )
+    folder = exported(ours, tmp_path / "theirs").folder
+    lines = [json.dumps({"question": question, "context": context}) for question, context in PAIRS]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
     expected = list(their_answers(folder))
     without = [null > 0.5 for *_, null in expected]
     assert 3 < sum(without) < len(PAIRS) - 3
@@ -80,9 +70,8 @@ def test_questions_with_and_without_answers_have_hugging_faces_answers(tmp_path)
         words = ["--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl"), "--device", "cpu"]
         assert main(["predict", str(model), *words, "--no-progress"]) == 0
         found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-        for (_, context), answer, (text, probability, null), has_none in zip(
-            PAIRS, found, expected, without, strict=True
-        ):
+        every = zip(PAIRS, found, expected, without, strict=True)
+        for (_, context), answer, (text, probability, null), has_none in every:
             best = answer["candidates"][0]
             assert best["text"] == text
             assert best["probability"] == pytest.approx(probability, abs=2e-5)
@@ -95,7 +84,7 @@ def test_questions_with_and_without_answers_have_hugging_faces_answers(tmp_path)
 def test_a_model_of_hugging_faces_own_answers_every_question(tmp_path):
     """Its class does not know whether there is an answer."""
     ours = write_model(tmp_path / "ours")
-    folder = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "theirs")).folder
+    folder = exported(ours, tmp_path / "theirs").folder
     best = [text for text, *_ in their_answers(folder)]
     weights = load_file(folder / "model.safetensors")
     span = {name: value for name, value in weights.items() if not name.startswith("classifier.")}

@@ -7,10 +7,11 @@ import pytest
 import torch
 from fairseq.models.roberta import RobertaModel
 
-from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.hub import RobertaHub
+from tests.tiny_conversions import exported, imported
 
 DIM, FFN, LAYERS, SYMBOLS, POSITIONS = 32, 64, 2, 50_265, 514
+SIZES = {"tokens": SYMBOLS, "positions": POSITIONS}
 # The options that the released files hold and that concern the model or lead astray, in an argparse.Namespace.
 OPTIONS = {
     "arch": "roberta_large",
@@ -53,16 +54,11 @@ def parameters_of_2019():
         return {f"{name}.weight": random(DIM) + 1, f"{name}.bias": random(DIM)}
 
     trunk = "decoder.sentence_encoder"
-    found = {
-        f"{trunk}.embed_tokens.weight": random(SYMBOLS, DIM),
-        f"{trunk}.embed_positions.weight": random(POSITIONS, DIM),
-    }
+    found = {f"{trunk}.embed_{name}.weight": random(size, DIM) for name, size in SIZES.items()}
     for number in range(LAYERS):
         layer = f"{trunk}.layers.{number}"
-        found |= {
-            f"{layer}.self_attn.in_proj_weight": random(3 * DIM, DIM),
-            f"{layer}.self_attn.in_proj_bias": random(3 * DIM),
-        }
+        joint = f"{layer}.self_attn.in_proj"
+        found |= {f"{joint}_weight": random(3 * DIM, DIM), f"{joint}_bias": random(3 * DIM)}
         found |= linear(f"{layer}.self_attn.out_proj", DIM, DIM) | norm(f"{layer}.self_attn_layer_norm")
         found |= linear(f"{layer}.fc1", FFN, DIM) | linear(f"{layer}.fc2", DIM, FFN) | norm(f"{layer}.final_layer_norm")
     found |= norm(f"{trunk}.emb_layer_norm")
@@ -95,21 +91,16 @@ def test_the_archive_answers_as_in_fairseqs_hub(released, tmp_path):
     assert hub.labels == ["contradiction", "neutral", "entailment"]
     tokens = hub.encode(*TEXTS)
     assert tokens.max() < 50_000
-    imported = import_model(ImportSettings(source=archive, data=words, output_dir=tmp_path / "imported"))
-    assert imported.model.path == archive
-    settings = ExportSettings(checkpoint=imported.folder, to="fairseq", layout="2019", output_dir=tmp_path / "again")
-    theirs = RobertaModel.from_pretrained(str(export_model(settings).folder), "model.pt", bpe="hf_byte_bpe").eval()
+    back = imported(archive, tmp_path / "imported", data=words)
+    assert back.model.path == archive
+    again = exported(back.folder, tmp_path / "again", "fairseq", layout="2019").folder
+    theirs = RobertaModel.from_pretrained(str(again), "model.pt", bpe="hf_byte_bpe").eval()
     assert torch.equal(theirs.encode(*TEXTS), tokens)
     # The parameters of the released file itself, by fairseq's own renaming
     state = torch.load(archive.parent / "roberta.large.mnli" / "model.pt", weights_only=False)
-    theirs.model.load_state_dict(renamed(theirs, state))
+    parameters = {name: value.float() for name, value in state["model"].items()}
+    theirs.model.upgrade_state_dict(parameters)
+    theirs.model.load_state_dict(parameters)
     torch.testing.assert_close(hub.predict("mnli", tokens), theirs.predict("mnli", tokens), atol=1e-5, rtol=1e-5)
     found, expected = hub.extract_features(tokens), theirs.extract_features(tokens)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-
-
-def renamed(theirs, state):
-    """fairseq's own renaming of older parameters."""
-    parameters = {name: value.float() for name, value in state["model"].items()}
-    theirs.model.upgrade_state_dict(parameters)
-    return parameters

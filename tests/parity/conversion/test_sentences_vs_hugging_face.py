@@ -6,12 +6,11 @@ import shutil
 
 import torch
 
-from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model
 from roberta_plugin.hub import RobertaHub
 from tests.conftest import REPOSITORY
 from tests.hugging_face import import_transformers
 from tests.tiny_checkpoints import state_of
-from tests.tiny_conversions import write_checkpoint
+from tests.tiny_conversions import exported, imported, write_checkpoint
 
 transformers = import_transformers()
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
@@ -34,12 +33,10 @@ def assert_equal(hub, folder, sentences):
         texts = sentences[start : start + BATCH]
         encoded = tokenizer(texts, padding=True, truncation=True, max_length=POSITIONS, return_tensors="pt")
         is_token = encoded["attention_mask"].bool()
-        ours = [
-            ids if len(ids) <= POSITIONS else torch.cat([ids[: POSITIONS - 1], ids[-1:]]) for ids in hub.encode(texts)
-        ]
-        assert [ids.tolist() for ids in ours] == [
-            row[mask].tolist() for row, mask in zip(encoded["input_ids"], is_token, strict=True)
-        ]
+        ours = hub.encode(texts)
+        ours = [ids if len(ids) <= POSITIONS else torch.cat([ids[: POSITIONS - 1], ids[-1:]]) for ids in ours]
+        theirs = [row[mask].tolist() for row, mask in zip(encoded["input_ids"], is_token, strict=True)]
+        assert [ids.tolist() for ids in ours] == theirs
         lengths |= set(is_token.sum(dim=1).tolist())
         padded = torch.nn.utils.rnn.pad_sequence(ours, batch_first=True, padding_value=hub.vocabulary.pad_id)
         logits = hub.model(padded, masked_tokens=is_token)[0]  # (M, V), without the padding
@@ -59,13 +56,8 @@ def random_model_of_theirs(folder, words):
     """A folder as transformers writes it: a random model of its own, with the tokenizer of another folder."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(words)
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
-    config = transformers.RobertaConfig(
-        vocab_size=len(tokenizer),
-        max_position_embeddings=POSITIONS + 2,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        **sizes,
-    )
+    options = {"max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    config = transformers.RobertaConfig(vocab_size=len(tokenizer), **options, **sizes)
     torch.manual_seed(11)
     model = transformers.RobertaForMaskedLM(config)
     for parameter in model.parameters():
@@ -76,11 +68,10 @@ def random_model_of_theirs(folder, words):
 
 
 def check_both_directions(ours, tmp_path, sentences):
-    exported = export_model(ExportSettings(checkpoint=ours, to="huggingface", output_dir=tmp_path / "exported")).folder
-    assert_equal(RobertaHub.from_pretrained(ours), exported, sentences)
-    theirs = random_model_of_theirs(tmp_path / "theirs", exported)
-    imported = import_model(ImportSettings(source=theirs, output_dir=tmp_path / "imported")).folder
-    assert_equal(RobertaHub.from_pretrained(imported), theirs, sentences)
+    words = exported(ours, tmp_path / "exported").folder
+    assert_equal(RobertaHub.from_pretrained(ours), words, sentences)
+    theirs = random_model_of_theirs(tmp_path / "theirs", words)
+    assert_equal(RobertaHub.from_pretrained(imported(theirs, tmp_path / "imported").folder), theirs, sentences)
 
 
 def test_paragraphs_of_our_documents_have_the_same_logits_and_hidden_states(tmp_path):

@@ -19,6 +19,7 @@ from roberta_plugin.data.vocabulary import MASK, SPECIALS, Row, Vocabulary
 from roberta_plugin.hub.texts import TextCodec
 from tests.hugging_face import import_transformers
 from tests.real_data import multilingual_lines
+from tests.refusals import refused
 from tests.tiny_conversions import TEXT
 from tests.tiny_tokenizers import train_tokenizer
 
@@ -120,25 +121,22 @@ def test_spaces_of_unigram_are_theirs_or_refused(tmp_path, caplog, cuts):
     trained.train_from_iterator([TEXT] * 9, trainer)
     transformers.PreTrainedTokenizerFast(tokenizer_object=trained).save_pretrained(tmp_path)
     if not cuts:
-        with pytest.raises(ValueError, match=r"tokenizer\.json: each of several spaces is a piece.*WhitespaceSplit"):
-            load_tokenizer(tmp_path)
+        refused(r"tokenizer\.json: each of several spaces is a piece.*WhitespaceSplit", load_tokenizer, tmp_path)
         return
     tokenizer, vocabulary = load_tokenizer(tmp_path), Vocabulary.from_tokenizer(tmp_path)
     assert "a tab or another white space than the space is a symbol" in caplog.text
     texts = [TEXT, f"  {TEXT.replace(' ', '  ')} ", "", " ", "a  b"]
     to_model = vocabulary.tokenizer_to_model(tokenizer)
-    assert [to_model[tokenizer.encode(text)].tolist() for text in texts] == [
-        trained.encode(text, add_special_tokens=False).ids for text in texts
-    ]
+    ids = [to_model[tokenizer.encode(text)].tolist() for text in texts]
+    assert ids == [trained.encode(text, add_special_tokens=False).ids for text in texts]
 
 
 def test_adversarial_texts_have_our_ids_of_byte_level_bpe(byte_level):
     model, tokenizer = byte_level
     assert their_ids(tokenizer, ADVERSARIAL) == our_ids(model, ADVERSARIAL)
     special = "<s> a </s> <pad> <unk> <mask>"
-    assert (
-        tokenizer.encode(special, add_special_tokens=False, split_special_tokens=True) == our_ids(model, [special])[0]
-    )
+    split = {"add_special_tokens": False, "split_special_tokens": True}
+    assert tokenizer.encode(special, **split) == our_ids(model, [special])[0]
     pair = tokenizer("a", "b")["input_ids"]
     (a,), (b,) = our_ids(model, ["a", "b"])
     assert pair == [0, a, 2, 2, b, 2]
@@ -154,20 +152,25 @@ def test_pieces_without_a_line_in_dict_are_refused(byte_level, sentence_piece, t
         folder.mkdir()
         model.tokenizer.save(folder)
         Vocabulary([Row(symbol, 1) for symbol in model.vocabulary.symbols[4:-1:2]]).save(folder / "dict.txt")
-        with pytest.raises(ValueError, match=r"pieces of the .* are not in dict\.txt and so are <unk> here"):
-            exported(folder, folder / "out")
+        message = r"pieces of the .* are not in dict\.txt and so are <unk> here"
+        refused(message, exported, folder, folder / "out")
+
+
+def check_ids(model, folder):
+    """A tokenizer that is read gives the ids of the original."""
+    texts = [TEXT, *ADVERSARIAL]
+    back = read_tokenizer(folder, num_symbols=len(model.vocabulary))
+    vocabulary = Vocabulary.from_symbols(back.symbols)
+    to_model = vocabulary.tokenizer_to_model(back.tokenizer)
+    assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
+    assert vocabulary.mask_id == model.vocabulary.mask_id
 
 
 def check_way_back(model, folder):
-    """Reading an exported tokenizer gives the same ids as the original; without tokenizer.json, too."""
-    texts = [TEXT, *ADVERSARIAL]
-    for without in ((), ("tokenizer.json",)):
-        for name in without:
-            (folder / name).unlink()
-        back = read_tokenizer(folder, num_symbols=len(model.vocabulary))
-        to_model = Vocabulary.from_symbols(back.symbols).tokenizer_to_model(back.tokenizer)
-        assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
-        assert Vocabulary.from_symbols(back.symbols).mask_id == model.vocabulary.mask_id
+    """Without tokenizer.json, too."""
+    check_ids(model, folder)
+    (folder / "tokenizer.json").unlink()
+    check_ids(model, folder)
 
 
 def test_a_byte_level_bpe_comes_back(byte_level, tmp_path):
@@ -250,11 +253,8 @@ def test_a_sentencepiece_model_comes_back(sentence_piece, tmp_path):
     write_tokenizer(model, tmp_path, model_type="xlm-roberta", max_length=510)
     check_way_back(model, tmp_path)
     write_tokenizer(model, tmp_path, model_type="xlm-roberta", max_length=510)
-    (tmp_path / "sentencepiece.bpe.model").unlink()  # as in folders of today: tokenizer.json alone
-    back = read_tokenizer(tmp_path, num_symbols=len(model.vocabulary))
-    to_model = Vocabulary.from_symbols(back.symbols).tokenizer_to_model(back.tokenizer)
-    texts = [TEXT, *ADVERSARIAL]
-    assert [to_model[back.tokenizer.encode(text)].tolist() for text in texts] == our_ids(model, texts)
+    (tmp_path / "sentencepiece.bpe.model").unlink()
+    check_ids(model, tmp_path)  # as in folders of today: tokenizer.json alone
 
 
 def test_gpt2s_own_files_come_back(shared_data, tmp_path):

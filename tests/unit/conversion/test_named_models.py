@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import ModelCard, constants
+from safetensors.torch import load_file
 
 from roberta_plugin.conversion import model_files, named_models
-from roberta_plugin.conversion.convert import ExportSettings, ImportSettings, export_model, import_model, imported
+from roberta_plugin.conversion.convert import ImportSettings, import_model, imported
 from roberta_plugin.conversion.named_models import hub_name, local_path
 from roberta_plugin.conversion.pretrained import read_any
 from roberta_plugin.hub import RobertaHub
 from tests.hub_server import running_hub
-from tests.tiny_conversions import opened, write_checkpoint
+from tests.refusals import refused
+from tests.tiny_conversions import exported, opened, write_checkpoint
 
 NAME = Path("org/tiny")
+CACHES = {"HF_HUB_CACHE": "hf", "HF_ASSETS_CACHE": "assets", "HF_TOKEN_PATH": "token"}
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +32,8 @@ def ours(tmp_path_factory):
 @pytest.fixture(scope="module")
 def theirs(ours, tmp_path_factory):
     folder = tmp_path_factory.mktemp("theirs") / "exported"
-    settings = ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder, max_shard_bytes=20_000)
-    assert len(list(export_model(settings).folder.glob("model-*-of-*.safetensors"))) > 1
+    exported(ours, folder, max_shard_bytes=20_000)
+    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 1
     return folder
 
 
@@ -38,14 +41,11 @@ def theirs(ours, tmp_path_factory):
 def hub(tmp_path, monkeypatch):
     """An empty hub that the library of this process asks, with empty caches, from an empty current folder."""
     with running_hub() as found:
-        monkeypatch.setattr(constants, "ENDPOINT", found.url)
-        monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{found.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        )
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
-        monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)
+        files = f"{found.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        caches = {name: str(tmp_path / path) for name, path in CACHES.items()}
+        places = {"ENDPOINT": found.url, "HUGGINGFACE_CO_URL_TEMPLATE": files, "HF_HUB_DISABLE_XET": True, **caches}
+        for name, value in places.items():
+            monkeypatch.setattr(constants, name, value, raising=name != "HF_HUB_DISABLE_XET")
         monkeypatch.delenv("HF_TOKEN", raising=False)
         monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "torch"))
         (tmp_path / "here").mkdir()
@@ -56,13 +56,8 @@ def hub(tmp_path, monkeypatch):
 def test_a_branch_a_tag_and_a_commit_are_names_and_a_folder_of_the_name_comes_first(hub, theirs, tmp_path):
     first = hub.add("org/tiny", theirs, "main", "v1", "refs/pr/1")
     second = hub.add("org/tiny", {**hub.models["org/tiny"].commits[first], "x.txt": b""}, "main")
-    for revision, commit in (
-        ("", second),
-        ("@main", second),
-        ("@v1", first),
-        ("@refs/pr/1", first),
-        (f"@{first}", first),
-    ):
+    revisions = {"": second, "@main": second, "@v1": first, "@refs/pr/1": first, f"@{first}": first}
+    for revision, commit in revisions.items():
         folder = local_path(Path(f"org/tiny{revision}"))
         assert folder.name == commit
         assert hub_name(folder) == hub_name(folder / "model.safetensors") == "org/tiny"
@@ -84,62 +79,49 @@ def test_what_is_not_there_is_refused_by_a_sentence_that_names_both_possibilitie
     hub.add("org/gated", theirs, is_gated=True)
     hub.add("org/private", theirs, is_private=True)
     typo = r"There is no file or folder checkpoints/best here, and http\S+ shows no model of that name: correct the path or"
+    private = r"shows no model of that name.*for a private model, log in by `hf auth login`, or set HF_TOKEN"
     for name, words in (
         ("checkpoints/best", typo),
-        (
-            "org/private",
-            r"shows no model of that name.*for a private model, log in by `hf auth login`, or set HF_TOKEN",
-        ),
+        ("org/private", private),
         ("org/gated", r"org/gated is a gated model: accept its terms at http\S+/org/gated, then log in"),
         ("org/tiny@v9", r"org/tiny has no branch, tag or commit 'v9' at http\S+: correct it, or leave @v9 out"),
     ):
-        with pytest.raises(FileNotFoundError, match=words) as found:
-            local_path(Path(name))
-        assert "\n" not in str(found.value)
+        assert "\n" not in refused(words, local_path, Path(name), error=FileNotFoundError)
     monkeypatch.setenv("HF_TOKEN", "hf_read")
     assert hub_name(local_path(Path("org/private"))) == "org/private"
     assert hub_name(local_path(Path("org/gated"))) == "org/gated"
     monkeypatch.setenv("HF_TOKEN", "hf_of_yesterday")
-    with pytest.raises(FileNotFoundError, match=r"refuses the token with which org/other was asked for: log in"):
-        local_path(Path("org/other"))
+    words = r"refuses the token with which org/other was asked for: log in"
+    refused(words, local_path, Path("org/other"), error=FileNotFoundError)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(FileNotFoundError, match=r"no file or folder runs/best.*HF_HUB_OFFLINE is set.*or unset it"):
-        local_path(Path("runs/best"))
+    words = r"no file or folder runs/best.*HF_HUB_OFFLINE is set.*or unset it"
+    refused(words, local_path, Path("runs/best"), error=FileNotFoundError)
     assert hub_name(local_path(Path("org/private"))) == "org/private", "from the cache"
-    with pytest.raises(FileNotFoundError, match=r"There is no nothing: .*org/name.*roberta\.large\.mnli"):
-        opened(Path("nothing"))
+    words = r"There is no nothing: .*org/name.*roberta\.large\.mnli"
+    refused(words, opened, Path("nothing"), error=FileNotFoundError)
 
 
 def test_a_pickle_comes_only_where_it_is_asked_for(hub, theirs, tmp_path):
     files = {path.name: path.read_bytes() for path in theirs.iterdir() if "safetensors" not in path.name}
     weights = read_any(theirs)
     state = tmp_path / "pytorch_model.bin"
-    parameters = {}
-    for shard in theirs.glob("*.safetensors"):
-        from safetensors.torch import load_file
-
-        parameters |= load_file(shard)
-    torch.save(parameters, state)
+    torch.save({name: each for shard in theirs.glob("*.safetensors") for name, each in load_file(shard).items()}, state)
     hub.add("org/tiny", {**files, "pytorch_model.bin": state.read_bytes()})
     hub.add("org/empty", {"README.md": b"", "flax_model.msgpack": b""})
     command = r"`roberta import org/tiny --allow-pickle --output-dir FOLDER` reads it"
-    with pytest.raises(ValueError, match=rf"org/tiny.* as a pickle only \(pytorch_model\.bin\).*{command}"):
-        local_path(NAME)
+    words = rf"org/tiny.* as a pickle only \(pytorch_model\.bin\).*{command}"
+    refused(words, local_path, NAME)
     assert not [each for each in hub.requests if each.endswith(".bin")]
-    with pytest.raises(
-        ValueError, match=r"org/empty.* has no weights that are read here.* holds README\.md, flax_model"
-    ):
-        local_path(Path("org/empty"))
+    words = r"org/empty.* has no weights that are read here.* holds README\.md, flax_model"
+    refused(words, local_path, Path("org/empty"))
     done = import_model(ImportSettings(source=NAME, output_dir=tmp_path / "done", allow_pickle=True))
     assert done.model.labels == weights.labels
-    with pytest.raises(ValueError, match="as a pickle only"):  # though it is in the cache now
-        local_path(NAME)
+    refused("as a pickle only", local_path, NAME)  # though it is in the cache now
 
 
 def test_what_was_exported_for_fairseq_is_imported_by_name(hub, ours, tmp_path):
-    hub.add("org/tiny", export_model(ExportSettings(checkpoint=ours, to="fairseq", output_dir=tmp_path / "f")).folder)
-    with pytest.raises(ValueError, match=r"as a pickle only \(model\.pt\).*roberta import org/tiny --allow-pickle"):
-        local_path(NAME)
+    hub.add("org/tiny", exported(ours, tmp_path / "f", "fairseq").folder)
+    refused(r"as a pickle only \(model\.pt\).*roberta import org/tiny --allow-pickle", local_path, NAME)
     done = import_model(ImportSettings(source=NAME, output_dir=tmp_path / "done", allow_pickle=True))
     assert done.model.head.name == "sentence_classification_head"
 
@@ -148,10 +130,8 @@ def test_a_download_that_breaks_off_is_an_error_and_is_continued(hub, theirs, mo
     monkeypatch.setattr("time.sleep", lambda _: None)
     hub.add("org/tiny", theirs)
     hub.breaks = 1000
-    with pytest.raises(
-        FileNotFoundError, match=r"could not be fetched from http\S+ \(.+\)\. Run the same command again"
-    ):
-        local_path(NAME)
+    words = r"could not be fetched from http\S+ \(.+\)\. Run the same command again"
+    refused(words, local_path, NAME, error=FileNotFoundError)
     hub.breaks = 0
     opened(NAME)
 
@@ -175,9 +155,8 @@ def test_a_model_by_name_is_imported_once_by_commit_also_by_two_at_once(hub, the
 
 def test_the_files_of_an_export_to_onnx_come_and_graphs_of_others_do_not(hub, theirs):
     files = {path.name: path.read_bytes() for path in theirs.iterdir()}
-    hub.add(
-        "org/graph", {**dict.fromkeys(("model.onnx", "dict.txt", "encoder.json", "a.py"), b"x"), "roberta.json": b"{}"}
-    )
+    graph = dict.fromkeys(("model.onnx", "dict.txt", "encoder.json", "a.py"), b"x")
+    hub.add("org/graph", {**graph, "roberta.json": b"{}"})
     hub.add("org/tiny", {**files, "model.onnx": b"x", "checkpoint-5/model.safetensors": b"x"})
     names = {path.name for path in local_path(Path("org/graph")).iterdir()}
     assert names == {"roberta.json", "model.onnx", "dict.txt", "encoder.json"}
@@ -185,8 +164,7 @@ def test_the_files_of_an_export_to_onnx_come_and_graphs_of_others_do_not(hub, th
 
 
 def test_a_folder_of_sentence_transformers_and_one_with_tokenizer_json_alone_are_whole(hub, ours, tmp_path):
-    settings = ExportSettings(checkpoint=ours, to="sentence-transformers", output_dir=tmp_path / "sentences")
-    folder = export_model(settings).folder
+    folder = exported(ours, tmp_path / "sentences", "sentence-transformers").folder
     for name in ("vocab.json", "merges.txt", "special_tokens_map.json"):
         (folder / name).unlink()
     hub.add("org/sentences", folder)
@@ -200,14 +178,11 @@ def test_archives_of_fairseq_come_by_name_into_torchs_cache(hub, ours, tmp_path,
     monkeypatch.setattr(named_models, "ARCHIVE_URL", f"{hub.url}/files")
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
         archive.add(ours, "roberta.base")
-    with pytest.raises(
-        FileNotFoundError, match=r"no file or folder roberta\.base here, and .*HTTP Error 404.*download http"
-    ):
-        opened(Path("roberta.base"))
+    words, base = r"no file or folder roberta\.base here, and .*HTTP Error 404.*download http", Path("roberta.base")
+    refused(words, opened, base, error=FileNotFoundError)
     hub.files["roberta.base.tar.gz"] = (tmp_path / "a.tar.gz").read_bytes()
     hub.breaks = 1
-    with pytest.raises(FileNotFoundError, match=r"roberta\.base\.tar\.gz ended after [\d,]+ of [\d,]+ bytes"):
-        opened(Path("roberta.base"))
+    refused(r"roberta\.base\.tar\.gz ended after [\d,]+ of [\d,]+ bytes", opened, base, error=FileNotFoundError)
     cache = tmp_path / "torch" / "checkpoints"
     assert list(cache.iterdir()) == []
     assert read_any(Path("roberta.base")).source == "fairseq"
@@ -219,21 +194,17 @@ def test_archives_of_fairseq_come_by_name_into_torchs_cache(hub, ours, tmp_path,
 
 def test_a_download_of_another_hash_does_not_appear(hub, tmp_path):
     hub.files["vocab.bpe"] = b"a page that asks to log in"
-    with pytest.raises(ValueError, match=r"the answer of the server for http\S+/vocab\.bpe is another file"):
-        model_files.download(f"{hub.url}/files/vocab.bpe", tmp_path / "cache" / "vocab.bpe", sha256="0" * 64)
+    words, url = r"the answer of the server for http\S+/vocab\.bpe is another file", f"{hub.url}/files/vocab.bpe"
+    refused(words, model_files.download, url, tmp_path / "cache" / "vocab.bpe", sha256="0" * 64)
     assert list((tmp_path / "cache").iterdir()) == []
-
-
-def export_to(hub, ours, folder, name, **options):
-    settings = ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder, push=name, **options)
-    return export_model(settings)
 
 
 def test_an_upload_brings_the_card_and_leaves_what_is_of_this_machine_or_of_an_earlier_upload(
     hub, ours, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HF_TOKEN", "hf_write")
-    done = export_to(hub, ours, tmp_path / "shards", "me/new", max_shard_bytes=20_000, private=True, license="mit")
+    sharded = {"max_shard_bytes": 20_000, "private": True, "license": "mit"}
+    done = exported(ours, tmp_path / "shards", push="me/new", **sharded)
     files = hub.models["me/new"].commits[hub.models["me/new"].refs["main"]]
     assert done.pushed == f"{hub.url}/me/new/commit/{hub.models['me/new'].refs['main']}"
     assert hub.models["me/new"].is_private
@@ -245,16 +216,15 @@ def test_an_upload_brings_the_card_and_leaves_what_is_of_this_machine_or_of_an_e
     assert "# RoBERTa me/new\n" in card
     assert 'pipeline("text-classification", "me/new"' in card
 
-    export_to(hub, ours, tmp_path / "one", "me/new")
+    exported(ours, tmp_path / "one", push="me/new")
     files = hub.models["me/new"].commits[hub.models["me/new"].refs["main"]]
     assert [name for name in files if name.startswith("model")] == ["model.safetensors"]
     before = hub.models["me/new"].refs["main"]
-    export_to(hub, ours, tmp_path / "branch", "me/new@half")
+    exported(ours, tmp_path / "branch", push="me/new@half")
     assert hub.models["me/new"].refs.keys() == {"main", "half"}
     assert hub.models["me/new"].refs["main"] == before
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(FileNotFoundError, match="for a private model, log in"):
-        RobertaHub.from_pretrained("me/new")
+    refused("for a private model, log in", RobertaHub.from_pretrained, "me/new", error=FileNotFoundError)
     monkeypatch.setenv("HF_TOKEN", "hf_read")
     assert RobertaHub.from_pretrained("me/new@half").labels == ["no", "perhaps", "yes"]
 
@@ -267,22 +237,18 @@ def test_an_upload_without_a_right_to_it_is_refused_before_anything_is_exported(
         ("hf_read", r"--push me/new needs a token that may write, and that of me may only read"),
     ):
         monkeypatch.setenv("HF_TOKEN", token or "")
-        with pytest.raises(ValueError, match=words):
-            export_to(hub, ours, folder, "me/new")
-    with pytest.raises(ValueError, match=r"--push 'new' must be ORG/NAME or ORG/NAME@BRANCH"):
-        export_to(hub, ours, folder, "new")
-    with pytest.raises(ValueError, match=r"--private goes with --push"):
-        ExportSettings(checkpoint=ours, to="huggingface", output_dir=folder, private=True)
+        refused(words, exported, ours, folder, push="me/new")
+    refused(r"--push 'new' must be ORG/NAME or ORG/NAME@BRANCH", exported, ours, folder, push="new")
+    refused(r"--private goes with --push", exported, ours, folder, private=True)
     monkeypatch.setenv("HF_TOKEN", "hf_write")
     with monkeypatch.context() as patch:
         patch.setattr(constants, "HF_HUB_OFFLINE", True)
-        with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set: unset it, or leave --push out"):
-            export_to(hub, ours, folder, "me/new")
+        refused("HF_HUB_OFFLINE is set: unset it, or leave --push out", exported, ours, folder, push="me/new")
     assert not folder.exists()
     assert not hub.models
 
     hub.add("me/public", {"a": b""})
-    with pytest.raises(ValueError, match=r"exported is exported, but not uploaded to .*it is a public model already"):
-        export_to(hub, ours, folder, "me/public", private=True)
+    words = r"exported is exported, but not uploaded to .*it is a public model already"
+    refused(words, exported, ours, folder, push="me/public", private=True)
     assert list(hub.models["me/public"].commits.values()) == [{"a": b""}]
     assert RobertaHub.from_pretrained(folder).labels == ["no", "perhaps", "yes"]

@@ -12,6 +12,7 @@ from roberta_plugin.conversion.vocabulary_change import ExtendSettings, extend_v
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.models.checkpoints import TOKENS
+from tests.refusals import refused
 from tests.tiny_checkpoints import state_of
 from tests.tiny_conversions import opened
 from tests.tiny_tokenizers import train_tokenizer
@@ -84,10 +85,8 @@ def test_sentencepiece_normalizes_new_words_as_text(tmp_path):
     before = read_any(write_model(tmp_path, "sentencepiece")).tokenizer
     after = extended(before, ["\uff5aebuq"])  # a full-width z
     assert len(after.encode("zebuq")) == len(after.encode("\uff5aebuq")) == 1
-    with pytest.raises(
-        ValueError, match=r"'\uff5aebuq' is '\u2581zebuq' to the tokenizer, as another one is: leave it"
-    ):
-        extended(before, ["zebuq", "\uff5aebuq"])
+    message = r"'\uff5aebuq' is '\u2581zebuq' to the tokenizer, as another one is: leave it"
+    refused(message, extended, before, ["zebuq", "\uff5aebuq"])
 
 
 @pytest.mark.parametrize("before", KINDS)
@@ -124,16 +123,16 @@ def test_another_tokenizer_keeps_the_rows_of_common_pieces(before, after, tmp_pa
     ],
 )
 def test_words_that_cannot_be_added_are_refused(ours, tmp_path, words, named):
-    with pytest.raises(ValueError, match=named):
-        extend_vocabulary(ExtendSettings(checkpoint=ours, add=tuple(words), output_dir=tmp_path / "new"))
+    settings = ExtendSettings(checkpoint=ours, add=tuple(words), output_dir=tmp_path / "new")
+    refused(named, extend_vocabulary, settings)
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "character_bpe"])
 def test_unknown_characters_need_a_new_tokenizer(tmp_path, kind):
-    ours = write_model(tmp_path, kind)
-    with pytest.raises(ValueError, match=r"'\u03b1\u03b2' has characters that the tokenizer does not know"):
-        extend_vocabulary(ExtendSettings(checkpoint=ours, add=("\u03b1\u03b2",), output_dir=tmp_path / "new"))
+    words = {"checkpoint": write_model(tmp_path, kind), "add": ("\u03b1\u03b2",), "output_dir": tmp_path / "new"}
+    message = r"'\u03b1\u03b2' has characters that the tokenizer does not know"
+    refused(message, extend_vocabulary, ExtendSettings(**words))
 
 
 def test_a_protobuf_that_does_not_fit_sentencepiece_is_named(tmp_path, monkeypatch, capsys):

@@ -12,6 +12,7 @@ from roberta_plugin.data import block_dataset
 from roberta_plugin.data.block_batches import BlockBatch, num_blocks_before
 from roberta_plugin.data.block_dataset import BlockDataset
 from roberta_plugin.data.block_order import EpochOrder, KnownOrder, cut_batches
+from tests.refusals import refused
 
 ORDER = KnownOrder(np.array([7, 3, 5, 1, 2]), np.array([1, 1, 2, 2, 2]))
 
@@ -69,15 +70,6 @@ class Equal(Squares):
         raise AssertionError("nobody needs to know")
 
 
-def test_batches_are_cut_from_the_order_and_go_on_from_any_block():
-    dataset = Squares()
-    assert [list(batch) for batch in dataset.batches(1, max_sentences=3)] == [
-        [(1, 7), (1, 3), (2, 5)],
-        [(2, 1), (2, 2)],
-    ]
-    assert [list(batch) for batch in dataset.batches(1, first_block=2, max_sentences=2)] == [[(2, 5), (2, 1)], [(2, 2)]]
-
-
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize(
     "limits",
@@ -116,38 +108,29 @@ def test_batches_are_those_of_the_plain_reference_and_go_on_from_any_block(monke
 
 
 def test_batches_of_equal_blocks_are_not_listed_whatever_limits_them():
-    dataset = Equal()
-    assert len(dataset) == 10**11
     for limits, size in (
         ({"max_sentences": 32}, 32),
         ({"max_tokens": 512 * 9 + 511}, 9),
         ({"max_tokens": 512 * 9, "required_batch_size_multiple": 8}, 8),
         ({"max_tokens": 512 * 9, "max_sentences": 4}, 4),
     ):
-        batches = dataset.batches(1, first_block=5, **limits)
+        batches = Equal().batches(1, first_block=5, **limits)
         assert len(batches) == -(-(10**11 - 5) // size)
         assert len(batches[0]) == len(batches[10**9]) == size
         assert 0 < len(batches[-1]) <= size
-
-
-def test_packed_batches_of_equal_blocks_are_not_listed_either():
-    dataset = Equal()
-    dataset.pack, dataset.pad_to_multiple, dataset.longest = True, 128, 500
+    packed = Equal()
+    packed.pack, packed.pad_to_multiple, packed.longest = True, 128, 500
     for max_tokens, size in ((4096, 8), (4100, 8), (4000, 7), (20_096, 40)):
-        batches = dataset.batches(1, max_tokens=max_tokens)
-        assert len(batches[10**9]) == size
+        assert len(packed.batches(1, max_tokens=max_tokens)[10**9]) == size
         assert -(-size * 500 // 128) * 128 <= max_tokens
 
 
 def test_impossible_limits_are_refused_by_name():
-    with pytest.raises(ValueError, match="--batch-size, --max-tokens"):
-        Equal().batches(1)
+    refused("--batch-size, --max-tokens", Equal().batches, 1)
     for dataset in (Equal(), Random()):
         longest = dataset.longest
-        with pytest.raises(
-            ValueError, match=rf"--max-tokens .{longest - 1}. is smaller than the longest block .{longest} tokens"
-        ):
-            dataset.batches(1, max_tokens=longest - 1)
+        message = rf"--max-tokens .{longest - 1}. is smaller than the longest block .{longest} tokens"
+        refused(message, dataset.batches, 1, max_tokens=longest - 1)
 
 
 def test_arrays_become_tensors_at_any_depth_and_the_rest_stays():
@@ -158,7 +141,7 @@ def test_arrays_become_tensors_at_any_depth_and_the_rest_stays():
     assert Squares().__getitems__([]) == {}
 
 
-def test_a_plain_index_is_a_block_of_the_epoch_at_hand():
+def test_a_plain_index_is_a_block_of_the_epoch_at_hand_and_sizes_are_lengths():
     dataset = Squares()
     dataset.set_epoch(4)
     assert dataset[6]["pass"].tolist() == [40]
@@ -166,10 +149,6 @@ def test_a_plain_index_is_a_block_of_the_epoch_at_hand():
     assert joined["id"].tolist() == [6, 2]
     assert joined["pass"].tolist() == [40, 3]
     assert dataset.collater(joined) is joined
-
-
-def test_sizes_are_lengths():
-    dataset = Squares()
     assert dataset.sizes.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert dataset.num_tokens(4) == dataset.size(4) == 5
     assert dataset.ordered_indices().tolist() == list(range(9))

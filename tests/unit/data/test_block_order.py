@@ -19,10 +19,11 @@ from roberta_plugin.data.block_order import (
     cut_batches,
     cut_in_parts,
 )
-from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
 from roberta_plugin.data.mixture import Corpus, blocks_to_take, data_folders, parse_corpora
-from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter, check_ranges
+from roberta_plugin.data.mmap_tokens import check_ranges
 from roberta_plugin.launch.batch_size import plan_batch
+from tests.refusals import refused
+from tests.tiny_tokens import PAD, masker_of, write_items
 
 POOL = GROUP_SIZE * GROUPS_IN_POOL
 
@@ -111,21 +112,19 @@ def test_a_corpus_is_seen_whole_before_any_of_its_blocks_repeats():
             assert sum(pass_ == number for pass_, _ in visits) == num_blocks[corpus]
 
 
-def test_batches_keep_within_both_limits_and_leave_nothing_out():
-    rng = np.random.default_rng(1)
-    lengths = rng.integers(1, 200, 5000).astype(np.int32)
+def test_batches_keep_within_their_limits_and_leave_nothing_out():
+    lengths = np.random.default_rng(1).integers(1, 200, 5000).astype(np.int32)
     bounds = cut_batches(lengths, max_tokens=1000, max_sentences=24)
     assert bounds[0] == 0 and bounds[-1] == len(lengths) and (np.diff(bounds) > 0).all()
     sizes = np.diff(bounds)
     padded = np.array([lengths[a:b].max() * (b - a) for a, b in itertools.pairwise(bounds)])
     assert sizes.max() <= 24 and padded.max() <= 1000
     assert (padded > 800).mean() > 0.5, "the batches are far from full"
-
-
-def test_a_batch_size_multiple_is_kept_where_the_batch_is_large_enough():
-    lengths = np.full(1001, 10, dtype=np.int32)
-    sizes = np.diff(cut_batches(lengths, max_tokens=150, max_sentences=None, required_batch_size_multiple=8))
+    equal = np.full(1001, 10, dtype=np.int32)
+    sizes = np.diff(cut_batches(equal, max_tokens=150, max_sentences=None, required_batch_size_multiple=8))
     assert (sizes[:-1] == 8).all() and sizes.sum() == 1001
+    for number, expected in ((10, [0, 4, 8, 10]), (8, [0, 4, 8]), (0, [0])):  # without a limit of tokens
+        assert cut_batches(equal[:number], max_tokens=10**9, max_sentences=4).tolist() == expected
 
 
 @given(
@@ -145,17 +144,15 @@ def test_parts_of_an_order_are_cut_as_the_whole_is(sizes, max_tokens, max_senten
     assert cut.tolist() == cut_batches(lengths, max_sentences=max_sentences, **limits).tolist()
 
 
-def test_equal_batches_without_a_token_limit():
-    lengths = np.full(10, 512, dtype=np.int32)
-    assert cut_batches(lengths, max_tokens=10**9, max_sentences=4).tolist() == [0, 4, 8, 10]
-    assert cut_batches(lengths[:8], max_tokens=10**9, max_sentences=4).tolist() == [0, 4, 8]
-    assert cut_batches(lengths[:0], max_tokens=10**9, max_sentences=4).tolist() == [0]
-
-
-def test_folders_with_and_without_weights():
+def test_folders_have_weights_turns_and_colons(tmp_path):
     assert parse_corpora("data-bin") == [Corpus("data-bin", None)]
     assert parse_corpora("a@3, b@0.5") == [Corpus("a", 3.0), Corpus("b", 0.5)]
     assert parse_corpora("a,b") == [Corpus("a", None), Corpus("b", None)]
+    assert [str(folder) for folder in data_folders("a@2,b@1:c:a")] == ["a", "b", "c"], "each once"
+    folder = tmp_path / "2026-11-21T20:30:00"
+    assert len(data_folders(str(folder))) == 3
+    folder.mkdir()
+    assert data_folders(str(folder)) == [folder]
 
 
 def test_a_path_that_exists_is_a_path_whatever_is_in_it(tmp_path):
@@ -165,19 +162,6 @@ def test_a_path_that_exists_is_a_path_whatever_is_in_it(tmp_path):
     assert parse_corpora(f"{tmp_path}/me@host@3,{tmp_path}/b@1")[0] == Corpus(f"{tmp_path}/me@host", 3.0)
     assert parse_corpora(f"{tmp_path}/one,two") == [Corpus(f"{tmp_path}/one,two", None)]
     assert parse_corpora(f"{tmp_path}/a@3") == [Corpus(f"{tmp_path}/a@3", None)]
-    with pytest.raises(ValueError, match="'me@host/no', which is neither a folder that exists nor FOLDER@WEIGHT"):
-        parse_corpora("me@host/no")
-
-
-def test_a_folder_with_a_colon_in_its_path_is_one_folder(tmp_path):
-    folder = tmp_path / "2026-11-21T20:30:00"
-    assert len(data_folders(str(folder))) == 3
-    folder.mkdir()
-    assert data_folders(str(folder)) == [folder]
-
-
-def test_folders_of_all_turns_come_once():
-    assert [str(folder) for folder in data_folders("a@2,b@1:c:a")] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -191,49 +175,31 @@ def test_folders_of_all_turns_come_once():
         ("a,b,a", "twice"),
         ("a,a/", "twice"),
         ("a@1,./a@3", "twice"),
+        ("me@host/no", "'me@host/no', which is neither a folder that exists nor FOLDER@WEIGHT"),
     ],
 )
 def test_faulty_mixtures_are_refused(data, message):
-    with pytest.raises(ValueError, match=message):
-        parse_corpora(data)
+    refused(message, parse_corpora, data)
 
 
-def test_by_size_takes_everything():
+def test_shares_follow_sizes_weights_or_the_formula_and_keep_the_length_of_an_epoch():
     assert blocks_to_take([100, 7, 1]) == [100, 7, 1]
-
-
-def test_weights_give_exact_shares_and_keep_the_length_of_an_epoch():
     assert blocks_to_take([900, 100], weights=[1, 1]) == [500, 500]
     counts = blocks_to_take([333, 333, 334], weights=[2, 2, 3])
     assert sum(counts) == 1000
     assert all(abs(count - 1000 * weight / 7) < 1 for count, weight in zip(counts, (2, 2, 3), strict=True))
+    counts = blocks_to_take([10_000, 100], alpha=0.3)
+    assert counts[1] == pytest.approx(100**0.3 / (10_000**0.3 + 100**0.3) * 10_100, abs=1)
+    assert blocks_to_take([10_000, 100], alpha=0.0) == [5050, 5050]
 
 
-def test_no_corpus_is_left_out_for_its_weight():
+def test_no_corpus_is_left_out_for_its_weight_and_none_without_blocks_is_taken():
     assert blocks_to_take([500, 10, 20], weights=[1, 1e-9, 1e-9]) == [528, 1, 1]
     assert blocks_to_take([1, 1], weights=[1e-9, 1]) == [1, 1]
-
-
-def test_smoothing_follows_the_formula():
-    sizes = [10_000, 100]
-    counts = blocks_to_take(sizes, alpha=0.3)
-    share = 100**0.3 / (10_000**0.3 + 100**0.3)
-    assert counts[1] == pytest.approx(share * 10_100, abs=1)
-    assert blocks_to_take(sizes, alpha=0.0) == [5050, 5050]
-
-
-def test_a_corpus_without_blocks_is_refused():
-    with pytest.raises(ValueError, match="Corpus 2 of 2 has no blocks"):
-        blocks_to_take([1, 0])
+    refused("Corpus 2 of 2 has no blocks", blocks_to_take, [1, 0])
 
 
 ORDER = KnownOrder(np.array([7, 3, 5, 1, 2]), np.array([1, 1, 2, 2, 2]))
-
-
-def test_a_batch_has_the_addresses_of_its_part_of_the_order():
-    batch = BlockBatch(ORDER, 1, 4)
-    assert len(batch) == 3
-    assert list(batch) == [(1, 3), (2, 5), (2, 1)]
 
 
 def test_a_worker_gets_the_batch_alone_and_not_the_order_of_the_epoch():
@@ -251,12 +217,8 @@ def test_batches_follow_one_another_and_are_counted(starts):
     assert list(batches[-1]) == [(2, 2)]
     assert [num_blocks_before(batches, number) for number in range(5)] == [0, 2, 4, 5, 5]
     assert [num_blocks_before([[1, 2], [3]], number) for number in range(4)] == [0, 2, 3, 3]
-
-
-def test_no_blocks_make_no_batches():
-    batches = BlockBatches(ORDER, range(5, 5, 2), 5)
-    assert len(batches) == 0 == num_blocks_before(batches, 3)
-    assert list(batches) == []
+    none = BlockBatches(ORDER, starts[:0], 5)
+    assert len(none) == 0 == num_blocks_before(none, 3) and list(none) == []
 
 
 def test_a_lazy_sequence_and_its_slices_make_what_is_asked_for_alone():
@@ -315,16 +277,10 @@ def test_an_epoch_of_a_trillion_blocks_costs_nothing():
     assert starts[1:3] == [14, 23]
     with pytest.raises(IndexError):
         starts[len(starts)]
-
-
-def test_the_example_of_the_docstring_holds():
-    assert list(UpdateStarts(0, 12, blocks=7, batches=3)) == [0, 3, 5, 7, 10]
+    assert list(UpdateStarts(0, 12, blocks=7, batches=3)) == [0, 3, 5, 7, 10]  # the example of the docstring
     assert list(UpdateStarts(12, 12, blocks=7, batches=3)) == []
-
-
-def test_a_batch_without_blocks_is_refused():
-    with pytest.raises(ValueError, match=re.escape("--update-sequences 7 cannot be shared out among 8 batches")):
-        UpdateStarts(0, 12, blocks=7, batches=8)
+    message = re.escape("--update-sequences 7 cannot be shared out among 8 batches")
+    refused(message, UpdateStarts, 0, 12, blocks=7, batches=8)
 
 
 @pytest.mark.parametrize(("longest", "multiple", "width"), [(7, 1, 8), (7, 8, 8), (8, 8, 16), (0, 1, 1)])
@@ -341,28 +297,22 @@ def test_rows_get_their_ranges():
 
 @pytest.mark.parametrize("bad", [50, -1])
 def test_an_id_outside_the_vocabulary_is_refused(tmp_path, bad):
-    with MmapTokensWriter(tmp_path / "train", np.int32) as writer:
-        writer.write(np.array([5, 2, 6, bad, 2]), np.array([2, 3]))
-    source = MmapTokens(tmp_path / "train")
+    source = write_items(tmp_path / "train", [[5, 2], [6, bad, 2]], np.int32)
     batch = np.array([[0, 5, 2, 1], [0, 6, bad, 2]])
     where = {"starts": np.array([0, 2]), "lengths": np.array([2, 3])}
-    with pytest.raises(ValueError, match=rf"train\.bin holds the token id {bad} in item 1 "):
-        check_ranges(batch, vocab_size=50, source=source, **where)
+    refused(
+        rf"train\.bin holds the token id {bad} in item 1 ", check_ranges, batch, vocab_size=50, source=source, **where
+    )
     check_ranges(np.abs(batch), vocab_size=51, source=source, **where)
 
 
-V, PAD, MASK = 60, 1, 59
-SPECIAL = np.isin(np.arange(V), [0, 1, 2, 3, MASK])
-
-
 def make_masked(lengths, seed=0):
-    tokens = np.random.default_rng(seed).integers(4, MASK, (len(lengths), max(lengths)))
+    tokens = np.random.default_rng(seed).integers(4, 59, (len(lengths), max(lengths)))
     tokens[:, 0] = 0
     for row, length in enumerate(lengths):
         tokens[row, length:] = PAD
-    masker = Masker(MaskingRecipe(), mask_id=MASK, pad_id=PAD, never_masked=SPECIAL, never_drawn=SPECIAL)
     count = len(lengths)
-    return masker.mask(tokens, seed=1, passes=np.ones(count, dtype=np.int64), indices=np.arange(count))
+    return masker_of(60).mask(tokens, seed=1, passes=np.ones(count, dtype=np.int64), indices=np.arange(count))
 
 
 @pytest.mark.parametrize("multiple", [1, 64, 256])

@@ -17,6 +17,8 @@ from roberta_plugin.data import blocks as blocks_module
 from roberta_plugin.data.block_tables import open_blocks
 from roberta_plugin.data.blocks import EqualBlocks, make_blocks
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from tests.refusals import refused
+from tests.tiny_tokens import write_items
 
 SIZES = np.array([4, 3, 1, 9, 2, 1, 1, 25, 3, 6], dtype=np.int32)
 
@@ -76,22 +78,22 @@ def test_blocks_are_those_of_the_plain_reference(break_mode, at_once, sizes, blo
         assert blocks.num_split == sum(size > block_length for size in sizes)
 
 
-def test_documents_are_kept_apart_and_long_lines_are_split_and_counted():
-    found, blocks = ranges(SIZES, block_length=10, break_mode="complete_doc")
-    assert found == [(0, 7), (8, 17), (17, 19), (21, 31), (31, 41), (41, 49), (49, 55)]
-    assert (blocks.num_split, blocks.num_separators) == (1, 3)
+@pytest.mark.parametrize(
+    ("break_mode", "first", "num_separators"),
+    [("complete_doc", [(0, 7), (8, 17), (17, 19)], 3), ("complete", [(0, 8), (8, 17), (17, 21)], 0)],
+)
+def test_documents_are_kept_apart_or_crossed_and_long_lines_are_split_and_counted(break_mode, first, num_separators):
+    found, blocks = ranges(SIZES, block_length=10, break_mode=break_mode)
+    assert found == [*first, (21, 31), (31, 41), (41, 49), (49, 55)]
+    assert (blocks.num_split, blocks.num_separators) == (1, num_separators)
 
 
-def test_sentences_cross_documents_in_complete():
-    found, blocks = ranges(SIZES, block_length=10, break_mode="complete")
-    assert found == [(0, 8), (8, 17), (17, 21), (21, 31), (31, 41), (41, 49), (49, 55)]
-    assert (blocks.num_split, blocks.num_separators) == (1, 0)
-
-
-def test_items_of_no_tokens_do_not_stop_the_walk(monkeypatch):
+def test_items_of_no_tokens_do_not_stop_the_walk_and_no_items_make_no_blocks(monkeypatch):
     monkeypatch.setattr(blocks_module, "_ITEMS_AT_ONCE", 2)
     found, _ = ranges([3, 0, 0, 0, 0, 0, 2, 9, 0, 4], block_length=10, break_mode="complete")
     assert found == [(0, 5), (5, 14), (14, 18)]
+    for break_mode in ("none", "complete", "eos"):
+        assert ranges([], block_length=10, break_mode=break_mode)[0] == []
 
 
 def test_items_longer_than_uint16_are_kept_whole_in_number():
@@ -106,17 +108,6 @@ def test_equal_blocks_cost_nothing_whatever_the_corpus():
     starts, lengths = blocks.bounds(np.array([0, len(blocks) - 1]))
     assert starts.tolist() == [0, (10**15 // 511) * 511]
     assert lengths.tolist() == [511, 10**15 + 1 - (10**15 // 511) * 511]
-
-
-@pytest.mark.parametrize("break_mode", ["none", "complete", "eos"])
-def test_no_items_make_no_blocks(break_mode):
-    found, _ = ranges([], block_length=10, break_mode=break_mode)
-    assert found == []
-
-
-def test_complete_doc_without_blank_lines_is_refused():
-    with pytest.raises(ValueError, match=r"complete_doc needs documents separated by blank lines.*--keep-empty"):
-        ranges([4, 5, 6], block_length=10, break_mode="complete_doc")
 
 
 TABLE = "blocks-train-complete-20.table"
@@ -283,17 +274,16 @@ def test_processes_that_start_together_make_one_table(tmp_path):
 
 
 def test_documents_without_blank_lines_are_refused_and_no_table_is_left(tmp_path):
-    with MmapTokensWriter(tmp_path / "train", np.uint16) as writer:
-        writer.write(np.arange(6), np.array([3, 3]))
-    with pytest.raises(ValueError, match="needs documents separated by blank lines"):
-        open_blocks(MmapTokens(tmp_path / "train"), block_length=20, break_mode="complete_doc")
+    tokens = write_items(tmp_path / "train", [[0, 1, 2], [3, 4, 5]])
+    message = r"complete_doc needs documents separated by blank lines.*--keep-empty"
+    refused(message, make_blocks, tokens.sizes, block_length=10, break_mode="complete_doc")
+    refused(message, open_blocks, tokens, block_length=20, break_mode="complete_doc")
     assert not list(tmp_path.glob("*.table")) and not list(tmp_path.glob("*.tmp"))
 
 
-def test_fairseq_does_not_take_the_table_of_a_second_validation_set_for_a_split(tmp_path):
+def test_fairseq_takes_the_table_of_a_second_validation_set_for_no_split(tmp_path):
     data_utils = pytest.importorskip("fairseq.data.data_utils")
-    tokens = write(tmp_path / "data", name="valid1")
-    open_blocks(tokens, block_length=20, break_mode="complete")
+    open_blocks(write(tmp_path / "data", name="valid1"), block_length=20, break_mode="complete")
     assert (tmp_path / "data" / "blocks-valid1-complete-20.table").exists()
     assert data_utils._find_extra_valid_paths(str(tmp_path / "data")) == {"valid1"}
 

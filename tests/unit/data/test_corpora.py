@@ -8,6 +8,7 @@ from roberta_plugin.data.corpora import find_corpora, smoothed_shares
 from roberta_plugin.data.text_inputs import FAIRSEQ_RULES
 from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.data.tokenizers.training import TextSample
+from tests.refusals import refused
 
 
 def write(folder, *names):
@@ -34,26 +35,25 @@ def test_files_belong_to_the_split_that_their_names_begin_with(tmp_path):
 def test_backups_of_editors_are_no_text(tmp_path):
     write(tmp_path, "en/train.txt", "en/train.txt~", "en/train.txt.bak", "en/train.txt.orig", "en/train.txt.swp")
     assert find_corpora(tmp_path) == {"en": {"train": [f"{tmp_path}/en/train.txt"]}}
-    with pytest.raises(FileNotFoundError, match=r"sw has no training text"):
-        find_corpora(write(tmp_path, "sw/train.txt~"))
+    text = write(tmp_path, "sw/train.txt~")
+    refused(r"sw has no training text", find_corpora, text, error=FileNotFoundError)
 
 
 def test_what_is_not_a_folder_of_corpora_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"--corpora .*nothing is not a folder"):
-        find_corpora(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"has no folders.*train\.txt"):
-        find_corpora(tmp_path / "empty")
-    with pytest.raises(FileNotFoundError, match=r"b/yo has no training text.*move that folder away"):
-        find_corpora(write(tmp_path / "b", "en/train.txt", "yo/valid.txt"))
-    with pytest.raises(ValueError, match=r"EN and en are one corpus: remove one"):
-        find_corpora(write(tmp_path / "c", "EN/train.txt", "en/train.txt"))
     (write(tmp_path / "d", "en/train.txt") / "zz").symlink_to(tmp_path / "d" / "en")
-    with pytest.raises(ValueError, match=r"en and zz are one corpus"):
-        find_corpora(tmp_path / "d")
+    without = write(tmp_path / "b", "en/train.txt", "yo/valid.txt")
+    for folder, message in (
+        (tmp_path / "nothing", r"--corpora .*nothing is not a folder"),
+        (tmp_path / "empty", r"has no folders.*train\.txt"),
+        (without, r"b/yo has no training text.*move that folder away"),
+    ):
+        refused(message, find_corpora, folder, error=FileNotFoundError)
+    refused("EN and en are one corpus: remove one", find_corpora, write(tmp_path / "c", "EN/train.txt", "en/train.txt"))
+    refused("en and zz are one corpus", find_corpora, tmp_path / "d")
     for number, name in enumerate(("a,b", "a:b", "a@3", "a b")):
-        with pytest.raises(ValueError, match=f"the name '{name}' has white space or one of , : @.*rename"):
-            find_corpora(write(tmp_path / f"named{number}", f"{name}/train.txt"))
+        named = write(tmp_path / f"named{number}", f"{name}/train.txt")
+        refused(f"the name '{name}' has white space or one of , : @.*rename", find_corpora, named)
 
 
 def test_shares_are_powers_of_the_sizes():

@@ -12,10 +12,12 @@ import pytest
 from roberta_plugin.data import corpus_statistics, count_baselines
 from roberta_plugin.data.corpus_statistics import count_split, find_faults
 from roberta_plugin.data.count_baselines import comparison, remedy
-from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
+from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.data.vocabulary import Row, Vocabulary
 from roberta_plugin.models.config import FastRobertaConfig
+from tests.refusals import refused
 from tests.tiny_corpus import write_data_bin
+from tests.tiny_tokens import write_items
 
 EOS, UNK = 2, 3
 NEVER = {0, 1, EOS, UNK, 9, 12}  # the specials, madeupword0000 and <mask>
@@ -31,9 +33,7 @@ def baselines_of(train, held_out):
 def write(prefix, lines):
     prefix.parent.mkdir(exist_ok=True)
     Vocabulary([Row(symbol, 1) for symbol in SYMBOLS]).save(prefix.parent / "dict.txt")
-    with MmapTokensWriter(prefix, np.uint16) as writer:
-        for line in lines:
-            writer.write(np.array([*line, EOS], dtype=np.uint16), np.array([len(line) + 1]))
+    write_items(prefix, [[*line, EOS] for line in lines])
 
 
 @pytest.fixture
@@ -186,8 +186,7 @@ def test_text_without_a_token_to_predict_has_none_and_a_tiny_one_has_unigrams(fo
 
 def test_an_id_beyond_the_vocabulary_is_named(folder):
     write(folder / "train", [[4, 5], [13, 4]])
-    with pytest.raises(ValueError, match=r"token id 13 in item 1"):
-        baselines_of([folder / "train"], [folder / "valid"])
+    refused(r"token id 13 in item 1", baselines_of, [folder / "train"], [folder / "valid"])
 
 
 def test_fairseqs_scan_for_validation_splits_ignores_the_file(tmp_path):
@@ -207,14 +206,10 @@ def test_a_loss_is_placed_among_the_baselines():
     assert comparison(5.0, losses, what="it").endswith(": better than the bigram baseline (7.378, ppl 166.3)")
 
 
-def test_the_remedy_of_a_model_above_the_unigram_baseline_has_options_of_the_model():
-    words = remedy().split()
-    options = {word[2:].rstrip(",").replace("-", "_") for word in words if word.startswith("--")}
+def test_the_remedy_of_a_model_above_the_unigram_baseline_has_options_that_it_lacks():
+    options = {word[2:].rstrip(",").replace("-", "_") for word in remedy().split() if word.startswith("--")}
     assert len(options) == 4 and options <= vars(FastRobertaConfig()).keys()
     assert "`roberta pretrain`" in remedy()
-
-
-def test_the_remedy_of_a_model_above_the_unigram_baseline_names_no_option_that_it_has():
     model = FastRobertaConfig(encoder_normalize_before=True, init_std="width")
     assert "more by --init-attention neighbors --zero-init-residual, which" in remedy(model)
     model.init_attention, model.zero_init_residual = "neighbors", True
@@ -226,12 +221,9 @@ ITEMS = [[5, 6, 2], [2], [5, 3, 3, 7, 2], [6, 2], [2], [2], [7, 2]]  # three doc
 VOCABULARY = Vocabulary([Row(symbol, 1) for symbol in "abcdefg"])
 
 
-def write_split(folder, items, *, split="train"):
+def write_split(folder, items):
     VOCABULARY.save(folder / "dict.txt")
-    with MmapTokensWriter(folder / split, np.uint16) as writer:
-        for item in items:
-            writer.write(np.array(item, dtype=np.uint16), np.array([len(item)]))
-    return MmapTokens(folder / split)
+    return write_items(folder / "train", items)
 
 
 @pytest.fixture(params=[2**20, 2], ids=["one window", "many windows"])
@@ -243,11 +235,8 @@ def _windows(request, monkeypatch):
 @pytest.mark.usefixtures("_windows")
 def test_counts(tmp_path):
     counts = count_split(write_split(tmp_path, ITEMS), VOCABULARY)
-    assert (counts.num_items, counts.num_blank, counts.num_tokens) == (7, 3, 15)
-    assert counts.num_unknown == 2
-    assert counts.unknown_rate == 2 / 8
-    assert counts.num_symbols_used == 5
-    assert counts.num_documents == 3
+    assert (counts.num_items, counts.num_blank, counts.num_tokens, counts.num_documents) == (7, 3, 15, 3)
+    assert (counts.num_unknown, counts.unknown_rate, counts.num_symbols_used) == (2, 2 / 8, 5)
 
 
 def test_no_items(tmp_path):
@@ -268,31 +257,25 @@ def test_no_items(tmp_path):
 )
 def test_faults_in_the_tokens_are_found(tmp_path, items, fault):
     write_split(tmp_path, items)
-    faults = find_faults(tmp_path, "train", VOCABULARY, None)
-    assert len(faults) == 1
-    assert fault in faults[0]
+    (found,) = find_faults(tmp_path, "train", VOCABULARY, None)
+    assert fault in found
 
 
 @pytest.mark.usefixtures("_windows")
-def test_a_size_that_reaches_behind_the_end_is_found(tmp_path):
-    write_split(tmp_path, [[5, 2], [6, 2], [7, 2], [8, 2]])
-    index = bytearray((tmp_path / "train.idx").read_bytes())
-    start = len(index) - 4 * 8 - 2 * 4  # of the third of four sizes, before four positions
-    index[start : start + 4] = (2**22).to_bytes(4, "little")
-    (tmp_path / "train.idx").write_bytes(index)
-    (fault,) = find_faults(tmp_path, "train", VOCABULARY, None)
-    assert "train.idx: item 2 ends behind the end of the .bin" in fault
-
-
-@pytest.mark.usefixtures("_windows")
-def test_faults_in_the_offsets_are_found(tmp_path):
+@pytest.mark.parametrize(
+    ("begin", "content", "fault"),
+    [  # before four positions, the third of four sizes; the third position
+        (-4 * 8 - 2 * 4, (2**22).to_bytes(4, "little"), "train.idx: item 2 ends behind the end of the .bin"),
+        (-2 * 8, (2).to_bytes(8, "little"), "item 2 does not begin where the item before it ends"),
+    ],
+)
+def test_faults_in_the_sizes_and_offsets_are_found(tmp_path, begin, content, fault):
     write_split(tmp_path, [[5, 2], [6, 2], [7, 2], [8, 2]])
     assert find_faults(tmp_path, "train", VOCABULARY, None) == []
-    index = bytearray((tmp_path / "train.idx").read_bytes())
-    index[-16:-8] = (2).to_bytes(8, "little")  # the third of four positions
-    (tmp_path / "train.idx").write_bytes(index)
-    (fault,) = find_faults(tmp_path, "train", VOCABULARY, None)
-    assert "item 2 does not begin where the item before it ends" in fault
+    index = (tmp_path / "train.idx").read_bytes()
+    (tmp_path / "train.idx").write_bytes(index[:begin] + content + index[begin + len(content) :])
+    (found,) = find_faults(tmp_path, "train", VOCABULARY, None)
+    assert fault in found
 
 
 def test_missing_and_cut_off_files_are_faults(tmp_path):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
+from tests.refusals import refused
 
 V = 1000
 BOS, PAD, EOS, UNK, MASK = 0, 1, 2, 3, V - 1
@@ -14,15 +15,8 @@ WORD_STARTS = np.arange(V) % 3 == 0
 
 
 def make_masker(*, word_starts=None, counts=None, **recipe):
-    return Masker(
-        MaskingRecipe(**recipe),
-        mask_id=MASK,
-        pad_id=PAD,
-        never_masked=SPECIAL,
-        never_drawn=SPECIAL,
-        word_starts=word_starts,
-        counts=counts,
-    )
+    ids = {"mask_id": MASK, "pad_id": PAD, "never_masked": SPECIAL, "never_drawn": SPECIAL}
+    return Masker(MaskingRecipe(**recipe), **ids, word_starts=word_starts, counts=counts)
 
 
 def make_tokens(num_blocks=64, width=128, seed=0):
@@ -56,18 +50,16 @@ def assert_gathered(masked):
         assert masked.labels[row, :count].tolist() == masked.targets[row, positions].tolist()
 
 
-def test_spans_count_maskable_tokens_and_end_with_the_block():
-    tokens = np.array([[BOS, 4, 5, EOS, 6, 7, 8, EOS, PAD, PAD]] * 400)
-    _, targets = mask(make_masker(mask_prob=0.5, multiple_length=3), tokens)  # of 5 tokens, one span or none
-    found = {tuple(row[row != PAD].tolist()) for row in targets}
-    assert found == {(), (4, 5, 6), (5, 6, 7), (6, 7, 8), (7, 8), (8,)}
+def test_spans_count_maskable_tokens_or_whole_words_and_end_with_the_block():
+    def found(tokens, **recipe):
+        _, targets = mask(make_masker(mask_prob=0.5, **recipe), np.array([tokens] * 400))
+        return {tuple(row[row != PAD].tolist()) for row in targets}
 
-
-def test_spans_of_words_are_whole_words():
-    tokens = np.array([[BOS, 3 * 2, 7, 8, 3 * 4, 13, 3 * 6, EOS]] * 400)  # words of 3, 2 and 1 tokens
-    _, targets = mask(make_masker(mask_prob=0.5, multiple_length=2, whole_words=True, word_starts=WORD_STARTS), tokens)
-    found = {tuple(row[row != PAD].tolist()) for row in targets}
-    assert found == {(), (6, 7, 8, 12, 13), (12, 13, 18), (18,)}
+    spans = found([BOS, 4, 5, EOS, 6, 7, 8, EOS, PAD, PAD], multiple_length=3)  # of 5 tokens, one span or none
+    assert spans == {(), (4, 5, 6), (5, 6, 7), (6, 7, 8), (7, 8), (8,)}
+    tokens = [BOS, 3 * 2, 7, 8, 3 * 4, 13, 3 * 6, EOS]  # words of 3, 2 and 1 tokens
+    spans = found(tokens, multiple_length=2, whole_words=True, word_starts=WORD_STARTS)
+    assert spans == {(), (6, 7, 8, 12, 13), (12, 13, 18), (18,)}
 
 
 def test_forty_percent_are_masked_on_request_and_keep_their_place_among_static_masks():
@@ -175,10 +167,8 @@ def test_frequent_tokens_are_drawn_more_often():
     counts = np.zeros(V, dtype=np.int64)
     counts[10], counts[20] = 300, 100
     tokens = make_tokens(2000)
-    masked, targets = mask(
-        make_masker(freq_weighted_replacement=True, counts=counts, random_token_prob=1.0, leave_unmasked_prob=0.0),
-        tokens,
-    )
+    frequent = {"freq_weighted_replacement": True, "counts": counts}
+    masked, targets = mask(make_masker(**frequent, random_token_prob=1.0, leave_unmasked_prob=0.0), tokens)
     drawn = masked[targets != PAD]
     assert len(drawn) > 10_000
     assert set(np.unique(drawn)) == {10, 20}
@@ -219,5 +209,4 @@ def test_short_blocks_are_predicted_in_their_share_as_well():
     ],
 )
 def test_impossible_recipes_are_refused_by_option(options, message):
-    with pytest.raises(ValueError, match=message):
-        make_masker(**options)
+    refused(message, make_masker, **options)

@@ -17,20 +17,15 @@ from roberta_plugin.data.manifest import file_record, read_manifest, sha256_of_f
 from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter, SharedFiles, best_dtype, check_ids
 from roberta_plugin.data.rounding import ceil_div, round_up
 from roberta_plugin.json_files import sha256_of_json
+from tests.refusals import refused
+from tests.tiny_tokens import write_items
 
 ITEMS = [[5, 6, 2], [2], [7, 8, 9, 10, 2], [], [4, 2]]
 
 
-def write_items(prefix, items=ITEMS, dtype=np.uint16):
-    with MmapTokensWriter(prefix, dtype) as writer:
-        for item in items:
-            writer.write(np.array(item, dtype=np.int64), np.array([len(item)]))
-    return MmapTokens(prefix)
-
-
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"])
 def test_items_come_back_as_they_were_written(tmp_path, dtype):
-    tokens = write_items(tmp_path / "train", dtype=np.dtype(dtype))
+    tokens = write_items(tmp_path / "train", ITEMS, dtype=np.dtype(dtype))
     assert tokens.dtype == np.dtype(dtype) == tokens.tokens.dtype
     assert [tokens[i].tolist() for i in range(len(tokens))] == ITEMS == [item.tolist() for item in tokens]
     assert (tokens.num_items, tokens.num_tokens) == (5, 11)
@@ -42,7 +37,7 @@ def test_items_come_back_as_they_were_written(tmp_path, dtype):
 
 def test_one_call_for_many_items_writes_the_same_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(mmap_tokens, "_ITEMS_IN_MEMORY", 2)  # so that the index is written in several parts
-    write_items(tmp_path / "one")
+    write_items(tmp_path / "one", ITEMS)
     with MmapTokensWriter(tmp_path / "all", np.uint16) as writer:
         writer.write(np.concatenate(ITEMS).astype(np.int32), np.array([len(item) for item in ITEMS]))
         assert (writer.num_items, writer.num_tokens) == (5, 11)
@@ -54,6 +49,10 @@ def test_no_items_at_all(tmp_path):
     tokens = write_items(tmp_path / "empty", [])
     assert len(tokens) == tokens.num_tokens == 0
     assert list(tokens) == []
+    files = SharedFiles(prefix=tmp_path / "x", dtype=np.dtype(np.uint16), num_items=0, num_tokens=0)
+    files.create()
+    files.publish(tmp_path / "y")
+    assert len(MmapTokens(tmp_path / "y")) == 0
 
 
 def test_the_type_follows_the_vocabulary_as_in_fairseq_preprocess():
@@ -63,7 +62,7 @@ def test_the_type_follows_the_vocabulary_as_in_fairseq_preprocess():
 
 
 def test_nothing_appears_when_writing_fails_and_earlier_files_stay(tmp_path):
-    write_items(tmp_path / "train")
+    write_items(tmp_path / "train", ITEMS)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def write_and_fail():
@@ -97,49 +96,36 @@ def test_a_kill_between_the_two_renames_cannot_pair_new_tokens_with_an_old_index
 
 @pytest.mark.parametrize("bad", [-1, 65536])
 def test_an_id_that_the_type_cannot_hold_is_refused(tmp_path, bad):
-    with pytest.raises(ValueError, match=rf"Token id {bad} does not fit into the type uint16"):
-        write_items(tmp_path / "train", [[5, bad, 2]])
+    message = rf"Token id {bad} does not fit into the type uint16"
+    refused(message, write_items, tmp_path / "train", [[5, bad, 2]])
     assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".idx"])
-def test_a_missing_file_is_named_with_a_remedy(tmp_path, suffix):
-    write_items(tmp_path / "train")
-    os.unlink(tmp_path / f"train{suffix}")
-    with pytest.raises(FileNotFoundError, match=rf"train\{suffix} does not exist.*roberta binarize"):
-        MmapTokens(tmp_path / "train")
-
-
-@pytest.mark.parametrize("suffix", [".bin", ".idx"])
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_truncated_or_too_long_file_is_refused_with_both_lengths(tmp_path, suffix, change):
-    write_items(tmp_path / "train")
+def test_a_file_that_is_cut_off_too_long_or_missing_is_named_with_a_remedy(tmp_path, suffix):
+    write_items(tmp_path / "train", ITEMS)
     path = tmp_path / f"train{suffix}"
-    length = path.stat().st_size
-    os.truncate(path, length + change)
-    with pytest.raises(ValueError, match=rf"train\{suffix} has {length + change} bytes, .* says {length}: it was cut"):
-        MmapTokens(tmp_path / "train")
+    whole = path.read_bytes()
+    for content in (whole[:-1], whole + b"x"):
+        path.write_bytes(content)
+        message = rf"train\{suffix} has {len(content)} bytes, .* says {len(whole)}: it was cut"
+        refused(message, MmapTokens, tmp_path / "train")
+    path.unlink()
+    message = rf"train\{suffix} does not exist.*roberta binarize"
+    refused(message, MmapTokens, tmp_path / "train", error=FileNotFoundError)
 
 
-@pytest.mark.parametrize("length", [0, 9, 25])
-def test_an_index_without_a_whole_header_is_refused(tmp_path, length):
-    write_items(tmp_path / "train")
-    os.truncate(tmp_path / "train.idx", length)
-    with pytest.raises(ValueError, match=r"train\.idx is not a memory-mapped index of fairseq .* --dataset-impl mmap"):
-        MmapTokens(tmp_path / "train")
-
-
-@pytest.mark.parametrize(
-    ("position", "value", "message"),
-    [(0, b"TNTIDX", "is not a memory-mapped"), (9, struct.pack("<Q", 2), "version 2"), (17, b"\x07", "type code 7")],
-)
-def test_another_format_is_refused(tmp_path, position, value, message):
-    write_items(tmp_path / "train")
-    index = bytearray((tmp_path / "train.idx").read_bytes())
-    index[position : position + len(value)] = value
-    (tmp_path / "train.idx").write_bytes(index)
-    with pytest.raises(ValueError, match=rf"train\.idx .*{message}"):
-        MmapTokens(tmp_path / "train")
+def test_an_index_of_another_format_or_without_a_whole_header_is_refused(tmp_path):
+    write_items(tmp_path / "train", ITEMS)
+    index = (tmp_path / "train.idx").read_bytes()
+    for content, message in (
+        *((index[:length], r"is not a memory-mapped index of fairseq .* --dataset-impl mmap") for length in (0, 9, 25)),
+        (b"TNTIDX" + index[6:], "is not a memory-mapped"),
+        (index[:9] + struct.pack("<Q", 2) + index[17:], ".*version 2"),
+        (index[:17] + b"\x07" + index[18:], ".*type code 7"),
+    ):
+        (tmp_path / "train.idx").write_bytes(content)
+        refused(rf"train\.idx {message}", MmapTokens, tmp_path / "train")
 
 
 def test_it_pickles_by_path(tmp_path):
@@ -170,15 +156,11 @@ def test_opening_reads_a_few_pages_whatever_the_size(tmp_path):
 
 def test_ids_outside_the_vocabulary_are_found_and_named(tmp_path, monkeypatch):
     monkeypatch.setattr(mmap_tokens, "_TOKENS_IN_MEMORY", 4)
-    tokens = write_items(tmp_path / "train")
+    tokens = write_items(tmp_path / "train", ITEMS)
     check_ids(tokens, 11)
-    with pytest.raises(
-        ValueError, match=r"train\.bin holds the token id 10 in item 2 \(line 3 .*only 10 symbols: dict"
-    ):
-        check_ids(tokens, 10)
+    refused(r"train\.bin holds the token id 10 in item 2 \(line 3 .*only 10 symbols: dict", check_ids, tokens, 10)
     signed = write_items(tmp_path / "signed", [[5, 2], [-3, 2]], dtype=np.int32)
-    with pytest.raises(ValueError, match="token id -3 in item 1"):
-        check_ids(signed, 10)
+    refused("token id -3 in item 1", check_ids, signed, 10)
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
@@ -212,13 +194,6 @@ def test_parts_written_in_any_order_make_the_files_of_the_sequential_writer(tmp_
         assert (tmp_path / f"many.{suffix}").read_bytes() == (tmp_path / f"one.{suffix}").read_bytes()
     assert len(MmapTokens(tmp_path / "many")) == 54
     assert not list(tmp_path.glob("temporary*"))
-
-
-def test_shared_files_without_items(tmp_path):
-    files = SharedFiles(prefix=tmp_path / "x", dtype=np.dtype(np.uint16), num_items=0, num_tokens=0)
-    files.create()
-    files.publish(tmp_path / "y")
-    assert len(MmapTokens(tmp_path / "y")) == 0
 
 
 TAKE = """
@@ -279,13 +254,14 @@ def test_pages_are_kept_while_a_whole_array_is_taken_from(tmp_path, monkeypatch)
     assert len(released) == 10
 
 
-def test_round_trip_and_absence(tmp_path):
+def test_a_manifest_comes_back_also_of_an_earlier_version_with_its_hash(tmp_path):
     assert read_manifest(tmp_path) is None
     common = {"tokenizer": {"kind": "x"}, "dict_sha256": "\u00e9"}
-    split = {"inputs": [], "outputs": {}, "rules": {}, "counts": {}}
-    written = write_manifest(tmp_path, common, {"valid": split, "train": split})
+    written = write_manifest(tmp_path, common, {"valid": SPLIT, "train": SPLIT})
     assert read_manifest(tmp_path) == written
     assert list(written["splits"]) == ["train", "valid"]
+    write_manifest(tmp_path, {**common, "num_symbols": 9, "sha256": "0"}, {})
+    assert read_manifest(tmp_path)["num_symbols"] == 9
 
 
 SPLIT = {"inputs": [], "outputs": {}, "rules": {}, "counts": {}}
@@ -310,28 +286,18 @@ GOOD = {"format": 2, "tokenizer": {"kind": "x"}, "dict_sha256": ""}
 )
 def test_a_damaged_or_foreign_manifest_is_named(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(ValueError, match=r"manifest\.json (is damaged|has format)"):
-        read_manifest(tmp_path)
+    refused(r"manifest\.json (is damaged|has format)", read_manifest, tmp_path)
 
 
-def test_hashes_of_many_files_are_in_their_order(tmp_path):
+def test_hashes_are_those_of_files_in_their_order_and_of_plain_values(tmp_path):
     paths = [tmp_path / f"{number}" for number in range(9)]
     for path in paths:
         path.write_text(path.name)
-    assert sha256_of_files(paths, workers=3) == [hashlib.sha256(path.name.encode()).hexdigest() for path in paths]
-
-
-def test_file_record_and_hash_of_plain_values(tmp_path):
-    (tmp_path / "f").write_bytes(b"abc")
-    assert file_record(tmp_path / "f") == {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
-    assert (
-        sha256_of_json({"a": 1, "b": [2]}) == sha256_of_json({"b": [2], "a": 1}) != sha256_of_json({"a": 2, "b": [2]})
-    )
-
-
-def test_a_manifest_with_the_hash_of_an_earlier_version_is_read(tmp_path):
-    write_manifest(tmp_path, {"tokenizer": {"kind": "x"}, "dict_sha256": "", "num_symbols": 9, "sha256": "0"}, {})
-    assert read_manifest(tmp_path)["num_symbols"] == 9
+    digests = [hashlib.sha256(path.name.encode()).hexdigest() for path in paths]
+    assert sha256_of_files(paths, workers=3) == digests
+    assert file_record(paths[3]) == {"bytes": 1, "sha256": digests[3]}
+    same, other = {"b": [2], "a": 1}, {"a": 2, "b": [2]}
+    assert sha256_of_json({"a": 1, "b": [2]}) == sha256_of_json(same) != sha256_of_json(other)
 
 
 @pytest.mark.parametrize(("number", "quotient", "rounded"), [(0, 0, 0), (1, 1, 4), (4, 1, 4), (5, 2, 8), (9, 3, 12)])

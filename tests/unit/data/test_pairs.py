@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from roberta_plugin.data import blocks, pair_chunks
-from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
-from roberta_plugin.data.mmap_tokens import MmapTokens, MmapTokensWriter
 from roberta_plugin.data.pair_chunks import Chunks, Targets, make_chunks, open_chunks
 from roberta_plugin.data.pair_dataset import PairDataset
 from roberta_plugin.data.pairs import Pairs, PairSource, count_heads, empty_batch, fill_pairs, shorten
 from roberta_plugin.models.encoder import segments_of_pairs
+from tests.refusals import refused
+from tests.tiny_tokens import PAD, masker_of, original, write_items
 
 FORMATS = ("segment-pair", "sentence-pair")
 
@@ -21,17 +21,15 @@ FORMATS = ("segment-pair", "sentence-pair")
 def write_sentences(prefix, *, num_documents=120, longest=40, seed=0, max_sentences=20):
     """Each token is the number of its sentence, so that a text tells where it comes from; returns documents (I,)."""
     rng = np.random.default_rng(seed)
-    document_of = []
-    with MmapTokensWriter(prefix, np.int32) as writer:
-        for document in range(num_documents):
-            for _ in range(rng.integers(1, max_sentences)):
-                size = int(rng.integers(2, longest))
-                writer.write(np.array([10 + len(document_of)] * (size - 1) + [2]), np.array([size]))
-                document_of.append(document)
-            for _ in range(rng.integers(1, 3)):
-                writer.write(np.array([2]), np.array([1]))
-                document_of.append(-1)
-    return MmapTokens(prefix), np.array(document_of)
+    items, document_of = [], []
+    for document in range(num_documents):
+        for _ in range(rng.integers(1, max_sentences)):
+            items.append([10 + len(document_of)] * (int(rng.integers(2, longest)) - 1) + [2])
+            document_of.append(document)
+        for _ in range(rng.integers(1, 3)):
+            items.append([2])
+            document_of.append(-1)
+    return write_items(prefix, items, np.int32), np.array(document_of)
 
 
 def texts(source, pairs):
@@ -147,12 +145,11 @@ def test_pairs_fill_their_length_and_short_ones_do_not(tmp_path):
 
 
 def test_sentences_longer_than_a_pair_are_cut_and_every_part_is_seen(tmp_path):
-    with MmapTokensWriter(tmp_path / "train", np.int32) as writer:
-        for start in (10, 5000):
-            for first, size in ((start, 2001), (start + 2000, 6), (start + 2005, 6)):
-                writer.write(np.append(np.arange(first, first + size - 1), 2), np.array([size]))
-            writer.write(np.array([2]), np.array([1]))
-    tokens = MmapTokens(tmp_path / "train")
+    items = []
+    for start in (10, 5000):
+        items += [[*range(start, start + 2000), 2], [*range(start + 2000, start + 2005), 2]]
+        items += [[*range(start + 2005, start + 2010), 2], [2]]
+    tokens = write_items(tmp_path / "train", items, np.int32)
     source = PairSource(tokens, open_chunks(tokens, pair_format="sentence-pair", targets=Targets(60, 0.0)))
     assert source.chunks.counts.num_long_sentences == 2
     starts = []
@@ -191,13 +188,6 @@ def test_each_token_is_cut_off_the_front_with_probability_one_half():
         assert heads.var() == pytest.approx(tosses / 4, rel=0.05)
 
 
-def write(prefix, *lines):
-    with MmapTokensWriter(prefix, np.uint16) as writer:
-        for line in lines:
-            writer.write(np.array(line), np.array([len(line)]))
-    return MmapTokens(prefix)
-
-
 def pair(*, starts, spans, contents, fronts=(0, 0), lengths=None, follows=True):
     columns = [np.array(value)[:, None] for value in (starts, spans, contents, fronts, lengths or contents)]
     return Pairs(*columns, np.array([follows]))
@@ -210,51 +200,41 @@ def fill(tokens, pairs, *, rows=(0,), num_pairs=1, width=9):
 
 
 def test_a_pair_has_its_separators_and_segments(tmp_path):
-    tokens = write(tmp_path / "train", [11, 12, 2], [13, 2], [2], [14, 2])
-    batch = fill(tokens, pair(starts=(0, 6), spans=(5, 2), contents=(3, 1), fronts=(0, 0), lengths=(2, 1)))
+    tokens = write_items(tmp_path / "train", [[11, 12, 2], [13, 2], [2], [14, 2]])
+    batch = fill(tokens, pair(starts=(0, 6), spans=(5, 2), contents=(3, 1), lengths=(2, 1)))
     assert batch.tokens.tolist() == [[0, 11, 12, 2, 2, 14, 2, 1, 1]]
     assert batch.segments.tolist() == [[0, 0, 0, 0, 1, 1, 1, 0, 0]]
     assert batch.lengths.tolist() == [7] and batch.follows.tolist() == [True]
-    batch = fill(
-        tokens,
-        pair(starts=(0, 6), spans=(5, 2), contents=(3, 1), fronts=(1, 0), lengths=(2, 1)),
-        rows=(1,),
-        num_pairs=2,
-    )
+    second = pair(starts=(0, 6), spans=(5, 2), contents=(3, 1), fronts=(1, 0), lengths=(2, 1))
+    batch = fill(tokens, second, rows=(1,), num_pairs=2)
     assert batch.tokens[1].tolist() == [0, 12, 13, 2, 2, 14, 2, 1, 1]
     assert batch.tokens[0].tolist() == [0] + [1] * 8
 
 
-def test_an_id_outside_the_vocabulary_is_refused_with_its_line(tmp_path):
-    tokens = write(tmp_path / "train", [11, 12, 2], [13, 31, 2])
-    with pytest.raises(ValueError, match=r"token id 31 in item 1 \(line 2"):
-        fill(tokens, pair(starts=(0, 3), spans=(3, 3), contents=(2, 2)))
-
-
-def test_a_line_with_another_end_of_sentence_is_refused(tmp_path):
-    tokens = write(tmp_path / "train", [11, 12, 2], [13, 2, 14, 2])
-    with pytest.raises(ValueError, match=r"item 1 \(line 2 of the text\).*holds 2 of them"):
-        fill(tokens, pair(starts=(0, 3), spans=(3, 4), contents=(2, 3)))
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ([13, 31, 2], r"token id 31 in item 1 \(line 2"),
+        ([13, 2, 14, 2], r"item 1 \(line 2 of the text\).*holds 2 of them"),
+    ],
+)
+def test_an_unknown_id_and_another_end_of_sentence_are_refused_with_their_line(tmp_path, second, message):
+    tokens = write_items(tmp_path / "train", [[11, 12, 2], second])
+    spans = (3, len(second))
+    refused(message, fill, tokens, pair(starts=(0, 3), spans=spans, contents=(2, len(second) - 1)))
 
 
 def test_whole_words_end_with_their_sentence(tmp_path):
     """The first word of a line has no space before it, so its token alone does not say that a word begins."""
-    tokens = write(tmp_path / "train", [11, 12, 13, 2], [14, 15, 2], [16, 2])
+    tokens = write_items(tmp_path / "train", [[11, 12, 13, 2], [14, 15, 2], [16, 2]])
     batch = empty_batch(1, width=11, bos_id=0, pad_id=1)._replace(begins=np.zeros((1, 11), dtype=np.bool_))
     pairs = pair(starts=(0, 7), spans=(7, 2), contents=(5, 1), fronts=(1, 0), lengths=(4, 1))
     fill_pairs(batch, tokens, pairs, rows=np.array([0]), eos_id=2, vocab_size=30)
     assert batch.tokens.tolist() == [[0, 12, 13, 14, 15, 2, 2, 16, 2, 1, 1]]
     assert batch.begins[0].nonzero()[0].tolist() == [3, 7]
 
-    special, starts = np.isin(np.arange(30), [0, 1, 2, 29]), np.isin(np.arange(30), [15])  # 15 has a space before it
-    masker = Masker(
-        MaskingRecipe(mask_prob=0.5, whole_words=True),
-        mask_id=29,
-        pad_id=1,
-        never_masked=special,
-        never_drawn=special,
-        word_starts=starts,
-    )
+    starts = np.isin(np.arange(30), [15])  # 15 has a space before it
+    masker = masker_of(30, word_starts=starts, mask_prob=0.5, whole_words=True)
     words = ({1, 2}, {3}, {4}, {7})
     seen = set()
     for number in range(200):
@@ -356,11 +336,7 @@ def test_short_targets_have_bert_s_lengths():
 
 
 def write_sizes(prefix, sizes):
-    with MmapTokensWriter(prefix, np.uint16) as writer:
-        tokens = np.full(int(sizes.sum()), 5, dtype=np.uint16)
-        tokens[np.cumsum(sizes) - 1] = 2
-        writer.write(tokens, sizes)
-    return MmapTokens(prefix)
+    return write_items(prefix, [[5] * (size - 1) + [2] for size in sizes])
 
 
 @pytest.mark.parametrize("pair_format", FORMATS)
@@ -385,12 +361,10 @@ def test_a_table_holds_the_same_chunks_and_is_made_once(pair_format, tmp_path, m
 def test_data_without_documents_or_without_sentences_are_refused(sizes, sentence, tmp_path):
     tokens = write_sizes(tmp_path / "train", np.array(sizes, dtype=np.int32))
     for pair_format in FORMATS:
-        with pytest.raises(ValueError, match=sentence):
-            open_chunks(tokens, pair_format=pair_format, targets=Targets(40, 0.0))
+        refused(sentence, open_chunks, tokens, pair_format=pair_format, targets=Targets(40, 0.0))
 
 
-V, PAD, MASK = 5000, 1, 4999
-SPECIAL = np.isin(np.arange(V), [0, 1, 2, 3, MASK])
+V = 5000
 
 
 @pytest.fixture(scope="module", params=["segment-pair", "sentence-pair"])
@@ -404,15 +378,9 @@ def sources(request, tmp_path_factory):
 
 
 def make_dataset(sources, *, num_static_masks=0, **options):
-    recipe = MaskingRecipe(num_static_masks=num_static_masks)
-    masker = Masker(recipe, mask_id=MASK, pad_id=PAD, never_masked=SPECIAL, never_drawn=SPECIAL)
+    masker = masker_of(V, num_static_masks=num_static_masks)
     settings = {"with_segments": True, "with_next_sentence": True, "max_length": 64, **options}
     return PairDataset(sources, masker, eos_id=2, bos_id=0, pad_id=PAD, vocab_size=V, seed=7, **settings)
-
-
-def original(batch):
-    tokens, targets = batch["net_input"]["src_tokens"], batch["target"]
-    return torch.where(targets.ne(PAD), targets, tokens)
 
 
 def test_a_batch_holds_its_pairs(sources):

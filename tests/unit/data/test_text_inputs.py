@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -20,11 +21,24 @@ from hypothesis import strategies as st
 from roberta_plugin.data import text_inputs_files
 from roberta_plugin.data.text_inputs import BadLineError, LineRules, count_lines, lines_of, read_blocks
 from roberta_plugin.data.text_inputs_files import TextInput, decompressed_pieces, find_inputs, read_ahead
+from tests.refusals import refused
 
 KEEP = LineRules(keep_spaces=True)
 TEXT = TextInput("t", "t")
 RECORDS = TextInput("c.jsonl", "c.jsonl", form="jsonl")
-COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstd.compress, "txt": bytes}
+ARCHIVES = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstd.compress}
+COMPRESS = {**ARCHIVES, "txt": bytes}
+RECORD_LINES = b'{"text": "one"}\n{"text": "two"}\n'
+
+
+def lines(block, source=TEXT, *, first_line=1, **rules):
+    """The lines of a block, and how many of them are bad."""
+    return lines_of(block, source=source, first_line=first_line, rules=LineRules(**rules))
+
+
+def refused_line(match, block, source, *, first_line=1):
+    """The block has a line that is refused with this message."""
+    refused(match, lines, block, source, first_line=first_line, error=BadLineError)
 
 
 def pythons_lines(data):
@@ -32,16 +46,15 @@ def pythons_lines(data):
     return [line.rstrip("\n") for line in io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")]
 
 
-def all_lines(path, *, rules=KEEP, block_bytes=2**20, edges=(0, None)):
-    lines = []
+def all_lines(path, *, block_bytes, edges):
+    found = []
     source = TextInput(str(path), str(path))
     for start, end in itertools.pairwise(edges):
         for block in read_blocks(source, start=start, end=end, block_bytes=block_bytes):
             assert block
-            found = lines_of(block, source=source, first_line=1, rules=rules)[0]
-            assert count_lines(block, source) == len(found)
-            lines += found
-    return lines
+            found += lines(block, source, keep_spaces=True)[0]
+            assert count_lines(block, source) == len(lines(block, source, keep_spaces=True)[0])
+    return found
 
 
 @settings(max_examples=300, deadline=None)
@@ -65,12 +78,11 @@ def test_all_compressions_give_the_same_lines(tmp_path, suffix):
     data = "".join(f"line {number}\u00e9\r\n\n" for number in range(5000)).encode()
     path = tmp_path / f"text.{suffix}"
     path.write_bytes(COMPRESS[suffix](data[:40_000]) + COMPRESS[suffix](data[40_000:]))  # two streams in one file
-    read = []
-    lines = []
+    read, found = [], []
     (source,) = find_inputs([path])
     for block in read_blocks(source, block_bytes=1000, on_read=read.append):
-        lines += lines_of(block, source=source, first_line=1, rules=KEEP)[0]
-    assert lines == pythons_lines(data)
+        found += lines(block, source, keep_spaces=True)[0]
+    assert found == pythons_lines(data)
     assert sum(read) == path.stat().st_size
     assert len(read) > 5
 
@@ -83,25 +95,26 @@ def test_a_line_of_gigabytes_is_named_before_it_fills_the_memory(tmp_path, monke
     path = tmp_path / f"text.{suffix}"
     path.write_bytes(COMPRESS[suffix](b"a\n" + random.Random(0).randbytes(2**21).hex().encode()))
     (source,) = find_inputs([path])
-    with pytest.raises(ValueError, match=rf"text\.{suffix}: a line has more than \d+ MiB\. Split"):
-        list(read_blocks(source))
+    message = rf"text\.{suffix}: a line has more than \d+ MiB\. Split"
+    refused(message, lambda: list(read_blocks(source)))
 
 
 def test_white_space_is_stripped_as_fairseq_does_or_kept():
     block = "  a b\t\n\u00a0\u3000\n\x1cc\x1f\n".encode()
-    assert lines_of(block, source=TEXT, first_line=1, rules=LineRules())[0] == ["a b", "", "c"]
-    assert lines_of(block, source=TEXT, first_line=1, rules=KEEP)[0] == ["  a b\t", "", "\x1cc\x1f"]
+    assert lines(block)[0] == ["a b", "", "c"]
+    assert lines(block, keep_spaces=True)[0] == ["  a b\t", "", "\x1cc\x1f"]
 
 
-def test_a_line_that_is_no_utf8_is_named_or_left_out_and_counted():
-    block = b"good\nbad \xff\r\ngood \xc3\xa9\nbad \xe4\xbd"
-    with pytest.raises(BadLineError, match=r"corpus\.txt, line 12: byte 0xff at column 4 is not UTF-8"):
-        lines_of(block, source=TextInput("corpus.txt", "corpus.txt"), first_line=11, rules=LineRules())
-    lines, num_bad = lines_of(
-        block, source=TextInput("corpus.txt", "corpus.txt"), first_line=11, rules=LineRules(skip_bad_lines=True)
-    )
-    assert lines == ["good", "good \u00e9"]
-    assert num_bad == 2
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (b"good\nbad \xff\r\ngood \xc3\xa9\nbad \xe4\xbd", "byte 0xff at column 4 is not UTF-8"),
+        (b"good\nbad\0 line\ngood \xc3\xa9\n\xff\n", r"byte 0x00 at column 3 is no text.*UTF-16.*tr -d"),
+    ],
+)
+def test_a_line_that_is_no_utf8_or_has_a_zero_byte_is_named_or_left_out_and_counted(block, message):
+    refused_line(rf"corpus\.txt, line 12: {message}", block, TextInput("corpus.txt", "corpus.txt"), first_line=11)
+    assert lines(block, first_line=11, skip_bad_lines=True) == (["good", "good \u00e9"], 2)
 
 
 @pytest.mark.parametrize("suffix", ["txt", "gz"])
@@ -110,19 +123,11 @@ def test_a_byte_order_mark_at_the_beginning_of_a_file_is_no_text(tmp_path, suffi
     path.write_bytes(COMPRESS.get(suffix, bytes)(text.encode("utf-8-sig")))
     (source,) = find_inputs([path])
     blocks = read_blocks(source, block_bytes=8)
-    lines = [line for block in blocks for line in lines_of(block, source=source, first_line=1, rules=KEEP)[0]]
-    assert lines == text.splitlines()
+    found = [line for block in blocks for line in lines(block, source, keep_spaces=True)[0]]
+    assert found == text.splitlines()
     if suffix == "txt":
         parts = [read_blocks(source, start=start, end=start + 7) for start in range(0, path.stat().st_size, 7)]
         assert b"".join(block for part in parts for block in part) == text.encode()
-
-
-def test_a_line_with_a_zero_byte_is_named_or_left_out_and_counted():
-    block = b"good\nbad\0 line\ngood \xc3\xa9\n\xff\n"
-    with pytest.raises(BadLineError, match=r"c\.txt, line 6: byte 0x00 at column 3 is no text.*UTF-16.*tr -d"):
-        lines_of(block, source=TextInput("c.txt", "c.txt"), first_line=5, rules=LineRules())
-    skipping = LineRules(skip_bad_lines=True)
-    assert lines_of(block, source=TEXT, first_line=5, rules=skipping) == (["good", "good \u00e9"], 2)
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
@@ -135,22 +140,16 @@ def test_a_zero_byte_is_no_text_in_a_document_either(tmp_path, form):
         parquet.write_table(pyarrow.table({"text": ["good", "a\0b"]}), path)
     (source,) = find_inputs([path])
     block = b"".join(read_blocks(source))
-    with pytest.raises(BadLineError, match=rf"text\.{form}, (line|row) 2: byte 0x00 at character 1 .*--skip-bad-lines"):
-        lines_of(block, source=source, first_line=1, rules=LineRules())
-    assert lines_of(block, source=source, first_line=1, rules=LineRules(skip_bad_lines=True)) == (["good", ""], 1)
+    message = rf"text\.{form}, (line|row) 2: byte 0x00 at character 1 .*--skip-bad-lines"
+    refused_line(message, block, source)
+    assert lines(block, source, skip_bad_lines=True) == (["good", ""], 1)
 
 
 def test_json_lines_are_documents_with_a_blank_line_after_each():
     records = [{"text": " one\n\n two\r\nthree "}, {"text": "four", "id": 1}]
     block = "\n".join(map(json.dumps, records)).encode() + b"\n\n"
-    assert lines_of(block, source=RECORDS, first_line=1, rules=LineRules())[0] == [
-        "one",
-        "two",
-        "three",
-        "",
-        "four",
-        "",
-    ]
+    assert lines(block, RECORDS)[0] == ["one", "two", "three", "", "four", ""]
+    assert lines(b'{"body": "x"}', RECORDS, text_column="body")[0] == ["x", ""]
 
 
 @pytest.mark.parametrize(
@@ -166,19 +165,8 @@ def test_json_lines_are_documents_with_a_blank_line_after_each():
 )
 def test_a_bad_record_is_named_or_left_out_and_counted(record, reason):
     block = b'{"text": "good"}\n' + record + b'\n{"text": "fine"}\n'
-    with pytest.raises(BadLineError, match=rf"c\.jsonl, line 2: .*{reason}"):
-        lines_of(block, source=RECORDS, first_line=1, rules=LineRules())
-    lines, num_bad = lines_of(block, source=RECORDS, first_line=1, rules=LineRules(skip_bad_lines=True))
-    assert (lines, num_bad) == (["good", "", "fine", ""], 1)
-
-
-def test_another_json_field():
-    rules = LineRules(text_column="body")
-    assert lines_of(b'{"body": "x"}', source=RECORDS, first_line=1, rules=rules)[0] == ["x", ""]
-
-
-ARCHIVES = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstd.compress}
-RECORD_LINES = b'{"text": "one"}\n{"text": "two"}\n'
+    refused_line(rf"c\.jsonl, line 2: .*{reason}", block, RECORDS)
+    assert lines(block, RECORDS, skip_bad_lines=True) == (["good", "", "fine", ""], 1)
 
 
 def test_patterns_are_expanded_in_order(tmp_path):
@@ -190,12 +178,10 @@ def test_patterns_are_expanded_in_order(tmp_path):
 
 def test_inputs_that_cannot_be_used_are_named(tmp_path):
     (tmp_path / "a.txt").write_text("x\n")
-    with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
-        find_inputs([tmp_path / "a.txt", tmp_path / "missing.txt"])
-    with pytest.raises(ValueError, match=r"a\.txt is given twice"):
-        find_inputs([tmp_path / "a.txt", tmp_path / "*.txt"])
-    with pytest.raises(FileNotFoundError, match="at least one"):
-        find_inputs([])
+    given = (tmp_path / "a.txt", tmp_path / "missing.txt")
+    refused(r"missing\.txt", find_inputs, given, error=FileNotFoundError)
+    refused(r"a\.txt is given twice", find_inputs, [tmp_path / "a.txt", tmp_path / "*.txt"])
+    refused("at least one", find_inputs, [], error=FileNotFoundError)
 
 
 @pytest.mark.parametrize("name", ["c4.json", "c4.json.gz", "c4.json.zst", "c4.jsonl", "c4.ndjson.xz", "C4.JSONL.bz2"])
@@ -207,48 +193,34 @@ def test_json_lines_are_recognized_under_their_usual_names(tmp_path, name):
     assert find_inputs([tmp_path / name], text_format="text")[0].form == "text"
 
 
-def test_a_long_first_record_is_recognized(tmp_path):
+def test_a_long_first_record_is_recognized_and_braces_are_no_record(tmp_path):
     (tmp_path / "c4.json").write_text(json.dumps({"text": "word " * 100_000}) + "\n")
-    assert find_inputs([tmp_path / "c4.json"])[0].form == "jsonl"
-
-
-@pytest.mark.parametrize("content", [b'[\n{"text": "one"}\n]\n', b'{\n  "text": "one"\n}\n'])
-def test_json_that_is_not_json_lines_is_refused(tmp_path, content):
-    (tmp_path / "all.json").write_bytes(content)
-    with pytest.raises(ValueError, match=r"all\.json is JSON, but not one record per line.*--format text"):
-        find_inputs([tmp_path / "all.json"])
-
-
-def test_json_lines_of_another_name_are_refused_until_the_format_is_given(tmp_path):
-    (tmp_path / "part-0.txt").write_bytes(RECORD_LINES)
-    with pytest.raises(ValueError, match=r"part-0\.txt begins like JSON Lines.*--format jsonl, or --format text"):
-        find_inputs([tmp_path / "part-0.txt"])
-    assert find_inputs([tmp_path / "part-0.txt"], text_format="jsonl")[0].form == "jsonl"
     (tmp_path / "code.txt").write_bytes(b"{ braces }\n")
-    assert find_inputs([tmp_path / "code.txt"])[0].form == "text"
+    assert [source.form for source in find_inputs([tmp_path / "c4.json", tmp_path / "code.txt"])] == ["jsonl", "text"]
+
+
+NOT_JSON_LINES = r"is JSON, but not one record per line.*--format text"
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        *((compress(b"text\n" * 99), f"compressed with .*{suffix}") for suffix, compress in ARCHIVES.items()),
-        (b"PAR1" + bytes(99), "Parquet"),
-        (b"PK\x03\x04" + bytes(99), "zip"),
-        ("text\n".encode("utf-16"), "iconv"),
+        ("all.json", b'[\n{"text": "one"}\n]\n', NOT_JSON_LINES),
+        ("all.json", b'{\n  "text": "one"\n}\n', NOT_JSON_LINES),
+        ("part-0.txt", RECORD_LINES, r"begins like JSON Lines.*--format jsonl, or --format text"),
+        *(("text.txt", ARCHIVES[end](b"text\n" * 99), f"is .*compressed with .*{end}") for end in ARCHIVES),
+        *((f"a.{end}", b"", "is empty") for end in ARCHIVES),
+        ("text.txt", b"PAR1" + b"\xff" * 99, "is .*Parquet"),
+        ("text.txt", b"PK\x03\x04" + b"\xff" * 99, "is .*zip"),
+        ("text.txt", "text\n".encode("utf-16"), "is .*iconv"),
     ],
-    ids=[*ARCHIVES, "parquet", "zip", "utf-16"],
 )
-def test_what_is_no_plain_text_is_refused_under_a_plain_name(tmp_path, content, message):
-    (tmp_path / "text.txt").write_bytes(content)
-    with pytest.raises(ValueError, match=rf"text\.txt is .*{message}"):
-        find_inputs([tmp_path / "text.txt"])
-
-
-@pytest.mark.parametrize("suffix", ARCHIVES)
-def test_an_archive_of_no_bytes_is_refused(tmp_path, suffix):
-    (tmp_path / f"a.{suffix}").write_bytes(b"")
-    with pytest.raises(ValueError, match=rf"a\.{suffix} is empty"):
-        find_inputs([tmp_path / f"a.{suffix}"], text_format="text")
+def test_what_is_no_plain_text_of_its_name_is_refused_until_the_format_is_given(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    given = {"text_format": "text"} if not content else {}
+    refused(f"{re.escape(name)} {message}", find_inputs, [tmp_path / name], **given)
+    if content == RECORD_LINES:
+        assert find_inputs([tmp_path / name], text_format="jsonl")[0].form == "jsonl"
 
 
 @pytest.mark.parametrize("suffix", ["txt", *ARCHIVES])
@@ -259,8 +231,7 @@ def test_a_pipe_is_read_whatever_its_compression(tmp_path, suffix):
 
 
 def test_json_lines_in_a_pipe_need_their_format(tmp_path):
-    with pytest.raises(ValueError, match=r"pipe begins like JSON Lines"):
-        blocks_through_a_pipe(tmp_path / "pipe", RECORD_LINES)
+    refused(r"pipe begins like JSON Lines", blocks_through_a_pipe, tmp_path / "pipe", RECORD_LINES)
     assert blocks_through_a_pipe(tmp_path / "pipe2", RECORD_LINES, text_format="jsonl") == [RECORD_LINES]
 
 
@@ -274,32 +245,22 @@ def blocks_through_a_pipe(path, content, **options):
 
 
 @pytest.mark.parametrize("suffix", ARCHIVES)
-@pytest.mark.parametrize("damage", ["cut off", "other content", "changed"])
-def test_a_damaged_archive_is_named(tmp_path, suffix, damage):
-    path = tmp_path / f"text.{suffix}"
+def test_a_damaged_archive_is_named(tmp_path, suffix):
     # random digits: nothing to compress, so that the damage is in the middle of the text
     whole = ARCHIVES[suffix]("".join(f"{number * 7919 % 99991}\n" for number in range(20_000)).encode())
-    broken = bytearray(whole)
-    broken[len(whole) // 2] ^= 0xFF
-    path.write_bytes({"cut off": whole[:-9], "other content": b"plain text\n" * 5, "changed": bytes(broken)}[damage])
-    if (suffix, damage) == ("zst", "changed"):
-        path.write_bytes(zstd.compress(b"a" * 999, options={zstd.CompressionParameter.checksum_flag: 1})[:-1] + b"x")
-    with pytest.raises(ValueError, match=rf"text\.{suffix} cannot be decompressed"):
-        decompressed(path, 2**16)
+    changed = bytearray(whole)
+    changed[len(whole) // 2] ^= 0xFF
+    if suffix == "zst":
+        changed = zstd.compress(b"a" * 999, options={zstd.CompressionParameter.checksum_flag: 1})[:-1] + b"x"
+    second_stream = ARCHIVES[suffix](b"one\n") + b"\x01" * 40
+    for content in (whole[:-9], b"plain text\n" * 5, bytes(changed), second_stream, b""):
+        (tmp_path / f"text.{suffix}").write_bytes(content)
+        refused(rf"text\.{suffix} cannot be decompressed", decompressed, tmp_path / f"text.{suffix}", 2**16)
 
 
 def decompressed(path, block_bytes):
     with open(path, "rb") as file:
         return list(read_ahead(decompressed_pieces(file, path.suffix, str(path), block_bytes)))
-
-
-@pytest.mark.parametrize("suffix", ARCHIVES)
-def test_a_damaged_second_stream_and_an_empty_file_are_named(tmp_path, suffix):
-    path = tmp_path / f"text.{suffix}"
-    for content in (b"", ARCHIVES[suffix](b"one\n") + b"\x01" * 40):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"text\.{suffix} cannot be decompressed"):
-            decompressed(path, 2**16)
 
 
 def test_padding_between_and_after_streams_is_no_damage(tmp_path):
@@ -324,8 +285,8 @@ def test_without_its_package_a_zst_file_is_refused_with_the_command_that_install
     (tmp_path / "text.zst").write_bytes(zstd.compress(b"one\n"))
     monkeypatch.delitem(sys.modules, "backports.zstd")
     monkeypatch.setitem(sys.modules, "backports", None)
-    with pytest.raises(ValueError, match=r"text.zst: Zstandard needs backports.zstd, not installed here: pip install"):
-        decompressed(tmp_path / "text.zst", 2**16)
+    message = r"text.zst: Zstandard needs backports.zstd, not installed here: pip install"
+    refused(message, decompressed, tmp_path / "text.zst", 2**16)
 
 
 def test_pieces_and_the_bytes_read_for_them_add_up(tmp_path):

@@ -23,20 +23,13 @@ from roberta_plugin.data.text_inputs_files import named_form
 from roberta_plugin.data.text_inputs_remote import is_url
 from roberta_plugin.data.text_inputs_tables import groups_of
 from roberta_plugin.tables import Row, files_of, read_table, where
+from tests.refusals import refused
 
 pyarrow = pytest.importorskip("pyarrow")
 feather, parquet = (pytest.importorskip(f"pyarrow.{name}") for name in ("feather", "parquet"))
 
-TEXTS = [
-    "one\ntwo",
-    "",
-    " \n\nthree \r\n four\rfive",
-    "caf\u00e9 \u4e2d\u6587 \U0001f600",
-    "a\u2028bc",
-    "\n",
-    'say "x", y\t|',
-    "z",
-]
+TEXTS = ["one\ntwo", "", " \n\nthree \r\n four\rfive", "caf\u00e9 \u4e2d\u6587 \U0001f600", "a\u2028bc", "\n"]
+TEXTS += ['say "x", y\t|', "z"]
 
 
 def write(path, texts=TEXTS, *, kind=None, rows_per_group=3, column="body"):
@@ -66,13 +59,18 @@ def settings(**rules):
     return InputSettings(rules=LineRules(text_column="body", **rules))
 
 
-def lines(source, *, edges=(0, None), rules, block_bytes=2**20):
+def lines(source, *, edges=(0, None), block_bytes=2**20, **rules):
     found, bad, number = [], 0, 1
     for start, end in itertools.pairwise(edges):
         for block in read_blocks(source, start=start, end=end, block_bytes=block_bytes):
-            more, num_bad = lines_of(block, source=source, first_line=number, rules=rules)
+            more, num_bad = lines_of(block, source=source, first_line=number, rules=settings(**rules).rules)
             found, bad, number = found + more, bad + num_bad, number + count_lines(block, source)
     return found, bad
+
+
+def refused_row(match, source):
+    """A row of a table is refused with this message."""
+    refused(match, lines, source, error=BadLineError)
 
 
 @pytest.mark.parametrize(
@@ -85,35 +83,30 @@ def lines(source, *, edges=(0, None), rules, block_bytes=2**20):
 )
 def test_every_table_gives_the_lines_of_the_equal_json_lines(tmp_path, name, kind):
     kind = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()) if kind == "dictionary" else kind
-    for keep_spaces in (False, True):
-        rules = settings(keep_spaces=keep_spaces)
-        (table,) = rules.sources([write(tmp_path / name, TEXTS, kind=kind)])
-        (records,) = rules.sources([write(tmp_path / "a.jsonl", TEXTS)])
-        expected = lines(records, rules=rules.rules)
-        assert lines(table, rules=rules.rules) == expected
-        assert lines(table, rules=rules.rules, block_bytes=1) == expected
+    for keep in ({"keep_spaces": False}, {"keep_spaces": True}):
+        (table,) = settings(**keep).sources([write(tmp_path / name, TEXTS, kind=kind)])
+        (records,) = settings(**keep).sources([write(tmp_path / "a.jsonl", TEXTS)])
+        expected = lines(records, **keep)
+        assert lines(table, **keep) == lines(table, block_bytes=1, **keep) == expected
         if table.is_columnar:
             assert sum(group.num_rows for group in groups_of(table)) == len(TEXTS)
-            assert lines(table, rules=rules.rules, edges=range(len(groups_of(table)) + 1)) == expected
+            assert lines(table, edges=range(len(groups_of(table)) + 1), **keep) == expected
 
 
 def test_tsv_is_read_as_a_table_and_semicolons_are_named(tmp_path):
     (tmp_path / "a.tsv").write_text('body\tid\nhe said "no"\t1\n')
     (tmp_path / "a.csv").write_text("id;body\n1;yes\n")
     (tsv,) = settings().sources([tmp_path / "a.tsv"])
-    assert lines(tsv, rules=settings().rules) == (['he said "no"', ""], 0)
-    with pytest.raises(ValueError, match=r"separated otherwise: give --delimiter ';'"):
-        settings().sources([tmp_path / "a.csv"])
+    assert lines(tsv) == (['he said "no"', ""], 0)
+    refused(r"separated otherwise: give --delimiter ';'", settings().sources, [tmp_path / "a.csv"])
     other = InputSettings(rules=settings().rules, delimiter=";")
-    assert lines(other.sources([tmp_path / "a.csv"])[0], rules=other.rules) == (["yes", ""], 0)
+    assert lines(other.sources([tmp_path / "a.csv"])[0]) == (["yes", ""], 0)
 
 
 def test_a_csv_is_text_only_if_that_is_said(tmp_path):
     write(tmp_path / "a.csv")
-    with pytest.raises(
-        ValueError, match=r"a\.csv: there is no column 'text'; there are 'id', 'body'. Name one of them"
-    ):
-        InputSettings().sources([tmp_path / "a.csv"])
+    message = r"a\.csv: there is no column 'text'; there are 'id', 'body'. Name one of them"
+    refused(message, InputSettings().sources, [tmp_path / "a.csv"])
     assert InputSettings(text_format="text").sources([tmp_path / "a.csv"])[0].form == "text"
 
 
@@ -122,9 +115,8 @@ def test_rows_without_text_are_named_or_counted(tmp_path, name):
     write(tmp_path / name, ["one", None, "two", None], rows_per_group=2)
     (source,) = settings().sources([tmp_path / name])
     message = rf"{name}, row 2: it has no text \(null\). Correct or leave out the row, or skip .*--skip-bad-lines"
-    with pytest.raises(BadLineError, match=message):
-        lines(source, rules=settings().rules)
-    assert lines(source, rules=settings(skip_bad_lines=True).rules) == (["one", "", "two", ""], 2)
+    refused_row(message, source)
+    assert lines(source, skip_bad_lines=True) == (["one", "", "two", ""], 2)
 
 
 def test_text_that_is_not_utf_8_is_named_and_never_cut_at_its_bytes(tmp_path):
@@ -132,17 +124,15 @@ def test_text_that_is_not_utf_8_is_named_and_never_cut_at_its_bytes(tmp_path):
     array = pyarrow.Array.from_buffers(pyarrow.string(), 4, raw.buffers())
     parquet.write_table(pyarrow.table({"body": array}), tmp_path / "a.parquet")
     (source,) = settings().sources([tmp_path / "a.parquet"])
-    with pytest.raises(BadLineError, match=r"row 2: its text is not UTF-8 at byte 1"):
-        lines(source, rules=settings().rules)
-    assert lines(source, rules=settings(skip_bad_lines=True).rules) == (["fine", ""], 3)
+    refused_row(r"row 2: its text is not UTF-8 at byte 1", source)
+    assert lines(source, skip_bad_lines=True) == (["fine", ""], 3)
 
 
 def test_a_bad_row_of_csv_is_named_by_its_line(tmp_path):
     (tmp_path / "a.csv").write_text('id,body\n1,"two\nlines"\n2\n3,end\n')
     (source,) = settings().sources([tmp_path / "a.csv"])
-    with pytest.raises(BadLineError, match=r"a\.csv, row 2: at line 4, it has 1 columns, and the first line names 2"):
-        lines(source, rules=settings().rules)
-    assert lines(source, rules=settings(skip_bad_lines=True).rules) == (["two", "lines", "", "end", ""], 1)
+    refused_row(r"a\.csv, row 2: at line 4, it has 1 columns, and the first line names 2", source)
+    assert lines(source, skip_bad_lines=True) == (["two", "lines", "", "end", ""], 1)
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.ipc"])
@@ -155,27 +145,22 @@ def test_a_column_that_is_missing_or_no_text_is_refused_with_those_that_there_ar
         table = pyarrow.table(table)
         with (pyarrow.ipc.new_file if name == "a.ipc" else pyarrow.ipc.new_stream)(str(path), table.schema) as writer:
             writer.write_table(table)
-    with pytest.raises(
-        ValueError, match=rf"{name}: there is no column 'body'; there are 'id', 'nested', 'list', 'raw'"
-    ):
-        settings().sources([path])
+    message = rf"{name}: there is no column 'body'; there are 'id', 'nested', 'list', 'raw'"
+    refused(message, settings().sources, [path])
     for column in ("id", "nested", "list", "raw", "none"):
-        with pytest.raises(ValueError, match=rf"{name}: the column '{column}' holds .*, not text. .*'raw' \(binary\)"):
-            InputSettings(rules=LineRules(text_column=column)).sources([path])
+        message = rf"{name}: the column '{column}' holds .*, not text. .*'raw' \(binary\)"
+        refused(message, InputSettings(rules=LineRules(text_column=column)).sources, [path])
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.ipc"])
 def test_a_file_that_was_cut_off_is_named_and_one_without_rows_has_no_text(tmp_path, name):
     whole = write(tmp_path / name, [str(random.Random(1).random()) for _ in range(999)], rows_per_group=99).read_bytes()
-    (tmp_path / name).write_bytes(b"")
     for length in (0, 5, len(whole) // 2, len(whole) - 4, len(whole) - 8):
         (tmp_path / name).write_bytes(whole[:length])
-        with pytest.raises(
-            ValueError, match=rf"{name} cannot be read as (Parquet|Arrow) .*cut off, damaged or in another"
-        ):
-            settings().sources([tmp_path / name])
+        message = rf"{name} cannot be read as (Parquet|Arrow) .*cut off, damaged or in another"
+        refused(message, settings().sources, [tmp_path / name])
     (source,) = settings().sources([write(tmp_path / name, [])])
-    assert lines(source, rules=settings().rules) == ([], 0)
+    assert lines(source) == ([], 0)
 
 
 def test_damage_within_a_row_group_is_named_when_it_is_read(tmp_path):
@@ -184,8 +169,7 @@ def test_damage_within_a_row_group_is_named_when_it_is_read(tmp_path):
     whole[200:4000] = bytes(3800)
     path.write_bytes(whole)
     (source,) = settings().sources([path])
-    with pytest.raises(ValueError, match=r"a\.parquet cannot be read as Parquet .*Copy or download it again"):
-        lines(source, rules=settings().rules)
+    refused(r"a\.parquet cannot be read as Parquet .*Copy or download it again", lines, source)
 
 
 def test_one_column_is_read_and_a_few_rows_at_a_time(tmp_path, monkeypatch):
@@ -216,6 +200,7 @@ def test_names_say_the_format_also_of_urls_with_a_query():
 
 
 SAVED = [f"text {number}\nof two lines" for number in range(25)]
+TYPES = {"text": "string", "label": "int64"}
 
 
 def saved(folder, texts=SAVED, *, num_files=2):
@@ -225,23 +210,15 @@ def saved(folder, texts=SAVED, *, num_files=2):
     names = [f"data-{number:05d}-of-{num_files:05d}.arrow" for number in range(num_files)]
     for number, name in enumerate(names):
         part = texts[number * size :][:size]
-        features = {
-            name: {"dtype": dtype, "_type": "Value"} for name, dtype in (("text", "string"), ("label", "int64"))
-        }
+        features = {column: {"dtype": dtype, "_type": "Value"} for column, dtype in TYPES.items()}
         metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
-        schema = pyarrow.schema([("text", pyarrow.string()), ("label", pyarrow.int64())], metadata=metadata)
+        schema = pyarrow.schema([(column, getattr(pyarrow, dtype)()) for column, dtype in TYPES.items()], metadata)
         table = pyarrow.table({"text": part, "label": [len(text) % 2 for text in part]}, schema=schema)
         with pyarrow.ipc.new_stream(str(folder / name), schema) as writer:
             writer.write_table(table, max_chunksize=10)
-    state = {
-        **{
-            "_data_files": [{"filename": name} for name in names],
-            "_fingerprint": "0123456789abcdef",
-            "_split": "train",
-        },
-        **{"_format_columns": None, "_format_kwargs": {}, "_format_type": None, "_output_all_columns": False},
-    }
-    (folder / "state.json").write_text(json.dumps(state, indent=2))
+    state = {"_data_files": [{"filename": name} for name in names], "_fingerprint": "0123456789abcdef"}
+    state |= {"_split": "train", "_format_columns": None, "_format_kwargs": {}, "_format_type": None}
+    (folder / "state.json").write_text(json.dumps({**state, "_output_all_columns": False}, indent=2))
     (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
     return folder
 
@@ -274,27 +251,23 @@ def test_a_saved_data_set_is_its_files_in_order(tmp_path):
 def test_other_folders_are_refused_with_what_to_name(tmp_path, capsys):
     folder = saved(tmp_path / "both" / "train")
     (tmp_path / "both" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    with pytest.raises(
-        ValueError, match=r"holds several splits of a data set: name one of them: .*both/train, .*both/test"
+    several = r"holds several splits of a data set: name one of them: .*both/train, .*both/test"
+    refused(several, texts_of, tmp_path / "both")
+    refused("holds several splits", lambda: list(read_table(tmp_path / "both")))
+    message = r"is a folder, and not one that `save_to_disk`.*name its files, such as"
+    refused(message, texts_of, tmp_path, error=FileNotFoundError)
+    state = (folder / "state.json").read_text()
+    chosen = json.dumps({**json.loads(state), "_indices_data_files": [{"filename": "indices.arrow"}]})
+    for content, message in (
+        (chosen, r"rows of this data set are chosen by _indices_data_files.*flatten_indices"),
+        (state[:-5], r"state.json is not valid JSON .*: copy the folder again"),
     ):
-        texts_of(tmp_path / "both")
-    with pytest.raises(ValueError, match="holds several splits"):
-        list(read_table(tmp_path / "both"))
-    with pytest.raises(
-        FileNotFoundError, match=r"is a folder, and not one that `save_to_disk`.*name its files, such as"
-    ):
-        texts_of(tmp_path)
-    state = json.loads((folder / "state.json").read_text())
-    (folder / "state.json").write_text(json.dumps({**state, "_indices_data_files": [{"filename": "indices.arrow"}]}))
-    with pytest.raises(ValueError, match=r"rows of this data set are chosen by _indices_data_files.*flatten_indices"):
-        texts_of(folder)
-    (folder / "state.json").write_text(json.dumps(state)[:-5])
-    with pytest.raises(ValueError, match=r"state.json is not valid JSON .*: copy the folder again"):
-        texts_of(folder)
-    (folder / "state.json").write_text(json.dumps(state))
+        (folder / "state.json").write_text(content)
+        refused(message, texts_of, folder)
+    (folder / "state.json").write_text(state)
     (folder / "data-00001-of-00002.arrow").unlink()
-    with pytest.raises(FileNotFoundError, match=r"data-00001-of-00002.arrow is listed in state.json and missing"):
-        texts_of(folder)
+    message = r"data-00001-of-00002.arrow is listed in state.json and missing"
+    refused(message, texts_of, folder, error=FileNotFoundError)
     assert main(["tokenizer", "train", "--input", str(folder), "--output-dir", str(tmp_path / "bpe")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -313,8 +286,7 @@ def test_the_library_itself_saves_what_is_read(tmp_path, monkeypatch):
     )
     assert texts_of(tmp_path / "both" / "train") == as_lines(SAVED)
     assert texts_of(tmp_path / "both" / "test") == as_lines(some["text"])
-    with pytest.raises(ValueError, match=r"name one of them: .*both/train, .*both/test"):
-        texts_of(tmp_path / "both")
+    refused(r"name one of them: .*both/train, .*both/test", texts_of, tmp_path / "both")
     assert datasets.load_from_disk(str(saved(tmp_path / "ours")))["text"][:] == SAVED
     whole.to_parquet(tmp_path / "a.parquet")
     assert texts_of(tmp_path / "a.parquet") == as_lines(SAVED)

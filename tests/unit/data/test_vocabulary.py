@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
-from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
+from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS
 from roberta_plugin.data.vocabulary import Row, Vocabulary
+from tests.refusals import refused
+from tests.tiny_tokenizers import byte_level_bpe
 
 
 def write(tmp_path, content):
@@ -23,39 +25,24 @@ DICTS = {
 
 
 @pytest.mark.parametrize("content", DICTS.values(), ids=DICTS.keys())
-def test_same_ids_symbols_and_counts_as_fairseq(tmp_path, content):
+def test_same_ids_symbols_counts_and_bytes_as_fairseq(tmp_path, content):
     fairseq_data = pytest.importorskip("fairseq.data")
     path = write(tmp_path, content)
-    theirs = fairseq_data.Dictionary.load(str(path))
-    size_of_data = len(theirs)
+    theirs, ours = fairseq_data.Dictionary.load(str(path)), Vocabulary.load(path)
+    ours.save(tmp_path / "ours.txt")
+    theirs.save(str(tmp_path / "theirs.txt"))
+    without_marks = (tmp_path / "ours.txt").read_bytes().replace(b" #fairseq:overwrite", b"")
+    assert without_marks == (tmp_path / "theirs.txt").read_bytes()
+
+    assert ours.num_binarized == len(theirs)
     mask_id = theirs.add_symbol("<mask>")
-
-    ours = Vocabulary.load(path)
-
-    assert ours.symbols == theirs.symbols
-    assert ours.counts.tolist() == theirs.count
-    assert len(ours) == len(theirs)
-    assert ours.num_binarized == size_of_data
+    for vocabulary in (ours, Vocabulary.load(tmp_path / "ours.txt")):
+        assert vocabulary.symbols == theirs.symbols and len(vocabulary) == len(theirs)
+        assert vocabulary.counts.tolist() == theirs.count
     assert (ours.mask_id, ours.pad_id, ours.bos_id) == (mask_id, theirs.pad(), theirs.bos())
     assert (ours.eos_id, ours.unk_id) == (theirs.eos(), theirs.unk())
     for symbol in [*theirs.symbols, "absent", ""]:
         assert ours.index(symbol) == theirs.index(symbol)
-
-
-@pytest.mark.parametrize("content", DICTS.values(), ids=DICTS.keys())
-def test_saves_the_bytes_of_fairseq_and_reads_them_again(tmp_path, content):
-    fairseq_data = pytest.importorskip("fairseq.data")
-    path = write(tmp_path, content)
-    ours = Vocabulary.load(path)
-    ours.save(tmp_path / "ours.txt")
-    fairseq_data.Dictionary.load(str(path)).save(str(tmp_path / "theirs.txt"))
-
-    without_marks = (tmp_path / "ours.txt").read_bytes().replace(b" #fairseq:overwrite", b"")
-
-    assert without_marks == (tmp_path / "theirs.txt").read_bytes()
-    again = Vocabulary.load(tmp_path / "ours.txt")
-    assert again.symbols == ours.symbols
-    assert again.counts.tolist() == ours.counts.tolist()
 
 
 @pytest.mark.parametrize(
@@ -68,18 +55,16 @@ def test_saves_the_bytes_of_fairseq_and_reads_them_again(tmp_path, content):
         (b"a 5\n<s> 3\n", ["line 2", "'<s>'"]),
         (b"a 5\nb\xff 3\n", ["line 2", "0xff", "UTF-8"]),
         (b"a 5\nb #fairseq:overwrite\n", ["line 2"]),
+        (b"", ["is empty: copy it again"]),  # fairseq reads it, and everything becomes <unk>
     ],
 )
 def test_refuses_a_bad_line_by_file_and_number(tmp_path, content, words):
-    with pytest.raises(ValueError, match=r"dict\.txt") as error:
-        Vocabulary.load(write(tmp_path, content))
-    for word in words:
-        assert word in str(error.value)
+    said = refused(r"dict\.txt", Vocabulary.load, write(tmp_path, content))
+    assert [word for word in words if word not in said] == []
 
 
 def test_says_how_to_get_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="roberta tokenizer train"):
-        Vocabulary.load(tmp_path / "dict.txt")
+    refused("roberta tokenizer train", Vocabulary.load, tmp_path / "dict.txt", error=FileNotFoundError)
 
 
 def test_special_symbols_are_neither_masked_nor_drawn():
@@ -96,29 +81,15 @@ def test_a_line_that_lost_its_symbol_is_never_drawn():
     assert not vocabulary.never_masked()[[4, 5]].any()
 
 
-@pytest.fixture
-def tokenizer():
-    pieces = [*BYTE_CHARACTERS, BYTE_CHARACTERS[32] + "a", "ab"]
-    return ByteLevelBpe(pieces, [(BYTE_CHARACTERS[32], "a"), ("a", "b")])
+SPACE = BYTE_CHARACTERS[32]
+ROWS = [Row("257", 9), Row("97", 5), Row("madeupword0000", 0), Row("256", 3)]
 
 
-def test_maps_tokenizer_ids_and_back(tokenizer):
-    vocabulary = Vocabulary([Row("257", 9), Row("97", 5), Row("madeupword0000", 0), Row("256", 3)])
+def test_maps_tokenizer_ids_and_back_and_word_starts_follow_the_tokenizer():
+    tokenizer, vocabulary = byte_level_bpe([(SPACE, "a"), ("a", "b")]), Vocabulary(ROWS)
     to_model = vocabulary.tokenizer_to_model(tokenizer)
-    back = vocabulary.model_to_tokenizer(tokenizer)
-
     assert (to_model[257], to_model[97], to_model[256]) == (4, 5, 7)
     assert (to_model == vocabulary.unk_id).sum() == len(tokenizer.symbols) - 3
-    assert back.tolist() == [-1, -1, -1, -1, 257, 97, -1, 256, -1]
-
-
-def test_word_starts_follow_the_tokenizer_and_other_symbols_stand_alone(tokenizer):
-    vocabulary = Vocabulary([Row("257", 9), Row("97", 5), Row("madeupword0000", 0), Row("256", 3), Row("32", 1)])
-    assert vocabulary.word_starts(tokenizer).tolist() == [True] * 4 + [False, False, True, True, True, True]
-
-
-def test_an_empty_file_is_refused(tmp_path):
-    """fairseq reads it, and everything becomes <unk>."""
-    (tmp_path / "dict.txt").touch()
-    with pytest.raises(ValueError, match=r"dict\.txt is empty: copy it again"):
-        Vocabulary.load(tmp_path / "dict.txt")
+    assert vocabulary.model_to_tokenizer(tokenizer).tolist() == [-1, -1, -1, -1, 257, 97, -1, 256, -1]
+    starts = Vocabulary([*ROWS, Row("32", 1)]).word_starts(tokenizer).tolist()
+    assert starts == [True] * 4 + [False, False, True, True, True, True], "other symbols stand alone"

@@ -22,6 +22,7 @@ from roberta_plugin.fairseq_workarounds.checkpoints import lock_and_load, lock_s
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.locks import TRAINING_LOCK
 from roberta_plugin.models.adapters import TARGETS, add_adapters
+from tests.refusals import refused
 from tests.tiny_checkpoints import write_pickle_payload
 from tests.tiny_models import options as tiny_options
 from tests.tiny_models import our_model
@@ -124,9 +125,12 @@ def test_a_disk_that_stays_full_ends_in_an_error_and_the_old_checkpoint_survives
     assert sum(waits) == 60
 
 
-def test_an_error_that_does_not_pass_is_not_waited_for(tmp_path, waits):
-    with pytest.raises(OSError, match=r"gone/checkpoint_last\.pt cannot be written: No such file or directory"):
-        save(tmp_path / "gone" / "checkpoint_last.pt")
+def test_an_error_that_does_not_pass_and_a_failure_of_our_own_are_not_repeated(tmp_path, last, waits):
+    message = r"gone/checkpoint_last\.pt cannot be written: No such file or directory"
+    refused(message, save, tmp_path / "gone" / "checkpoint_last.pt", error=OSError)
+    unsaved = {"f": lambda: None}
+    refused("pickle", checkpoint_utils.torch_persistent_save, unsaved, str(last), error=Exception)
+    assert weight(last) == 1.0
     assert waits == []
 
 
@@ -151,13 +155,6 @@ def test_what_reaches_the_disk_damaged_takes_no_name(last, monkeypatch, waits, k
     assert len(set(calls)) == 2, "the second attempt used the file of the first"
 
 
-def test_a_failure_of_our_own_is_not_repeated(last, waits):
-    with pytest.raises(Exception, match="pickle"):
-        checkpoint_utils.torch_persistent_save({"f": lambda: None}, str(last))
-    assert weight(last) == 1.0
-    assert waits == []
-
-
 def test_a_stream_gets_one_attempt(waits):
     """The second attempt of fairseq's own would go behind the first."""
     written = []
@@ -170,49 +167,39 @@ def test_a_stream_gets_one_attempt(waits):
         def flush(self):
             pass
 
-    with pytest.raises(Exception, match=r"full|unexpected pos"):
-        checkpoint_utils._torch_persistent_save(NEW, Full())
+    refused(r"full|unexpected pos", checkpoint_utils._torch_persistent_save, NEW, Full(), error=Exception)
     assert waits == []
 
 
-def test_copies_are_files_of_their_own(tmp_path):
+@pytest.mark.parametrize("system", ["copies", errno.EXDEV, errno.EOPNOTSUPP, "stops half way"])
+def test_copies_are_files_of_their_own_also_where_file_systems_copy_nothing_or_half(tmp_path, monkeypatch, system):
     """What `cp other.pt checkpoint_last.pt` does to one must not happen to both."""
     source, target = tmp_path / "checkpoint_1_10.pt", tmp_path / "checkpoint_best.pt"
-    torch.save(NEW, source)
-    PathManager.copy(str(source), str(target), overwrite=True)
-    assert target.read_bytes() == source.read_bytes()
-    assert target.stat().st_ino != source.stat().st_ino
-
-
-@pytest.mark.parametrize("number", [errno.EXDEV, errno.EOPNOTSUPP, None])
-def test_file_systems_that_copy_nothing_or_half_by_themselves_are_helped(tmp_path, monkeypatch, number):
-    source, target = tmp_path / "a.pt", tmp_path / "b.pt"
     torch.save(NEW, source)
     real, calls = os.copy_file_range, []
 
     def copy_file_range(source, target, count):
         calls.append(count)
-        if number is not None:
-            raise OSError(number, "cannot")
+        if system == "copies":
+            return real(source, target, count)
+        if system != "stops half way":
+            raise OSError(system, "cannot")
         return real(source, target, 1000) if len(calls) == 1 else 0
 
     monkeypatch.setattr(os, "copy_file_range", copy_file_range)
-    PathManager.copy(str(source), str(target))
+    PathManager.copy(str(source), str(target), overwrite=True)
     assert calls
     assert target.read_bytes() == source.read_bytes()
+    assert target.stat().st_ino != source.stat().st_ino
 
 
 def test_a_start_removes_what_an_earlier_run_left(tmp_path, caplog):
     left = tmp_path / ".checkpoint_last.pt.01234567.tmp"
     for rank, stays in ((1, True), (0, False)):
         left.write_bytes(b"half")
+        given = SimpleNamespace(save_dir=str(tmp_path)), SimpleNamespace(data_parallel_rank=rank)
         with caplog.at_level(logging.INFO):
-            options = checkpoints.load_checkpoint(
-                lambda cfg, trainer, **options: options,
-                SimpleNamespace(save_dir=str(tmp_path)),
-                SimpleNamespace(data_parallel_rank=rank),
-                x=1,
-            )
+            options = checkpoints.load_checkpoint(lambda cfg, trainer, **options: options, *given, x=1)
         assert options == {"x": 1}
         assert left.exists() is stays
     assert f"Removed {left.name}" in caplog.text
@@ -242,8 +229,7 @@ def test_a_flipped_bit_is_refused_by_everything_that_loads(tmp_path, load):
     torch.save({"model": {"weight": torch.full((4000,), 60.0)}}, path)
     flip_a_bit(path)
     assert torch.load(path)["model"]["weight"][0] != 60.0, "torch alone would have found it"
-    with pytest.raises(ValueError, match=r"checkpoint_best\.pt is damaged: the checksum .* Use another checkpoint"):
-        load(path)
+    refused(r"checkpoint_best\.pt is damaged: the checksum .* Use another checkpoint", load, path)
 
 
 def cut_off_file_of_torch_before_1_6(path):
@@ -273,8 +259,7 @@ def cut_off_file_of_torch_before_1_6(path):
 )
 def test_what_cannot_be_loaded_is_named(tmp_path, write, error, message):
     write(tmp_path / "x.pt")
-    with pytest.raises(error, match=message):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
+    refused(message, checkpoint_utils.load_checkpoint_to_cpu, str(tmp_path / "x.pt"), error=error)
     assert not (tmp_path / "sentinel").exists()
 
 
@@ -318,8 +303,7 @@ def nothing_held(monkeypatch):
 
 def test_a_second_training_is_refused_until_the_first_is_dead(tmp_path, other):
     first = other(f"process 7 on {socket.gethostname()}\n")
-    with pytest.raises(ValueError, match=r"Another training \(process 7 on .*use another --save-dir"):
-        lock_save_dir(tmp_path)
+    refused(r"Another training \(process 7 on .*use another --save-dir", lock_save_dir, tmp_path)
     first.kill()
     first.wait()
     lock_save_dir(tmp_path)
@@ -348,8 +332,7 @@ def test_the_lock_of_another_host_is_not_waited_for_without_end(tmp_path, other,
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(checkpoints, "time", clock)
-    with pytest.raises(ValueError, match="process 7 on a-node-that-lives"):
-        lock_save_dir(tmp_path)
+    refused("process 7 on a-node-that-lives", lock_save_dir, tmp_path)
     assert now[0] >= checkpoints.OTHER_HOST_SECONDS
 
 

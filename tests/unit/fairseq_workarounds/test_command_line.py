@@ -1,6 +1,7 @@
 """What fairseq's commands make of wrong and of removed options: one sentence."""
 
 import traceback
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +26,7 @@ from roberta_plugin.fairseq_workarounds.command_line import (
 from roberta_plugin.launch import arguments
 from roberta_plugin.tasks.block_task import load_vocabulary
 from roberta_plugin.tasks.masked_lm_options import check_folders
+from tests.refusals import refused
 from tests.tiny_checkpoints import change_options, state_of
 
 roberta_plugin.register()
@@ -53,14 +55,10 @@ def in_a_worker(folder):
 
 
 def in_fairseq(_):
-    data_utils.raise_if_valid_subsets_unintentionally_ignored(
-        SimpleNamespace(
-            dataset=SimpleNamespace(
-                disable_validation=False, ignore_unused_valid_subsets=False, combine_valid_subsets=None, valid_subset=""
-            ),
-            task=SimpleNamespace(data=1),
-        )
-    )
+    subsets = {"ignore_unused_valid_subsets": False, "combine_valid_subsets": None, "valid_subset": ""}
+    dataset = SimpleNamespace(disable_validation=False, **subsets)
+    cfg = SimpleNamespace(dataset=dataset, task=SimpleNamespace(data=1))
+    data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
 
 
 def in_an_operation(_):
@@ -114,9 +112,8 @@ def test_the_program_ends_with_the_sentence_unless_the_traceback_is_wanted_or_a_
 ):
     monkeypatch.setenv(DEBUG, variable)
     monkeypatch.setattr(main, "__module__", module)
-    monkeypatch.setattr(command_line, "check_writable", lambda cfg: None)
-    monkeypatch.setattr(command_line, "check_devices", lambda cfg: None)
-    monkeypatch.setattr(command_line, "check_restored_file", lambda checkpoint: None)
+    for check in ("check_writable", "check_devices", "check_restored_file"):
+        monkeypatch.setattr(command_line, check, lambda checked: None)
     cfg = SimpleNamespace(model=None, task=None, checkpoint=None)
     is_short = module == "fairseq_cli.train" and not variable
     with pytest.raises(SystemExit if is_short else FileNotFoundError) as ended:
@@ -148,23 +145,20 @@ def test_what_needs_gpus_is_refused_where_there_are_none(changes, said, monkeypa
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
         monkeypatch.delenv(name, raising=False)
-    if not said:
-        check_devices(config(**changes))
-        return
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=said) if said else nullcontext():
         check_devices(config(**changes))
 
 
 def test_a_first_model_that_is_missing_is_refused_unless_the_training_goes_on(tmp_path):
-    given = SimpleNamespace(
-        restore_file="checkpoint_last.pt", checkpoint_suffix="", save_dir=tmp_path, finetune_from_model="nope.pt"
-    )
-    with pytest.raises(FileNotFoundError, match=r"--finetune-from-model nope\.pt does not exist: give a checkpoint"):
-        check_restored_file(given)
+    given = SimpleNamespace(restore_file="checkpoint_last.pt", checkpoint_suffix="", save_dir=tmp_path)
+    given.finetune_from_model = "nope.pt"
+    message = r"--finetune-from-model nope\.pt does not exist: give a checkpoint"
+    refused(message, check_restored_file, given, error=FileNotFoundError)
     (tmp_path / "checkpoint_last.pt").touch()
     check_restored_file(given)
 
 
+BASE = ["data-bin", "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny"]
 NEAREST = {
     "--arch fast_roberta_medium": "the nearest are fast_roberta_",
     "--task roberta_masked": "the nearest are roberta_masked_lm",
@@ -176,34 +170,29 @@ NEAREST = {
 }
 
 
-@pytest.mark.parametrize("wrong", NEAREST)
-def test_of_a_wrong_name_the_nearest_are_said_in_two_lines(wrong, capsys):
-    words = ["data", "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny", *wrong.split()]
+def said_of(words, capsys):
+    """What the parser of fairseq-train says of words that it refuses."""
     with pytest.raises(SystemExit) as ended:
         options.parse_args_and_arch(options.get_training_parser(), input_args=words)
-    said = capsys.readouterr().err
     assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", NEAREST)
+def test_of_a_wrong_name_the_nearest_are_said_in_two_lines(wrong, capsys):
+    said = said_of([*BASE, *wrong.split()], capsys)
     assert len(said.splitlines()) <= 2 and NEAREST[wrong] in said and len(said) < 400, said
 
 
 def test_a_missing_arch_is_said(capsys):
-    with pytest.raises(SystemExit):
-        options.parse_args_and_arch(options.get_training_parser(), input_args=["data", "--task", "roberta_masked_lm"])
-    assert "--arch is missing" in capsys.readouterr().err
-
-
-BASE = ["data-bin", "--task", "roberta_masked_lm", "--arch", "fast_roberta_tiny"]
+    assert "--arch is missing" in said_of(BASE[:3], capsys)
 
 
 @pytest.mark.parametrize("option", REMOVED)
 def test_it_is_refused_by_name_in_one_line(option, capsys):
-    with pytest.raises(SystemExit) as ended:
-        options.parse_args_and_arch(options.get_training_parser(), input_args=[*BASE, *option.split()])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
+    said = said_of([*BASE, *option.split()], capsys)
     assert f"error: {option} was removed: {REMOVED[option]}." in said and said.count("\n") == 1
-    with pytest.raises(ValueError, match=f"{option} was removed: "):
-        arguments.parse([*BASE, option.replace(" ", "=")])
+    refused(f"{option} was removed: ", arguments.parse, [*BASE, option.replace(" ", "=")])
 
 
 def test_what_else_an_earlier_command_line_has_stays():

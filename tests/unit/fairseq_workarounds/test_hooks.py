@@ -2,9 +2,9 @@
 
 import argparse
 import ast
-import os
 import pickle
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +17,15 @@ from roberta_plugin import fairseq_workarounds
 from roberta_plugin.fairseq_workarounds import hooks
 from tests.conftest import REPOSITORY
 from tests.forked_training import run_python
+from tests.refusals import refused
 from tests.tiny_corpus import environment, write_data_bin
+
+
+def printed(code, *arguments, fork_of="packages"):
+    """What a program prints, and what it says as errors; it ends well."""
+    done = run_python(code, *arguments, cwd=REPOSITORY, environment=environment(), fork_of=fork_of)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
 
 
 class Owner:
@@ -117,33 +125,13 @@ def test_checkpoints_with_a_namespace_load_and_others_are_still_refused(tmp_path
     torch.save({"args": argparse.Namespace(arch="x"), "weight": torch.ones(2)}, tmp_path / "good.pt")
     assert torch.load(tmp_path / "good.pt")["args"].arch == "x"
     torch.save({"args": Unlisted()}, tmp_path / "bad.pt")
-    with pytest.raises(pickle.UnpicklingError, match="Unlisted"):
-        torch.load(tmp_path / "bad.pt")
-
-
-def test_a_copy_that_fails_half_way_leaves_the_old_file_whole(tmp_path, monkeypatch):
-    new, last = tmp_path / "checkpoint_1_10.pt", tmp_path / "checkpoint_last.pt"
-    new.write_bytes(b"new" * 1000)
-    last.write_bytes(b"old")
-
-    def fail(descriptor):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        PathManager.copy(str(new), str(last), overwrite=True)
-    assert last.read_bytes() == b"old"
-    monkeypatch.undo()
-    assert PathManager.copy(str(new), str(last), overwrite=True)
-    assert last.read_bytes() == b"new" * 1000
-    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, last.name]
+    refused("Unlisted", torch.load, tmp_path / "bad.pt", error=pickle.UnpicklingError)
 
 
 def test_a_copy_refuses_to_overwrite_unless_told(tmp_path):
-    (tmp_path / "a").write_text("a")
-    (tmp_path / "b").write_text("b")
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        PathManager.copy(str(tmp_path / "a"), str(tmp_path / "b"))
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    refused("overwrite=True", PathManager.copy, str(tmp_path / "a"), str(tmp_path / "b"), error=FileExistsError)
     assert (tmp_path / "b").read_text() == "b"
 
 
@@ -170,8 +158,7 @@ print("the same")
 
 
 def test_installing_twice_changes_nothing():
-    done = run_python(TWICE, cwd=REPOSITORY, environment=environment())
-    assert done.stdout.splitlines()[-1:] == ["the same"], done.stderr
+    assert printed(TWICE)[0].splitlines()[-1:] == ["the same"]
 
 
 BF16 = f"""
@@ -190,9 +177,7 @@ print(seen)
 @pytest.mark.parametrize(("extra", "expected"), [([], "[(True, False)]"), (["--tpu"], "[(True, True)]")])
 def test_bf16_is_no_tpu_unless_asked_for(tiny_data_bin, extra, expected):
     code = BF16.replace("EXTRA", repr(extra)).replace("DATA", repr(str(tiny_data_bin)))
-    done = run_python(code, cwd=REPOSITORY, environment=environment(), fork_of="fairseq")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == expected
+    assert printed(code, fork_of="fairseq")[0].splitlines()[-1] == expected
 
 
 BROADCAST = """
@@ -219,18 +204,15 @@ if __name__ == "__main__":
 
 
 def test_a_checkpoint_reaches_the_other_ranks(tmp_path):
-    done = run_python(BROADCAST, str(tmp_path / "meet"), cwd=tmp_path, environment=environment(), fork_of="fairseq")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "both"
+    assert printed(BROADCAST, str(tmp_path / "meet"), fork_of="fairseq")[0].splitlines()[-1] == "both"
 
 
 def test_a_stray_validation_split_is_found_in_every_folder_that_the_task_reads(tmp_path):
     a, b = (write_data_bin(tmp_path / name, num_documents=2) for name in "ab")
     stray = write_data_bin(tmp_path / "stray", num_documents=2)
     (stray / "valid.idx").rename(stray / "valid1.idx")
-    dataset = SimpleNamespace(
-        ignore_unused_valid_subsets=False, combine_valid_subsets=False, disable_validation=False, valid_subset="valid"
-    )
+    subsets = {"ignore_unused_valid_subsets": False, "combine_valid_subsets": False, "valid_subset": "valid"}
+    dataset = SimpleNamespace(disable_validation=False, **subsets)
     colon = [write_data_bin(tmp_path / name, num_documents=2) for name in ("20:30", "20:31")]
     (colon[1] / "valid.idx").rename(colon[1] / "valid1.idx")
     for task, data, strays in (
@@ -243,10 +225,7 @@ def test_a_stray_validation_split_is_found_in_every_folder_that_the_task_reads(t
         ("squad2", str(colon[1]), True),
     ):
         cfg = SimpleNamespace(dataset=dataset, task=SimpleNamespace(_name=task, data=data))
-        if strays:
-            with pytest.raises(ValueError, match="valid1"):
-                data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
-        else:
+        with pytest.raises(ValueError, match="valid1") if strays else nullcontext():
             data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
 
 
@@ -268,14 +247,11 @@ train.cli_main()
     ids=["fairseq's model", "no model"],
 )
 def test_help_has_the_options_of_what_was_chosen(extra, expected):
-    code = HELP.replace("EXTRA", repr(extra))
-    done = run_python(code, cwd=REPOSITORY, environment=environment(), fork_of="fairseq")
-    assert done.returncode == 0, done.stderr
-    for option in expected:
-        assert option in done.stdout
-    assert done.stdout.count("usage:") == 1
+    shown, _ = printed(HELP.replace("EXTRA", repr(extra)), fork_of="fairseq")
+    assert [option for option in expected if option not in shown] == []
+    assert shown.count("usage:") == 1
     for owner, option in (("RobertaMaskedLMTask", "--mask-whole-words"), ("RobertaAdamW", "--layer-lr-decay")):
-        group = done.stdout.partition(f"options of roberta_plugin's {owner}:")[2].partition("\n\n")[0]
+        group = shown.partition(f"options of roberta_plugin's {owner}:")[2].partition("\n\n")[0]
         assert option in group
         assert "--max-update" not in group
 
@@ -309,13 +285,9 @@ logging.getLogger("anybody").info("of interest")
 @pytest.mark.parametrize("name", ["script.py", "roberta"])
 def test_importing_the_plugin_changes_no_logging(name):
     """As a script and as the command `roberta`, which registers later."""
-    code = LOGGING.replace("NAME", repr(name))
-    done = run_python(code, cwd=REPOSITORY, environment=environment())
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[-1] == "INFO:anybody:of interest"
-    assert [line for line in done.stderr.splitlines() if line.startswith(("INFO:", "DEBUG:"))] == [
-        "INFO:anybody:of interest"
-    ]
+    _, said = printed(LOGGING.replace("NAME", repr(name)))
+    assert said.splitlines()[-1] == "INFO:anybody:of interest"
+    assert [line for line in said.splitlines() if line.startswith(("INFO:", "DEBUG:"))] == said.splitlines()[-1:]
 
 
 IMPORTS = """
@@ -331,13 +303,10 @@ assert (root.level, root.handlers) == (logging.WARNING, []), (root.level, root.h
 @pytest.mark.parametrize("module", ["hub", "data.block_dataset", "launch.update_hook"])
 def test_importing_one_module_changes_no_logging(module):
     """test_architecture.py checks that the other modules import fairseq in the same way."""
-    name = f"roberta_plugin.{module}"
-    done = run_python(IMPORTS, name, cwd=REPOSITORY, environment=environment())
-    assert done.returncode == 0, done.stderr
+    printed(IMPORTS, f"roberta_plugin.{module}")
 
 
 def test_a_set_up_made_before_the_import_stays():
     code = "import logging, sys\nlogging.basicConfig(level=logging.ERROR, stream=sys.stdout)\nimport roberta_plugin\n"
     code += "root = logging.getLogger()\nprint(root.level, len(root.handlers), root.handlers[0].stream is sys.stdout)"
-    done = run_python(code, cwd=REPOSITORY, environment=environment())
-    assert done.stdout.splitlines()[-1] == "40 1 True", done.stderr
+    assert printed(code)[0].splitlines()[-1] == "40 1 True"

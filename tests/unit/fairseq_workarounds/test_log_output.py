@@ -34,10 +34,8 @@ class Waits(TorchDispatchMode):
 
 def test_numbers_come_to_the_host_together():
     rows = torch.arange(6.0).view(2, 3)
-    outputs = [
-        {"loss": torch.tensor(1.5), "ntokens": 7, "rows": rows},
-        {"loss": torch.tensor(2.5), "n": torch.tensor(3)},
-    ]
+    outputs = [{"loss": torch.tensor(1.5), "ntokens": 7, "rows": rows}]
+    outputs.append({"loss": torch.tensor(2.5), "n": torch.tensor(3)})
     with Waits() as waits:
         found = on_host(outputs)
     assert waits.found == []
@@ -92,8 +90,7 @@ def test_a_training_prints_no_foreign_warning(tmp_path, tiny_data_bin):
     done = run(train_command(tiny_data_bin, tmp_path / "save", *options), fork_of="fairseq")
     assert done.returncode == 0, done.stderr
     printed = done.stdout + done.stderr
-    found = [line for line in printed.splitlines() if any(word in line for word in FOREIGN)]
-    assert not found
+    assert [line for line in printed.splitlines() if any(word in line for word in FOREIGN)] == []
     for own in ("| fairseq_cli.train | task: RobertaMaskedLMTask", "| fairseq.trainer |", "| done training in"):
         assert own in printed, f"fairseq's line is missing: {own}"
     assert "| roberta_plugin.models.roberta | attention backend:" in printed

@@ -24,15 +24,15 @@ from roberta_plugin.fairseq_workarounds.resuming import (
 from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
+from tests.refusals import refused
 from tests.tiny_corpus import write_data_bin
 from tests.tiny_summaries import write_prepared, write_raw
 
 
 def config(*, max_update=0, stop_time_hours=0, max_epoch=0, patience=0, metric="loss"):
     limits = SimpleNamespace(max_update=max_update, stop_time_hours=stop_time_hours, max_epoch=max_epoch)
-    checkpoint = SimpleNamespace(
-        patience=patience, best_checkpoint_metric=metric, maximize_best_checkpoint_metric=False
-    )
+    checkpoint = SimpleNamespace(patience=patience, best_checkpoint_metric=metric)
+    checkpoint.maximize_best_checkpoint_metric = False
     return SimpleNamespace(optimization=limits, checkpoint=checkpoint)
 
 
@@ -90,11 +90,16 @@ def test_a_trainer_without_options_is_loaded():
     assert load_checkpoint(lambda *arguments: loaded, None, MagicMock()) == loaded
 
 
+def kept(trainer, filename, extra_state):
+    """As fairseq's `save_checkpoint` of the trainer, which writes the state."""
+    return extra_state
+
+
 def test_the_note_of_an_unfinished_update_is_saved_and_loaded_where_the_training_is_resumed():
     trainer = SimpleNamespace(cfg=config())
-    assert save_trainer(lambda trainer, filename, extra_state: extra_state, trainer, "a.pt", {"best": 2}) == {"best": 2}
+    assert save_trainer(kept, trainer, "a.pt", {"best": 2}) == {"best": 2}
     trainer.unfinished_update = note = {"epoch": 1, "end_of_epoch": False}
-    saved = save_trainer(lambda trainer, filename, extra_state: extra_state, trainer, "a.pt", {"best": 2})
+    saved = save_trainer(kept, trainer, "a.pt", {"best": 2})
     assert saved == {"best": 2, "unfinished_update": note}
     for options, expected in [({}, note), ({"reset_optimizer": True}, None), ({"reset_meters": True}, None)]:
         assert load_trainer(lambda *arguments, **options: saved, trainer, "a.pt", **options) == saved
@@ -124,9 +129,7 @@ def test_weights_of_a_finished_training_are_not_trained_again_and_of_another_ref
 
 
 def saved_state(cfg):
-    return save_trainer(
-        lambda trainer, filename, extra_state: extra_state, SimpleNamespace(cfg=cfg), "a.pt", {"best": 2}
-    )
+    return save_trainer(kept, SimpleNamespace(cfg=cfg), "a.pt", {"best": 2})
 
 
 def test_the_count_of_patience_is_saved_and_restored(validations, caplog):
@@ -137,9 +140,8 @@ def test_the_count_of_patience_is_saved_and_restored(validations, caplog):
     assert state["patience"] == {"best": 2.0, "num_runs": 1, "metric": "loss", "is_maximized": False}
     restore_patience(cfg.checkpoint, {})
     assert not hasattr(validations, "best")
-    assert (
-        load_trainer(lambda *arguments, **options: state, SimpleNamespace(cfg=cfg), "a.pt", reset_meters=False) == state
-    )
+    trainer = SimpleNamespace(cfg=cfg)
+    assert load_trainer(lambda *arguments, **options: state, trainer, "a.pt", reset_meters=False) == state
     assert why_finished(cfg, updates=10, hours=1) is None
     assert validations(cfg, 2.5), "the second validation that is no better"
     assert "early stop: no improvement in the last 2 validations" in why_finished(cfg, updates=10, hours=1)
@@ -182,13 +184,12 @@ def test_masked_lm_criterions_take_over_from_each_other_and_others_are_refused_b
     trainer = SimpleNamespace(cfg=cfg, get_criterion=type(ours, (), {}))
     history = [{"criterion_name": theirs, "optimizer_name": "FairseqAdam"}]
     state = {"optimizer_history": history, "last_optimizer_state": {}}
-    with pytest.raises(ValueError, match=f"--criterion was {theirs} and is {ours} now"):
-        resuming.check_classes(trainer, state, PATH)
+    refused(f"--criterion was {theirs} and is {ours} now", resuming.check_classes, trainer, state, PATH)
     resuming.rename_classes(trainer, state)
     resuming.check_classes(trainer, state, PATH)
     common.bf16 = True
-    with pytest.raises(ValueError, match=r"--bf16.* was FairseqAdam and is FP16Optimizer now\..*--res"):
-        resuming.check_classes(trainer, state, PATH)
+    message = r"--bf16.* was FairseqAdam and is FP16Optimizer now\..*--res"
+    refused(message, resuming.check_classes, trainer, state, PATH)
     resuming.check_classes(trainer, {**state, "last_optimizer_state": None}, PATH)  # as of a released model
 
 
@@ -216,13 +217,10 @@ def state_of(trainer, **task):
     return {"model": trainer.get_model().state_dict(), "task_state": trainer.task.state_dict(), "cfg": cfg}
 
 
-def test_the_same_training_goes_on(prepared):
+def test_the_same_training_goes_on_and_segments_that_are_left_out_are_named(prepared, caplog):
+    """Before the optimizer's state does not fit."""
     trainer = trainer_of(prepared)
     resuming.check_continues(trainer, state_of(trainer), PATH)
-
-
-def test_segments_that_are_left_out_are_named_before_the_optimizer_s_state_does_not_fit(prepared, caplog):
-    trainer = trainer_of(prepared)
     resuming.check_continues(trainer, state_of(trainer, alternating_segments=True), PATH)
     assert "with other options: --alternating-segments was True and is False now" in caplog.text
 
@@ -230,8 +228,8 @@ def test_segments_that_are_left_out_are_named_before_the_optimizer_s_state_does_
 def test_another_head_is_named_by_its_options_before_torch_refuses_the_state(prepared, monkeypatch):
     state = state_of(trainer_of(prepared))
     trainer = trainer_of(prepared, sentence_layers=0)
-    with pytest.raises(ValueError, match="is of a training with another head: --sentence-layers was 2 and is 0 now"):
-        resuming.check_continues(trainer, state, PATH)
+    message = "is of a training with another head: --sentence-layers was 2 and is 0 now"
+    refused(message, resuming.check_continues, trainer, state, PATH)
     # and where fairseq calls it: not if the optimizer begins anew, as with --finetune-from-model
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda *_, **__: state)
 
@@ -239,8 +237,8 @@ def test_another_head_is_named_by_its_options_before_torch_refuses_the_state(pre
         return checkpoint_utils.load_checkpoint_to_cpu(filename)
 
     assert resuming.load_trainer(fairseqs, trainer, str(PATH), True) is state
-    with pytest.raises(ValueError, match="To continue, give the options that it was started with"):
-        resuming.load_trainer(fairseqs, trainer, str(PATH), reset_optimizer=False)
+    message = "To continue, give the options that it was started with"
+    refused(message, resuming.load_trainer, fairseqs, trainer, str(PATH), reset_optimizer=False)
 
 
 @pytest.mark.parametrize("arch", ["fast_roberta", "roberta"])
@@ -255,27 +253,25 @@ def test_other_layers_are_named_before_torch_refuses_the_optimizer_s_state(prepa
     if arch == "roberta":  # which has no such options
         trainer.cfg.model = SimpleNamespace()
     option = f"--{name.replace('_', '-')}"
-    with pytest.raises(ValueError, match=f"with another model: {option} was {value} and is {default} now"):
-        resuming.check_continues(trainer, state, PATH)
+    message = f"with another model: {option} was {value} and is {default} now"
+    refused(message, resuming.check_continues, trainer, state, PATH)
 
 
 def test_other_data_are_named(prepared):
     trainer = trainer_of(prepared)
     state = state_of(trainer)
     state["task_state"]["data"] = {**state["task_state"]["data"], "task": "race"}
-    with pytest.raises(ValueError, match=r"was fine-tuned on race, and .* for summaries.* give another --save-dir"):
-        resuming.check_continues(trainer, state, PATH)
+    message = r"was fine-tuned on race, and .* for summaries.* give another --save-dir"
+    refused(message, resuming.check_continues, trainer, state, PATH)
 
 
 def test_other_examples_of_the_same_number_are_named(prepared, tmp_path):
     state = state_of(trainer_of(prepared))
     other = write_prepared(tmp_path, raw=write_raw(tmp_path / "raw", seed=1))
     assert len(other.split("train")) == len(prepared.split("train")) > 0
-    with pytest.raises(
-        ValueError,
-        match=r"last\.pt was trained on other examples .*the split train was \w{8} and is \w{8} now.* another --save-",
-    ):
-        resuming.check_continues(trainer_of(other), state, PATH)
+    changed = r"the split train was \w{8} and is \w{8} now.* another --save-"
+    message = rf"last\.pt was trained on other examples .*{changed}"
+    refused(message, resuming.check_continues, trainer_of(other), state, PATH)
     del state["task_state"]["data"]["examples"]  # a checkpoint of an earlier version goes on as before
     resuming.check_continues(trainer_of(other), state, PATH)
 
@@ -284,8 +280,8 @@ def test_another_vocabulary_of_the_same_size_is_named(prepared, monkeypatch, cap
     trainer = trainer_of(prepared)
     state = state_of(trainer)
     state["task_state"]["data"] = {**state["task_state"]["data"], "vocabulary": "0"}
-    with pytest.raises(ValueError, match=r"dict\.txt was 0 and is \w{8} now\. .*give another --save-dir\.$"):
-        resuming.check_continues(trainer, state, PATH)
+    message = r"dict\.txt was 0 and is \w{8} now\. .*give another --save-dir\.$"
+    refused(message, resuming.check_continues, trainer, state, PATH)
     # a training that begins with such weights may mean it
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint_to_cpu", lambda *_, **__: state)
     resuming.load_trainer(lambda *_: checkpoint_utils.load_checkpoint_to_cpu(PATH), trainer, str(PATH), True)
@@ -302,8 +298,8 @@ def test_so_it_is_in_pretraining(tmp_path):
         resuming.check_continues(trainer, {**state, "task_state": unknown}, PATH)
     resuming.check_continues(trainer, state, PATH)
     state["task_state"]["data"]["vocabulary"] = "0"
-    with pytest.raises(ValueError, match=rf"dict\.txt than that of {tmp_path}: dict\.txt was 0 and is"):
-        resuming.check_continues(trainer, state, PATH)
+    message = rf"dict\.txt than that of {tmp_path}: dict\.txt was 0 and is"
+    refused(message, resuming.check_continues, trainer, state, PATH)
 
 
 @pytest.mark.parametrize("is_older", [False, True])
@@ -316,7 +312,7 @@ def test_heads_of_fairseq_s_own_models_and_tasks_are_compared_too(is_older):
     trainer = SimpleNamespace(task=SimpleNamespace(state_dict=dict), cfg=cfg, get_model=lambda: model)
     options = "" if is_older else "--num-classes was 3 and is 2 now; "
     shapes = r"classification_heads\.mnli\.out_proj\.weight was 3 x 8 and is 2 x 8 now\."
-    with pytest.raises(ValueError, match=f"with another head: {options}{shapes}"):
-        resuming.check_continues(trainer, {"model": head, "cfg": {"task": saved}}, PATH)
+    saved = {"model": head, "cfg": {"task": saved}}
+    refused(f"with another head: {options}{shapes}", resuming.check_continues, trainer, saved, PATH)
     cfg.model.load_checkpoint_heads = True
-    resuming.check_continues(trainer, {"model": head, "cfg": {"task": saved}}, PATH)
+    resuming.check_continues(trainer, saved, PATH)

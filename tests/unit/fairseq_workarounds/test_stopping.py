@@ -11,18 +11,9 @@ from omegaconf import OmegaConf
 from roberta_plugin.fairseq_workarounds import stopping
 from roberta_plugin.fairseq_workarounds.stopping import STOPS, Interruption, add_stop, farewell, note_stop
 
-CONFIG = OmegaConf.create(
-    {
-        "optimization": {"max_update": 100, "max_epoch": 2, "stop_time_hours": 0},
-        "checkpoint": {
-            "no_save": False,
-            "no_last_checkpoints": False,
-            "save_dir": "runs",
-            "save_interval_updates": 5,
-            "write_checkpoints_asynchronously": False,
-        },
-    }
-)
+SAVING = {"no_save": False, "no_last_checkpoints": False, "save_dir": "runs", "save_interval_updates": 5}
+LIMITS = {"max_update": 100, "max_epoch": 2, "stop_time_hours": 0}
+CONFIG = OmegaConf.create({"optimization": LIMITS, "checkpoint": {**SAVING, "write_checkpoints_asynchronously": False}})
 
 
 @pytest.fixture
@@ -43,9 +34,9 @@ def interruption(monkeypatch):
 
 def trainer(*, updates=7, ranks=1, announces_stops=True, valid_step=None):
     task = SimpleNamespace(announces_stops=announces_stops, valid_step=lambda sample: (2.0, 1, {"loss": 2.0}))
-    return SimpleNamespace(
-        get_num_updates=lambda: updates, data_parallel_world_size=ranks, task=task, valid_step=valid_step
-    )
+    made = SimpleNamespace(get_num_updates=lambda: updates, data_parallel_world_size=ranks, task=task)
+    made.valid_step, made.begin_epoch = valid_step, lambda epoch: None
+    return made
 
 
 def press(number=signal.SIGINT):
@@ -77,7 +68,6 @@ def test_a_second_training_of_the_process_begins_without_the_stop_of_the_first(i
         return [None], True
 
     resumed = trainer()
-    resumed.begin_epoch = lambda epoch: None
     config = OmegaConf.merge(CONFIG, {"checkpoint": {"no_save": True}})
     begins = SimpleNamespace(epoch=1, next_epoch_idx=2)
     stopping.load_checkpoint(lambda *_: None, config, resumed)
@@ -128,14 +118,11 @@ def test_signals_that_somebody_else_handles_are_left_alone(interruption):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def test_a_closed_terminal_saves_as_ctrl_c_does(interruption):
-    with interruption.training(trainer()):
-        press(signal.SIGHUP)
-        assert interruption.received is signal.SIGHUP
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_what_nohup_ignores_stays_ignored(interruption, number):
+def test_a_closed_terminal_saves_as_ctrl_c_does_and_what_nohup_ignores_stays_ignored(interruption, number):
+    with interruption.training(trainer()):
+        press(number)
+        assert interruption.received is number
     interruption.end()
     signal.signal(number, signal.SIG_IGN)
     interruption.begin()
@@ -165,9 +152,8 @@ def test_all_ranks_hear_of_the_signal_of_one(interruption):
 def saved(monkeypatch):
     """What the checkpoints say is left to do."""
     notes = []
-    monkeypatch.setattr(
-        checkpoint_utils, "save_checkpoint", lambda cfg, trainer, *rest: notes.append(trainer.unfinished_update)
-    )
+    keep = lambda cfg, trainer, *rest: notes.append(trainer.unfinished_update)  # noqa: E731
+    monkeypatch.setattr(checkpoint_utils, "save_checkpoint", keep)
     return notes
 
 
@@ -179,11 +165,10 @@ def test_a_stop_saves_without_validation_but_not_after_the_last_update(
     interruption, saved, updates, epoch, end_of_epoch, is_stopped
 ):
     stopped, epoch_itr = trainer(updates=updates), SimpleNamespace(epoch=epoch)
+    given = CONFIG, stopped, None, epoch_itr, ["valid"], end_of_epoch
     with interruption.training(stopped):
         press()
-        result = stopping.validate_and_save(
-            lambda *arguments: "fairseq's", CONFIG, stopped, None, epoch_itr, ["valid"], end_of_epoch
-        )
+        result = stopping.validate_and_save(lambda *arguments: "fairseq's", *given)
     assert result == (([None], True) if is_stopped else "fairseq's")
     assert saved == ([{"epoch": epoch, "end_of_epoch": end_of_epoch}] if is_stopped else [])
     assert interruption.has_stopped == is_stopped
@@ -209,12 +194,9 @@ def test_a_validation_is_left_at_the_batch_at_which_all_ranks_know(interruption,
             validating.valid_step(sample)
 
     own_step = validating.task.valid_step
+    given = CONFIG, validating, None, SimpleNamespace(epoch=1), ["valid"], False
     with interruption.training(validating):
-        epoch_itr = SimpleNamespace(epoch=1)
-        assert stopping.validate_and_save(validate, CONFIG, validating, None, epoch_itr, ["valid"], False) == (
-            [None],
-            True,
-        )
+        assert stopping.validate_and_save(validate, *given) == ([None], True)
     assert batches == [1, 2, 3]
     assert saved == [{"epoch": 1, "end_of_epoch": False}]
     assert (validating.valid_step, validating.task.valid_step) == (valid_step, own_step)
@@ -224,7 +206,6 @@ def test_a_signal_between_two_epochs_stops_before_the_first_update(interruption,
     saved = []
     monkeypatch.setattr(checkpoint_utils, "save_checkpoint", lambda cfg, *rest: saved.append(cfg.save_interval_updates))
     stopped = trainer()
-    stopped.begin_epoch = lambda epoch: None
 
     def fairseqs(cfg, trainer, task, epoch_itr):
         trainer.begin_epoch(epoch_itr.next_epoch_idx - 1)
@@ -240,12 +221,8 @@ def test_a_signal_between_two_epochs_stops_before_the_first_update(interruption,
 
 @pytest.mark.parametrize(("is_done", "next_epoch"), [(True, 2), (False, 3)], ids=["--max-update", "--max-epoch"])
 def test_after_the_last_epoch_ctrl_c_is_as_ever(interruption, is_done, next_epoch):
-    def fairseqs(*arguments):
-        return [None], is_done
-
-    trained = trainer()
-    trained.begin_epoch = lambda epoch: None
-    stopping.train(fairseqs, CONFIG, trained, None, SimpleNamespace(next_epoch_idx=next_epoch))
+    begins = SimpleNamespace(next_epoch_idx=next_epoch)
+    stopping.train(lambda *arguments: ([None], is_done), CONFIG, trainer(), None, begins)
     with pytest.raises(KeyboardInterrupt):
         press()
 
@@ -286,11 +263,14 @@ def fairseqs(cfg, trainer, task, epoch_itr):
 @pytest.fixture
 def resumed():
     calls.clear()
-    return SimpleNamespace(
-        begin_epoch=lambda epoch: calls.append(f"begin {epoch}"),
-        lr_step=lambda epoch, loss: calls.append(f"lr {epoch} {loss}"),
-        is_done=False,
-    )
+    made = SimpleNamespace(begin_epoch=lambda epoch: calls.append(f"begin {epoch}"), is_done=False)
+    made.lr_step = lambda epoch, loss: calls.append(f"lr {epoch} {loss}")
+    return made
+
+
+def trained(resumed, number):
+    """What `train_after_unfinished_update` returns in this epoch."""
+    return stopping.train_after_unfinished_update(fairseqs, VALIDATION, resumed, None, epoch(number))
 
 
 def epoch(number):
@@ -299,27 +279,27 @@ def epoch(number):
 
 def test_without_a_note_nothing_changes(resumed):
     begin = resumed.begin_epoch
-    assert stopping.train_after_unfinished_update(fairseqs, VALIDATION, resumed, None, epoch(1)) == ([2.5], False)
+    assert trained(resumed, 1) == ([2.5], False)
     assert (calls, resumed.begin_epoch) == (["begin 1", "updates"], begin)
 
 
 def test_an_update_within_an_epoch_is_finished_first_and_once(resumed):
     resumed.unfinished_update = {"epoch": 1, "end_of_epoch": False}
     for _ in range(2):
-        assert stopping.train_after_unfinished_update(fairseqs, VALIDATION, resumed, None, epoch(1)) == ([2.5], False)
+        assert trained(resumed, 1) == ([2.5], False)
     finished = (1, False, {"epoch": 1}, ["valid", "valid1"], False)
     assert calls == ["begin 1", finished, "updates", "begin 1", "updates"]
 
 
 def test_the_end_of_an_epoch_has_its_own_number_and_the_learning_rate_its_loss(resumed):
     resumed.unfinished_update = {"epoch": 1, "end_of_epoch": True}
-    stopping.train_after_unfinished_update(fairseqs, VALIDATION, resumed, None, epoch(2))
+    trained(resumed, 2)
     assert calls == ["begin 2", (1, True, {"epoch": 2}, ["valid", "valid1"], True), "lr 1 1.5", "updates"]
 
 
 def test_a_training_that_ends_by_it_makes_no_update(resumed):
     resumed.unfinished_update, resumed.is_done = {"epoch": 1, "end_of_epoch": False}, True
-    assert stopping.train_after_unfinished_update(fairseqs, VALIDATION, resumed, None, epoch(1)) == ([1.5], True)
+    assert trained(resumed, 1) == ([1.5], True)
     assert "updates" not in calls
 
 

@@ -7,6 +7,7 @@ import torch
 
 from roberta_plugin.models.adapters import TARGETS, add_adapters, check_layers, freeze_layers, merge
 from roberta_plugin.optim.adamw import set_layer_depths
+from tests.refusals import refused
 from tests.tiny_models import fairseq_model, make_batch, our_model
 
 LOWER = ("embed", "layers.0.", "layers.1.")
@@ -83,23 +84,18 @@ def test_training_moves_all_but_the_frozen_layers():
 
 
 def test_more_layers_than_there_are_and_shared_ones_are_refused():
-    with pytest.raises(ValueError, match="--freeze-layers 4: the model has 3 layers"):
-        freeze_layers(our_model(), 4)
-    with pytest.raises(ValueError, match="layer 1 shares weights with a frozen one"):
-        freeze_layers(our_model(share_layers="all"), 1)
+    refused("--freeze-layers 4: the model has 3 layers", freeze_layers, our_model(), 4)
+    refused("layer 1 shares weights with a frozen one", freeze_layers, our_model(share_layers="all"), 1)
     freeze_layers(our_model(share_layers="all"), 3)
-    with pytest.raises(ValueError, match="--freeze-layers 3 leaves no layer for the adapters of --lora-rank 4"):
-        check_layers(3, total=3, rank=4)
+    message = "--freeze-layers 3 leaves no layer for the adapters of --lora-rank 4"
+    refused(message, check_layers, 3, total=3, rank=4)
 
 
 def test_the_last_norm_of_an_encoder_that_normalizes_before_is_trained():
     model = our_model(encoder_normalize_before=True)
     freeze_layers(model, 3)
-    encoder = model.encoder.sentence_encoder
-    assert {name for name, value in encoder.named_parameters() if value.requires_grad} == {
-        "layer_norm.weight",
-        "layer_norm.bias",
-    }
+    trained = {name for name, value in model.encoder.sentence_encoder.named_parameters() if value.requires_grad}
+    assert trained == {"layer_norm.weight", "layer_norm.bias"}
 
 
 def test_an_adapter_adds_its_product_and_begins_without_effect():
@@ -146,10 +142,7 @@ def test_checkpoints_with_and_without_adapters_load():
     from_plain = adapted(is_new=True)
     from_plain.load_state_dict(with_head(our_model(seed=5)).state_dict())
     torch.testing.assert_close(logits_of(from_plain), logits_of(with_head(our_model(seed=5))), atol=1e-6, rtol=1e-5)
-    for other in (
-        adapted(rank=2, is_new=True),
-        adapted(alpha=1.0, is_new=True),
-        adapted(targets=("fc1",), is_new=True),
-    ):
+    for changes in ({"rank": 2}, {"alpha": 1.0}, {"targets": ("fc1",)}):
+        other = adapted(**changes, is_new=True)
         other.load_state_dict(model.state_dict())
         torch.testing.assert_close(logits_of(other), logits_of(model), msg="they go on from what was learned")

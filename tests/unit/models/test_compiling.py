@@ -7,7 +7,7 @@ import torch
 
 from roberta_plugin.models import attention, encoder
 from roberta_plugin.models.attention import BACKENDS
-from tests.tiny_models import gathered, make_batch, our_model
+from tests.tiny_models import gathered, make_batch, on_device, our_model
 
 KINDS = [(17, 17, 17), (17, 9, 13), (12, 12), (30, 7, 7), (21, 14, 3), (5, 5, 5, 5, 5)]
 
@@ -37,7 +37,7 @@ def run(model, device="cpu"):
         model.train(is_training)
         for lengths in KINDS:
             tokens, masked, targets = make_batch(lengths)
-            predicted = {k: v.to(device) if torch.is_tensor(v) else v for k, v in gathered(masked, targets).items()}
+            predicted = on_device(gathered(masked, targets), device)
             tokens, has_padding = tokens.to(device), len(set(lengths)) > 1
             with torch.set_grad_enabled(is_training):
                 if is_training:

@@ -39,26 +39,18 @@ def layouts(matrix):
     yield wide[:, matrix.size(1) : 2 * matrix.size(1)]
 
 
+@pytest.mark.parametrize("library", ["oneDNN", "MKL", "torch"])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (17, 5, 9), (64, 32, 48)])
-def test_products_are_right_in_any_layout(shape):
+def test_products_are_right_in_any_layout_and_library(shape, library, monkeypatch):
+    monkeypatch.setattr(cpu_linear, "has_fast_mkl", lambda: library == "MKL")
+    multiply = onednn_linear if library == "oneDNN" else plain_linear
     m, k, n = shape
     a, b, bias = torch.randn(m, k), torch.randn(n, k), torch.randn(n)
     expected = a.double() @ b.double().t()
     for left in layouts(a):
         for right in layouts(b):
-            torch.testing.assert_close(onednn_linear(left, right).double(), expected, atol=1e-5, rtol=1e-5)
-            torch.testing.assert_close(onednn_linear(left, right, bias).double(), expected + bias, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("is_intel", [True, False])
-def test_both_libraries_give_the_same(is_intel, monkeypatch):
-    monkeypatch.setattr(cpu_linear, "has_fast_mkl", lambda: is_intel)
-    a, b, bias = torch.randn(17, 8), torch.randn(9, 8), torch.randn(9)
-    expected = a.double() @ b.double().t()
-    for left in layouts(a):
-        for right in layouts(b):
-            torch.testing.assert_close(plain_linear(left, right).double(), expected, atol=1e-5, rtol=1e-5)
-            torch.testing.assert_close(plain_linear(left, right, bias).double(), expected + bias, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(multiply(left, right).double(), expected, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(multiply(left, right, bias).double(), expected + bias, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("vendor", ["GenuineIntel", "AuthenticAMD"])
@@ -148,19 +140,15 @@ def test_between_two_products_values_and_gradients_stay_in_bf16(may_round):
     (expected * factors).sum().backward()
     assert inner.dtype == inner.grad.dtype == torch.bfloat16
     assert found.dtype == torch.float32
-    for one, reference in zip(
-        (found, x.grad, *(p.grad for p in params)), (expected, *(r.grad for r in references)), strict=True
-    ):
+    results, wanted = (found, x.grad, *(p.grad for p in params)), (expected, *(r.grad for r in references))
+    for one, reference in zip(results, wanted, strict=True):
         assert one.dtype == torch.float32
         assert float((one.double() - reference).norm() / reference.norm()) < 2.0**-7
 
 
-def test_nothing_stays_in_bf16_where_products_are_in_fp32():
+def test_fp32_is_the_default_and_what_a_processor_without_bf16_does(monkeypatch):
     x = torch.randn(2, 8, requires_grad=True)
     assert Linear(8, 4, keeps_bf16=True)(x).dtype == torch.float32
-
-
-def test_fp32_is_the_default_and_what_a_processor_without_bf16_does(monkeypatch):
     assert torch.get_float32_matmul_precision() == "highest"
     assert not rounds()
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")

@@ -28,7 +28,8 @@ from roberta_plugin.models.encoder import (
 from roberta_plugin.models.roberta import FastRobertaModel, RobertaEncoder
 from roberta_plugin.optim.adamw import set_layer_depths
 from roberta_plugin.planner.training import Shape
-from tests.tiny_models import TinyTask, gathered, make_batch, options, our_model
+from tests.refusals import refused
+from tests.tiny_models import TinyTask, gathered, make_batch, on_device, options, our_model
 
 
 def test_checkpointed_activations_give_the_same_gradients():
@@ -147,9 +148,7 @@ def test_a_training_step_never_waits_for_the_gpu(gpu):
         pytest.skip("torch watches CUDA devices alone; test_gpu_steps has the same for any machine")
     tokens, masked, targets = make_batch((17, 17))
     model = our_model(attention_backend="auto").to(gpu)
-    batch = {
-        name: value.to(gpu) if torch.is_tensor(value) else value for name, value in gathered(masked, targets).items()
-    }
+    batch = on_device(gathered(masked, targets), gpu)
     tokens = tokens.to(gpu)
     for attempt in range(2):  # the first one may set up libraries
         torch.cuda.set_sync_debug_mode("error" if attempt else "default")
@@ -297,31 +296,26 @@ def test_copies_of_a_shared_layer_become_one_again_for_the_file():
 
 def test_flops_are_those_of_all_layers():
     counts = {"num_tokens": 100, "num_pairs": 1000, "num_predicted": 15}
-    assert our_model(**SHARED, share_layers="all").training_flops(**counts) == our_model(**SHARED).training_flops(
-        **counts
-    )
+    shared, plain = our_model(**SHARED, share_layers="all"), our_model(**SHARED)
+    assert shared.training_flops(**counts) == plain.training_flops(**counts)
 
 
 def test_a_checkpoint_with_other_layers_is_refused():
     plain, model = our_model(**SHARED), our_model(**SHARED, share_layers="groups:2")
-    with pytest.raises(ValueError, match=r"layers\.0\..* and .*layers\.1\..*differ.*groups:2.*leave --share-layers"):
-        model.upgrade_state_dict(dict(plain.state_dict()))
+    message = r"layers\.0\..* and .*layers\.1\..*differ.*groups:2.*leave --share-layers"
+    refused(message, model.upgrade_state_dict, dict(plain.state_dict()))
     shared = {name: value.clone() for name, value in model.state_dict().items()}  # as from safetensors
     model.upgrade_state_dict(shared)
     model.load_state_dict(shared)
 
 
-@pytest.mark.parametrize(
-    ("layers", "named"),
-    [
+def test_options_that_do_not_fit_are_refused():
+    for layers, named in (
         ("groups:3", r"groups:3 does not divide the 4 layers.*1, 2, 4 groups"),
         ("groups:0", r"--share-layers must be none, all or groups:N.*'groups:0'"),
         ("some", r"--share-layers must be .*'some'"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(layers, named):
-    with pytest.raises(ValueError, match=named):
-        our_model(**SHARED, share_layers=layers)
+    ):
+        refused(named, our_model, **SHARED, share_layers=layers)
 
 
 def test_a_model_of_a_checkpoint_shares_its_layers_again(tmp_path):
@@ -378,10 +372,8 @@ def attention_of(model, number, tokens):
     ids=["before", "after", "qk-norm"],
 )
 def test_heads_of_the_first_layer_attend_to_their_offsets(dim, heads, positions, given):
-    sizes = {"encoder_layers": 3, "encoder_embed_dim": dim, "encoder_ffn_embed_dim": dim}
-    model = new_model(
-        **sizes, encoder_attention_heads=heads, max_positions=positions, init_attention="neighbors", **given
-    ).eval()
+    sizes = {"encoder_layers": 3, "encoder_embed_dim": dim, "encoder_ffn_embed_dim": dim, "max_positions": positions}
+    model = new_model(**sizes, encoder_attention_heads=heads, init_attention="neighbors", **given).eval()
     assert [offset_of_head(head) for head in range(6)][:heads] == [-1, 1, -2, 2, -3, 3][:heads]
     check_that_heads_attend_to_their_offsets(model, 0, positions)
 
@@ -416,9 +408,8 @@ def test_random_is_the_default_and_changes_nothing_and_neighbors_change_what_the
     changed = new_model(**sizes, init_attention="neighbors").state_dict()
     assert changed.keys() == plain.keys()
     differ = {name for name in plain if not torch.equal(plain[name], changed[name])}
-    expected = {
-        f"encoder.sentence_encoder.layers.{number}.self_attn.{part}_proj.weight" for number in range(2) for part in "qk"
-    }
+    projections = [f"{number}.self_attn.{part}_proj.weight" for number in range(2) for part in "qk"]
+    expected = {f"encoder.sentence_encoder.layers.{name}" for name in projections}
     assert differ == expected | {"encoder.sentence_encoder.embed_positions.weight"}
     assert not changed["encoder.sentence_encoder.embed_positions.weight"][1].any()  # padding
 
@@ -436,9 +427,8 @@ def test_without_the_options_only_bert_s_numbers_are_drawn():
 
 
 def test_the_first_two_layers_begin_alike_but_for_random_numbers_as_bert_draws_them():
-    model = new_model(
-        encoder_layers=2, encoder_embed_dim=256, encoder_attention_heads=4, init_std="width", init_attention="neighbors"
-    )
+    sizes = {"encoder_layers": 2, "encoder_embed_dim": 256, "encoder_attention_heads": 4}
+    model = new_model(**sizes, init_std="width", init_attention="neighbors")
     queries, keys = neighbor_projections(spread_frequencies(4, 32), dim=256)
     attentions = [layer.self_attn for layer in model.encoder.sentence_encoder.layers]
     rests = [part.q_proj.weight.detach() - queries for part in attentions]

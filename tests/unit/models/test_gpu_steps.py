@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.fairseq_workarounds import half_precision
 from roberta_plugin.fairseq_workarounds.log_output import on_host
-from roberta_plugin.models import attention_kernels, encoder
+from roberta_plugin.models import encoder
 from roberta_plugin.models.heads import NextSentenceHead
 from roberta_plugin.models.linear_cross_entropy import choose_path
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
@@ -22,7 +22,6 @@ from tests.fake_cuda import KernelError, WaitError, Watch, fake_cuda, moved
 from tests.tiny_models import gathered, make_batch, our_model
 from tests.unit.fairseq_workarounds.test_log_output import Waits
 from tests.unit.models.test_encoder import packed_batch
-from tests.unit.optim.test_adamw import make
 
 SIZES = {"encoder_embed_dim": 64, "encoder_ffn_embed_dim": 96, "encoder_attention_heads": 4, "encoder_layers": 2}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "amp": torch.float32}
@@ -57,6 +56,10 @@ def make_optimizer(precision, params):
     return (AMPOptimizer if kind == "amp" else FP16Optimizer).build_optimizer(cfg, params)
 
 
+def masked_lm_criterion():
+    return RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1)))
+
+
 def clip(optimizer, max_norm):
     """As the wrapper does, but for the loss scalers' look at the norm, for which fairseq waits."""
     if isinstance(optimizer, AMPOptimizer):
@@ -72,7 +75,7 @@ def clip(optimizer, max_norm):
 
 def train(mode, model, sample, precision, *, max_norm=0.0, num_batches=1, sample_size=None, is_watched=True):
     """Two updates; what the second has run. The first may set up what lasts."""
-    criterion = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1)))
+    criterion = masked_lm_criterion()
     model = moved(model, mode, DTYPES[precision.removeprefix("memory-efficient-")]).train()
     sample = moved(sample, mode)
     optimizer = make_optimizer(precision, list(model.parameters()))
@@ -140,7 +143,7 @@ def test_pairs_with_the_second_task_stay_on_the_device():
     sample["predicted"]["positions"][:, 0] = 0
     sample["predicted"]["labels"][:, 0] = 1
     sample["next_sentence"] = torch.tensor([0, 1, 0, 1])
-    criterion = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1)))
+    criterion = masked_lm_criterion()
     with fake_cuda() as mode:
         model, sample = moved(model, mode, torch.bfloat16).train(), moved(sample, mode)
         criterion(model, sample)
@@ -206,12 +209,6 @@ def test_the_watch_sees_what_it_should():
             torch._scaled_mm(a, a.t(), scale, scale, out_dtype=torch.bfloat16)
 
 
-def to_meta(value):
-    if isinstance(value, dict):
-        return {name: to_meta(entry) for name, entry in value.items()}
-    return value.to("meta") if torch.is_tensor(value) else value
-
-
 def make_sample(kind, lengths=(17, 9, 1, 13)):
     """A batch as the loader makes it: padded, without padding, or packed."""
     tokens, masked, targets = make_batch((15, 15, 15) if kind == "full" else lengths)
@@ -223,39 +220,9 @@ def make_sample(kind, lengths=(17, 9, 1, 13)):
     return {"net_input": net_input, "predicted": predicted, "target": net_input["src_tokens"], **sizes}
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", ["padded", "full", "packed"])
-def test_forward_backward_loss_and_step_read_no_value(kind, dtype, monkeypatch):
-    monkeypatch.setattr(attention_kernels.TorchFlashAttention, "assert_supported", lambda *_, **__: None)
-    dtype = torch.bfloat16 if kind == "packed" else dtype
-    backend = "torch_flash" if kind == "packed" else "sdpa"
-    model = our_model(attention_backend=backend, dropout=0.1, attention_dropout=0.1).to(dtype).to("meta").train()
-    criterion = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1)))
-    loss, _, log = criterion(model, to_meta(make_sample(kind)))
-    loss.backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-    on_device = [name for name, value in log.items() if torch.is_tensor(value)]
-    assert on_device == ["loss"], "more to bring to the host than there has to be"
-    with pytest.raises((RuntimeError, NotImplementedError)):
-        float(loss.detach())
-
-
-@pytest.mark.parametrize("max_norm", [0.0, 1.0])
-def test_the_norm_and_the_step_of_the_optimizer_read_no_value(max_norm):
-    """Counted on a CPU: torch's fused step has no version for tensors without values."""
-    parameter = torch.nn.Parameter(torch.randn(5, 3))
-    optimizer = make(RobertaAdamW, RobertaAdamWConfig, [parameter])
-    for scale in (1.0, 4.0, torch.tensor(4.0)):
-        parameter.grad = torch.randn(5, 3)
-        with Waits() as waits:
-            optimizer.clip_grad_norm(max_norm)
-            optimizer.step(scale=scale)
-        assert waits.found == []
-
-
 def test_our_logging_reads_no_value_once_all_are_on_the_host():
     model = our_model().train()
-    criterion = RobertaMaskedLMCriterion(SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1)))
+    criterion = masked_lm_criterion()
     outputs = [criterion(model, make_sample("padded"))[2] for _ in range(2)]
     with Waits() as waits, metrics.aggregate(new_root=True) as meters:
         criterion.reduce_metrics(on_host(outputs))

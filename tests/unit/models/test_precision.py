@@ -7,6 +7,7 @@ from roberta_plugin.models import precision
 from roberta_plugin.models.attention import side_by_side
 from roberta_plugin.models.cpu import Bf16Product, Int8Product
 from roberta_plugin.models.precision import available, check_precision, set_precision
+from tests.refusals import refused
 from tests.tiny_models import MODERN, SWITCHED, fairseq_model, our_model
 
 CPU = torch.device("cpu")
@@ -53,31 +54,17 @@ def test_features_classes_and_tokens_are_near_those_of_fp32(model, name):
 
 
 @pytest.mark.parametrize("name", LOWER)
-def test_the_answer_to_a_text_does_not_depend_on_its_batch(model, name):
-    tokens = tokens_of(9, 9, 5)
-    set_precision(model, name, CPU)
-    with torch.inference_mode():
-        together, _ = model(tokens, features_only=True)
-        alone, _ = model(tokens[2:, :5], features_only=True)
-    assert (together[2:, :5] - alone).abs().max() < 0.02  # a scale of the whole batch makes 0.1
-
-
-@pytest.mark.parametrize("name", LOWER)
-def test_some_positions_have_the_features_that_all_have(model, name):
-    tokens, positions = tokens_of(8, 6), torch.tensor([[0, 3], [5, 0]])
-    set_precision(model, name, CPU)
-    with torch.inference_mode():
-        every, _ = model(tokens, features_only=True)
-        some = model.position_features(tokens, positions)
-    assert torch.allclose(some, every.gather(1, positions[..., None].expand(some.shape)), atol=0.02)
-
-
-@pytest.mark.parametrize("name", LOWER)
-def test_no_positions_have_no_logits(model, name):
+def test_the_features_of_a_position_depend_on_neither_the_batch_nor_the_positions_asked_for(model, name):
+    tokens, positions = tokens_of(9, 9, 5), torch.tensor([[0, 3], [5, 0], [4, 1]])
     set_precision(model, name, CPU)
     head = model.encoder.lm_head
     with torch.inference_mode():
+        together, _ = model(tokens, features_only=True)
+        alone, _ = model(tokens[2:, :5], features_only=True)
+        some = model.position_features(tokens, positions)
         assert head(torch.empty(0, head.dense.in_features)).shape == (0, len(head.bias))
+    assert (together[2:, :5] - alone).abs().max() < 0.02  # a scale of the whole batch makes 0.1
+    assert torch.allclose(some, together.gather(1, positions[..., None].expand(some.shape)), atol=0.02)
 
 
 @pytest.mark.parametrize("name", LOWER)
@@ -85,21 +72,14 @@ def test_it_stays_as_it_is_and_says_so(model, name):
     set_precision(model, name, CPU)
     model.to("cpu").float().eval()
     for change in (model.half, model.double, lambda: model.to("meta")):
-        with pytest.raises(ValueError, match=r"lower precision stays on the CPU as it is: open it again"):
-            change()
+        refused(r"lower precision stays on the CPU as it is: open it again", change)
 
 
-def test_it_is_changed_once():
-    model = our_model()
-    set_precision(model, available(CPU)[-1], CPU)
-    with pytest.raises(ValueError, match="or one that was changed before: give fp32"):
-        set_precision(model, available(CPU)[-1], CPU)
-
-
-def test_shared_layers_stay_shared():
+def test_it_is_changed_once_and_shared_layers_stay_shared():
     model = our_model(encoder_layers=4, share_layers="groups:2")
     set_precision(model, available(CPU)[-1], CPU)
     assert len(set(map(id, model.encoder.sentence_encoder.layers))) == 2
+    refused("or one that was changed before: give fp32", set_precision, model, available(CPU)[-1], CPU)
 
 
 @pytest.mark.skipif("int8" not in available(CPU), reason="not on this processor")
@@ -148,18 +128,15 @@ def test_fp32_keeps_its_bits_and_copies_no_weights(model):
 def test_a_processor_without_the_instructions_is_told_the_nearest_it_has(monkeypatch):
     monkeypatch.setattr(precision, "has_int8", lambda: False)
     monkeypatch.setattr(precision, "has_fast_bf16", lambda: True)
-    with pytest.raises(ValueError, match=r"int8 needs a processor with avx512_vnni .* none of them: give bf16\."):
-        check_precision("int8", CPU)
+    refused(r"int8 needs a processor with avx512_vnni .* none of them: give bf16\.", check_precision, "int8", CPU)
     monkeypatch.setattr(precision, "has_fast_bf16", lambda: False)
-    with pytest.raises(ValueError, match=r"bf16 needs a processor with avx512_bf16 .*: give fp32\."):
-        check_precision("bf16", CPU)
-    with pytest.raises(ValueError, match=r"int8 is for CPUs, and the device is cuda: give bf16\."):
-        check_precision("int8", torch.device("cuda"))
-    with pytest.raises(ValueError, match="one of fp32, bf16, int8, got 'fp16'"):
-        check_precision("fp16", CPU)
+    refused(r"bf16 needs a processor with avx512_bf16 .*: give fp32\.", check_precision, "bf16", CPU)
+    cuda = torch.device("cuda")
+    refused(r"int8 is for CPUs, and the device is cuda: give bf16\.", check_precision, "int8", cuda)
+    refused("one of fp32, bf16, int8, got 'fp16'", check_precision, "fp16", CPU)
 
 
 @pytest.mark.skipif(len(available(CPU)) == 1, reason="fp32 alone on this processor")
 def test_a_model_of_fairseq_is_refused_in_a_sentence():
-    with pytest.raises(ValueError, match=r"is for models of this plugin .* import it by `roberta import`"):
-        set_precision(fairseq_model(), available(CPU)[-1], CPU)
+    message = r"is for models of this plugin .* import it by `roberta import`"
+    refused(message, set_precision, fairseq_model(), available(CPU)[-1], CPU)

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from roberta_plugin.models.config import FastRobertaConfig, read_config
 from roberta_plugin.models.cpu import SHAPES_KEPT
 from roberta_plugin.models.roberta import FastRobertaModel
+from tests.refusals import refused
 from tests.tiny_models import MAX_POSITIONS, TinyTask, gathered, make_batch, options, our_model
 
 
@@ -72,15 +73,15 @@ def test_calls_that_contradict_themselves_are_refused(arguments, named):
     model.register_head("kind", "classification", num_classes=3)
     model.register_head("tags", "token", num_classes=2)
     model.register_head("chosen", "sentence", num_layers=0)
-    with pytest.raises(ValueError, match=r"give|leave|has") as refused:
-        model(make_batch()[0], **arguments)
-    assert all(name in str(refused.value) for name in named)
+    said = refused(r"give|leave|has", model, make_batch()[0], **arguments)
+    assert all(name in said for name in named)
 
 
-@pytest.mark.parametrize("name", ["featurs_only", "sentences", "span_head_name", "masked_token"])
-def test_misspelt_arguments_are_refused_by_name(name):
-    with pytest.raises(TypeError, match=name):
-        our_model()(make_batch()[0], **{name: True})
+def test_misspelt_arguments_and_kinds_of_heads_that_do_not_exist_are_refused_by_name():
+    for name in ("featurs_only", "sentences", "span_head_name", "masked_token"):
+        refused(name, our_model(), make_batch()[0], **{name: True}, error=TypeError)
+    message = r"'tokens'.*classification, span, token, sentence"
+    refused(message, our_model().register_head, "tags", "tokens", num_classes=2)
 
 
 def test_what_fairseqs_tasks_and_criterions_give_is_understood():
@@ -93,11 +94,6 @@ def test_what_fairseqs_tasks_and_criterions_give_is_understood():
     assert list(model.classification_heads) == ["kind"]
 
 
-def test_kinds_of_heads_that_do_not_exist_are_refused_with_those_that_do():
-    with pytest.raises(ValueError, match=r"'tokens'.*classification, span, token, sentence"):
-        our_model().register_head("tags", "tokens", num_classes=2)
-
-
 def test_the_attention_backend_is_said_once_in_training(caplog):
     model = our_model()
     tokens, masked, targets = make_batch()
@@ -107,10 +103,8 @@ def test_the_attention_backend_is_said_once_in_training(caplog):
         for update in range(2):
             model.set_num_updates(update)
             model.train()(tokens, predicted=gathered(masked, targets))
-    assert (
-        caplog.text.count("attention backend: sdpa (--attention-backend auto) for padded batches on cpu in float32")
-        == 1
-    )
+    said = "attention backend: sdpa (--attention-backend auto) for padded batches on cpu in float32"
+    assert caplog.text.count(said) == 1
     assert "dropout 0.0; kernel: flash\n" in caplog.text
 
 
@@ -171,12 +165,9 @@ def test_an_architecture_sets_its_sizes_and_no_more(arch, sizes):
     cfg = read_config(args, max_positions=512)
     assert sizes_of(cfg) == sizes
     assert (cfg.dropout, cfg.attention_dropout, cfg.activation_dropout) == (0.1, 0.0, 0.0)
-
-
-def test_what_the_user_gives_wins_over_the_architecture():
-    args = Namespace(encoder_layers=3)
-    ARCH_CONFIG_REGISTRY["fast_roberta_tiny"](args)
-    assert sizes_of(read_config(args, max_positions=64)) == (3, 128, 512, 2)
+    given = Namespace(encoder_layers=3)
+    ARCH_CONFIG_REGISTRY[arch](given)
+    assert sizes_of(read_config(given, max_positions=64)) == (3, *sizes[1:]), "what the user gives wins"
 
 
 @pytest.mark.parametrize(
@@ -186,22 +177,14 @@ def test_every_form_of_fairseqs_options_is_read(wrap):
     cfg = read_config(wrap({"encoder_layers": 5, "max_positions": None, "activation_fn": "relu"}), max_positions=77)
     assert (cfg.encoder_layers, cfg.max_positions, cfg.activation_fn) == (5, 77, "relu")
     assert read_config(wrap({"max_positions": 12}), max_positions=77).max_positions == 12
-    with pytest.raises(ValueError, match="--max-positions is missing"):
-        read_config(wrap({"encoder_layers": 5}), max_positions=None)
+    refused("--max-positions is missing", read_config, wrap({"encoder_layers": 5}), max_positions=None)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        (
-            "encoder_attention_heads",
-            7,
-            r"--encoder-embed-dim \(768\) must be a multiple of --encoder-attention-heads \(7\)",
-        ),
+def test_what_describes_no_model_is_refused_by_name():
+    heads = r"--encoder-embed-dim \(768\) must be a multiple of --encoder-attention-heads \(7\)"
+    for option, value, message in (
+        ("encoder_attention_heads", 7, heads),
         ("init_std", "widht", "--init-std must be a number above 0, at most 1, or the word width, .*, got 'widht'"),
         ("init_std", 0.0, "--init-std must be a number above 0"),
-    ],
-)
-def test_what_describes_no_model_is_refused_by_name(option, value, message):
-    with pytest.raises(ValueError, match=message):
-        read_config(Namespace(**{option: value}), max_positions=512)
+    ):
+        refused(message, read_config, Namespace(**{option: value}), max_positions=512)

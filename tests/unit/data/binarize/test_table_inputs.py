@@ -23,8 +23,8 @@ from roberta_plugin.data.binarize import parts as binarize_parts
 from roberta_plugin.data.binarize import pipeline
 from roberta_plugin.data.binarize.parts import plan_tasks
 from roberta_plugin.data.text_inputs import InputSettings, LineRules, read_blocks
-from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from roberta_plugin.data.vocabulary import Row, Vocabulary
+from tests.tiny_tokenizers import byte_level_bpe
 
 pyarrow = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402
@@ -35,7 +35,7 @@ TEXTS = [f"document {number}\n" * (number % 5) + f"ends {random.Random(number).r
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizer")
-    ByteLevelBpe([*BYTE_CHARACTERS, "th"], [("t", "h")]).save(folder)
+    byte_level_bpe([("t", "h")]).save(folder)
     Vocabulary([Row(str(index), 1) for index in range(257)]).save(folder / "dict.txt")
     return folder
 
@@ -50,29 +50,29 @@ def corpus(tmp_path_factory):
         parquet.write_table(table, folder / f"{number}.parquet", row_group_size=70)
         parquet.write_table(table, folder / f"{number}.one.parquet", row_group_size=1)
         parquet.write_table(table, folder / f"{number}.whole.parquet")
-        with pyarrow.ipc.new_stream(str(folder / f"{number}.arrow"), table.schema) as writer:
-            writer.write_table(table, max_chunksize=90)
-        with pyarrow.ipc.new_file(str(folder / f"{number}.ipc"), table.schema) as writer:
-            writer.write_table(table, max_chunksize=90)
+        for ending, new, rows in (("arrow", "new_stream", 90), ("ipc", "new_file", 90)):
+            with getattr(pyarrow.ipc, new)(str(folder / f"{number}.{ending}"), table.schema) as writer:
+                writer.write_table(table, max_chunksize=rows)
         quoted = (text.replace('"', '""') for text in texts)
         (folder / f"{number}.csv").write_text("body\n" + "".join(f'"{text}"\n' for text in quoted))
     return folder
 
 
+def arguments_of(folder, tokenizer, *options):
+    given = ["--tokenizer", tokenizer, "--output-dir", folder, "--text-column", "body", "--no-progress", *options]
+    return [str(each) for each in given]
+
+
 def binarized(folder, tokenizer, inputs, *options):
     """The .bin and .idx."""
-    arguments = ["--tokenizer", tokenizer, "--output-dir", folder, "--text-column", "body", "--no-progress", *options]
-    assert main(["binarize", "--train", *map(str, inputs), *map(str, arguments)]) == 0
+    assert main(["binarize", "--train", *map(str, inputs), *arguments_of(folder, tokenizer, *options)]) == 0
     return [(folder / f"train.{ending}").read_bytes() for ending in ("bin", "idx")]
 
 
 @pytest.fixture(scope="module")
 def expected(corpus, tokenizer, tmp_path_factory):
     """What the JSON Lines give, with the option's old name."""
-    folder = tmp_path_factory.mktemp("expected") / "data"
-    options = ["--tokenizer", tokenizer, "--output-dir", folder, "--json-field", "body", "--no-progress"]
-    assert main(["binarize", "--train", str(corpus / "*.jsonl"), *map(str, options)]) == 0
-    return [(folder / f"train.{ending}").read_bytes() for ending in ("bin", "idx")]
+    return binarized(tmp_path_factory.mktemp("expected"), tokenizer, [corpus / "*.jsonl"], "--json-field", "body")
 
 
 @pytest.mark.parametrize("kind", ["[01].parquet", "*.one.parquet", "*.whole.parquet", "*.arrow", "*.ipc", "*.csv"])
@@ -123,8 +123,8 @@ main(sys.argv[1:])
 @pytest.mark.parametrize("name", ["0.whole.parquet", "0.csv", "by URL"])
 def test_a_killed_run_goes_on_with_its_parts(corpus, tokenizer, tmp_path, name, monkeypatch, request):
     text = corpus / name if name != "by URL" else f"{request.getfixturevalue('server')[0]}/0.jsonl"
-    arguments = ["--tokenizer", tokenizer, "--text-column", "body", "--no-progress", "--part-bytes", 9000]
-    arguments = list(map(str, ["binarize", "--train", text, *arguments, "--output-dir", tmp_path / "data"]))
+    arguments = arguments_of(tmp_path / "data", tokenizer, "--part-bytes", 9000)
+    arguments = ["binarize", "--train", str(text), *arguments]
     process = subprocess.run([sys.executable, "-c", COMMAND, *arguments, "--workers", "1"], check=False)
     assert process.returncode == -signal.SIGKILL
     folder = tmp_path / "data" / "train.parts"
@@ -179,9 +179,8 @@ def server(corpus, monkeypatch):
     """The address of the corpus, and the class of the server."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     handler = type("Handler", (Server,), {})
-    with http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(handler, directory=str(corpus))
-    ) as running:
+    where = functools.partial(handler, directory=str(corpus))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), where) as running:
         running.handle_error = lambda *_: None  # a client that leaves early is no fault of the test's
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{running.server_port}", handler
@@ -193,21 +192,19 @@ def test_files_by_http_give_the_same_bytes(corpus, tokenizer, expected, server, 
     address, handler = server
     handler.knows_ranges = ending in ("parquet", "ipc", "arrow")
     urls = [f"{address}/{number}.{ending}?download=true" for number in (0, 1)]
+    contents = [(corpus / f"{number}.{ending}").read_bytes() for number in (0, 1)]
     assert binarized(tmp_path / "a", tokenizer, urls, "--workers", 2) == expected
     inputs = json.loads((tmp_path / "a" / "manifest.json").read_text())["splits"]["train"]["inputs"]
-    assert [record["path"] for record in inputs] == urls
-    assert [record["bytes"] for record in inputs] == [
-        (corpus / f"{number}.{ending}").stat().st_size for number in (0, 1)
-    ]
     is_hashed = ending in ("jsonl", "csv")  # which are read as a whole
-    digests = [hashlib.sha256((corpus / f"{number}.{ending}").read_bytes()).hexdigest() for number in (0, 1)]
-    assert [record["sha256"] for record in inputs] == (digests if is_hashed else ["", ""])
+    digests = [hashlib.sha256(content).hexdigest() if is_hashed else "" for content in contents]
+    assert [record["path"] for record in inputs] == urls
+    assert [record["bytes"] for record in inputs] == list(map(len, contents))
+    assert [record["sha256"] for record in inputs] == digests
     made = (tmp_path / "a" / "train.bin").stat().st_mtime_ns
     binarized(tmp_path / "a", tokenizer, urls)
     assert (tmp_path / "a" / "train.bin").stat().st_mtime_ns == made  # the same version: nothing to do
     handler.version = '"2"'
-    arguments = ["--tokenizer", tokenizer, "--output-dir", tmp_path / "a", "--text-column", "body", "--no-progress"]
-    assert main(["binarize", "--train", *urls, *map(str, arguments)]) == 2
+    assert main(["binarize", "--train", *urls, *arguments_of(tmp_path / "a", tokenizer)]) == 2
 
 
 def test_urls_that_cannot_be_read_are_one_sentence(tokenizer, server, tmp_path, capsys, monkeypatch):
@@ -225,8 +222,7 @@ def test_urls_that_cannot_be_read_are_one_sentence(tokenizer, server, tmp_path, 
         "nothing://a.jsonl": "nothing://a.jsonl cannot be read (ValueError: Protocol not known: nothing)",
         "memory://none/*.jsonl": "No text file memory://none/*.jsonl: check",
     }.items():
-        arguments = ["--tokenizer", tokenizer, "--output-dir", tmp_path / "a", "--text-column", "body", "--no-progress"]
-        assert main(["binarize", "--train", url, *map(str, arguments)]) == 2
+        assert main(["binarize", "--train", url, *arguments_of(tmp_path / "a", tokenizer)]) == 2
         error = capsys.readouterr().err
         assert message in error
         assert len(error.splitlines()) == 1

@@ -37,12 +37,14 @@ from roberta_plugin.data.text_inputs import BadLineError, LineRules
 from roberta_plugin.data.text_inputs_files import TextInput, find_inputs
 from roberta_plugin.data.tokenizers.byte_level_bpe import BYTE_CHARACTERS, ByteLevelBpe
 from tests.conftest import REPOSITORY
+from tests.refusals import refused
+from tests.tiny_tokenizers import byte_level_bpe
 
 
 @pytest.fixture
 def job(tmp_path):
     return Job(
-        tokenizer=ByteLevelBpe(BYTE_CHARACTERS, [], use_fast_engine=False),
+        tokenizer=byte_level_bpe(use_fast_engine=False),
         to_model=np.arange(4, 260).astype(np.uint16),
         eos_id=2,
         unk_id=3,
@@ -60,6 +62,12 @@ def write(tmp_path, contents):
     return find_inputs(paths)
 
 
+def archive(tmp_path, text):
+    """An archive as the only input, and its tasks."""
+    (tmp_path / "a.txt.gz").write_bytes(text)
+    return plan_tasks(find_inputs([tmp_path / "a.txt.gz"]), [1], 100)
+
+
 def run(job, tasks, sources, *, workers=2):
     with start_workers(job, tasks, workers=workers, progress=False) as pool:
         digests = pool.encode(tasks, sources, num_bytes=10, meanwhile=lambda: None)
@@ -70,30 +78,24 @@ def test_does_all_tasks_and_hashes_all_files(job, tmp_path):
     contents = [f"text {number}\n".encode() for number in range(5)]
     paths = write(tmp_path, contents)
     tasks = [Task(number, (Span(source),)) for number, source in enumerate(paths)]
-    assert run(job, tasks, paths) == [(len(content), hashlib.sha256(content).hexdigest()) for content in contents]
+    digests = [(len(content), hashlib.sha256(content).hexdigest()) for content in contents]
+    assert run(job, tasks, paths) == digests
     assert all(is_done(tmp_path, task) for task in tasks)
-
-
-def test_no_tasks_left_still_hashes(job, tmp_path):
-    paths = write(tmp_path, [b"text"])
-    assert run(job, [], paths) == [(4, hashlib.sha256(b"text").hexdigest())]
+    assert run(job, [], paths) == digests, "no tasks are left"
 
 
 def test_the_first_error_is_raised_and_stops_the_other_workers(job, tmp_path):
     # Thousands of parts: minutes of work, if the error of the second file did not stop the first.
     paths = write(tmp_path, [b"a line of text\n" * 10_000_000, b"\xff\n"])
     tasks = [Task(number, (Span(source),)) for number, source in enumerate(paths)]
-    with pytest.raises(BadLineError, match=r"1\.txt, line 1"):
-        run(job, tasks, paths)
+    refused(r"1\.txt, line 1", run, job, tasks, paths, error=BadLineError)
     assert not is_done(tmp_path, tasks[0])
 
 
 def test_idle_workers_take_parts_of_an_archive_and_the_parts_are_the_same(job, tmp_path):
     """Each part names the process that wrote it."""
-    text = b"".join(b"line %d of a text in an archive\n" % number for number in range(100_000))
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text, 1))
-    sources = find_inputs([tmp_path / "a.txt.gz"])
-    tasks = plan_tasks(sources, [1], 100)
+    lines = b"".join(b"line %d of a text in an archive\n" % number for number in range(100_000))
+    tasks = archive(tmp_path, gzip.compress(lines, 1))
     parts = {}
     for workers in (1, 3):
         folder = tmp_path / f"{workers}.parts"
@@ -122,19 +124,15 @@ class Named(ByteLevelBpe):
         return object.__reduce_ex__(self, 2)
 
 
-def test_damage_in_an_archive_reaches_those_who_wait_for_parts(job, tmp_path):
-    text = "".join(f"{number * 7919 % 99991}\n" for number in range(300_000)).encode()
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text, 1)[:-100])
-    sources = find_inputs([tmp_path / "a.txt.gz"])
-    with pytest.raises(ValueError, match=r"a\.txt\.gz cannot be decompressed"):
-        run(replace(job, part_bytes=2**18), plan_tasks(sources, [1], 100), [], workers=3)
-
-
-def test_a_bad_line_in_a_shared_part_is_named(job, tmp_path):
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"good\n" * 300_000 + b"\xff\n", 1))
-    sources = find_inputs([tmp_path / "a.txt.gz"])
-    with pytest.raises(BadLineError, match=r"a\.txt\.gz, line 300001: byte 0xff"):
-        run(replace(job, part_bytes=2**18), plan_tasks(sources, [1], 100), [], workers=3)
+def test_damage_and_a_bad_line_in_an_archive_reach_those_who_wait_for_parts(job, tmp_path):
+    numbers = "".join(f"{number * 7919 % 99991}\n" for number in range(300_000)).encode()
+    large = replace(job, part_bytes=2**18)
+    tasks = archive(tmp_path, gzip.compress(numbers, 1)[:-100])
+    refused(r"a\.txt\.gz cannot be decompressed", run, large, tasks, [], workers=3)
+    tasks = archive(tmp_path, gzip.compress(b"good\n" * 300_000 + b"\xff\n", 1))
+    large = replace(large, folder=tmp_path / "more")
+    large.folder.mkdir()
+    refused(r"a\.txt\.gz, line 300001: byte 0xff", run, large, tasks, [], workers=3, error=BadLineError)
 
 
 def test_ids_are_counted_by_all_workers(job, tmp_path):
@@ -157,8 +155,8 @@ def test_without_further_threads_a_sentence_says_so(job, tmp_path, monkeypatch, 
 
     monkeypatch.setattr(threading.Thread, "start", start)
     sources = write(tmp_path, [b"text\n"])
-    with pytest.raises(OSError, match=r"No further thread could be started: raise the limit .* fewer --workers"):
-        run(job, [Task(0, (Span(sources[0]),))], sources)
+    message = r"No further thread could be started: raise the limit .* fewer --workers"
+    refused(message, run, job, [Task(0, (Span(sources[0]),))], sources, error=OSError)
 
 
 def test_a_worker_needs_neither_torch_nor_fairseq():
@@ -230,38 +228,22 @@ def test_tasks_cover_each_file_once_and_in_order(files, part_bytes):
         assert task.may_share == (len(task.spans) == 1 and task.spans[0].source.suffix == ".gz")
 
 
-@pytest.fixture
-def parts_job(tmp_path):
-    tokenizer = ByteLevelBpe(BYTE_CHARACTERS, [], use_fast_engine=False)
-    return Job(
-        tokenizer=tokenizer,
-        to_model=np.arange(100, 356).astype(np.uint16),
-        eos_id=2,
-        unk_id=3,
-        rules=LineRules(),
-        blank_line_after_files=False,
-        folder=tmp_path,
-        part_bytes=2**20,
-    )
-
-
-def test_items_end_with_eos(parts_job):
-    ids, sizes = encode_items(parts_job, ["ab", "", "c"])
-    assert ids.tolist() == [197, 198, 2, 2, 199, 2]
+def test_items_end_with_eos(job):
+    ids, sizes = encode_items(job, ["ab", "", "c"])
+    assert ids.tolist() == [101, 102, 2, 2, 103, 2]
     assert sizes.tolist() == [3, 1, 2]
     assert (ids.dtype, sizes.dtype) == (np.uint16, np.int32)
 
 
-def test_a_large_compressed_text_becomes_several_parts_that_are_not_made_again(parts_job, tmp_path):
-    import gzip
-
+def test_a_large_compressed_text_becomes_several_parts_that_are_not_made_again(job, tmp_path):
+    job = replace(job, part_bytes=2**20)
     text = b"0123456789abcde\n" * 300_000  # 4.8 MB
     path = tmp_path / "text.gz"
     path.write_bytes(gzip.compress(text))
     task = Task(0, (Span(find_inputs([path])[0]),))
     assert not is_done(tmp_path, task)
     read = []
-    encode_task(parts_job, task, on_read=read.append)
+    encode_task(job, task, on_read=read.append)
     assert is_done(tmp_path, task)
     assert sum(read) == path.stat().st_size
     parts = list(finished_parts(tmp_path, [task]))
@@ -278,19 +260,18 @@ def test_a_large_compressed_text_becomes_several_parts_that_are_not_made_again(p
     parts[3].unlink()
     (tmp_path / "000000.done").unlink()
     stamps = [part.stat().st_mtime_ns for part in parts if part.exists()]
-    encode_task(parts_job, task, on_read=read.append)
+    encode_task(job, task, on_read=read.append)
     assert [part.read_bytes() for part in parts] == contents
     assert [part.stat().st_mtime_ns for part in parts if part != parts[3]] == stamps
 
 
-def test_a_part_of_other_text_is_not_taken(parts_job, tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_bytes(b"one\ntwo\n")
-    task = Task(0, (Span(find_inputs([path])[0]),))
-    encode_task(parts_job, task, on_read=lambda num_bytes: None)
-    path.write_bytes(b"one\ntoo\n")
-    with pytest.raises(ValueError, match=r"text\.txt has changed .* made .*000000_000000\.part of it: delete"):
-        encode_task(parts_job, task, on_read=lambda num_bytes: None)
+def test_a_part_of_other_text_is_not_taken(job, tmp_path):
+    (source,) = write(tmp_path, [b"one\ntwo\n"])
+    task = Task(0, (Span(source),))
+    encode_task(job, task, on_read=lambda num_bytes: None)
+    write(tmp_path, [b"one\ntoo\n"])
+    message = r"0\.txt has changed .* made .*000000_000000\.part of it: delete"
+    refused(message, encode_task, job, task, on_read=lambda num_bytes: None)
 
 
 def add_one(folder, times):

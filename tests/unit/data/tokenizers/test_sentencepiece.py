@@ -6,6 +6,7 @@ import pytest
 
 from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
+from tests.refusals import refused
 from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats\n" * 20
@@ -39,8 +40,7 @@ def test_text_comes_back_and_so_does_the_tokenizer(request, kind, tmp_path):
     assert lengths.tolist() == [len(tokenizer.encode(line)) for line in lines]
     assert [tokenizer.decode(tokenizer.encode(line)) for line in lines] == lines
     assert tokenizer.encode_lines([])[0].tolist() == []
-    with pytest.raises(ValueError, match="Token id 999"):
-        tokenizer.decode([999])
+    refused("Token id 999", tokenizer.decode, [999])
     again = pickle.loads(pickle.dumps(tokenizer))
     again.save(tmp_path)
     assert load_tokenizer(tmp_path).symbols == tokenizer.symbols
@@ -62,11 +62,10 @@ def test_text_comes_back_and_so_does_the_tokenizer(request, kind, tmp_path):
 )
 def test_a_file_of_another_format_and_too_few_ids_are_refused(kind, content, message, tmp_path):
     (tmp_path / FILES[kind]).write_bytes(content)
-    with pytest.raises(ValueError, match=f"{FILES[kind]}.*{message}"):
-        load_tokenizer(tmp_path)
+    refused(f"{FILES[kind]}.*{message}", load_tokenizer, tmp_path)
     (tmp_path / "text.txt").write_text(TEXT)
-    with pytest.raises(ValueError, match=r"--vocab-size 5|--vocab-size must be at least 20"):
-        train_tokenizer(kind, [tmp_path / "text.txt"], vocab_size=5, folder=tmp_path)
+    few = {"vocab_size": 5, "folder": tmp_path}
+    refused(r"--vocab-size 5|--vocab-size must be at least 20", train_tokenizer, kind, [tmp_path / "text.txt"], **few)
 
 
 def test_model_ids_are_one_more_than_sentencepieces(sentencepiece):

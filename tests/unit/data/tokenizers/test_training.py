@@ -3,6 +3,7 @@
 import gzip
 import os
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from roberta_plugin.data.text_inputs_files import find_inputs
 from roberta_plugin.data.tokenizers import load_tokenizer, training
 from roberta_plugin.data.tokenizers.training import TextSample
 from roberta_plugin.data.vocabulary import Vocabulary
+from tests.refusals import refused
 from tests.tiny_tokenizers import train_tokenizer
 
 TEXT = "the cat sat on the mat, and the other cats sat there\n\nthen the thin hat fell: 12 hats\n" * 20
@@ -24,48 +26,47 @@ def text_file(tmp_path):
     return path
 
 
-def test_writes_a_tokenizer_and_its_dictionary(text_file, tmp_path):
-    trained = train_tokenizer("byte_level_bpe", [text_file], vocab_size=300, folder=tmp_path / "bpe")
-    tokenizer = load_tokenizer(tmp_path / "bpe")
-    vocabulary = Vocabulary.load(tmp_path / "bpe" / "dict.txt")
+def trained(path, folder, vocab_size=290, kind="byte_level_bpe", **options):
+    return train_tokenizer(kind, [path], vocab_size=vocab_size, folder=folder, **options)
 
-    assert tokenizer.pieces == trained.pieces
+
+def test_writes_a_tokenizer_and_its_dictionary_which_counts_the_ids_most_frequent_first(text_file, tmp_path):
+    pieces = trained(text_file, tmp_path / "bpe", 300).pieces
+    tokenizer, vocabulary = load_tokenizer(tmp_path / "bpe"), Vocabulary.load(tmp_path / "bpe" / "dict.txt")
+    assert tokenizer.pieces == pieces
     assert 256 < len(tokenizer.pieces) <= 300
     assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
     assert len(tokenizer.encode("the cat")) == 2
     assert len(tokenizer.encode("\U0001f600")) == 4  # bytes that the text does not have
     assert vocabulary.num_binarized % 8 == 0
-    assert (vocabulary.tokenizer_to_model(tokenizer) >= 4).all()
+    to_model = vocabulary.tokenizer_to_model(tokenizer)
+    assert (to_model >= 4).all()
 
-
-def test_dictionary_counts_the_ids_of_the_text_most_frequent_first(text_file, tmp_path):
-    tokenizer = train_tokenizer("byte_level_bpe", [text_file], vocab_size=300, folder=tmp_path / "bpe")
-    vocabulary = Vocabulary.load(tmp_path / "bpe" / "dict.txt")
     ids, _ = tokenizer.encode_lines([line.strip() for line in TEXT.splitlines()])
-    counts = vocabulary.counts[vocabulary.tokenizer_to_model(tokenizer)]
-
+    counts = vocabulary.counts[to_model]
     assert counts.tolist() == np.bincount(ids, minlength=len(tokenizer.pieces)).tolist()
     assert (np.diff(vocabulary.counts[4:-1]) <= 0).all()
     assert counts.max() > counts.min() == 0
 
 
-def test_training_again_and_from_an_archive_gives_the_same_bytes(text_file, tmp_path):
+def test_training_again_from_an_archive_or_a_sample_of_all_the_text_gives_the_same_bytes(text_file, tmp_path):
     archive = tmp_path / "text.txt.gz"
     archive.write_bytes(gzip.compress(TEXT.encode()))
-    train_tokenizer("byte_level_bpe", [text_file], vocab_size=290, folder=tmp_path / "first")
-    train_tokenizer("byte_level_bpe", [archive], vocab_size=290, folder=tmp_path / "second")
+    trained(text_file, tmp_path / "first")
+    trained(archive, tmp_path / "second")
+    trained(text_file, tmp_path / "sample", sample_megabytes=1)
     for name in ("encoder.json", "vocab.bpe", "dict.txt"):
-        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+        for other in ("second", "sample"):
+            assert (tmp_path / other / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
 
 
 def test_refuses_fewer_ids_than_bytes(text_file, tmp_path):
-    with pytest.raises(ValueError, match=r"--vocab-size .* 256"):
-        train_tokenizer("byte_level_bpe", [text_file], vocab_size=200, folder=tmp_path / "bpe")
+    refused(r"--vocab-size .* 256", trained, text_file, tmp_path / "bpe", 200)
 
 
 def test_a_vocabulary_over_another_kind_leaves_nothing_of_it(text_file, tmp_path):
     for kind in ("byte_level_bpe", "sentencepiece", "character_bpe", "byte_level_bpe"):
-        train_tokenizer(kind, [text_file], vocab_size=300 if kind == "byte_level_bpe" else 35, folder=tmp_path / "one")
+        trained(text_file, tmp_path / "one", 300 if kind == "byte_level_bpe" else 35, kind)
         tokenizer = load_tokenizer(tmp_path / "one")
         assert tokenizer.name == kind
         assert (Vocabulary.load(tmp_path / "one" / "dict.txt").tokenizer_to_model(tokenizer) != 3).sum() > 20
@@ -73,35 +74,26 @@ def test_a_vocabulary_over_another_kind_leaves_nothing_of_it(text_file, tmp_path
 
 
 def test_a_folder_with_two_tokenizers_is_refused(text_file, tmp_path):
-    train_tokenizer("byte_level_bpe", [text_file], vocab_size=300, folder=tmp_path)
-    train_tokenizer("character_bpe", [text_file], vocab_size=35, folder=tmp_path / "other").save(tmp_path)
-    with pytest.raises(ValueError, match=r"two tokenizers: encoder\.json and vocab\.bpe; and character_bpe\.json"):
-        load_tokenizer(tmp_path)
+    trained(text_file, tmp_path, 300)
+    trained(text_file, tmp_path / "other", 35, "character_bpe").save(tmp_path)
+    refused(r"two tokenizers: encoder\.json and vocab\.bpe; and character_bpe\.json", load_tokenizer, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["byte_level_bpe", "sentencepiece", "character_bpe"])
 def test_there_is_nothing_to_learn_from_no_text(tmp_path, kind):
     (tmp_path / "empty.txt").write_text("\n  \n")
-    with pytest.raises(ValueError, match=r"empty\.txt: there is no text to train"):
-        train_tokenizer(kind, [tmp_path / "empty.txt"], vocab_size=300, folder=tmp_path / "bpe")
+    message = r"empty\.txt: there is no text to train"
+    refused(message, trained, tmp_path / "empty.txt", tmp_path / "bpe", 300, kind)
     assert not (tmp_path / "bpe").exists()
-
-
-def test_a_sample_of_all_the_text_gives_the_same_as_all_the_text(text_file, tmp_path):
-    train_tokenizer("byte_level_bpe", [text_file], vocab_size=290, folder=tmp_path / "all")
-    train_tokenizer("byte_level_bpe", [text_file], vocab_size=290, folder=tmp_path / "sample", sample_megabytes=1)
-    for name in ("encoder.json", "vocab.bpe", "dict.txt"):
-        assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "sample" / name).read_bytes()
 
 
 def test_records_of_another_field_and_bad_lines(tmp_path):
     records = tmp_path / "c4.json"
     records.write_text('{"content": "the cat sat on the mat"}\n' * 9 + "no record\n")
-    rules = LineRules(text_column="content")
-    with pytest.raises(BadLineError, match=r"c4\.json, line 10: .*--skip-bad-lines"):
-        train_tokenizer("byte_level_bpe", [records], vocab_size=260, folder=tmp_path / "bpe", rules=rules)
+    rules, message = LineRules(text_column="content"), r"c4\.json, line 10: .*--skip-bad-lines"
+    refused(message, trained, records, tmp_path / "bpe", 260, rules=rules, error=BadLineError)
     rules = LineRules(text_column="content", skip_bad_lines=True)
-    tokenizer = train_tokenizer("byte_level_bpe", [records], vocab_size=262, folder=tmp_path / "bpe", rules=rules)
+    tokenizer = trained(records, tmp_path / "bpe", 262, rules=rules)
     assert len(tokenizer.encode("the cat")) < len("the cat")
 
 
@@ -135,16 +127,10 @@ def numbers_in(sample):
 def test_a_sample_is_of_the_size_asked_for_spread_evenly_and_always_the_same(sources):
     sample = TextSample(sources, max_bytes=len(SAMPLED) // 4, rules=FAIRSEQ_RULES)
     numbers = numbers_in(sample)
-    assert (
-        numbers
-        == numbers_in(sample)
-        == numbers_in(TextSample(sources, max_bytes=len(SAMPLED) // 4, rules=FAIRSEQ_RULES))
-    )
-    assert numbers == sorted(set(numbers))
+    again = TextSample(sources, max_bytes=len(SAMPLED) // 4, rules=FAIRSEQ_RULES)
+    assert numbers == numbers_in(sample) == numbers_in(again) == sorted(set(numbers))
     assert len(numbers) == pytest.approx(NUM_LINES / 4, rel=0.2)
-    quarters = [
-        sum(first <= number < first + NUM_LINES // 4 for number in numbers) for first in range(0, NUM_LINES, 15000)
-    ]
+    quarters = np.bincount(np.array(numbers) // (NUM_LINES // 4))
     assert min(quarters) > 0.5 * max(quarters)
     assert not sample.is_whole
     # Parquet has four more bytes for each text.
@@ -159,20 +145,16 @@ def test_what_is_less_than_the_sample_is_taken_whole(sources, max_bytes):
 
 
 def test_of_a_pipe_the_beginning_is_the_sample(tmp_path):
+    def write_until_closed():
+        with suppress(BrokenPipeError), open(tmp_path / "pipe", "w") as file:
+            file.write(SAMPLED * 5)
+
     os.mkfifo(tmp_path / "pipe")
-    threading.Thread(target=write_until_closed, args=(tmp_path / "pipe",)).start()
+    threading.Thread(target=write_until_closed).start()
     sample = TextSample(find_inputs([tmp_path / "pipe"]), max_bytes=10**6, rules=FAIRSEQ_RULES)
     numbers = numbers_in(sample)
     assert numbers == numbers_in(sample) == list(range(len(numbers)))
     assert 10**6 <= len(numbers) * 27 <= 2.1 * 10**6
-
-
-def write_until_closed(path):
-    try:
-        with open(path, "w") as file:
-            file.write(SAMPLED * 5)
-    except BrokenPipeError:
-        pass
 
 
 def test_a_bad_line_of_a_sample_has_the_number_it_has_in_the_file(tmp_path):
