@@ -13,8 +13,10 @@ as well, siblings of the command.
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -320,38 +322,48 @@ def _happens(event: Callable[[], bool], timeout: float) -> bool:
 
 FORKS = "TESTS_FORKS"  # in a command's environment: where its own trainings are asked for
 _OF_PATH = ("PYTHONPATH", "PYTHONSAFEPATH")  # taken over by each fork
-_inboxes: dict[str, Path] = {}
+_shared: list[str] = []  # the folder of the FIFOs, if another process of this test run has made it
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def share_servers(folder: str) -> None:
+    """Ask the processes that fork for another process, a worker of pytest-xdist for its controller."""
+    _shared.append(folder)
+
+
+@functools.cache
+def folder_of_servers() -> str:
+    """The folder with the FIFO of each process that forks, which ends with the last process that holds it open."""
+    folder = _shared[-1] if _shared else tempfile.mkdtemp()
+    for kind in IMPORTS:
+        if not _shared:
+            os.mkfifo(f"{folder}/{kind}")
+        os.open(f"{folder}/{kind}", os.O_RDWR)
+    if not _shared:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _inbox(kind: str, cwd: Path, environment: Mapping[str, str]) -> Path:
-    """The FIFO of the process that forks: one of each kind for the whole session."""
+    """The FIFO of the process that forks, which the first to need it starts: one of each kind for the whole session."""
     if FORKS in os.environ and kind == "fairseq":
         return Path(os.environ[FORKS])
-    if kind not in _inboxes:
-        folder = tempfile.TemporaryDirectory()
-        inbox = Path(folder.name) / kind
-        os.mkfifo(inbox)
-        os.open(inbox, os.O_RDWR)  # stays open, so that the input ends with us
-        _inboxes[kind] = inbox
-        kinds = list(IMPORTS)
-        if kind != kinds[0]:
-            atexit.register(folder.cleanup)
-            _ask(_inbox(kinds[kinds.index(kind) - 1], cwd, environment), inbox)
-            return inbox
-        variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
-        program = PROGRAM.replace("IMPORTS", repr(IMPORTS)).replace("REPOSITORY", repr(REPOSITORY))
-        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        server = subprocess.Popen([sys.executable, "-c", program, str(inbox)], cwd=cwd, env=variables, **quiet)
-        atexit.register(_stop, server, folder)
-    return _inboxes[kind]
+    inbox = Path(folder_of_servers()) / kind
+    try:
+        (inbox.parent / f"{kind}.started").touch(exist_ok=False)
+    except FileExistsError:
+        return inbox
+    kinds = list(IMPORTS)
+    if kind != kinds[0]:
+        _ask(_inbox(kinds[kinds.index(kind) - 1], cwd, environment), inbox)
+        return inbox
+    variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
+    program = PROGRAM.replace("IMPORTS", repr(IMPORTS)).replace("REPOSITORY", repr(REPOSITORY))
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    _started.append(subprocess.Popen([sys.executable, "-c", program, str(inbox)], cwd=cwd, env=variables, **quiet))
+    return inbox
 
 
 def _ask(inbox: Path, path: Path) -> None:
     with open(inbox, "ab", buffering=0) as file:
         file.write(f"{path}\n".encode())  # so short that those of several processes do not mix
-
-
-def _stop(server: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:
-    server.kill()
-    server.wait()
-    folder.cleanup()
