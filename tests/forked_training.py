@@ -1,13 +1,12 @@
-"""Commands in forks of one process that has imported fairseq: that import takes longer than a tiny training.
+"""Commands in forks of one process that has imported what they import: that takes longer than a tiny training.
 
-Neither the plugin nor a command of fairseq is imported in that process, so each fairseq-train loads the plugin by
---user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train. Where that is not
-what a test is about, the command is a fork of a process that has imported the plugin and composed the configurations
-of most trainings too: two thirds of a tiny training.
-Each leads a session of its own, and may be killed with all that it has started. Programs in Python (`run_python`) are
-such forks too; where their own import of fairseq matters, of a process that has imported fairseq's packages only.
-The trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain) are forks of that process
-as well, siblings of the command.
+It has imported the plugin, and composed the configurations of most trainings. Where that is what a test is about, the
+command is a fork of a process that has imported fairseq alone ("fairseq"): neither the plugin nor a command of fairseq, so
+that fairseq-train loads the plugin by --user-dir, as a command of its own does, and no other command meets what is hung
+into fairseq-train. So are the trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain),
+as siblings of the command. Programs in Python (`run_python`) are such forks too; where their own import of fairseq matters, of a
+process that has imported fairseq's packages only ("packages").
+Each leads a session of its own, and may be killed with all that it has started.
 """
 
 from __future__ import annotations
@@ -173,7 +172,7 @@ class ForkedTrainings:
         cwd: Path,
         environment: Mapping[str, str] | Sequence[Mapping[str, str]],
         log: Path | Sequence[Path] | None = None,
-        fork_of: str = "fairseq",
+        fork_of: str = PLUGIN,
         stdin: str = "",
     ) -> None:
         """Start the commands.
@@ -256,7 +255,8 @@ class ForkedProcess:
     ) -> None:
         log.touch()
         self.log_start, self._lock = log.stat().st_size, os.dup(lock)
-        self._training = ForkedTrainings([command], cwd=Path.cwd(), environment={**os.environ, **environment}, log=log)
+        variables = {**os.environ, **environment}
+        self._training = ForkedTrainings([command], cwd=Path.cwd(), environment=variables, log=log, fork_of="fairseq")
         self.pid = self._training.processes[0].pid
 
     def poll(self) -> int | None:
@@ -284,7 +284,7 @@ def run_forked(
     environment: Mapping[str, str],
     timeout: float,
     stdin: str = "",
-    fork_of: str = "fairseq",
+    fork_of: str = PLUGIN,
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end; see `ForkedTrainings`."""
     variables = forking(environment, cwd)
@@ -293,7 +293,7 @@ def run_forked(
 
 
 def forking(environment: Mapping[str, str], cwd: Path) -> dict[str, str]:
-    """The environment of a command of roberta whose trainings are such forks, too."""
+    """The environment of a command of roberta whose trainings are forks, too: many load a copy of the plugin."""
     return {**environment, FORKS: str(_inbox("fairseq", cwd, environment))}
 
 
@@ -346,7 +346,7 @@ def folder_of_servers() -> str:
 
 def _inbox(kind: str, cwd: Path, environment: Mapping[str, str]) -> Path:
     """The FIFO of the process that forks, which the first to need it starts: one of each kind for the whole session."""
-    if FORKS in os.environ and kind == "fairseq":
+    if FORKS in os.environ:
         return Path(os.environ[FORKS])
     inbox = Path(folder_of_servers()) / kind
     try:

@@ -25,7 +25,7 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.launch.log import parse_line
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.conftest import REPOSITORY
-from tests.forked_training import PLUGIN, ForkedTrainings, forking
+from tests.forked_training import ForkedTrainings, forking
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import command, environment, logged, run, run_here, run_ranks
 from tests.tiny_glue import write_task
@@ -82,7 +82,7 @@ def run_on_terminal(arguments):
     """Run a command whose output goes to a terminal, one that does not tell its size."""
     ours, its = pty.openpty()
     given = {"cwd": REPOSITORY, "environment": forking(environment(), REPOSITORY), "log": Path(os.ttyname(its))}
-    forked = ForkedTrainings([arguments], **given, fork_of=PLUGIN)
+    forked = ForkedTrainings([arguments], **given)
     shown = b""
     while (codes := forked.codes()) is None or select.select([ours], [], [], 0)[0]:
         if select.select([ours], [], [], 0.1)[0]:
