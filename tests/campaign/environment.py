@@ -64,11 +64,8 @@ def read_only(inputs: Path, folder: Path) -> str:
         for path in (target / "save", target):  # to be made, and there already
             done = run(
                 [
-                    *train_command(inputs / "a", folder / "save"),
-                    "--max-update=1",
-                    "--total-num-update=1",
-                    "--save-dir",
-                    str(path),
+                    *(*train_command(inputs / "a", folder / "save"), "--max-update=1", "--total-num-update=1"),
+                    *("--save-dir", str(path)),
                 ]
             )
             said = f"--save-dir {path}: {target} cannot be written to"

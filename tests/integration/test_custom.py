@@ -278,11 +278,7 @@ def test_a_training_of_adapters_resumes_in_the_same_bits(work, tmp_path):
     prepare(settings)
     name = "roberta_sentence_prediction"
     words = [
-        *command("fairseq-train"),
-        str(tmp_path / "data"),
-        "--user-dir",
-        str(REPOSITORY / "roberta_plugin"),
-        "--cpu",
+        *(*command("fairseq-train"), str(tmp_path / "data"), "--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu"),
     ]
     words += ["--task", name, "--criterion", name, "--optimizer", "roberta_adamw", "--lr", "1e-3", *SIZES]
     words += ["--batch-size", "16", "--disable-validation", "--lora-rank", "4", "--lora-targets", "q_proj,fc2"]
@@ -372,16 +368,8 @@ def test_two_ranks_that_accumulate_have_the_gradient_of_torch_s_weighted_mean(wo
         *command("fairseq-train"),
         *(str(prepared.folder), "--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3", *SIZES),
         *(
-            "--task",
-            task,
-            "--criterion",
-            task,
-            "--optimizer",
-            "roberta_adamw",
-            "--lr",
-            "0",
-            "--save-dir",
-            str(save_dir),
+            *("--task", task, "--criterion", task, "--optimizer", "roberta_adamw", "--lr", "0"),
+            *("--save-dir", str(save_dir)),
         ),
         *("--dropout", "0", "--attention-dropout", "0", "--pooler-dropout", "0", "--batch-size", "4"),
         *("--update-freq", "3", "--required-batch-size-multiple", "1", "--max-update", "1", "--clip-norm", "0"),
