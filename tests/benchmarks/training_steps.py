@@ -177,6 +177,7 @@ def _fairseqs_step(step: Step) -> Run:
 
     model = model.to(torch.bfloat16 if step.bf16 else torch.float32).to(step.device).train()
     optimizer = _optimizer(step, list(model.parameters()))
+    optimizer.zero_grad()  # before the first backward, as fairseq's wrapper expects
 
     def run(batch: dict[str, Any]) -> None:
         loss, sample_size = loss_of(batch)

@@ -37,6 +37,7 @@ def prepared_of(task, folder):
         options["kind"] = "multi-label"
     elif task == "race":
         tiny_race.write_race(raw, train=65, dev=EXAMPLES["valid"])
+        options["question_length"] = "20"
     elif task == "squad2":
         tiny_squad.write_raw(raw, sizes={"train": 130, "dev": EXAMPLES["valid"]})
         options |= {"question_length": "8", "doc_stride": "10"}

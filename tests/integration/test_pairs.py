@@ -23,6 +23,7 @@ from tests.tiny_models import options as options_of_model
 pytestmark = pytest.mark.integration
 
 PAIRS = ("--input-format", "segment-pair", "--next-sentence-prediction", "--short-seq-prob", "0.1")
+SENTENCES = ("--input-format", "sentence-pair", "--next-sentence-prediction")
 
 
 def test_an_option_of_the_pairs_that_is_left_out_on_resuming_is_named(tiny_data_bin, tmp_path):
@@ -36,8 +37,8 @@ def test_an_option_of_the_pairs_that_is_left_out_on_resuming_is_named(tiny_data_
     )
 
 
-@pytest.mark.parametrize("input_format", ["segment-pair", pytest.param("sentence-pair", marks=pytest.mark.slow)])
-def test_a_killed_mixture_of_pairs_goes_on_with_the_same_blocks(tmp_path, input_format):
+@pytest.mark.parametrize("pairs", [PAIRS, pytest.param(SENTENCES, marks=pytest.mark.slow)], ids=lambda words: words[1])
+def test_a_killed_mixture_of_pairs_goes_on_with_the_same_blocks(tmp_path, pairs):
     """Packed rows of two corpora; the log of the killed and resumed run is that of an undisturbed one.
 
     With other ranks: test_resume.
@@ -46,8 +47,7 @@ def test_a_killed_mixture_of_pairs_goes_on_with_the_same_blocks(tmp_path, input_
         write_data_bin(tmp_path / name, num_documents=12, valid_documents=4, seed=i) for i, name in enumerate("ab")
     ]
     data = f"{corpora[0]}@3,{corpora[1]}@1"
-    options = (*PAIRS, "--input-format", input_format, "--pack-sequences", "--pad-to-multiple", "8")
-    options += ("--batch-size", "3", "--max-update", "14")
+    options = (*pairs, "--pack-sequences", "--pad-to-multiple", "8", "--batch-size", "3", "--max-update", "14")
     saving = ("--save-interval-updates", "2", "--keep-interval-updates", "1", "--no-epoch-checkpoints")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = run(train_command(data, whole, *options, *saving, "--total-num-update", "20"))
