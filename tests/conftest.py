@@ -10,11 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import roberta_plugin
 from tests.configurations import remember_configurations
+from tests.forked_training import folder_of_servers, share_servers
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_DATA = Path(os.environ.get("ROBERTA_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
@@ -51,6 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """A shell starts background jobs with Ctrl-C ignored, and the commands under test would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(config, "workerinput"):
+        share_servers(config.workerinput["servers"])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """All workers of pytest-xdist ask the same processes for forks: to import everything takes seconds each time."""
+    node.workerinput["servers"] = folder_of_servers()
 
 
 @pytest.hookimpl(wrapper=True)

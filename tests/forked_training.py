@@ -1,20 +1,21 @@
-"""Commands in forks of one process that has imported fairseq: that import takes longer than a tiny training.
+"""Commands in forks of one process that has imported what they import: that takes longer than a tiny training.
 
-Neither the plugin nor a command of fairseq is imported in that process, so each fairseq-train loads the plugin by
---user-dir, as a command of its own does, and no other command meets what is hung into fairseq-train. Where that is not
-what a test is about, the command is a fork of a process that has imported the plugin and composed the configurations
-of most trainings too: two thirds of a tiny training.
-Each leads a session of its own, and may be killed with all that it has started. Programs in Python (`run_python`) are
-such forks too; where their own import of fairseq matters, of a process that has imported fairseq's packages only.
-The trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain) are forks of that process
-as well, siblings of the command.
+It has imported the plugin, and composed the configurations of most trainings. Where that is what a test is about, the
+command is a fork of a process that has imported fairseq alone ("fairseq"): neither the plugin nor a command of fairseq, so
+that fairseq-train loads the plugin by --user-dir, as a command of its own does, and no other command meets what is hung
+into fairseq-train. So are the trainings that a command of `run_forked` starts (roberta finetune, sweep, study, pretrain),
+as siblings of the command. Programs in Python (`run_python`) are such forks too; where their own import of fairseq matters, of a
+process that has imported fairseq's packages only ("packages").
+Each leads a session of its own, and may be killed with all that it has started.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -171,7 +172,7 @@ class ForkedTrainings:
         cwd: Path,
         environment: Mapping[str, str] | Sequence[Mapping[str, str]],
         log: Path | Sequence[Path] | None = None,
-        fork_of: str = "fairseq",
+        fork_of: str = PLUGIN,
         stdin: str = "",
     ) -> None:
         """Start the commands.
@@ -254,7 +255,8 @@ class ForkedProcess:
     ) -> None:
         log.touch()
         self.log_start, self._lock = log.stat().st_size, os.dup(lock)
-        self._training = ForkedTrainings([command], cwd=Path.cwd(), environment={**os.environ, **environment}, log=log)
+        variables = {**os.environ, **environment}
+        self._training = ForkedTrainings([command], cwd=Path.cwd(), environment=variables, log=log, fork_of="fairseq")
         self.pid = self._training.processes[0].pid
 
     def poll(self) -> int | None:
@@ -282,7 +284,7 @@ def run_forked(
     environment: Mapping[str, str],
     timeout: float,
     stdin: str = "",
-    fork_of: str = "fairseq",
+    fork_of: str = PLUGIN,
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end; see `ForkedTrainings`."""
     variables = forking(environment, cwd)
@@ -291,7 +293,7 @@ def run_forked(
 
 
 def forking(environment: Mapping[str, str], cwd: Path) -> dict[str, str]:
-    """The environment of a command of roberta whose trainings are such forks, too."""
+    """The environment of a command of roberta whose trainings are forks, too: many load a copy of the plugin."""
     return {**environment, FORKS: str(_inbox("fairseq", cwd, environment))}
 
 
@@ -320,38 +322,48 @@ def _happens(event: Callable[[], bool], timeout: float) -> bool:
 
 FORKS = "TESTS_FORKS"  # in a command's environment: where its own trainings are asked for
 _OF_PATH = ("PYTHONPATH", "PYTHONSAFEPATH")  # taken over by each fork
-_inboxes: dict[str, Path] = {}
+_shared: list[str] = []  # the folder of the FIFOs, if another process of this test run has made it
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def share_servers(folder: str) -> None:
+    """Ask the processes that fork for another process, a worker of pytest-xdist for its controller."""
+    _shared.append(folder)
+
+
+@functools.cache
+def folder_of_servers() -> str:
+    """The folder with the FIFO of each process that forks, which ends with the last process that holds it open."""
+    folder = _shared[-1] if _shared else tempfile.mkdtemp()
+    for kind in IMPORTS:
+        if not _shared:
+            os.mkfifo(f"{folder}/{kind}")
+        os.open(f"{folder}/{kind}", os.O_RDWR)
+    if not _shared:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _inbox(kind: str, cwd: Path, environment: Mapping[str, str]) -> Path:
-    """The FIFO of the process that forks: one of each kind for the whole session."""
-    if FORKS in os.environ and kind == "fairseq":
+    """The FIFO of the process that forks, which the first to need it starts: one of each kind for the whole session."""
+    if FORKS in os.environ:
         return Path(os.environ[FORKS])
-    if kind not in _inboxes:
-        folder = tempfile.TemporaryDirectory()
-        inbox = Path(folder.name) / kind
-        os.mkfifo(inbox)
-        os.open(inbox, os.O_RDWR)  # stays open, so that the input ends with us
-        _inboxes[kind] = inbox
-        kinds = list(IMPORTS)
-        if kind != kinds[0]:
-            atexit.register(folder.cleanup)
-            _ask(_inbox(kinds[kinds.index(kind) - 1], cwd, environment), inbox)
-            return inbox
-        variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
-        program = PROGRAM.replace("IMPORTS", repr(IMPORTS)).replace("REPOSITORY", repr(REPOSITORY))
-        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        server = subprocess.Popen([sys.executable, "-c", program, str(inbox)], cwd=cwd, env=variables, **quiet)
-        atexit.register(_stop, server, folder)
-    return _inboxes[kind]
+    inbox = Path(folder_of_servers()) / kind
+    try:
+        (inbox.parent / f"{kind}.started").touch(exist_ok=False)
+    except FileExistsError:
+        return inbox
+    kinds = list(IMPORTS)
+    if kind != kinds[0]:
+        _ask(_inbox(kinds[kinds.index(kind) - 1], cwd, environment), inbox)
+        return inbox
+    variables = {name: value for name, value in environment.items() if name not in _OF_PATH}
+    program = PROGRAM.replace("IMPORTS", repr(IMPORTS)).replace("REPOSITORY", repr(REPOSITORY))
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    _started.append(subprocess.Popen([sys.executable, "-c", program, str(inbox)], cwd=cwd, env=variables, **quiet))
+    return inbox
 
 
 def _ask(inbox: Path, path: Path) -> None:
     with open(inbox, "ab", buffering=0) as file:
         file.write(f"{path}\n".encode())  # so short that those of several processes do not mix
-
-
-def _stop(server: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[str]) -> None:
-    server.kill()
-    server.wait()
-    folder.cleanup()

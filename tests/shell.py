@@ -10,7 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from tests.forked_training import run_forked
+from tests.forked_training import PLUGIN, run_forked
 from tests.tiny_corpus import environment
 
 _OF_BASH = re.compile(r"[|<>&;$*?~`#{}()\\]")  # what bash gives a meaning
@@ -44,8 +44,11 @@ def _run(words: list[str], folder: Path, timeout: float, *, stdin: str = "") -> 
         )
     else:
         program = "python" if words[0] == "python" else str(bin_folder / words[0])
+        fork_of = (
+            PLUGIN if words[0] == "roberta" else "fairseq"
+        )  # whose --user-dir is to be the first to load the plugin
         words = [program, *words[1:]]
-        done = run_forked(words, cwd=folder, environment=setting, timeout=timeout, stdin=stdin)
+        done = run_forked(words, cwd=folder, environment=setting, timeout=timeout, stdin=stdin, fork_of=fork_of)
     assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     return done.stdout + done.stderr
 

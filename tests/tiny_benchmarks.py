@@ -62,6 +62,16 @@ def prepared_of(task: str, raw: Path, folder: Path, *, max_length: int = 60, **o
     return Prepared.open(folder)
 
 
+def official(prepared: Prepared, checkpoint: Path, folder: Path | None = None, **options: Any) -> dict[str, Any]:
+    """The metrics of a checkpoint on the development set, with its prediction files in a folder if one is given."""
+    from roberta_plugin.experiments.inference import load_model, run_model
+
+    model, task = load_model(checkpoint, prepared)
+    outputs = [run_model(model, task, prepared.split("valid"))]
+    given = options_for(prepared.task, options)
+    return benchmark_of(prepared.task).score(prepared, "valid", outputs, folder=folder, options=given)
+
+
 def random_outputs(kind: Any, split: Any, *, seed: int = 1) -> RawOutputs:
     """Outputs of any kind, with the fields that it names."""
     rng, sizes = np.random.default_rng(seed), split.sequences.sizes

@@ -150,15 +150,8 @@ def finetune_command(data: Path, save_dir: Path, task: str, *options: str) -> li
         *command("fairseq-train"),
         str(data),
         *(
-            "--user-dir",
-            str(REPOSITORY / "roberta_plugin"),
-            "--cpu",
-            "--seed",
-            "3",
-            "--task",
-            task,
-            "--criterion",
-            task,
+            *("--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3", "--task", task),
+            *("--criterion", task),
         ),
         *("--arch", "fast_roberta_tiny", "--encoder-layers", "2", "--encoder-embed-dim", "32"),
         *("--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2"),
@@ -180,7 +173,7 @@ def rank_commands(arguments: list[str], num_ranks: int) -> list[list[str]]:
 def run_ranks(arguments: list[str], num_ranks: int) -> str:
     """Run fairseq-train as `num_ranks` processes, which must all succeed; return what the first one says."""
     commands = rank_commands(arguments, num_ranks)
-    ranks = ForkedTrainings(commands, cwd=REPOSITORY, environment=environment(), fork_of=PLUGIN).wait(timeout=120)
+    ranks = ForkedTrainings(commands, cwd=REPOSITORY, environment=environment()).wait(timeout=120)
     output = ranks[0].stdout + ranks[0].stderr
     assert [rank.returncode for rank in ranks] == [0] * num_ranks, output[-3000:]
     assert f"distributed_world_size': {num_ranks}" in output
@@ -199,7 +192,7 @@ def logged(save_dir: Path, kind: str) -> list[dict[str, str]]:
 
 def kill_at_update(arguments: list[str], save_dir: Path, update: int, *, timeout: float = 240) -> int:
     """Start the command and kill -9 its whole process group once the log shows `update`; return the update it was at."""
-    training = ForkedTrainings([arguments], cwd=REPOSITORY, environment=environment(), fork_of=PLUGIN)
+    training = ForkedTrainings([arguments], cwd=REPOSITORY, environment=environment())
     deadline = time.monotonic() + timeout
     try:
         while time.monotonic() < deadline:

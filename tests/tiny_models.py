@@ -100,3 +100,12 @@ def gathered(masked, targets):
 def on_device(values, device):
     """The same values by name, the tensors among them on a device."""
     return {name: value.to(device) if torch.is_tensor(value) else value for name, value in values.items()}
+
+
+def assert_one_step(model, before, after, *, atol=2e-6, rtol=1e-4):
+    """Between two states lies a step of 1 along a model's gradients in float64; returns the parameters without one."""
+    parameters = {name: each for name, each in model.state_dict(keep_vars=True).items() if each.requires_grad}
+    learned = {name: each.grad for name, each in parameters.items() if each.grad is not None}
+    changes = {name: (before[name] - after[name]).double() for name in learned}
+    torch.testing.assert_close(changes, learned, atol=atol, rtol=rtol)
+    return parameters.keys() - learned.keys()

@@ -12,11 +12,9 @@ JSON Lines, Parquet, Arrow and CSV, each in turn.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import lzma
-import os
 import resource
 import shutil
 import statistics
@@ -29,12 +27,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.benchmarks.report import machine
-from tests.conftest import REPOSITORY, SHARED_DATA
+from tests.benchmarks.harness import Report, load, machine, options
+from tests.conftest import SHARED_DATA
 from tests.tiny_corpus import command, environment
 
-RESULTS = REPOSITORY / "tests" / "benchmarks" / "results" / "binarize_cpu2_202611.md"
-FORMATS_RESULTS = RESULTS.with_name("binarize_formats_cpu2_202611.md")
 BPE = SHARED_DATA / "gpt2_bpe"
 WORKERS = "2"
 MEGABYTES = (8, 32)  # 195 is all of the books, which take fairseq minutes
@@ -119,7 +115,8 @@ def same_bytes(first: Path, second: Path) -> bool:
     )
 
 
-def measure(work: Path, repeats: int, megabytes: Sequence[int]) -> str:
+def measure(report: Report, work: Path, repeats: int, megabytes: Sequence[int]) -> None:
+    """Cost of all sides on each size of the text, and the memory of ours."""
     with lzma.open(SHARED_DATA / "text" / "books.train.txt.xz") as file:
         books = file.read()
     texts = {size: work / f"{size}.txt" for size in megabytes}
@@ -150,10 +147,12 @@ def measure(work: Path, repeats: int, megabytes: Sequence[int]) -> str:
         rows.append(("Hugging Face's tokenizers, numpy", size, median(third[size])))
     for (size, workers), costs in ours.items():
         rows.append((f"roberta binarize --workers {workers}", size, median(costs)))
-    return report(rows, texts, memory_rows(books, work), repeats)
+    costs_of_sides(report, rows, texts, repeats)
+    report.text("Peak resident memory with two workers (a worker's includes what it shares with the first process):")
+    report.rows(("text", "first process", "largest worker"), memory_rows(books, work), texts=1)
 
 
-def measure_formats(work: Path, repeats: int, megabytes: int) -> str:
+def measure_formats(report: Report, work: Path, repeats: int, megabytes: int) -> None:
     """The cost of each format of the same documents."""
     import pyarrow
     from pyarrow import parquet
@@ -183,87 +182,62 @@ def measure_formats(work: Path, repeats: int, megabytes: int) -> str:
             for base, own in zip(costs["a.jsonl", workers], found, strict=True)
         ]
         size, cost, ratio = (work / name).stat().st_size / 1e6, median(found), median(ratios)
-        rows.append(
-            f"| {name} | {size:.1f} MB | {workers} | {cost.seconds:.2f} | {cost.cpu_seconds:.2f} "
-            f"| {ratio.seconds:.2f} | {ratio.cpu_seconds:.2f} |"
-        )
-    return f"""# roberta binarize of the same documents in several formats
-
-Machine: {machine()}, gigatoken {version("gigatoken")}, pyarrow {version("pyarrow")}; no GPU used. Load when it ended: {os.getloadavg()[0]:.1f}.
-Command: `python -m tests.benchmarks.bench_binarize {" ".join(sys.argv[1:])}`. {len(texts):,} documents of 20 lines of books, GPT-2 BPE,
-{repeats} runs of each in turn, from start to exit, medians. The .bin is the same. A ratio is the throughput divided by that of JSON
-Lines in the same turn and with as many workers. If the load is higher than the number of workers, other programs ran meanwhile,
-and seconds by the clock say little; CPU seconds do. The import of pyarrow takes some 0.15 of them, which larger texts hide.
-
-| file | bytes | workers | seconds | CPU seconds | times JSON Lines | by CPU |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: |
-{chr(10).join(rows)}
-"""
+        rows.append((name, f"{size:.1f} MB", workers, *(f"{number:.2f}" for number in (*cost, *ratio))))
+    report.text(
+        f"{len(texts):,} documents of 20 lines of books, GPT-2 BPE, {repeats} runs of each in turn, from start to exit, "
+        "medians. The .bin is the same. A ratio is the throughput divided by that of JSON Lines in the same turn and with "
+        f"as many workers. {load('end')} If it is higher than the number of workers, other programs ran meanwhile, and "
+        "seconds by the clock say little; CPU seconds do. The import of pyarrow takes some 0.15 of them, which larger "
+        "texts hide."
+    )
+    report.rows(("file", "bytes", "workers", "seconds", "CPU seconds", "times JSON Lines", "by CPU"), rows, texts=1)
 
 
-def memory_rows(books: bytes, work: Path) -> list[str]:
+def memory_rows(books: bytes, work: Path) -> list[tuple[str, ...]]:
     rows = []
     for megabytes in MEMORY_MEGABYTES:
         part = (books * 2)[: megabytes * 10**6]
         (work / "part.txt").write_bytes(part[: part.rfind(b"\n") + 1])
         parent, worker = peak_memory(binarize_command(work / "part.txt", work / "memory"))
-        rows.append(f"| {megabytes} MB | {parent:.0f} MB | {worker:.0f} MB |")
+        rows.append((f"{megabytes} MB", f"{parent:.0f} MB", f"{worker:.0f} MB"))
     return rows
 
 
-def report(rows: list[tuple[str, int, Cost]], texts: dict[int, Path], memory: list[str], repeats: int) -> str:
-    def speeds(size: int, cost: Cost) -> tuple[float, float]:
-        megabytes = texts[size].stat().st_size / 1e6
-        return megabytes / cost.seconds, megabytes / cost.cpu_seconds
-
-    bases = {size: speeds(size, cost) for what, size, cost in rows if what == "fairseq: both"}
-    table = []
+def costs_of_sides(report: Report, rows: list[tuple[str, int, Cost]], texts: dict[int, Path], repeats: int) -> None:
+    """Add the table of seconds and throughputs."""
+    megabytes = {size: text.stat().st_size / 1e6 for size, text in texts.items()}
+    bases = {size: cost for what, size, cost in rows if what == "fairseq: both"}
+    shown = []
     for what, size, cost in sorted(rows, key=lambda row: row[1]):
-        by_clock, by_cpu = speeds(size, cost)
-        ratios = f"{by_clock / bases[size][0]:.1f} | {by_cpu / bases[size][1]:.1f}"
-        table.append(
-            f"| {what} | {texts[size].stat().st_size / 1e6:.1f} MB | {cost.seconds:.2f} | {cost.cpu_seconds:.2f} "
-            f"| {by_clock:.2f} | {ratios} |"
-        )
-    return f"""# roberta binarize beside fairseq's two steps
-
-Machine: {machine()}, gigatoken {version("gigatoken")}; no GPU used.
-Command: `python -m tests.benchmarks.bench_binarize {" ".join(sys.argv[1:])}`. GPT-2 BPE, fairseq's dict.txt, {WORKERS} workers for
-each of fairseq's steps, the real commands from start to exit (imports included), {repeats} runs of each in turn,
-medians. No warm-up; the text is in the page cache for both sides. Both sides' .bin, .idx and dict.txt were compared
-after each run and are the same bytes; Hugging Face's ids are those of the .bin. CPU seconds are those of all processes
-of a command: other work on the machine disturbs them less. A ratio is the throughput divided by that of
-fairseq's two steps together on the same text.
-
-| what | text | seconds | CPU seconds | MB/s | times fairseq | by CPU |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: |
-{chr(10).join(table)}
-
-Peak resident memory with two workers (a worker's includes what it shares with the first process):
-
-| text | first process | largest worker |
-| --- | ---: | ---: |
-{chr(10).join(memory)}
-"""
+        times = [f"{base / own:.1f}" for base, own in zip(bases[size], cost, strict=True)]
+        numbers = [f"{number:.2f}" for number in (*cost, megabytes[size] / cost.seconds)]
+        shown.append((what, f"{megabytes[size]:.1f} MB", *numbers, *times))
+    report.text(
+        f"GPT-2 BPE, fairseq's dict.txt, {WORKERS} workers for each of fairseq's steps, the real commands from start to "
+        f"exit (imports included), {repeats} runs of each in turn, medians. No warm-up; the text is in the page cache for "
+        "both sides. Both sides' .bin, .idx and dict.txt were compared after each run and are the same bytes; Hugging "
+        "Face's ids are those of the .bin. CPU seconds are those of all processes of a command: other work on the machine "
+        "disturbs them less. A ratio is the throughput divided by that of fairseq's two steps together on the same text."
+    )
+    report.rows(("what", "text", "seconds", "CPU seconds", "MB/s", "times fairseq", "by CPU"), shown, texts=1)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(REPOSITORY)}")
+    parser = options(__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--megabytes", type=int, nargs="+", default=MEGABYTES, help="sizes of the text (8 32)")
-    parser.add_argument("--formats", action="store_true", help=f"write {FORMATS_RESULTS.name} instead")
+    parser.add_argument("--formats", action="store_true", help="several formats of the same documents instead")
     args = parser.parse_args()
+    hardware = f"{machine()}, gigatoken {version('gigatoken')}"
     with tempfile.TemporaryDirectory() as folder:
         if args.formats:
-            text = measure_formats(Path(folder), args.repeats, max(args.megabytes))
+            title = "roberta binarize of the same documents in several formats"
+            report = Report("binarize_formats_cpu2", title, __doc__, f"{hardware}, pyarrow {version('pyarrow')}")
+            measure_formats(report, Path(folder), args.repeats, max(args.megabytes))
         else:
-            text = measure(Path(folder), args.repeats, args.megabytes)
-    print(text)
-    if args.write:
-        results = FORMATS_RESULTS if args.formats else RESULTS
-        results.parent.mkdir(exist_ok=True)
-        results.write_text(text)
+            report = Report("binarize_cpu2", "roberta binarize beside fairseq's two steps", __doc__, hardware)
+            measure(report, Path(folder), args.repeats, args.megabytes)
+    report.show(write=args.write)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
-import json
 import random
 import statistics
 import time
@@ -50,8 +49,8 @@ from roberta_plugin.models.attention import EagerAttention
 from roberta_plugin.models.config import SIZES, sizes
 from roberta_plugin.models.roberta import FastRobertaModel
 from roberta_plugin.tasks.block_task import load_vocabulary
+from tests.benchmarks import harness
 from tests.benchmarks.made_pairs import ROWS, SPECIAL, Pairs, equals, joined, official
-from tests.benchmarks.report import Report, machine
 
 Options = dict[str, Any]
 HELD_OUT, WATCHED, EVERY, GOAL, ENOUGH = 1000, 400, 100, 75.0, 95.0
@@ -241,11 +240,9 @@ class Trial:
         return found
 
 
-def table(lines: list[Options]) -> list[str]:
-    rows = [
-        f"| question | start | cell | s | updates | to {GOAL:.0f} % | made pairs | STS-B or MRPC | attention to equals |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
-    ]
+def rows_of(lines: list[Options]) -> list[tuple[str, ...]]:
+    """A row a question, start, cell and time, with the seeds side by side."""
+    rows = []
     groups: dict[tuple[Any, ...], list[Options]] = {}
     for line in lines:
         groups.setdefault((line["question"], line["start"], line["cell"], line["seconds"]), []).append(line)
@@ -257,13 +254,13 @@ def table(lines: list[Options]) -> list[str]:
         made = "; ".join(f"{line['made_pairs']:.1f}" if line["updates"] else "" for line in own)
         scores = "; ".join(f"{line['scores'][-1]:.1f}" for line in own if "scores" in line)
         attention = " to ".join(f"{max(side):.2f}" for side in own[0]["attention"])
-        shown = (question, start or "new weights", cell, f"{seconds:g}", updates, reached, made, scores, attention)
-        rows.append(f"| {' | '.join(shown)} |")
-    return [*rows, ""]
+        shown = (question, start or "new weights", cell, f"{seconds:g}")
+        rows.append((*shown, updates, reached, made, scores, attention))
+    return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--output-dir", type=Path, required=True, help="folder of results.jsonl, which grows")
     parser.add_argument("--questions", default="equal,words,word")
@@ -277,22 +274,20 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--longest", type=int, default=62, help="most tokens of official rows")
     parser.add_argument("--rows-lr", type=float, default=1e-3, help="highest learning rate there")
-    parser.add_argument("--write", action="store_true", help="write the report into results/")
     arguments = parser.parse_args()
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     path = arguments.output_dir / "results.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = harness.known(path)
     start = arguments.checkpoint.parent.name if arguments.checkpoint else ""
     asked = (arguments.questions.split(","), arguments.cells.split(","), map(int, arguments.seeds.split(",")))
     for question, name, seed in itertools.product(*asked):
         cell = {"question": question, "cell": name, "seed": seed, "seconds": arguments.seconds, "start": start}
         if not any(line == line | cell for line in lines):
             lines.append(cell | Trial(name, question, seed, arguments).run())
-            print(json.dumps(lines[-1]), flush=True)
-            with open(path, "a") as out:
-                out.write(json.dumps(lines[-1]) + "\n")
-    report = Report("comparing_cpu1", "Comparing two texts", __doc__ or "", machine())
-    report.lines += table(lines)
+            harness.add(path, lines[-1])
+    report = harness.Report("comparing_cpu1", "Comparing two texts", __doc__)
+    head = ("question", "start", "cell", "s", "updates", f"to {GOAL:.0f} %", "made pairs", "STS-B or MRPC")
+    report.rows((*head, "attention to equals"), rows_of(lines), texts=3)
     report.show(write=arguments.write)
 
 

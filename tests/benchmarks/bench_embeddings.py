@@ -12,7 +12,6 @@ length. Sides take turns, round by round.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable
@@ -26,10 +25,11 @@ from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.finetuning.options import CustomOptions
 from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.models.config import ARCHITECTURES, set_options
+from roberta_plugin.models.config import ARCHITECTURES, set_options, sizes
 from roberta_plugin.tables import read_table
 from tests.benchmarks import bench_finetune
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks.harness import Report, options
+from tests.benchmarks.training_steps import torchs_adamw
 from tests.conftest import SHARED_DATA
 from tests.hugging_face import import_transformers
 from tests.real_data import unpack
@@ -37,20 +37,12 @@ from tests.tiny_checkpoints import state_of
 
 LENGTH, SEED = 128, 1
 SETS = {"multiple-negatives-ranking": 64, "cosine-similarity": 16}  # loss -> examples of a batch
-SIZES = {
-    "encoder_layers": bench_finetune.LAYERS,
-    "encoder_embed_dim": bench_finetune.DIM,
-    "encoder_ffn_embed_dim": bench_finetune.FFN,
-    "encoder_attention_heads": bench_finetune.HEADS,
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-}
 
 
 def prepare_pairs(raw: Path, folder: Path, loss: str) -> Prepared:
     """STS-B's training pairs."""
     scored = {"label_column": ("score",), "score_range": (0.0, 5.0)} if loss == "cosine-similarity" else {}
-    options = CustomOptions(
+    table = CustomOptions(
         kind="embedding",
         train="train.tsv",
         valid="dev.tsv",
@@ -60,7 +52,7 @@ def prepare_pairs(raw: Path, folder: Path, loss: str) -> Prepared:
         **scored,
     )
     where = {"raw": raw, "tokenizer": SHARED_DATA / "gpt2_bpe", "output_dir": folder / loss, "max_length": LENGTH}
-    return prepare(PrepareSettings(task="custom", options=options, **where))
+    return prepare(PrepareSettings(task="custom", options=table, **where))
 
 
 def write_start(folder: Path) -> Path:
@@ -68,9 +60,10 @@ def write_start(folder: Path) -> Path:
     folder.mkdir()
     for path in (SHARED_DATA / "gpt2_bpe").iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
-    options = Namespace(**SIZES, max_positions=LENGTH)
-    set_options(options, ARCHITECTURES["fast_roberta_base"])
-    torch.save(state_of(folder, **vars(options)), folder / "model.pt")
+    dropouts = {"dropout": 0.1, "attention_dropout": 0.1}
+    given = Namespace(**sizes(*bench_finetune.SHAPE), **dropouts, max_positions=LENGTH)
+    set_options(given, ARCHITECTURES["fast_roberta_base"])
+    torch.save(state_of(folder, **vars(given)), folder / "model.pt")
     return folder
 
 
@@ -84,7 +77,7 @@ def their_step(folder: Path, raw: Path, loss_name: str) -> Callable[[list[int]],
     model = SentenceTransformer(str(folder), device="cpu").train()
     is_scored = loss_name == "cosine-similarity"
     loss_of: Any = losses.CosineSimilarityLoss(model) if is_scored else losses.MultipleNegativesRankingLoss(model)
-    optimizer = bench_finetune.hugging_face_optimizer(model)
+    optimizer = torchs_adamw(model, lr=bench_finetune.LR, weight_decay=bench_finetune.WEIGHT_DECAY)
 
     def step(indices: list[int]) -> float:
         chosen = [rows[index] for index in indices]
@@ -100,14 +93,12 @@ def their_step(folder: Path, raw: Path, loss_name: str) -> Callable[[list[int]],
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
+    parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=7, help="measured rounds a side")
     parser.add_argument("--steps", type=int, default=20, help="batches of a round")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    title = "Training of embeddings on one CPU thread"
-    report = Report("embeddings_cpu1", title, __doc__ or "", machine())
+    report = Report("embeddings_cpu1", "Training of embeddings on one CPU thread", __doc__)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         raw = next(path for path in unpack(SHARED_DATA, "glue", folder).rglob("STS-B") if path.is_dir())
@@ -123,12 +114,10 @@ def main() -> None:
                 "sentence-transformers, by length": bench_finetune.Side(ours.batches, step),
                 "ours": ours,
             }
-            seconds = bench_finetune.measure(
-                sides, rounds=arguments.rounds, steps=arguments.steps, batch_size=batch_size
-            )
+            how = {"rounds": arguments.rounds, "steps": arguments.steps, "batch_size": batch_size}
             report.table(
                 f"{loss}: {arguments.steps} batches of {batch_size} of {len(split):,} pairs",
-                seconds,
+                bench_finetune.measure(sides, **how),
                 baseline="sentence-transformers",
                 amount=arguments.steps * batch_size,
                 unit="pairs",

@@ -14,9 +14,7 @@ batches of the epoch.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,14 +29,16 @@ from roberta_plugin.data.tokenizers import load_tokenizer
 from roberta_plugin.data.vocabulary import Vocabulary
 from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of, options_for
 from roberta_plugin.finetuning.prepared import Prepared, PreparedSplit
+from roberta_plugin.models.config import sizes
 from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks.harness import Report, options, seconds_of
+from tests.benchmarks.training_steps import hugging_face_config, torchs_adamw
 from tests.conftest import SHARED_DATA
 from tests.hugging_face import import_transformers
 from tests.real_data import unpack
 
-LAYERS, DIM, FFN, HEADS, LENGTH = 4, 256, 1024, 4, 512
-LR, SEED = 1e-5, 1
+SHAPE, LENGTH = (4, 256, 1024, 4), 512
+LR, WEIGHT_DECAY, SEED = 1e-5, 0.1, 1
 
 
 class Data(NamedTuple):
@@ -78,8 +78,8 @@ def prepare(task: str, folder: Path) -> PreparedSplit:
         raw = next(path for path in unpack(SHARED_DATA, data.archive, folder).rglob(data.folder) if path.is_dir())
     bpe = SHARED_DATA / "gpt2_bpe"
     tools = {"tokenizer": load_tokenizer(bpe), "vocabulary": Vocabulary.load(bpe / "dict.txt")}
-    options = options_for(task, given)
-    benchmark_of(task).prepare(raw, folder / "prepared", **tools, max_length=LENGTH, options=options)
+    how = {"max_length": LENGTH, "options": options_for(task, given)}
+    benchmark_of(task).prepare(raw, folder / "prepared", **tools, **how)
     return Prepared.open(folder / "prepared").split(data.split)
 
 
@@ -88,10 +88,9 @@ def our_side(split: PreparedSplit, batch_size: int) -> Side:
     name = kind_of(Prepared.open(split.folder)).task
     plain = {"sentence_layers": 0} if name == "roberta_summarization" else {}
     task = TASK_REGISTRY[name].setup_task(TASK_DATACLASS_REGISTRY[name](data=str(split.folder), seed=SEED, **plain))
-    sizes = {"encoder_layers": LAYERS, "encoder_embed_dim": DIM, "encoder_ffn_embed_dim": FFN}
-    model = task.build_model(Namespace(arch="fast_roberta_base", encoder_attention_heads=HEADS, **sizes)).train()
+    model = task.build_model(Namespace(arch="fast_roberta_base", **sizes(*SHAPE))).train()
     criterion = CRITERION_REGISTRY[name].build_criterion(CRITERION_DATACLASS_REGISTRY[name](), task)
-    optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[LR], weight_decay=0.1), list(model.parameters()))
+    optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[LR], weight_decay=WEIGHT_DECAY), list(model.parameters()))
     task.load_dataset(split.name)
     dataset = task.dataset(split.name)
 
@@ -136,9 +135,9 @@ def hugging_face_step(transformers: Any, split: PreparedSplit) -> Callable[[list
         labels = split.columns["label"]
         num_labels = int(labels.max()) + 1
     torch.manual_seed(SEED)
-    config = hugging_face_config(transformers, len(vocabulary), num_labels=num_labels)
+    config = hugging_face_config(SHAPE, vocab_size=len(vocabulary), length=LENGTH, num_labels=num_labels)
     model = getattr(transformers, kind)(config).train()
-    optimizer = hugging_face_optimizer(model)
+    optimizer = torchs_adamw(model, lr=LR, weight_decay=WEIGHT_DECAY)
     collator = transformers.DataCollatorForMultipleChoice if is_choice else transformers.DataCollatorWithPadding
     collator = transformers.DataCollatorForTokenClassification if is_tagging else collator
     collate = collator(padding_tokenizer(transformers, vocabulary))
@@ -166,10 +165,10 @@ def hugging_face_summary_step(transformers: Any, split: PreparedSplit) -> Callab
     """A step of Hugging Face's encoder with a linear layer on the features of each <s>."""
     vocabulary = Prepared.open(split.folder).vocabulary
     torch.manual_seed(SEED)
-    config = hugging_face_config(transformers, len(vocabulary), num_labels=1)
+    config = hugging_face_config(SHAPE, vocab_size=len(vocabulary), length=LENGTH, num_labels=1)
     encoder = transformers.RobertaModel(config, add_pooling_layer=False)
-    model = torch.nn.ModuleDict({"encoder": encoder, "classifier": torch.nn.Linear(DIM, 1)}).train()
-    optimizer = hugging_face_optimizer(model)
+    model = torch.nn.ModuleDict({"encoder": encoder, "classifier": torch.nn.Linear(SHAPE[1], 1)}).train()
+    optimizer = torchs_adamw(model, lr=LR, weight_decay=WEIGHT_DECAY)
     collate = transformers.DataCollatorWithPadding(padding_tokenizer(transformers, vocabulary))
     window, position, label = (np.asarray(split.array(name)) for name in ("window", "position", "label"))
     first, offsets = split.array("first_sentence"), split.offsets
@@ -191,27 +190,6 @@ def hugging_face_summary_step(transformers: Any, split: PreparedSplit) -> Callab
         return float(loss.item())
 
     return step
-
-
-def hugging_face_config(transformers: Any, num_symbols: int, *, num_labels: int) -> Any:
-    """The options of Hugging Face's model."""
-    return transformers.RobertaConfig(
-        vocab_size=num_symbols,
-        hidden_size=DIM,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=FFN,
-        max_position_embeddings=LENGTH + 2,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        attn_implementation="sdpa",
-        num_labels=num_labels,
-    )
-
-
-def hugging_face_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
-    """torch's fused AdamW with the same settings as ours."""
-    return torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1, fused=True)
 
 
 def padding_tokenizer(transformers: Any, vocabulary: Vocabulary) -> Any:
@@ -254,38 +232,27 @@ def measure(sides: dict[str, Side], *, rounds: int, steps: int, batch_size: int)
         for name, side in sides.items():
             chosen = [full[name][index] for index in rng.choice(len(full[name]), steps, replace=False)]
             torch.manual_seed(number)
-            start = time.perf_counter()
-            for batch in chosen:
-                side.step(batch)
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(seconds_of(lambda side=side, chosen=chosen: [*map(side.step, chosen)]))  # type: ignore[misc]
     return seconds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
+    parser = options(__doc__)
     parser.add_argument("--tasks", nargs="+", choices=SETS, default=list(SETS), help="which sets")
     parser.add_argument("--rounds", type=int, default=7, help="measured rounds a side")
     parser.add_argument("--steps", type=int, default=0, help="batches of a round (default: as many as suit the set)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    report = Report("finetuning_cpu1", "Fine-tuning on one CPU thread", __doc__ or "", machine())
+    report = Report("finetuning_cpu1", "Fine-tuning on one CPU thread", __doc__)
     for task in arguments.tasks:
-        data = SETS[task]
+        size, steps = SETS[task].batch_size, arguments.steps or SETS[task].steps
         with tempfile.TemporaryDirectory() as folder:
             split = prepare(task, Path(folder))
-            sides = {**hugging_face_sides(split, data.batch_size), "ours": our_side(split, data.batch_size)}
-            steps = arguments.steps or data.steps
-            seconds = measure(sides, rounds=arguments.rounds, steps=steps, batch_size=data.batch_size)
+            sides = {**hugging_face_sides(split, size), "ours": our_side(split, size)}
+            seconds = measure(sides, rounds=arguments.rounds, steps=steps, batch_size=size)
             padding = {name: padding_of(split, side.batches) for name, side in sides.items()}
-        report.table(
-            f"{task}: {steps} batches of {data.batch_size} of its {len(split):,} examples",
-            seconds,
-            baseline="Hugging Face",
-            amount=steps * data.batch_size,
-            unit="examples",
-            order="sides in turn",
-        )
+        title = f"{task}: {steps} batches of {size} of its {len(split):,} examples"
+        report.table(title, seconds, baseline="Hugging Face", amount=steps * size, unit="examples")
         report.text("Padding: " + ", ".join(f"{name} {share:.1f} %" for name, share in padding.items()) + ".")
     report.show(write=arguments.write)
 

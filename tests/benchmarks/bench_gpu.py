@@ -35,8 +35,8 @@ from typing import Any
 
 import torch
 
-from tests.benchmarks import gpu_finetuning, gpu_steps
-from tests.benchmarks.gpu_steps import Step, measure
+from tests.benchmarks.harness import apart
+from tests.benchmarks.training_steps import Step
 from tests.conftest import REPOSITORY
 
 SECTIONS = ("checks", "kernels", "steps", "finetuning")
@@ -196,19 +196,21 @@ def run_kernels(report: GrowingReport, *, device: str) -> None:
     report.line()
 
 
+MEASURE = """
+import json, sys
+from tests.benchmarks.training_steps import Step, measure
+print(json.dumps(measure(Step(**json.loads(sys.argv[1])))))
+"""
+
+
 def measured(step: Step, *, timeout: float) -> dict[str, Any]:
     """`measure` in a process of its own; {"error": ...} if it ends otherwise."""
-    command = [sys.executable, "-m", "tests.benchmarks.bench_gpu", "--step", json.dumps(asdict(step))]
     try:
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False)
+        return apart(MEASURE, json.dumps(asdict(step)), timeout=timeout)
     except subprocess.TimeoutExpired:
         return {"error": f"not finished in {timeout:.0f} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        words = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"error": f"exit code {done.returncode}: {words[:150]}"}
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+    except RuntimeError as error:
+        return {"error": str(error)[:170]}
 
 
 def run_steps(report: GrowingReport, steps: list[Step], *, sides: Sequence[str], clock: Clock, timeout: float) -> None:
@@ -251,15 +253,7 @@ def main() -> None:
     parser.add_argument("--sides", choices=SIDES, nargs="+", default=SIDES, help="of steps")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for the checks, and for each step")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="for everything")
-    parser.add_argument("--step", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.step:
-        step = Step(**json.loads(arguments.step))
-        if step.task == "classification":
-            print(json.dumps(measure(step, gpu_finetuning.make_sentences, gpu_finetuning.make_step)))
-        else:
-            print(json.dumps(measure(step, gpu_steps.make_batch, gpu_steps.make_step)))
-        return
     device = "cpu" if arguments.rehearse else "cuda"
     if device == "cuda" and not torch.cuda.is_available():
         parser.error("no CUDA device is available: give --rehearse, or run it where there is one")

@@ -12,7 +12,6 @@ again. SST-2's accuracy needs a fine-tuned checkpoint and its prepared folder (-
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import lzma
@@ -20,7 +19,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -33,7 +31,7 @@ import torch
 from roberta_plugin.machine import processor_words
 from roberta_plugin.models.cpu import Bf16Product, Int8Product, plain_linear
 from roberta_plugin.models.precision import BF16_FLAGS, INT8_FLAGS, available
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks.harness import Report, load, machine, options, seconds_of
 from tests.conftest import REPOSITORY, SHARED_DATA
 
 PIPELINE = "pipeline-fp32"  # the baseline
@@ -200,29 +198,24 @@ def difference(task: str, answers: list[Any], expected: list[Any] | None) -> str
     return f"{np.mean([a != b for a, b in pairs]):.1%}"
 
 
-def rows_of(section: Section, found: dict[str, dict[str, Any]]) -> list[str]:
+def show(report: Report, section: Section, found: dict[str, dict[str, Any]], title: str) -> None:
     """The table of a section."""
-    precisions = {name: name.rpartition("-")[2] for name in found}
     if section.is_latency:
-        lines = ["| engine | median ms | 99 % ms |", "| --- " * 3 + "|"]
-        for name, own in found.items():
-            ms = np.array(own["seconds"]) * 1000
-            lines.append(f"| {name} | {np.median(ms):.1f} | {np.percentile(ms, 99):.1f} |")
-        return lines
+        in_ms = {name: 1000 * np.array(own["seconds"]) for name, own in found.items()}
+        rows = [(name, f"{np.median(ms):.1f}", f"{np.percentile(ms, 99):.1f}") for name, ms in in_ms.items()]
+        report.rows(("engine", "median ms", "99 % ms"), rows, title=f"Latency of one sentence: {title}")
+        return
+    precisions = {name: name.rpartition("-")[2] for name in found}
     speeds = {name: section.num_texts / min(own["seconds"]) for name, own in found.items()}
-    lines = [
-        f"| engine | texts/s | x {PIPELINE} | x the best other in this precision | batch | MB | differs from ours in fp32 |"
-    ]
-    lines += ["| --- " * 7 + "|"]
+    table = []
     for name, own in found.items():
         others = [v for n, v in speeds.items() if precisions[n] == precisions[name] and not n.startswith("ours")]
         beside = f"{speeds[name] / max(others):.2f}" if name.startswith("ours") and others else ""
         times = f"{speeds[name] / speeds[PIPELINE]:.2f}" if PIPELINE in speeds else ""
-        lines.append(
-            f"| {name} | {speeds[name]:.1f} | {times} | {beside} | {own['batch']} | {own['megabytes']:,.0f} | "
-            f"{own['differs']} |"
-        )
-    return lines
+        memory = f"{own['megabytes']:,.0f}"
+        table.append((name, f"{speeds[name]:.1f}", times, beside, own["batch"], memory, own["differs"]))
+    head = ("engine", "texts/s", f"x {PIPELINE}", "x the best other in this precision", "batch", "MB")
+    report.rows((*head, "differs from ours in fp32"), table, title=title)
 
 
 def limits(num_threads: int, rows: int = 1024) -> dict[str, float]:
@@ -242,12 +235,6 @@ def limits(num_threads: int, rows: int = 1024) -> dict[str, float]:
                 seconds += min(seconds_of(call) for _ in range(7))
             made[precision] = 2 * rows * sum(k * n for k, n in SHAPES) / seconds / 1e9
     return made
-
-
-def seconds_of(call: Any) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
 
 
 def accuracy(checkpoint: Path, data: Path) -> dict[str, dict[str, float]]:
@@ -273,8 +260,7 @@ def accuracy(checkpoint: Path, data: Path) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure what the cache lacks, print and, on demand, write the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to results/")
+    parser = options(__doc__)
     parser.add_argument("--sections", nargs="*", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--rounds", type=int, default=2)
@@ -285,64 +271,54 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = arguments.cache or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
-    packages = {"onnxruntime": "onnxruntime", "ctranslate2": "ctranslate2", "openvino": "openvino"}
+    encoders = ("onnxruntime", "ctranslate2", "openvino")  # their packages have these names
     there = [
         name
         for name in arguments.engines
-        if name.partition("-")[0] not in packages or importlib.util.find_spec(packages[name.partition("-")[0]])
+        if (package := name.partition("-")[0]) not in encoders or importlib.util.find_spec(package)
     ]
     there = [n for n in there if not n.startswith("ours") or n.removeprefix("ours-") in available(torch.device("cpu"))]
     flags = ", ".join(sorted(processor_words("flags") & {*BF16_FLAGS, *INT8_FLAGS}))
-    report = Report(
-        f"inference_{arguments.hardware}", "Answers on a CPU", __doc__ or "", f"{machine()}; {flags or 'no VNNI'}"
-    )
+    hardware = f"{machine()}; {flags or 'no VNNI'}"
+    report = Report(f"inference_{arguments.hardware}", "Answers on a CPU", __doc__, hardware)
     sections = {name: SECTIONS[name] for name in arguments.sections}
     missing = [name for name in sections if not (folder / f"{name}.json").is_file()]
     for key in dict.fromkeys((SECTIONS[name].num_layers, SECTIONS[name].num_threads) for name in missing):
         same = [name for name in missing if (SECTIONS[name].num_layers, SECTIONS[name].num_threads) == key]
         with opened(there, SECTIONS[same[0]], folder) as engines:
             for name in same:
-                load = os.getloadavg()[0]
-                found = measure(SECTIONS[name], engines, rounds=arguments.rounds)
-                (folder / f"{name}.json").write_text(json.dumps({"found": found, "load": load}))
+                content = {"load": load("start"), "found": measure(SECTIONS[name], engines, rounds=arguments.rounds)}
+                (folder / f"{name}.json").write_text(json.dumps(content))
     for name, section in sections.items():
-        path = folder / f"{name}.json"
-        content = json.loads(path.read_text())
+        content = json.loads((folder / f"{name}.json").read_text())
         size = "base" if section.num_layers == 12 else f"{section.num_layers} layers of base"
         what = f"{size}, {section.task}, {section.num_threads} thread{'s' * (section.num_threads > 1)}"
         what += f", {section.num_texts} texts of {section.words[0]} to {section.words[1]} words"
-        report.lines += [f"## {'Latency of one sentence: ' * section.is_latency}{what}", ""]
-        report.lines += [
-            *rows_of(section, content["found"]),
-            "",
-            f"Load average at its start: {content['load']:.1f}.",
-            "",
-        ]
+        show(report, section, content["found"], what)
+        report.text(content["load"])
     limit_path = folder / "limits.json"
     if not limit_path.is_file():
         limit_path.write_text(json.dumps({str(threads): limits(threads) for threads in (1, 2)}))
-    report.lines += ["## GFLOP/s of the products alone, and what features reach", ""]
-    report.lines += ["| threads | precision | products alone | features | share |", "| --- " * 5 + "|"]
-    tokens = _num_tokens(folder)
+    tokens, rows = _num_tokens(), []
     for threads, of_precision in json.loads(limit_path.read_text()).items():
         path = folder / f"features{threads}.json"
         found = json.loads(path.read_text())["found"] if path.is_file() else {}
         for precision, limit in of_precision.items():
             own = found.get(f"ours-{precision}")
             reached = 2 * PARAMETERS * tokens[f"features{threads}"] / min(own["seconds"]) / 1e9 if own else 0.0
-            shown = f"{reached:.0f} | {reached / limit:.0%}" if own else " | "
-            report.lines.append(f"| {threads} | {precision} | {limit:.0f} | {shown} |")
-    report.lines.append("")
+            shown = (f"{reached:.0f}", f"{reached / limit:.0%}") if own else ("", "")
+            rows.append((threads, precision, f"{limit:.0f}", *shown))
+    head = ("threads", "precision", "products alone", "features", "share")
+    report.rows(head, rows, title="GFLOP/s of the products alone, and what features reach")
     if arguments.checkpoint is not None and arguments.data is not None:
-        report.lines += ["## SST-2, held-out rows", "", "| precision | accuracy | labels that differ from fp32 |"]
-        report.lines += ["| --- " * 3 + "|"]
-        for precision, values in accuracy(arguments.checkpoint, arguments.data).items():
-            report.lines.append(f"| {precision} | {values['accuracy']:.2f} | {values['differ']:.2%} |")
-        report.lines.append("")
+        found = accuracy(arguments.checkpoint, arguments.data)
+        rows = [(name, f"{each['accuracy']:.2f}", f"{each['differ']:.2%}") for name, each in found.items()]
+        head = ("precision", "accuracy", "labels that differ from fp32")
+        report.rows(head, rows, title="SST-2, held-out rows")
     report.show(write=arguments.write)
 
 
-def _num_tokens(folder: Path) -> dict[str, int]:
+def _num_tokens() -> dict[str, int]:
     """Tokens of the texts of the sections of features, with <s> and </s>."""
     from roberta_plugin.data.tokenizers import load_tokenizer
 

@@ -27,13 +27,26 @@ from roberta_plugin.data.masked_lm_dataset import MaskedLMDataset, SplitFile
 from roberta_plugin.data.mmap_tokens import MmapTokens
 from roberta_plugin.hub.interface import from_pretrained
 from roberta_plugin.tasks.block_task import load_vocabulary
-from tests.benchmarks.hugging_face_training import make_tokenizer
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks.harness import Report, options
 from tests.hugging_face import import_transformers
 
 STEPS_TO_MEASURE = 20
 EVALUATION_BLOCKS = 1600
 EVALUATION_BLOCK = 64  # tokens
+
+
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
+
+
+def make_tokenizer(transformers: Any, num_symbols: int) -> Any:
+    """A tokenizer that the collator can ask for the ids of special symbols."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    symbols = [*SPECIALS, *(f"w{number}" for number in range(num_symbols - len(SPECIALS) - 1)), "<mask>"]
+    words = Tokenizer(WordLevel({symbol: number for number, symbol in enumerate(symbols)}, unk_token="<unk>"))
+    names = {f"{name}_token": symbol for name, symbol in zip(("bos", "pad", "eos", "unk"), SPECIALS, strict=True)}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=words, **names, mask_token="<mask>")
 
 
 def chunks(data: Path, length: int) -> list[dict[str, list[int]]]:
@@ -63,7 +76,7 @@ def train(model: Any, blocks: list[dict[str, list[int]]], learning_rate: float, 
         transformers.Trainer(model=model, args=arguments, train_dataset=blocks, data_collator=collator).train()
 
 
-def trained(ours: Any, data: Path, options: argparse.Namespace) -> tuple[Any, int, float]:
+def trained(ours: Any, data: Path, asked: argparse.Namespace) -> tuple[Any, int, float]:
     """A model of the Trainer's, its steps, and the minutes of processor time that they took."""
     transformers = import_transformers()
     sizes = ours.model.cfg
@@ -75,18 +88,18 @@ def trained(ours: Any, data: Path, options: argparse.Namespace) -> tuple[Any, in
             num_hidden_layers=sizes.encoder_layers,
             num_attention_heads=sizes.encoder_attention_heads,
             intermediate_size=sizes.encoder_ffn_embed_dim,
-            max_position_embeddings=max(options.block, EVALUATION_BLOCK) + 2,
+            max_position_embeddings=max(asked.block, EVALUATION_BLOCK) + 2,
             type_vocab_size=1,
         )
     )
-    blocks = chunks(data, options.block)
+    blocks = chunks(data, asked.block)
     untrained = {name: value.clone() for name, value in model.state_dict().items()}
     start = time.process_time()
-    train(model, blocks, options.learning_rate, steps=STEPS_TO_MEASURE)
-    steps = max(1, round(STEPS_TO_MEASURE * options.minutes * 60 / (time.process_time() - start)))
+    train(model, blocks, asked.learning_rate, steps=STEPS_TO_MEASURE)
+    steps = max(1, round(STEPS_TO_MEASURE * asked.minutes * 60 / (time.process_time() - start)))
     model.load_state_dict(untrained)
     start = time.process_time()
-    train(model, blocks, options.learning_rate, steps=steps)
+    train(model, blocks, asked.learning_rate, steps=steps)
     return model.eval(), steps, (time.process_time() - start) / 60
 
 
@@ -113,30 +126,28 @@ def perplexity(predict: Any, data: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("data", type=Path, help="the data-bin that the checkpoint was trained on")
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--minutes", type=float, required=True, help="processor time for the Trainer")
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--block", type=int, default=512, help="tokens in a block")
-    parser.add_argument("--write", action="store_true", help="write the report into results/")
-    options = parser.parse_args()
+    asked = parser.parse_args()
 
-    ours = from_pretrained(options.checkpoint.parent, options.checkpoint.name, data_name_or_path=str(options.data))
+    ours = from_pretrained(asked.checkpoint.parent, asked.checkpoint.name, data_name_or_path=str(asked.data))
     ours.eval()
-    found = baselines_of([options.data / "train"], {"": [options.data / "valid"]})[""]
+    found = baselines_of([asked.data / "train"], {"": [asked.data / "valid"]})[""]
     assert found is not None
     rows = {"counts of words": 2**found.unigram, "counts of words and their left neighbors": 2**found.bigram}
-    rows["ours"] = perplexity(lambda inputs: ours.model(inputs)[0], options.data)
-    model, steps, minutes = trained(ours, options.data, options)
-    rows["Trainer"] = perplexity(lambda inputs: model(inputs, attention_mask=inputs.ne(1)).logits, options.data)
+    rows["ours"] = perplexity(lambda inputs: ours.model(inputs)[0], asked.data)
+    model, steps, minutes = trained(ours, asked.data, asked)
+    rows["Trainer"] = perplexity(lambda inputs: model(inputs, attention_mask=inputs.ne(1)).logits, asked.data)
 
-    report = Report("learning_cpu1", "What Hugging Face's Trainer learns in the same time", __doc__ or "", machine())
-    report.lines += ["| model | held-out perplexity |", "| --- | ---: |"]
-    report.lines += [f"| {name} | {value:,.1f} |" for name, value in rows.items()]
-    report.text("")
+    report = Report("learning_cpu1", "What Hugging Face's Trainer learns in the same time", __doc__)
+    shown = [(name, f"{value:,.1f}") for name, value in rows.items()]
+    report.rows(("model", "held-out perplexity"), shown, texts=1)
     report.text(f"The Trainer made {steps:,} steps in {minutes:.1f} minutes of processor time.")
-    report.show(write=options.write)
+    report.show(write=asked.write)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -23,25 +22,30 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks.harness import Report, options
 
 VOCAB, LENGTH, BATCH_SIZE = 50264, 512, 16
+WARM_UP = 20  # batches
 
 
-def parse_arguments(description: str) -> argparse.Namespace:
+def parse_arguments(description: str | None) -> argparse.Namespace:
     """The options of the benchmarks of loaders."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
+    parser = options(description)
     parser.add_argument("--repeats", type=int, default=5, help="measurements a side")
     parser.add_argument("--batches", type=int, default=150, help="batches in a measurement")
     parser.add_argument("--tokens", type=int, default=50_000_000, help="size of the data")
     return parser.parse_args()
 
 
-def write_data(folder: Path, *, num_tokens: int, blank_share: float = 0.0) -> None:
-    """Lines of 5 to 60 tokens, ids drawn as in text: a few often, most rarely; a share of the lines is blank."""
+def write_dict(folder: Path) -> None:
+    """dict.txt with as many symbols as GPT-2's BPE has."""
     lines = (f"{symbol} {VOCAB - symbol}" for symbol in range(VOCAB - 4))
     (folder / "dict.txt").write_text("\n".join(lines) + "\n")
+
+
+def write_data(folder: Path, *, num_tokens: int, blank_share: float = 0.0) -> None:
+    """Lines of 5 to 60 tokens, ids drawn as in text: a few often, most rarely; a share of the lines is blank."""
+    write_dict(folder)
     rng = np.random.default_rng(0)
     with MmapTokensWriter(folder / "train", np.uint16) as writer:
         while writer.num_tokens < num_tokens:
@@ -53,59 +57,57 @@ def write_data(folder: Path, *, num_tokens: int, blank_share: float = 0.0) -> No
             writer.write(tokens, sizes)
 
 
-def our_batches(data: Path, break_mode: str) -> Iterator[dict]:
+def our_task(data: Path, break_mode: str) -> RobertaMaskedLMTask:
+    """Our task on a data-bin."""
     cfg = RobertaMaskedLMConfig(data=str(data), sample_break_mode=break_mode, tokens_per_sample=LENGTH, seed=1)
-    return batches_of(RobertaMaskedLMTask.setup_task(cfg))
+    return RobertaMaskedLMTask.setup_task(cfg)
 
 
-def fairseq_batches(data: Path, break_mode: str) -> Iterator[dict]:
+def fairseq_task(data: Path, break_mode: str) -> MaskedLMTask:
+    """fairseq's `masked_lm` on a data-bin."""
     cfg = MaskedLMConfig(data=str(data), sample_break_mode=break_mode, tokens_per_sample=LENGTH, seed=1)
-    cfg.tpu = False
-    cfg.shorten_method = "none"
+    cfg.tpu, cfg.shorten_method = False, "none"
     dictionary = Dictionary.load(str(data / "dict.txt"))
     dictionary.add_symbol("<mask>")
-    return batches_of(MaskedLMTask(cfg, dictionary))
+    return MaskedLMTask(cfg, dictionary)
 
 
-def batches_of(task: MaskedLMTask | RobertaMaskedLMTask) -> Iterator[dict]:
+def batches_of(task: MaskedLMTask | RobertaMaskedLMTask, *, batch_size: int = BATCH_SIZE) -> Iterator[dict]:
+    """The batches of an epoch, as fairseq-train asks for them."""
     task.load_dataset("train", epoch=1, combine=True)
-    options = Namespace(max_sentences=BATCH_SIZE, max_positions=LENGTH, seed=1, num_workers=0)
-    iterator = task.get_batch_iterator(task.dataset("train"), **vars(options))
-    return iter(iterator.next_epoch_itr(shuffle=True))
+    how = {"max_sentences": batch_size, "max_positions": LENGTH, "seed": 1, "num_workers": 0}
+    return iter(task.get_batch_iterator(task.dataset("train"), **how).next_epoch_itr(shuffle=True))
 
 
-def measure(make: Callable[[], Iterator[dict]], *, num_batches: int) -> tuple[float, float, int]:
-    """Seconds to the first batch, seconds of the next `num_batches`, and the tokens in those."""
-    start = time.perf_counter()
-    batches = make()
-    next(batches)
-    first = time.perf_counter() - start
-    for _ in islice(batches, 20):
+def seconds_a_token(batches: Iterator[dict], num_batches: int, *, clock: Callable[[], float]) -> float:
+    """What a token of so many batches takes, after some that do not count."""
+    for _ in islice(batches, WARM_UP):
         pass
-    start = time.perf_counter()
+    start = clock()
     num_tokens = sum(batch["ntokens"] for batch in islice(batches, num_batches))
-    return first, time.perf_counter() - start, num_tokens
+    return (clock() - start) / num_tokens
 
 
 def main() -> None:
-    arguments = parse_arguments(__doc__ or "")
-    report = Report("loader_cpu2", "Loader with dynamic masking", __doc__ or "", machine())
+    arguments = parse_arguments(__doc__)
+    report = Report("loader_cpu2", "Loader with dynamic masking", __doc__)
+    tasks: dict[str, Callable[[Path, str], MaskedLMTask | RobertaMaskedLMTask]]
+    tasks = {"fairseq": fairseq_task, "ours": our_task}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         write_data(data, num_tokens=arguments.tokens)
         for break_mode in ("none", "complete"):
-            sides = {
-                "fairseq": lambda mode=break_mode: fairseq_batches(data, mode),
-                "ours": lambda mode=break_mode: our_batches(data, mode),
-            }
-            results: dict[str, list[tuple[float, float, int]]] = {side: [] for side in sides}
+            firsts: dict[str, list[float]] = {side: [] for side in tasks}
+            per_token: dict[str, list[float]] = {side: [] for side in tasks}
             for _ in range(arguments.repeats):
-                for side, make in sides.items():
-                    results[side].append(measure(make, num_batches=arguments.batches))
-            per_token = {side: [s / tokens for _, s, tokens in values] for side, values in results.items()}
+                for side, make in tasks.items():
+                    start = time.perf_counter()
+                    batches = batches_of(make(data, break_mode))
+                    next(batches)
+                    firsts[side].append(time.perf_counter() - start)
+                    per_token[side].append(seconds_a_token(batches, arguments.batches, clock=time.perf_counter))
             title = f"--sample-break-mode {break_mode}"
             report.table(f"{title}: seconds a token", per_token, baseline="fairseq", amount=1, unit="tokens")
-            firsts = {side: [first for first, _, _ in values] for side, values in results.items()}
             opened = f"{title}: from {arguments.tokens / 1e6:.0f} million tokens on disk to the first batch"
             report.table(opened, firsts, baseline="fairseq", amount=1, unit="starts")
     report.show(write=arguments.write)

@@ -11,7 +11,6 @@ tokens, 40 % of them predicted, and a high learning rate, because a model then l
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 import statistics
@@ -19,7 +18,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks.harness import Report, options
 from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.tiny_corpus import command, environment
 
@@ -52,26 +51,11 @@ def train(data: Path, options: list[str], *, seed: int, updates: int, log: Path)
     arguments += ["--task", "roberta_masked_lm", "--sample-break-mode", "none", "--tokens-per-sample", "32"]
     arguments += [*options, "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6", "--weight-decay", "0.01"]
     arguments += [
-        "--batch-size",
-        "16",
-        "--lr",
-        "1.5e-3",
-        "--lr-scheduler",
-        "polynomial_decay",
-        "--warmup-updates",
-        "90",
+        *("--batch-size", "16", "--lr", "1.5e-3", "--lr-scheduler", "polynomial_decay", "--warmup-updates", "90"),
     ]
     arguments += ["--max-update", str(updates), "--total-num-update", str(updates), "--clip-norm", "0.0"]
     arguments += [
-        "--mask-prob",
-        "0.4",
-        "--dropout",
-        "0.1",
-        "--attention-dropout",
-        "0.1",
-        "--seed",
-        str(seed),
-        "--no-save",
+        *("--mask-prob", "0.4", "--dropout", "0.1", "--attention-dropout", "0.1", "--seed", str(seed), "--no-save"),
     ]
     arguments += ["--disable-validation", "--log-format", "json", "--log-interval", "1", "--log-file", str(log)]
     subprocess.run(arguments, check=True, capture_output=True, cwd=REPOSITORY, env=environment())
@@ -94,24 +78,21 @@ def distance(one: list[float], other: list[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
+    parser = options(__doc__)
     parser.add_argument("--updates", type=int, default=1500, help="updates of each training")
     arguments = parser.parse_args()
-    report = Report("loss_curves_cpu2", "Loss curves of the fast and the reference paths", __doc__ or "", machine())
+    report = Report("loss_curves_cpu2", "Loss curves of the fast and the reference paths", __doc__)
     curves = {}
     with tempfile.TemporaryDirectory() as name:
         data = make_data(Path(name))
-        for side, options in SIDES.items():
+        for side, own in SIDES.items():
             for seed in (1, 2):
                 log = Path(name) / f"{side}{seed}.log"
-                curves[side, seed] = smooth(train(data, options, seed=seed, updates=arguments.updates, log=log))
-    report.text("| after updates | " + " | ".join(f"{side}, seed {seed}" for side, seed in curves) + " |")
-    report.lines[-1:] = ["| --- " * (1 + len(curves)) + "|"]
-    for number in range(len(next(iter(curves.values())))):
-        values = " | ".join(f"{curve[number]:.3f}" for curve in curves.values())
-        report.lines.append(f"| {(number + 1) * WINDOW} | {values} |")
-    report.text(f"\nLoss in bits a predicted token, means of {WINDOW} updates.")
+                curves[side, seed] = smooth(train(data, own, seed=seed, updates=arguments.updates, log=log))
+    values = zip(*curves.values(), strict=True)
+    rows = [(number * WINDOW, *(f"{each:.3f}" for each in row)) for number, row in enumerate(values, start=1)]
+    report.rows(("after updates", *(f"{side}, seed {seed}" for side, seed in curves)), rows)
+    report.text(f"Loss in bits a predicted token, means of {WINDOW} updates.")
     between_seeds = statistics.fmean(distance(curves[side, 1], curves[side, 2]) for side in SIDES)
     between_sides = statistics.fmean(distance(curves["reference", seed], curves["fast", seed]) for seed in (1, 2))
     report.text(

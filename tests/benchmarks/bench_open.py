@@ -13,28 +13,23 @@ as one of ours too, and no `eos`, for which it needs numpy 1.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from roberta_plugin.data.mmap_tokens import MmapTokensWriter
-from tests.benchmarks.report import Report, machine
-from tests.conftest import REPOSITORY
+from tests.benchmarks.bench_loader import write_dict
+from tests.benchmarks.harness import Report, apart, load, options
 
-VOCAB, LENGTH = 50264, 512
 MODES = ("none", "complete", "complete_doc", "eos")
 LINES_AT_ONCE = 2**20
 MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
 from roberta_plugin.data.block_order import ORDER_VERSION
-from tests.benchmarks.bench_open import fairseq_task, our_task
+from tests.benchmarks.bench_loader import fairseq_task, our_task
 side, data, mode, limit, value, do = sys.argv[1:]
 task = {"fairseq": fairseq_task, "ours": our_task}[side](Path(data), mode)
 def peak():
@@ -54,30 +49,10 @@ print(json.dumps({"opened": opened, "done": done, "blocks": len(task.dataset("tr
 """
 
 
-def our_task(data: Path, break_mode: str):
-    from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
-    from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
-
-    cfg = RobertaMaskedLMConfig(data=str(data), sample_break_mode=break_mode, tokens_per_sample=LENGTH, seed=1)
-    return RobertaMaskedLMTask.setup_task(cfg)
-
-
-def fairseq_task(data: Path, break_mode: str):
-    from fairseq.data import Dictionary
-    from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
-
-    cfg = MaskedLMConfig(data=str(data), sample_break_mode=break_mode, tokens_per_sample=LENGTH, seed=1)
-    cfg.tpu, cfg.shorten_method = False, "none"
-    dictionary = Dictionary.load(str(data / "dict.txt"))
-    dictionary.add_symbol("<mask>")
-    return MaskedLMTask(cfg, dictionary)
-
-
 def write_sparse(folder: Path, *, num_tokens: float) -> None:
     """A data-bin of about so many tokens whose .bin is a hole."""
     folder.mkdir()
-    lines = (f"{symbol} {VOCAB - symbol}" for symbol in range(VOCAB - 4))
-    (folder / "dict.txt").write_text("\n".join(lines) + "\n")
+    write_dict(folder)
     with MmapTokensWriter(folder / "train", np.uint16) as writer:
         writer.write(np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.int64))
     header = (folder / "train.idx").read_bytes()[:18]
@@ -97,35 +72,27 @@ def write_sparse(folder: Path, *, num_tokens: float) -> None:
     os.truncate(folder / "train.bin", 2 * total)
 
 
-def measure(side: str, data: Path, mode: str, *, do: str = "start", limit: str = "max_sentences", value: int = 0):
-    """Seconds, CPU seconds and megabytes until the data are open, and until the first batch is there."""
+def measure(side: str, data: Path, mode: str, what: str, *, limit: str = "max_sentences", value: int = 0) -> list[str]:
+    """A row: seconds, CPU seconds and megabytes until the data are open, and until the first batch is there."""
     value = value or (2048 if mode == "eos" else 32)
-    command = [sys.executable, "-c", MEASURE, side, str(data), mode, limit, str(value), do]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[3:])} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def row(report: Report, side: str, mode: str, what: str, result: dict) -> None:
-    opened, done = result["opened"], result["done"]
-    shown = f"| {side} | `{mode}` | {what} | {result['blocks'] / 1e6:,.1f} "
-    for seconds, cpu, megabytes in (opened, done):
-        shown += f"| {seconds:.2f} | {cpu:.2f} | {megabytes:,.0f} "
-    report.lines.append(f"{shown}|")
-    print(report.lines[-1], flush=True)
+    result = apart(MEASURE, side, data, mode, limit, value, what)
+    shown = mode if limit == "max_sentences" else f"{mode} --max-tokens {value}"
+    row = [side, f"`{shown}`", what, f"{result['blocks'] / 1e6:,.1f}"]
+    for seconds, cpu, megabytes in (result["opened"], result["done"]):
+        row += [f"{seconds:.2f}", f"{cpu:.2f}", f"{megabytes:,.0f}"]
+    print(*row, flush=True)
+    return row
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
+    parser = options(__doc__)
     parser.add_argument("--tokens", type=float, default=33e9, help="size of the large corpus")
     parser.add_argument("--fairseq-tokens", type=float, default=5e8, help="size of the corpus that fairseq gets")
     parser.add_argument("--folder", help="where to write the files, 15 GB for 33e9 tokens")
     arguments = parser.parse_args()
-    report = Report("open_cpu2", "Starting on a large data-bin", __doc__ or "", machine())
-    report.text(f"Load average at the start: {os.getloadavg()[0]:.1f}; CPU seconds are the figures to trust.")
-    head = ["side", "mode", "start", "M blocks", "open: s", "CPU s", "MB", "first batch: s", "CPU s", "MB"]
+    report = Report("open_cpu2", "Starting on a large data-bin", __doc__)
+    report.text(f"{load('start')} CPU seconds are the figures to trust.")
+    head = ("side", "mode", "start", "M blocks", "open: s", "CPU s", "MB", "first batch: s", "CPU s", "MB")
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         small, large = Path(folder) / "small", Path(folder) / "large"
         write_sparse(small, num_tokens=arguments.fairseq_tokens)
@@ -134,20 +101,18 @@ def main() -> None:
             (small, arguments.fairseq_tokens, ("fairseq", "ours")),
             (large, arguments.tokens, ("ours",)),
         ):
-            report.lines += [f"## {tokens / 1e9:g} billion tokens", "", f"| {' | '.join(head)} |", "| --- " * 10 + "|"]
-            for mode in MODES:
-                for side in sides:
-                    if (side, mode) == ("fairseq", "eos"):
-                        continue  # fairseq asks numpy 2 for np.compat
-                    for what in ("first",) if side == "fairseq" else ("first", "later", "resume"):
-                        row(report, side, mode, what, measure(side, data, mode, do=what))
-            for side in sides:
-                result = measure(side, data, "complete", limit="max_tokens", value=2**14)
-                row(report, side, "complete --max-tokens 16384", "later", result)
-            report.lines.append("")
+            rows = [
+                measure(side, data, mode, what)
+                for mode in MODES
+                for side in sides
+                for what in (("first",) if side == "fairseq" else ("first", "later", "resume"))
+                if (side, mode) != ("fairseq", "eos")  # for which fairseq asks numpy 2 for np.compat
+            ]
+            rows += [measure(side, data, "complete", "later", limit="max_tokens", value=2**14) for side in sides]
+            report.rows(head, rows, title=f"{tokens / 1e9:g} billion tokens")
         tables = sorted((path.stat().st_size, path.name) for path in large.glob("*.table"))
         report.text("Tables: " + ", ".join(f"{name} {size / 1e6:,.3f} MB" for size, name in tables) + ".")
-    report.text(f"Load average at the end: {os.getloadavg()[0]:.1f}.")
+    report.text(load("end"))
     report.show(write=arguments.write)
 
 

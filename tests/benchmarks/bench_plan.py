@@ -10,7 +10,6 @@ a machine that has other work to do.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from roberta_plugin.planner.training import (
     flops_per_token,
     vocabulary_size,
 )
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks.harness import Report, options
 from tests.slurm_cluster import free_ports
 from tests.tiny_corpus import command, environment, write_data_bin
 
@@ -51,28 +50,13 @@ dist.destroy_process_group()
 
 def words_of(data: Path, *, layers: int, update_freq: int) -> list[str]:
     """A run of UPDATES updates that saves nothing."""
-    options = {
-        "--task": "roberta_masked_lm",
-        "--criterion": "roberta_masked_lm",
-        "--user-dir": "roberta_plugin",
-        "--arch": "fast_roberta_tiny",
-        "--encoder-layers": layers,
-        "--encoder-embed-dim": DIM,
-        "--encoder-ffn-embed-dim": 4 * DIM,
-        "--encoder-attention-heads": 4,
-        "--tokens-per-sample": LENGTH,
-        "--batch-size": BATCH,
-        "--update-freq": update_freq,
-        "--optimizer": "roberta_adamw",
-        "--lr": 1e-4,
-        "--max-update": UPDATES,
-        "--num-workers": 0,
-        "--log-format": "json",
-        "--log-interval": 1,
-        "--ddp-backend": "legacy_ddp",
-    }
-    words = [str(word) for pair in options.items() for word in pair]
-    return [*command("fairseq-train"), str(data), "--cpu", "--no-save", "--disable-validation", *words]
+    words = ["--task", "roberta_masked_lm", "--criterion", "roberta_masked_lm", "--user-dir", "roberta_plugin"]
+    words += ["--arch", "fast_roberta_tiny", "--encoder-layers", layers, "--encoder-embed-dim", DIM]
+    words += ["--encoder-ffn-embed-dim", 4 * DIM, "--encoder-attention-heads", 4, "--tokens-per-sample", LENGTH]
+    words += ["--batch-size", BATCH, "--update-freq", update_freq, "--optimizer", "roberta_adamw", "--lr", 1e-4]
+    words += ["--max-update", UPDATES, "--num-workers", 0, "--log-format", "json", "--log-interval", 1]
+    words += ["--ddp-backend", "legacy_ddp", "--cpu", "--no-save", "--disable-validation"]
+    return [*command("fairseq-train"), str(data), *map(str, words)]
 
 
 def tokens_per_second(words: list[str], *, processes: int = 1) -> float:
@@ -110,8 +94,7 @@ def seconds_to_add_up(numbers: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
+    parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="how often every run is made")
     arguments = parser.parse_args()
     measured: dict[str, list[float]] = {}
@@ -160,21 +143,16 @@ def main() -> None:
         "8 layers": best["one process"] * flops_per_token(shape) / flops_per_token(deeper),
         "2 processes": plan(replace(training, batch_sequences=2 * BATCH), num_gpus=2, machine=here).tokens_per_second,
     }
-    report = Report("plan_cpu2", "The planner beside measured runs", __doc__ or "", machine())
+    report = Report("plan_cpu2", "The planner beside measured runs", __doc__)
     report.text(
         f"Told: {best['one process']:,.0f} tokens/s of one process; {gigabytes * 1e3:.0f} MB of gradients added up "
         f"by two processes in {1e3 * best['adding up']:.0f} ms."
     )
-    report.text(
-        "| run | planned tokens/s | measured tokens/s (all rounds) | planned / measured |\n| --- | --- | --- | --- |"
-    )
-    report.lines.pop()
+    rows = []
     for name, expected in planned.items():
-        spread = f"{min(measured[name]):,.0f}-{max(measured[name]):,.0f}"
-        report.lines.append(
-            f"| {name} | {expected:,.0f} | {best[name]:,.0f} ({spread}) | {expected / best[name]:.2f} |"
-        )
-    report.lines.append("")
+        spread = f"{best[name]:,.0f} ({min(measured[name]):,.0f}-{max(measured[name]):,.0f})"
+        rows.append((name, f"{expected:,.0f}", spread, f"{expected / best[name]:.2f}"))
+    report.rows(("run", "planned tokens/s", "measured tokens/s (all rounds)", "planned / measured"), rows)
     report.text(
         f"Best of {arguments.rounds} runs of {UPDATES} updates. The rounds of the first run had "
         f"{min(measured['one process']):,.0f} to {max(measured['one process']):,.0f} tokens/s."

@@ -9,9 +9,7 @@ found first on a part of the texts. Both turn texts into scores, tokenizing incl
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import os
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -22,8 +20,7 @@ import torch
 
 from roberta_plugin.hub import RobertaHub
 from roberta_plugin.tables import read_table
-from tests.benchmarks.bench_inference import seconds_of
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks.harness import Report, in_turn, load, machine, options, seconds_of
 from tests.conftest import SHARED_DATA
 from tests.hugging_face import import_transformers
 from tests.hugging_face_pipelines import masked_lm_of, random_hub, tokenizer_of
@@ -76,31 +73,26 @@ def compare(
         "ours": lambda: found.update(ours=[each.score for each in hub.score(texts, method)]),
         theirs: lambda: found.update(theirs=by_minicons(model, texts, METRICS[method], size)),
     }
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
-    for _ in range(rounds):
-        for side, function in sides.items():
-            seconds[side].append(seconds_of(function))
-    report.table(title, seconds, baseline=theirs, amount=len(texts), unit="sentences")
+    report.table(title, in_turn(sides, rounds), baseline=theirs, amount=len(texts), unit="sentences")
     apart = np.abs(np.array(found["ours"]) - np.array(found["theirs"])).max()
     report.text(f"Largest difference of the scores of a sentence: {apart:.1g} nats.")
 
 
 def main() -> None:
     """Measure, print and, on demand, write the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to results/")
+    parser = options(__doc__)
     parser.add_argument("--blimp", type=Path, default=SHARED_DATA / "grammar", help="folder of BLiMP's files")
     parser.add_argument("--sentences", type=int, nargs=2, default=(256, 64), help="for the small model, and for base")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     hardware = f"{machine()}, minicons {version('minicons')}; {torch.get_num_threads()} threads of torch"
-    report = Report("scoring_cpu1", "Scores of sentences beside minicons", __doc__ or "", hardware)
-    report.text(f"Seconds are CPU time of all threads. Load average at the start: {os.getloadavg()[0]:.1f}.")
+    report = Report("scoring_cpu1", "Scores of sentences beside minicons", __doc__, hardware)
+    report.text(f"Seconds are CPU time of all threads. {load('start')}")
     data = SHARED_DATA / "gpt2_bpe"
     for (name, sizes), number in zip((("4 x 256", SMALL), ("base", {})), arguments.sentences, strict=True):
         hub = random_hub(data, size="base", heads={}, **sizes)
         measure(report, name, hub, sentences(arguments.blimp, number), arguments.rounds)
-    report.text(f"Load average at the end: {os.getloadavg()[0]:.1f}.")
+    report.text(load("end"))
     report.show(write=arguments.write)
 
 

@@ -14,170 +14,75 @@ products of attention or of feed-forward.
 
 from __future__ import annotations
 
-import argparse
-import time
-from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
-from fairseq.criterions.masked_lm import MaskedLmLoss
-from fairseq.models.roberta import RobertaModel
-from fairseq.models.roberta.model import base_architecture
-from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 
-from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
-from roberta_plugin.data.dynamic_masking import Masker, MaskingRecipe
-from roberta_plugin.models.config import SIZES
-from roberta_plugin.models.roberta import FastRobertaModel
-from roberta_plugin.optim.adamw import RobertaAdamW, RobertaAdamWConfig
-from tests.benchmarks.report import Report, machine
-from tests.hugging_face import import_transformers
-from tests.tiny_models import TinyTask
+from tests.benchmarks.harness import Report, options, seconds_of
+from tests.benchmarks.training_steps import (
+    PAD,
+    SHAPES,
+    Run,
+    Step,
+    hugging_face_model,
+    make_batch,
+    make_step,
+    torchs_adamw,
+)
 
-VOCAB, LENGTH = 50265, 512
-SHAPES = {"4 layers": (4, 256, 1024, 4), **SIZES}
-LR = 1e-4
+LENGTH = 512
 
 
-def make_batches(count: int, *, num_blocks: int) -> list[dict]:
-    special = np.isin(np.arange(VOCAB), [0, 1, 2, 3, VOCAB - 1])
-    masker = Masker(MaskingRecipe(), mask_id=VOCAB - 1, pad_id=1, never_masked=special, never_drawn=special)
-    rng = np.random.default_rng(0)
-    batches = []
-    for number in range(count):
-        tokens = rng.integers(4, VOCAB - 1, (num_blocks, LENGTH))
-        tokens[:, 0] = 0
-        passes, indices = np.ones(num_blocks, dtype=np.int64), np.arange(num_blocks) + number
-        masked = masker.mask(tokens, seed=1, passes=passes, indices=indices)
-        lengths = torch.full((num_blocks,), LENGTH)
-        batches.append(
-            {
-                "net_input": {"src_tokens": torch.from_numpy(masked.tokens), "src_lengths": lengths},
-                "target": torch.from_numpy(masked.targets),
-                "predicted": {
-                    "positions": torch.from_numpy(masked.positions),
-                    "labels": torch.from_numpy(masked.labels),
-                    "number": masked.num_predicted,
-                },
-                "ntokens": tokens.size,
-                "npairs": num_blocks * LENGTH**2,
-                "nsentences": num_blocks,
-            }
-        )
-    return batches
-
-
-def options(arch: str, attention_dropout: float) -> Namespace:
-    layers, dim, ffn_dim, heads = SHAPES[arch]
-    sizes = {"encoder_layers": layers, "encoder_embed_dim": dim, "encoder_ffn_embed_dim": ffn_dim}
-    dropout = {"dropout": 0.1, "attention_dropout": attention_dropout, "activation_dropout": 0.0}
-    return Namespace(**sizes, **dropout, encoder_attention_heads=heads, max_positions=LENGTH)
-
-
-def step_of(model: Any, criterion: Any, optimizer: Any) -> Callable[[dict], float]:
-    """A training step with fairseq's kinds of criterion and optimizer."""
-
-    def step(batch: dict) -> float:
-        loss, sample_size, _ = criterion(model, batch)
-        optimizer.backward(loss)
-        optimizer.multiply_grads(1 / sample_size)
-        optimizer.step()
-        optimizer.zero_grad()  # here, because all sides' models share the memory
-        return loss.item() / int(sample_size)
-
-    return step
-
-
-def fairseq_step(arch: str, attention_dropout: float) -> Callable[[dict], float]:
-    task, args = TinyTask(VOCAB - 5, LENGTH), options(arch, attention_dropout)
-    base_architecture(args)
-    model = RobertaModel.build_model(args, task).train()
-    criterion = MaskedLmLoss(Namespace(tpu=False), task)
-    cfg = FairseqAdamConfig(adam_betas="(0.9, 0.98)", adam_eps=1e-6, weight_decay=0.01, lr=[LR])
-    cfg.tpu = False
-    optimizer = FairseqAdam(cfg, list(model.parameters()))
-    return step_of(model, criterion, optimizer)
-
-
-def our_step(arch: str, attention_dropout: float) -> Callable[[dict], float]:
-    task = TinyTask(VOCAB - 5, LENGTH)
-    model = FastRobertaModel.build_model(options(arch, attention_dropout), task).train()
-    criterion = RobertaMaskedLMCriterion(task)
-    optimizer = RobertaAdamW(RobertaAdamWConfig(lr=[LR]), list(model.parameters()))
-    return step_of(model, criterion, optimizer)
-
-
-def rounding(step: Callable[[dict], float]) -> Callable[[dict], float]:
+def rounding(step: Run) -> Run:
     """The same step, in which torch may make matrix products in bf16."""
 
-    def step_with_rounding(batch: dict) -> float:
+    def step_with_rounding(batch: dict[str, Any]) -> None:
         torch.set_float32_matmul_precision("medium")
         try:
-            return step(batch)
+            step(batch)
         finally:
             torch.set_float32_matmul_precision("highest")
 
     return step_with_rounding
 
 
-def hugging_face_step(
-    arch: str, attention_dropout: float, *, masked_only: bool = False, is_compiled: bool = False
-) -> Callable[[dict], float]:
-    transformers = import_transformers()
-    layers, dim, ffn_dim, heads = SHAPES[arch]
-    config = transformers.RobertaConfig(
-        vocab_size=VOCAB,
-        hidden_size=dim,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=ffn_dim,
-        max_position_embeddings=LENGTH + 2,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        attention_probs_dropout_prob=attention_dropout,
-        attn_implementation="sdpa",
-    )
-    model = transformers.RobertaForMaskedLM(config).train()
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=LR, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01, fused=masked_only or None
-    )
+def hugging_face_step(step: Step, *, masked_only: bool = False, is_compiled: bool = False) -> Run:
+    """Its model with its loss and torch's AdamW; or as fast as it can be made."""
+    model = hugging_face_model(step, "RobertaForMaskedLM")
+    optimizer = torchs_adamw(model, fused=masked_only or None)
     encode = torch.compile(model.roberta) if is_compiled else model.roberta
 
-    def step(batch: dict) -> float:
+    def run(batch: dict[str, Any]) -> None:
         tokens, targets = batch["net_input"]["src_tokens"], batch["target"]
         if masked_only:  # no padding in these batches: no mask needed
-            is_predicted = targets.ne(1)
+            is_predicted = targets.ne(PAD)
             logits = model.lm_head(encode(input_ids=tokens).last_hidden_state[is_predicted])
             loss = torch.nn.functional.cross_entropy(logits, targets[is_predicted])
         else:
-            labels = targets.masked_fill(targets.eq(1), -100)  # as its masked collator marks what is not predicted
-            loss = model(input_ids=tokens, attention_mask=tokens.ne(1).long(), labels=labels).loss
+            labels = targets.masked_fill(targets.eq(PAD), -100)  # as its masked collator marks what is not predicted
+            loss = model(input_ids=tokens, attention_mask=tokens.ne(PAD).long(), labels=labels).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        return loss.item()
 
-    return step
+    return run
 
 
-def measure(sides: dict[str, Callable[[dict], float]], batches: list[dict], *, warm_up: int) -> dict[str, list[float]]:
+def measure(sides: dict[str, Run], batches: list[dict[str, Any]], *, warm_up: int) -> dict[str, list[float]]:
     """Seconds of each side's steps, the first `warm_up` ones left out."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number, batch in enumerate(batches):
         for name, step in sides.items():
             torch.manual_seed(number)
-            start = time.perf_counter()
-            step(batch)
-            if number >= warm_up:
-                seconds[name].append(time.perf_counter() - start)
+            taken = seconds_of(lambda step=step, batch=batch: step(batch))  # type: ignore[misc]
+            seconds[name] += [taken] if number >= warm_up else []
     return seconds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
+    parser = options(__doc__)
     parser.add_argument("--steps", type=int, default=7, help="measured steps a side")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them")
     parser.add_argument("--arch", choices=SHAPES, default="4 layers", help="size of the model")
@@ -185,33 +90,29 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=8, help="blocks of 512 tokens in a batch")
     parser.add_argument("--hardware", default=f"cpu{torch.get_num_threads()}", help="its name in that of the report")
     arguments = parser.parse_args()
-    theme = "training_step" if arguments.arch == "4 layers" else f"training_step_{arguments.arch}"
-    report = Report(f"{theme}_{arguments.hardware}", "One training step on a CPU", __doc__ or "", machine())
     arch = arguments.arch
-    for attention_dropout in (0.1, 0.0):
-        sides = {
-            "fairseq": fairseq_step(arch, attention_dropout),
-            "Hugging Face": hugging_face_step(arch, attention_dropout),
-            "Hugging Face, masked only": hugging_face_step(arch, attention_dropout, masked_only=True),
-            "Hugging Face, masked only, bf16 products": rounding(
-                hugging_face_step(arch, attention_dropout, masked_only=True)
-            ),
-            "ours": our_step(arch, attention_dropout),
-            "ours, bf16 products": rounding(our_step(arch, attention_dropout)),
+    theme = "training_step" if arch == "4 layers" else f"training_step_{arch}"
+    report = Report(f"{theme}_{arguments.hardware}", "One training step on a CPU", __doc__)
+    for dropout in (0.1, 0.0):
+        step = Step(arch=arch, attention_dropout=dropout, batch_size=arguments.batch_size, length=LENGTH)
+        step = replace(step, device="cpu", bf16=False, full=True)
+        masked_only = "Hugging Face, masked only"
+        sides: dict[str, Callable[..., None]] = {
+            "fairseq": make_step(replace(step, side="fairseq")),
+            "Hugging Face": hugging_face_step(step),
+            masked_only: hugging_face_step(step, masked_only=True),
+            f"{masked_only}, bf16 products": rounding(hugging_face_step(step, masked_only=True)),
+            "ours": make_step(step),
+            "ours, bf16 products": rounding(make_step(step)),
         }
         if arguments.compile:
-            name, compiled = "Hugging Face, masked only, compiled", {"masked_only": True, "is_compiled": True}
-            sides[name] = hugging_face_step(arch, attention_dropout, **compiled)
-            sides[f"{name}, bf16 products"] = rounding(hugging_face_step(arch, attention_dropout, **compiled))
-        batches = make_batches(arguments.steps + arguments.warm_up, num_blocks=arguments.batch_size)
+            compiled = {"masked_only": True, "is_compiled": True}
+            sides[f"{masked_only}, compiled"] = hugging_face_step(step, **compiled)
+            sides[f"{masked_only}, compiled, bf16 products"] = rounding(hugging_face_step(step, **compiled))
+        batches = [make_batch(step, number) for number in range(arguments.steps + arguments.warm_up)]
         seconds = measure(sides, batches, warm_up=arguments.warm_up)
-        report.table(
-            f"{arch}, attention dropout {attention_dropout}, {arguments.batch_size} x {LENGTH} tokens",
-            seconds,
-            baseline="fairseq",
-            amount=arguments.batch_size * LENGTH,
-            unit="tokens",
-        )
+        title = f"{arch}, attention dropout {dropout}, {arguments.batch_size} x {LENGTH} tokens"
+        report.table(title, seconds, baseline="fairseq", amount=arguments.batch_size * LENGTH, unit="tokens")
     report.show(write=arguments.write)
 
 

@@ -17,7 +17,6 @@ again, so that several of these commands, one a core, share a DIR; delete the fo
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import time
@@ -36,7 +35,7 @@ from roberta_plugin.data.count_baselines import baselines_of
 from roberta_plugin.launch.options_file import to_arguments
 from roberta_plugin.optim.stages import parse, share_at
 from roberta_plugin.pretraining import recipe as recipes
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks import harness
 
 Options = dict[str, Any]
 
@@ -80,16 +79,8 @@ def arguments_of(data: Path, cell: Options, seed: int) -> list[str]:
     train = {name: value for name, value in recipes.load("half-hour").train.items() if name not in CONTROL}
     train |= LEARNED | {name: value for name, value in cell.items() if name != "decay"}
     train = {name: str(value).lower() for name, value in train.items() if value is not None}
-    return [
-        str(data),
-        *to_arguments(train, where="half-hour"),
-        "--seed",
-        str(seed),
-        "--no-progress-bar",
-        "--lr-scheduler",
-        "fixed",
-        "--cpu",
-    ]
+    given = to_arguments(train, where="half-hour")
+    return [str(data), *given, "--seed", str(seed), "--no-progress-bar", "--lr-scheduler", "fixed", "--cpu"]
 
 
 def build(arguments: list[str]) -> tuple[Trainer, Any]:
@@ -173,19 +164,11 @@ def run(name: str, seed: int, options: argparse.Namespace) -> None:
     folder = folder_of(name, seed, options)
     trainer.consolidate_optimizer()
     trainer.save_checkpoint(str(folder / "checkpoint_last.pt"), {"train_iterator": {"epoch": 1}})
-    with open(options.output_dir / "results.jsonl", "a") as out:
-        out.write(json.dumps(found) + "\n")
-    print(json.dumps(found), flush=True)
-
-
-def results(folder: Path) -> list[dict[str, Any]]:
-    """The lines of results.jsonl."""
-    path = folder / "results.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    harness.add(options.output_dir / "results.jsonl", found)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.options(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--output-dir", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=6, help="processor time of a cell")
@@ -193,7 +176,6 @@ def main() -> None:
     parser.add_argument(
         "--cells", default=",".join(CELLS), help="names, joined by + to change all of it: rotary+qk-norm"
     )
-    parser.add_argument("--write", action="store_true", help="write the report into results/")
     options = parser.parse_args()
     options.output_dir.mkdir(parents=True, exist_ok=True)
     names = options.cells.split(",")
@@ -209,29 +191,27 @@ def main() -> None:
 
     found = baselines_of([options.data / "train"], {"": [options.data / "valid"]})[""]
     assert found is not None
-    report = Report("switches_cpu1", "Switches of a small model, at equal processor time", __doc__ or "", machine())
+    report = harness.Report("switches_cpu1", "Switches of a small model, at equal processor time", __doc__)
     report.text(f"Unigram baseline {2**found.unigram:,.1f}, bigram baseline {2**found.bigram:,.1f}.")
-    report.lines += table(results(options.output_dir))
+    rows = rows_of(harness.known(options.output_dir / "results.jsonl"))
+    report.rows(("cell", "updates", "million tokens", "perplexity of each seed", "mean"), rows, texts=1)
     report.show(write=options.write)
 
 
-def table(lines: list[dict[str, Any]]) -> list[str]:
+def rows_of(lines: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """A row a cell, the best first: the mean of its seeds in bits, as a perplexity."""
     cells: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
         cells.setdefault(line["cell"], []).append(line)
     means = {name: 2 ** statistics.mean(line["bits"] for line in own) for name, own in cells.items()}
-    rows = [
-        "| cell | updates | million tokens | perplexity of each seed | mean |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
+    rows = []
     for name in sorted(cells, key=lambda name: means[name]):
         own = sorted(cells[name], key=lambda line: line["seed"])
         updates = "; ".join(f"{line['updates']:,}" for line in own)
         tokens = "; ".join(f"{line['tokens'] / 1e6:.1f}" for line in own)
         seeds = "; ".join(f"{line['perplexity']:.1f}" for line in own)
-        rows.append(f"| {name} | {updates} | {tokens} | {seeds} | {means[name]:.1f} |")
-    return [*rows, ""]
+        rows.append((name, updates, tokens, seeds, f"{means[name]:.1f}"))
+    return rows
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from roberta_plugin.finetuning.benchmarks.glue import FILES
 from roberta_plugin.finetuning.examples import Example
 from roberta_plugin.finetuning.kinds.metrics import answer_score
 from roberta_plugin.finetuning.layouts.sentences import sentences_of
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks.harness import Report, options
 from tests.conftest import REPOSITORY, SHARED_DATA
 from tests.real_data import unpack
 from tests.tiny_benchmarks import examples_of
@@ -200,12 +200,11 @@ def nearest_sentences(raw: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--work", type=Path, required=True, help="folder for everything that is made")
     parser.add_argument("--model", type=Path, required=True, help="pretrained checkpoint")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of its tokenizer")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="tasks to fine-tune on (all)")
-    parser.add_argument("--write", action="store_true", help="write the report to tests/benchmarks/results")
     arguments = parser.parse_args()
     if arguments.write and set(arguments.tasks) != set(TASKS):
         parser.error("--write replaces the whole table: leave --tasks out; tasks that are finished are not done again")
@@ -215,20 +214,19 @@ def main() -> None:
     raw.mkdir(parents=True, exist_ok=True)
     check_model(arguments)
     make_raw_files(raw)
-    report = Report("tasks_cpu1", "What a small model is good for", __doc__ or "", machine())
-    lines = ["| task | metric | epochs, lr, batch | most frequent answer | TF-IDF | random weights | pretrained |"]
-    lines.append("| --- | --- | --- |" + " ---: |" * 4)
+    report = Report("tasks_cpu1", "What a small model is good for", __doc__)
+    rows = []
     for name in arguments.tasks:
         task, cells = TASKS[name], []
         for side, flags in (("scratch", ("--from-scratch",)), ("pretrained", ())):
             found = finetune(name, arguments, side, *flags)
             values = [member["metrics"][task.metric] for member in found["members"]]
             cells.append(f"{found['median'][task.metric]:.1f} ({min(values):.1f} to {max(values):.1f})")
-        constant, counted = found["baseline"].get(task.metric), tfidf(name, raw)
-        cells = ["" if value is None else f"{value:.1f}" for value in (constant, counted)] + cells
-        settings = f"{task.epochs}, {task.lr}, {task.batch}"
-        lines.append(f"| {name} | {task.metric} | {settings} | {' | '.join(cells)} |")
-    report.text("\n".join(lines))
+        answers = (found["baseline"].get(task.metric), tfidf(name, raw))
+        cells = ["" if value is None else f"{value:.1f}" for value in answers] + cells
+        rows.append((name, task.metric, f"{task.epochs}, {task.lr}, {task.batch}", *cells))
+    head = ("task", "metric", "epochs, lr, batch", "most frequent answer", "TF-IDF", "random weights", "pretrained")
+    report.rows(head, rows, texts=3)
     notes = [f"Medians of {len(SEEDS)} seeds on the development sets (lowest to highest)."]
     if "summaries" in arguments.tasks:
         notes.append("Summaries: the beginning of the same length instead of the most frequent answer.")

@@ -11,14 +11,7 @@ log-softmax in fp32). CPU seconds are the median of the steps after the first.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
-import sys
-
-from tests.benchmarks.report import Report, machine
-from tests.conftest import REPOSITORY
+from tests.benchmarks.harness import Report, apart, load, options
 
 VOCABULARY, LENGTH, STEPS = 250_002, 512, 3
 MEASURE = """
@@ -82,32 +75,24 @@ def step_of(side: str, *, blocks: int, layers: int):
 
 def main() -> None:
     """Measure both sides in turn."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the result file")
+    parser = options(__doc__)
     parser.add_argument("--blocks", type=int, nargs="+", default=[4, 16], help="blocks of a step")
     parser.add_argument("--layers", type=int, default=2)
     args = parser.parse_args()
-    report = Report("vocabulary_cpu1", "Training with 250,002 symbols", __doc__, machine())
-    report.text(f"Load average at the start: {os.getloadavg()[0]:.1f}.")
-    rows = ["| blocks | side | beyond the weights, MB | x ours | CPU s a step | loss, nats |", "| --- " * 6 + "|"]
+    report = Report("vocabulary_cpu1", "Training with 250,002 symbols", __doc__)
+    report.text(load("start"))
+    rows = []
     for blocks in args.blocks:
-        found = {side: measured(side, blocks, args.layers) for side in ("fairseq", "ours")}
+        words = (blocks, args.layers, STEPS)
+        found = {side: apart(MEASURE, side, *words, OMP_NUM_THREADS="1") for side in ("fairseq", "ours")}
         for side, result in found.items():
             ratio = result["beyond"] / found["ours"]["beyond"]
             seconds = sorted(result["seconds"])[len(result["seconds"]) // 2]
             row = (blocks, side, f"{result['beyond'] / 1e6:,.0f}", f"{ratio:.1f}", f"{seconds:.1f}")
-            rows.append(f"| {' | '.join(map(str, row))} | {result['loss']:.3f} |")
-    report.text("\n".join(rows))
+            rows.append((*row, f"{result['loss']:.3f}"))
+    report.rows(("blocks", "side", "beyond the weights, MB", "x ours", "CPU s a step", "loss, nats"), rows)
     report.text(f"The weights have {result['weights'] / 1e6:,.0f} MB, and their gradients as much.")
     report.show(write=args.write)
-
-
-def measured(side: str, blocks: int, layers: int) -> dict[str, float]:
-    """The numbers of one process."""
-    command = [sys.executable, "-c", MEASURE, side, str(blocks), str(layers), str(STEPS)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.campaign.breaks import run_breaks
 from tests.campaign.cluster import run_cluster
 from tests.campaign.corruption import run_corruption
 from tests.campaign.corruption import write_inputs as write_corruption_inputs
@@ -28,21 +27,14 @@ def build_parser() -> argparse.ArgumentParser:
     """The options of the campaign."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)} (default: all, at once)")
-    parser.add_argument(
-        "--kills",
-        type=int,
-        default=6,
-        help="kills per subject and round (6; of binarize and prepare, 4 times as many)",
-    )
-    parser.add_argument(
-        "--minutes", type=float, default=0, help="begin rounds of kills, and damage files, for so long (0: once)"
-    )
-    parser.add_argument(
-        "--processes", type=int, default=1, help="processes for kills, for corruption and for breaks (1)"
-    )
+    of_kills = "kills per subject and round (6; of binarize and prepare, 4 times as many)"
+    parser.add_argument("--kills", type=int, default=6, help=of_kills)
+    of_rounds = "begin rounds of kills, and damage files, for so long (0: once)"
+    parser.add_argument("--minutes", type=float, default=0, help=of_rounds)
+    parser.add_argument("--processes", type=int, default=1, help="processes for kills and for corruption (1)")
     parser.add_argument("--cases", type=int, default=1000, help="damaged files (1000)")
     parser.add_argument("--faults", type=int, default=20, help="of the job on a cluster, for each precision (20)")
-    parser.add_argument("--only", default="", help="subjects, entries and breaks whose name has this in it")
+    parser.add_argument("--only", default="", help="subjects and entries whose name has this in it")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices (0)")
     parser.add_argument("--hardware", default="cpu2", help="name of the machine in the name of the results (cpu2)")
     parser.add_argument("--write", action="store_true", help="write results/campaign_HARDWARE_YYYYMM.md")
@@ -80,7 +72,6 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path, Path], Table]] = {
         inputs, folder, faults=args.faults, seed=args.seed, only=args.only
     ),
     "hostile": lambda args, inputs, folder: run_hostile(inputs, folder, only=args.only and [args.only]),
-    "breaks": lambda args, inputs, folder: run_breaks(inputs, folder, processes=args.processes, only=args.only),
 }
 
 
@@ -96,7 +87,7 @@ def main() -> int:
     parts = args.parts or list(PARTS)
     folder = Path(tempfile.mkdtemp(prefix="campaign-"))
     args.inputs = inputs = write_inputs(args.inputs or folder / "inputs")
-    if {"hostile", "corruption", "environment", "breaks"} & set(parts):
+    if {"hostile", "corruption", "environment"} & set(parts):
         write_corruption_inputs(inputs)
     options = [word for word in sys.argv[1:] if word not in PARTS]
     command = [sys.executable, "-m", "tests.campaign", *options, "--folder", str(folder), "--inputs", str(inputs)]

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.campaign.environment import fill
 from tests.integration.test_slurm import log_of, updates_done
 from tests.slurm_cluster import SlurmCluster, parent_of, wait_for
 
@@ -166,6 +165,13 @@ def requeued(victim: Victim) -> bool:
     """By its user."""
     victim.cluster.call("scontrol", "requeue", victim.job_id)
     return True
+
+
+def fill(path: Path) -> None:
+    """Write until the disk is full."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
 
 
 def full_disk(victim: Victim) -> bool:

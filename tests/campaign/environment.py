@@ -1,4 +1,4 @@
-"""A full disk, a read-only folder, two runs in one folder, ranks and data-loader workers that are killed or stopped.
+"""A full disk, a read-only folder, a closed terminal, ranks and data-loader workers that are killed or stopped.
 
 What can go on ends as if nothing had been; all else ends in time and says why.
 """
@@ -14,14 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
-import yaml
 
-from roberta_plugin.fairseq_workarounds.heartbeats import VARIABLE
-from tests.campaign.corruption import launch
 from tests.campaign.outcome import Table
 from tests.campaign.subjects import OUTPUT, Subject, pretraining
 from tests.tiny_corpus import command, environment, run, train_command
@@ -68,11 +64,8 @@ def read_only(inputs: Path, folder: Path) -> str:
         for path in (target / "save", target):  # to be made, and there already
             done = run(
                 [
-                    *train_command(inputs / "a", folder / "save"),
-                    "--max-update=1",
-                    "--total-num-update=1",
-                    "--save-dir",
-                    str(path),
+                    *(*train_command(inputs / "a", folder / "save"), "--max-update=1", "--total-num-update=1"),
+                    *("--save-dir", str(path)),
                 ]
             )
             said = f"--save-dir {path}: {target} cannot be written to"
@@ -95,39 +88,16 @@ class Running:
         return self.log.read_text(errors="replace")
 
 
-def started(subject: Subject, folder: Path, *options: str, **settings: str) -> list[Running]:
-    """The subject's processes, with further options and environment variables, output in files beside the folder."""
+def started(subject: Subject, folder: Path) -> list[Running]:
+    """The subject's processes, with their output in files beside the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    variables = {**environment(), **settings}
     running = []
     for words in subject.start(folder):
         descriptor, name = tempfile.mkstemp(suffix=".txt", dir=folder.parent)
         with os.fdopen(descriptor, "wb") as log:
-            process = subprocess.Popen([*words, *options], env=variables, cwd=folder, stdout=log, stderr=log)
+            process = subprocess.Popen(words, env=environment(), cwd=folder, stdout=log, stderr=log)
         running.append(Running(process, Path(name)))
     return running
-
-
-ENDLESS = ("--max-update", "1000000", "--total-num-update", "1000000")
-
-
-def two_runs(inputs: Path, folder: Path) -> str:
-    """The second training in a save-dir is refused; the first one goes on, and its checkpoint is whole."""
-    subject = pretraining("", inputs, str(inputs / "a"))
-    first = started(subject, folder / "run", *ENDLESS)
-    try:
-        wait_for(folder / "run", "checkpoint_last.pt", first[0].process)
-        second = started(subject, folder / "run", *ENDLESS)[0]
-        said = second.end()
-        assert second.process.returncode != 0 and "Another training" in said.splitlines()[-1], said[-300:]
-        assert first[0].process.poll() is None, first[0].log.read_text()[-300:]
-        first[0].process.send_signal(signal.SIGTERM)
-        output = first[0].end()
-        assert first[0].process.returncode == 128 + signal.SIGTERM, output[-300:]
-        assert loads(folder / "run" / "checkpoints" / "checkpoint_last.pt"), "the checkpoint is unreadable"
-        return "ok"
-    finally:
-        stop(first)
 
 
 def wait_for(folder: Path, name: str, process: subprocess.Popen[bytes]) -> None:
@@ -137,27 +107,6 @@ def wait_for(folder: Path, name: str, process: subprocess.Popen[bytes]) -> None:
         assert process.poll() is None, "the training ended too early"
         assert time.monotonic() < deadline, "no checkpoint"
         time.sleep(0.01)
-
-
-LOST_RANK_S = 15
-
-
-def lost_rank(number: int, how: signal.Signals, inputs: Path, folder: Path) -> str:
-    """SIGKILL or SIGSTOP of one of two ranks: the other one ends in time, its last line names it, checkpoints are whole."""
-    subject = pretraining("", inputs, str(inputs / "a"), ranks=2)
-    running = started(subject, folder / "run", *ENDLESS, **{VARIABLE: str(LOST_RANK_S)})
-    try:
-        wait_for(folder / "run", "checkpoint_last.pt", running[0].process)
-        running[number].process.send_signal(how)
-        begun = time.monotonic()
-        output = running[1 - number].end()
-        assert running[1 - number].process.returncode != 0, output[-300:]
-        assert f"rank {number} on " in output.strip().splitlines()[-1], output[-300:]
-        assert time.monotonic() - begun < 2 * LOST_RANK_S, f"only after {time.monotonic() - begun:.0f} s"
-        assert loads(folder / "run" / "checkpoints" / "checkpoint_last.pt"), "the checkpoint is unreadable"
-        return f"ok ({time.monotonic() - begun:.0f} s)"
-    finally:
-        stop(running)
 
 
 @contextmanager
@@ -192,30 +141,6 @@ def paused_rank(inputs: Path, folder: Path) -> str:
         assert running[0].process.poll() is None, "the other rank has ended without it"
         running[1].process.send_signal(signal.SIGCONT)
     return "ok"
-
-
-def passing_full_disk(inputs: Path, folder: Path) -> str:
-    """A disk that is full for a moment in the middle of a training, which waits and ends as if nothing had been."""
-    disk = folder / "disk"
-    if not mounted(disk, "size=96m"):
-        return "skipped: no tmpfs can be mounted here"
-    try:
-        with disturbed(pretraining("", inputs, str(inputs / "a")), disk) as running:
-            fill(disk / "ballast")
-            while "No space left on device. Trying again" not in running[0].log.read_text():
-                assert running[0].process.poll() is None, "the training has ended, and the disk was never full for it"
-                time.sleep(0.1)
-            (disk / "ballast").unlink()
-        return "ok"
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
-def fill(path: Path) -> None:
-    """Write until the disk is full."""
-    with suppress(OSError), path.open("wb", buffering=0) as file:
-        while file.write(bytes(4096)):
-            pass
 
 
 WORKERS = ("--num-workers", "2")
@@ -323,35 +248,6 @@ def mounted(disk: Path, options: str) -> bool:
     )
 
 
-SECRET = "topsecret1"
-
-
-def secrets(inputs: Path, folder: Path) -> str:
-    """The value of a secret in `env` stands in no file of a launched run, nor in what the launch says."""
-    recipe = yaml.safe_load((inputs / "yaml" / "recipe.yaml").read_text())
-    recipe |= {"output_dir": str(folder / "run"), "env": [f"HF_TOKEN={SECRET}"]}
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    said = launch(folder / "recipe.yaml", folder)
-    written = [path for path in (folder / "run").rglob("*") if path.is_file()]
-    assert len(written) > 5, written
-    found = [str(path) for path in written if SECRET.encode() in path.read_bytes()]
-    assert not found and SECRET not in said, f"the secret stands in {found or 'the output'}"
-    return "ok"
-
-
-def other_words(inputs: Path, folder: Path) -> str:
-    """A training does not go on with another dict.txt, under which ids stand for other words."""
-    shutil.copytree(inputs / "a", folder / "data")
-    subject = pretraining("", inputs, str(folder / "data"), "--max-update", "5")
-    end_well(started(subject, folder / "run"))
-    lines = (folder / "data" / "dict.txt").read_text().splitlines()
-    (folder / "data" / "dict.txt").write_text("\n".join(reversed(lines)) + "\n")
-    (resumed,) = started(subject, folder / "run", "--max-update", "10")
-    said = resumed.end()
-    assert resumed.process.returncode != 0 and "dict.txt" in said[-1000:], said[-300:]
-    return "ok"
-
-
 def stop(running: list[Running]) -> None:
     """Kill what still runs."""
     for each in running:
@@ -365,23 +261,13 @@ def run_environment(inputs: Path, folder: Path, *, only: str = "") -> Table:
         "Environment",
         ["ok", "skipped", "failed"],
         bad=["failed"],
-        explanation="A disk that is full, for good or for a moment, a read-only folder, two trainings in one folder, a "
-        "closed terminal; ranks and data-loader workers that are killed, stopped, or stopped and go on. Where a rank is lost for good, "
-        "the last line of the other one names it. A secret of a launch is written nowhere; other words are refused.",
+        explanation="A disk that is full, a read-only folder, a closed terminal; ranks and data-loader workers that are "
+        "killed, or stopped and go on.",
     )
     parts: dict[str, Callable[[Path, Path], str]] = {
         "disk full during a save": full_disk,
-        "disk full for a moment": passing_full_disk,
         "disk full while preparing": full_disk_while_preparing,
         "read-only folder": read_only,
-        "secret of a launch": secrets,
-        "resumed with other words": other_words,
-        "two trainings in one folder": two_runs,
-        **{
-            f"rank {rank} {word} for good": partial(lost_rank, rank, how)
-            for word, how in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP))
-            for rank in (0, 1)
-        },
         "rank 1 stopped for 10 s": paused_rank,
         "closed terminal, without and with nohup": hung_up,
         "data-loader worker killed": killed_worker,

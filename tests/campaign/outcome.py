@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.benchmarks.report import machine
+from tests.benchmarks.harness import machine
 from tests.conftest import REPOSITORY
 
 RESULTS = Path(__file__).parent / "results"

@@ -3,7 +3,7 @@
     python -m tests.golden record [--output FILE]        # all subjects: five minutes of two idle cores
     python -m tests.golden record --only finetuning/RTE  # these anew, after a change that CHANGELOG explains
     python -m tests.golden compare [FILE] [--only PART] [--exact]
-    python -m tests.golden breaks [--only NAME]          # an hour: which test notices each of 71 deliberate faults
+    python -m tests.golden breaks [--only NAME]          # an hour: which test notices each of 91 deliberate faults
 
 `compare` says of each entry: equal, within 1e-6, different, missing or new; it ends with 1 if one is of the last three,
 and with --exact also for the second. `reference.json` names machine, versions and commit. Another processor rounds

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.report import machine
+from tests.benchmarks.harness import machine
 from tests.conftest import REPOSITORY
 
 REFERENCE = Path(__file__).parent / "reference.json"

@@ -19,25 +19,10 @@ HOW: dict[str, tuple[str, ...]] = {
     "two ranks": (),
 }
 MODEL = (
-    "--arch",
-    "fast_roberta_tiny",
-    *SIZES,
-    "--max-positions",
-    "70",
-    "--tokens-per-sample",
-    "64",
-    "--batch-size",
-    "4",
+    *("--arch", "fast_roberta_tiny", *SIZES, "--max-positions", "70", "--tokens-per-sample", "64", "--batch-size", "4"),
 )
 OPTIMIZER = (
-    "--optimizer",
-    "roberta_adamw",
-    "--adam-betas",
-    "(0.9, 0.98)",
-    "--adam-eps",
-    "1e-6",
-    "--weight-decay",
-    "0.01",
+    *("--optimizer", "roberta_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6", "--weight-decay", "0.01"),
 )
 OPTIMIZER += ("--lr-scheduler", "polynomial_decay", "--lr", "3e-3", "--warmup-updates", "5")
 NSP = ("--next-sentence-prediction",)

@@ -1,27 +1,22 @@
-"""A short form of every part of the fault-injection campaign; `python -m tests.campaign` is the long one.
-
-The campaign is a tool: of it, the default run only looks whether its list of breaks still fits the code.
-"""
+"""A short form of every part of the fault-injection campaign; `python -m tests.campaign` is the long one."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.campaign import corruption
-from tests.campaign.breaks import BREAKS, apply, run_breaks
 from tests.campaign.cluster import run_cluster
 from tests.campaign.entries import all_entries
 from tests.campaign.environment import read_only
 from tests.campaign.hostile import run_hostile
 from tests.campaign.kills import run_kills
 from tests.campaign.subjects import all_subjects, write_inputs
-from tests.conftest import REPOSITORY
 from tests.slurm_cluster import needs_slurm
 
+pytestmark = pytest.mark.slow
 CASES = 15  # one a command
 HOSTILE_ENTRIES = ("RobertaHub.from_pretrained", "roberta evaluate")
 
@@ -33,7 +28,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_killed_pretraining_ends_the_same(inputs: Path, tmp_path: Path) -> None:
     subjects = [subject for subject in all_subjects(inputs) if subject.name == "pretraining, fp32"]
     table = run_kills(subjects, tmp_path, kills_per_subject=2)
@@ -43,7 +37,6 @@ def test_killed_pretraining_ends_the_same(inputs: Path, tmp_path: Path) -> None:
     assert table.total("whole checkpoint") >= 3
 
 
-@pytest.mark.slow
 def test_the_first_cases_have_every_command_and_every_kind_of_damage(inputs: Path) -> None:
     entries = all_entries(inputs)
     turns = [(entry.name, victim, mutation) for entry, victim, mutation in corruption.turns_of(entries, seed=0)]
@@ -54,7 +47,6 @@ def test_the_first_cases_have_every_command_and_every_kind_of_damage(inputs: Pat
     assert {mutation for _, _, mutation in turns[:CASES]} == set(corruption.MUTATIONS)
 
 
-@pytest.mark.slow
 def test_damaged_files_are_named_or_harmless(inputs: Path, tmp_path: Path) -> None:
     table = corruption.run_corruption(all_entries(inputs), tmp_path, cases=CASES, sound_runs=1)
     assert table.cases == []
@@ -62,7 +54,6 @@ def test_damaged_files_are_named_or_harmless(inputs: Path, tmp_path: Path) -> No
     assert table.total("clear error") >= 8
 
 
-@pytest.mark.slow
 def test_hostile_checkpoints_run_nothing(inputs: Path, tmp_path: Path) -> None:
     table = run_hostile(inputs, tmp_path, only=HOSTILE_ENTRIES)
     assert table.cases == []
@@ -70,7 +61,6 @@ def test_hostile_checkpoints_run_nothing(inputs: Path, tmp_path: Path) -> None:
     assert table.total("refused") >= 20
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a read-only file system")
 def test_a_read_only_folder_is_named(inputs: Path, tmp_path: Path) -> None:
     outcome = read_only(inputs, tmp_path)
@@ -79,24 +69,6 @@ def test_a_read_only_folder_is_named(inputs: Path, tmp_path: Path) -> None:
     assert outcome == "ok"
 
 
-def test_every_break_fits_the_code_and_has_a_guard(tmp_path: Path) -> None:
-    for number, each in enumerate(BREAKS):
-        copy = tmp_path / str(number) / "roberta_plugin" / each.path
-        copy.parent.mkdir(parents=True)
-        shutil.copy(REPOSITORY / "roberta_plugin" / each.path, copy)
-        apply(each, tmp_path / str(number))
-        compile(copy.read_text(), each.name, "exec")
-    assert len({each.name for each in BREAKS}) >= 12
-
-
-@pytest.mark.slow
-def test_a_break_is_noticed(inputs: Path, tmp_path: Path) -> None:
-    table = run_breaks(inputs, tmp_path, processes=1, only="torn status")
-    assert table.cases == []
-    assert table.total("noticed") == 1
-
-
-@pytest.mark.slow
 @pytest.mark.slurm
 @needs_slurm
 def test_a_job_that_is_hit_by_faults_ends_the_same(inputs: Path, tmp_path: Path) -> None:

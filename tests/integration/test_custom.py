@@ -25,7 +25,7 @@ from roberta_plugin.hub import RobertaHub
 from roberta_plugin.launch.log import parse_line
 from roberta_plugin.prediction.predict import PredictSettings, iterate_predictions
 from tests.conftest import REPOSITORY
-from tests.forked_training import PLUGIN, ForkedTrainings, forking
+from tests.forked_training import ForkedTrainings, forking
 from tests.tiny_benchmarks import write_tokenizer
 from tests.tiny_corpus import command, environment, logged, run, run_here, run_ranks
 from tests.tiny_glue import write_task
@@ -82,7 +82,7 @@ def run_on_terminal(arguments):
     """Run a command whose output goes to a terminal, one that does not tell its size."""
     ours, its = pty.openpty()
     given = {"cwd": REPOSITORY, "environment": forking(environment(), REPOSITORY), "log": Path(os.ttyname(its))}
-    forked = ForkedTrainings([arguments], **given, fork_of=PLUGIN)
+    forked = ForkedTrainings([arguments], **given)
     shown = b""
     while (codes := forked.codes()) is None or select.select([ours], [], [], 0)[0]:
         if select.select([ours], [], [], 0.1)[0]:
@@ -278,11 +278,7 @@ def test_a_training_of_adapters_resumes_in_the_same_bits(work, tmp_path):
     prepare(settings)
     name = "roberta_sentence_prediction"
     words = [
-        *command("fairseq-train"),
-        str(tmp_path / "data"),
-        "--user-dir",
-        str(REPOSITORY / "roberta_plugin"),
-        "--cpu",
+        *(*command("fairseq-train"), str(tmp_path / "data"), "--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu"),
     ]
     words += ["--task", name, "--criterion", name, "--optimizer", "roberta_adamw", "--lr", "1e-3", *SIZES]
     words += ["--batch-size", "16", "--disable-validation", "--lora-rank", "4", "--lora-targets", "q_proj,fc2"]
@@ -372,16 +368,8 @@ def test_two_ranks_that_accumulate_have_the_gradient_of_torch_s_weighted_mean(wo
         *command("fairseq-train"),
         *(str(prepared.folder), "--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu", "--seed", "3", *SIZES),
         *(
-            "--task",
-            task,
-            "--criterion",
-            task,
-            "--optimizer",
-            "roberta_adamw",
-            "--lr",
-            "0",
-            "--save-dir",
-            str(save_dir),
+            *("--task", task, "--criterion", task, "--optimizer", "roberta_adamw", "--lr", "0"),
+            *("--save-dir", str(save_dir)),
         ),
         *("--dropout", "0", "--attention-dropout", "0", "--pooler-dropout", "0", "--batch-size", "4"),
         *("--update-freq", "3", "--required-batch-size-multiple", "1", "--max-update", "1", "--clip-norm", "0"),

@@ -24,7 +24,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def words(folder):
-    return ["demo", "--output-dir", str(folder), "--updates", "40"]
+    return ["demo", "--output-dir", str(folder), "--updates", "20"]
 
 
 def run_demo(folder, elsewhere):

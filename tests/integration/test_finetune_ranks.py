@@ -9,7 +9,7 @@ import torch
 from roberta_plugin.conversion.convert import ExportSettings, export_model
 from roberta_plugin.finetuning.benchmarks import benchmark_of, options_for
 from roberta_plugin.finetuning.preparation import PrepareSettings, prepare
-from tests import tiny_summaries, tiny_superglue, tiny_tables, tiny_tagging
+from tests import tiny_race, tiny_squad, tiny_summaries, tiny_superglue, tiny_tables, tiny_tagging
 from tests.conftest import REPOSITORY
 from tests.forked_training import ForkedTrainings
 from tests.tiny_benchmarks import write_tokenizer
@@ -35,6 +35,12 @@ def prepared_of(task, folder):
             options[split] = str(raw / f"{split}.jsonl")
             tiny_tables.write_json_lines(raw / f"{split}.jsonl", tiny_tables.rows_of("multi-label", number, seed=seed))
         options["kind"] = "multi-label"
+    elif task == "race":
+        tiny_race.write_race(raw, train=65, dev=EXAMPLES["valid"])
+        options["question_length"] = "20"
+    elif task == "squad2":
+        tiny_squad.write_raw(raw, sizes={"train": 130, "dev": EXAMPLES["valid"]})
+        options |= {"question_length": "8", "doc_stride": "10"}
     else:
         tiny_superglue.write_task(raw, task, train=260, dev=EXAMPLES["valid"])
     tokenizer = write_tokenizer(folder / "tokenizer")
@@ -80,7 +86,7 @@ def validations(save_dir):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["summaries", "tagging", "WSC", "custom"])
+@pytest.mark.parametrize("task", ["summaries", "tagging", "WSC", "custom", "race", "squad2"])
 def test_a_run_that_was_stopped_ends_with_the_bits_of_an_undisturbed_one_and_ranks_agree_on_metrics(task, tmp_path):
     prepared = prepared_of(task, tmp_path)
     whole, cut = tmp_path / "whole", tmp_path / "cut"

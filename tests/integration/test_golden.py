@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.campaign.breaks import Break
+from tests.conftest import REPOSITORY
 from tests.golden import __main__ as golden
-from tests.golden.breaks import MOVED, NOT_NOTICED, NOTICED, tried
+from tests.golden.break_list import BREAKS, Break
+from tests.golden.breaks import MOVED, NOT_NOTICED, NOTICED, broken_text, tried
 from tests.golden.entries import (
     DIFFERENT,
     EQUAL,
@@ -57,6 +58,15 @@ def test_the_recording_has_all_subjects_and_some_are_replaced_alone(tmp_path):
     assert anew["about"].items() >= recording["about"].items()
     golden.write(tmp_path / "anew.json", anew)
     assert golden.read(tmp_path / "anew.json") == anew
+
+
+def test_every_deliberate_fault_fits_the_code_and_has_its_tests():
+    assert len({each.name for each in BREAKS}) == len(BREAKS) > 80
+    for each in BREAKS:
+        broken = broken_text(each, REPOSITORY)
+        assert broken is not None, f"{each.name}: {each.path} does not have its code once: rewrite it in break_list.py"
+        compile(broken, each.name, "exec")
+        assert all((REPOSITORY / "tests" / test).exists() for test in each.guard), each
 
 
 @pytest.mark.slow  # a tool that starts pytest seven times

@@ -19,10 +19,27 @@ ENDLESS = ("--max-update", "1000000", "--total-num-update", "1000000", "--batch-
 LIMIT_S = 10
 
 
-def start_ranks(logs, command):
-    """Start two ranks of fairseq-train."""
+SLOW = """if True:
+    import time
+    import fairseq_cli.train
+    from fairseq.trainer import Trainer
+
+    train_step = Trainer.train_step
+
+    def slowly(*given):
+        time.sleep(0.05)
+        return train_step(*given)
+
+    Trainer.train_step = slowly
+    fairseq_cli.train.cli_main()
+"""  # which leaves the processor to others while heartbeats are waited for
+
+
+def start_ranks(logs, program, arguments):
+    """Start two ranks of a program that changes fairseq-train before it loads the plugin."""
     setting = {**environment(), VARIABLE: str(LIMIT_S)}
-    return ForkedTrainings(rank_commands(command, 2), cwd=REPOSITORY, environment=setting, log=logs)
+    commands = rank_commands(["python", "-c", program, *arguments], 2)
+    return ForkedTrainings(commands, cwd=REPOSITORY, environment=setting, log=logs, fork_of="fairseq")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +53,7 @@ def start_ranks(logs, command):
 )
 def test_the_other_rank_ends_in_time_and_names_it(tiny_data_bin, tmp_path, number, lost):
     logs = [tmp_path / f"{rank}.txt" for rank in range(2)]
-    ranks = start_ranks(logs, train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS))
+    ranks = start_ranks(logs, SLOW, train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS)[1:])
     processes = ranks.processes
     try:
         wait_for(lambda: '"num_updates": "5"' in logs[0].read_text(), 120, "update 5")
@@ -76,8 +93,7 @@ HANGS = """if True:
 def test_ranks_that_live_and_make_no_progress_end_with_their_stacks(tiny_data_bin, tmp_path):
     """Rank 1 hangs between two updates; its thread goes on sending heartbeats."""
     logs = [tmp_path / f"{rank}.txt" for rank in range(2)]
-    command = ["python", "-c", HANGS, *train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS)[1:]]
-    ranks = start_ranks(logs, command)
+    ranks = start_ranks(logs, HANGS, train_command(tiny_data_bin, tmp_path / "checkpoints", *ENDLESS)[1:])
     processes = ranks.processes
     try:
         wait_for(lambda: '"num_updates": "8"' in logs[0].read_text(), 120, "update 8")

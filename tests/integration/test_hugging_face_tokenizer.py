@@ -53,16 +53,8 @@ def test_a_model_pretrained_with_it_has_its_ids_in_transformers(tmp_path, monkey
     table = str(tmp_path / "table.csv")
     Path(table).write_text("label,text\ngood,the dog\nbad,the fox\n")
     words = [
-        "--kind",
-        "classification",
-        "--train",
-        table,
-        "--valid",
-        table,
-        "--tokenizer",
-        str(one),
-        "--output-dir",
-        str(tmp_path / "table"),
+        *("--kind", "classification", "--train", table, "--valid", table, "--tokenizer", str(one)),
+        *("--output-dir", str(tmp_path / "table")),
     ]
     assert main(["prepare", "custom", *words]) == 0
     assert Prepared.open(tmp_path / "table").tokenizer.description() == hub.tokenizer.description()

@@ -1,75 +1,29 @@
 """Pairs with next-sentence prediction through the real fairseq-train: ranks, validation, kills, mixtures."""
 
 import re
-import shutil
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from roberta_plugin.models.config import sizes
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
-from tests.forked_training import ForkedTrainings
-from tests.slurm_cluster import wait_for
 from tests.tiny_corpus import (
-    environment,
     kill_at_update,
     logged,
-    rank_commands,
     run,
     run_ranks,
     train_command,
     write_data_bin,
 )
+from tests.tiny_models import assert_one_step
 from tests.tiny_models import options as options_of_model
 
 pytestmark = pytest.mark.integration
 
 PAIRS = ("--input-format", "segment-pair", "--next-sentence-prediction", "--short-seq-prob", "0.1")
-
-
-@pytest.mark.slow  # by default: other ranks in test_resume; pairs on two ranks, and of a killed run, below
-def test_two_ranks_go_on_with_the_same_pairs_and_losses_as_one(tiny_data_bin, tmp_path):
-    """Stopped in mid-epoch on one rank, finished on two with three batches an update; both validate."""
-    save_dir = tmp_path / "stopped"
-    calm = ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0", "--no-epoch-checkpoints")
-    done = run(
-        train_command(
-            tiny_data_bin,
-            save_dir,
-            *PAIRS,
-            *calm,
-            "--batch-size",
-            "12",
-            "--max-update",
-            "1",
-            "--total-num-update",
-            "100",
-        )
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    results = []
-    for ranks, batch_size, update_freq in ((1, 9, 4), (2, 6, 3)):
-        copy = tmp_path / f"ranks{ranks}"
-        shutil.copytree(save_dir, copy)
-        shape = ("--batch-size", str(batch_size), "--update-freq", str(update_freq), "--max-epoch", "1")
-        arguments = train_command(tiny_data_bin, copy, *PAIRS, *calm, *shape, "--total-num-update", "100")
-        if ranks == 1:
-            done = run(arguments)
-            assert done.returncode == 0, done.stderr[-3000:]
-        else:
-            run_ranks(arguments, ranks)
-        results.append((logged(copy, "train_inner"), logged(copy, "valid")))
-    (one, valid_one), (two, valid_two) = results
-    assert len(one) == len(two) >= 3
-    for key in ("num_updates", "bsz", "wpb"):
-        assert [record[key] for record in two] == [record[key] for record in one]
-    assert [float(record["bsz"]) for record in one][:2] == [36, 36]
-    for key, tolerance in (("loss", 5e-3), ("nsp_loss", 2e-2)):
-        expected = [float(record[key]) for record in one]
-        assert [float(record[key]) for record in two] == pytest.approx(expected, abs=tolerance) and min(expected) > 0.1
-    for key in ("valid_loss", "valid_accuracy", "valid_nsp_loss", "valid_nsp_accuracy"):
-        assert float(valid_two[-1][key]) == pytest.approx(float(valid_one[-1][key]), rel=2e-2)
+SENTENCES = ("--input-format", "sentence-pair", "--next-sentence-prediction")
 
 
 def test_an_option_of_the_pairs_that_is_left_out_on_resuming_is_named(tiny_data_bin, tmp_path):
@@ -83,13 +37,17 @@ def test_an_option_of_the_pairs_that_is_left_out_on_resuming_is_named(tiny_data_
     )
 
 
-def test_a_killed_mixture_of_pairs_goes_on_with_the_same_blocks(tmp_path):
-    """Packed rows of two corpora; the log of the killed and resumed run is that of an undisturbed one."""
+@pytest.mark.parametrize("pairs", [PAIRS, pytest.param(SENTENCES, marks=pytest.mark.slow)], ids=lambda words: words[1])
+def test_a_killed_mixture_of_pairs_goes_on_with_the_same_blocks(tmp_path, pairs):
+    """Packed rows of two corpora; the log of the killed and resumed run is that of an undisturbed one.
+
+    With other ranks: test_resume.
+    """
     corpora = [
         write_data_bin(tmp_path / name, num_documents=12, valid_documents=4, seed=i) for i, name in enumerate("ab")
     ]
     data = f"{corpora[0]}@3,{corpora[1]}@1"
-    options = (*PAIRS, "--pack-sequences", "--pad-to-multiple", "8", "--batch-size", "3", "--max-update", "14")
+    options = (*pairs, "--pack-sequences", "--pad-to-multiple", "8", "--batch-size", "3", "--max-update", "14")
     saving = ("--save-interval-updates", "2", "--keep-interval-updates", "1", "--no-epoch-checkpoints")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = run(train_command(data, whole, *options, *saving, "--total-num-update", "20"))
@@ -114,41 +72,10 @@ def test_a_killed_mixture_of_pairs_goes_on_with_the_same_blocks(tmp_path):
     assert "is left out: this model has none" in done.stdout + done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("input_format", ["segment-pair", "sentence-pair"])
-def test_two_ranks_in_bf16_that_are_stopped_in_mid_epoch_end_with_the_same_bits(tmp_path, input_format):
-    """SIGTERM to one of them, three batches an update, validation on."""
-    data = write_data_bin(tmp_path / "data-bin", num_documents=200)
-    options = ("--input-format", input_format, "--next-sentence-prediction", "--bf16", "--update-freq", "3")
-    options += ("--max-epoch", "2", "--total-num-update", "200")
-
-    def start(save_dir):
-        ranks = rank_commands(train_command(data, save_dir, *options), 2)
-        return ForkedTrainings(ranks, cwd=tmp_path, environment=environment())
-
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert start(whole).codes(timeout=200) == [0, 0]
-    stopped = start(parts)
-    wait_for(lambda: len(logged(parts, "train_inner")) >= 5, 120, "update 5")
-    stopped.processes[1].terminate()
-    assert stopped.codes(timeout=120) == [143, 143]
-    begun = torch.load(parts / "checkpoint_last.pt", weights_only=True)["extra_state"]["train_iterator"]
-    assert begun["iterations_in_epoch"] > 0, "the training was not stopped in the middle of an epoch"
-    assert start(parts).codes(timeout=200) == [0, 0]
-    expected, found = (torch.load(path / "checkpoint_last.pt", weights_only=True)["model"] for path in (whole, parts))
-    assert expected.keys() == found.keys() and any("next_sentence" in name for name in found)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
 def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_in_float64(tiny_data_bin, tmp_path):
     """Five batches for two ranks that take three each: the sixth, fairseq's dummy, must not count for either loss."""
-    config = RobertaMaskedLMConfig(
-        data=str(tiny_data_bin),
-        tokens_per_sample=64,
-        seed=3,
-        input_format="segment-pair",
-        next_sentence_prediction=True,
-    )
+    pairs = {"input_format": "segment-pair", "next_sentence_prediction": True}
+    config = RobertaMaskedLMConfig(data=str(tiny_data_bin), tokens_per_sample=64, seed=3, **pairs)
     task = RobertaMaskedLMTask.setup_task(config)
     task.load_dataset("train", combine=True)
     dataset = task.dataset("train")
@@ -168,10 +95,8 @@ def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_
     (record,) = logged(end, "train_inner")
     assert int(record["bsz"]) == len(dataset)
 
-    size_options = {"encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64}
-    size_options |= {"encoder_attention_heads": 2, "max_positions": 64}
-    shape = options_of_model(arch="fast_roberta_tiny", _name="fast_roberta", **size_options)
-    model = task.build_model(shape).double()
+    given = {"arch": "fast_roberta_tiny", "_name": "fast_roberta", "max_positions": 64}
+    model = task.build_model(options_of_model(**given, **sizes(2, 32, 64, 2))).double()
     model.load_state_dict(before)
     model.eval()
     total, num_predicted = torch.zeros((), dtype=torch.float64), 0
@@ -183,11 +108,7 @@ def test_an_update_of_two_ranks_with_a_dummy_batch_is_that_of_a_plain_reference_
         total = total + int(is_predicted.sum()) * (masked_lm + next_sentence)
         num_predicted += int(is_predicted.sum())
     (total / num_predicted).backward()
-    for name, parameter in model.named_parameters():
-        change = (before[name] - after[name]).double()
-        torch.testing.assert_close(
-            change, parameter.grad, atol=2e-6, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
-        )
+    assert not assert_one_step(model, before, after)
     head = model.encoder.next_sentence_head.out_proj.weight.grad
     assert head.abs().max() > 1e-3
 

@@ -14,7 +14,7 @@ from roberta_plugin.launch import run_folder
 from roberta_plugin.launch.job import TrainingJob
 from roberta_plugin.launch.recipe import LaunchSettings, complete
 from tests.conftest import REPOSITORY
-from tests.forked_training import PLUGIN, ForkedTrainings
+from tests.forked_training import ForkedTrainings
 from tests.slurm_cluster import free_ports, wait_for
 from tests.tiny_corpus import environment, launched_words
 
@@ -54,7 +54,6 @@ class Ranks:
             cwd=REPOSITORY,
             environment=[self._variables(rank) for rank in range(2)],
             log=[self._log_file(rank) for rank in range(2)],
-            fork_of=PLUGIN,
         ).processes
 
     def _variables(self, rank):

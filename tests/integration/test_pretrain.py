@@ -14,13 +14,7 @@ pytestmark = pytest.mark.integration
 
 UPDATES = 48
 RESUMABLE = (
-    "--max-update",
-    str(UPDATES),
-    "--save-interval-updates",
-    "4",
-    "--num-workers",
-    "2",
-    "--no-epoch-checkpoints",
+    *("--max-update", str(UPDATES), "--save-interval-updates", "4", "--num-workers", "2", "--no-epoch-checkpoints"),
 )
 RESUMABLE += ("--total-num-update", str(UPDATES), "--disable-validation")
 PRECISIONS = {"fp32": (), "bf16": ("--bf16", "--optimizer", "roberta_adamw")}
@@ -135,14 +129,8 @@ def test_packed_rows_train_as_padded_batches_do(tiny_data_bin, tmp_path):
     for name, options in {"padded": (), "packed": ("--pack-sequences",)}.items():
         save_dir = tmp_path / name
         limits = (
-            "--max-tokens",
-            "256",
-            "--max-update",
-            "40",
-            "--total-num-update",
-            "40",
-            "--sample-break-mode",
-            "complete_doc",
+            *("--max-tokens", "256", "--max-update", "40", "--total-num-update", "40"),
+            *("--sample-break-mode", "complete_doc"),
         )
         done = run(train_command(tiny_data_bin, save_dir, *limits, *options, "--disable-validation", "--no-save"))
         assert done.returncode == 0, done.stderr[-3000:]
@@ -254,13 +242,7 @@ def test_a_part_whose_limit_is_passed_leaves_the_unfinished_update_of_a_later_pa
     torch.save(state, last)
     before = last.read_bytes()
     limits = (
-        "--max-update",
-        "20",
-        "--total-num-update",
-        "20",
-        "--save-interval-updates",
-        "4",
-        "--no-epoch-checkpoints",
+        *("--max-update", "20", "--total-num-update", "20", "--save-interval-updates", "4", "--no-epoch-checkpoints"),
     )
     first_part = ("--tokens-per-sample", "32", "--max-positions", "64")
     done = run(train_command(tiny_data_bin, last.parent, *limits, *first_part))

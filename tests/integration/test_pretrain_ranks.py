@@ -8,7 +8,7 @@ import pytest
 
 from roberta_plugin.cli import main
 from roberta_plugin.launch import run_folder, slurm_commands
-from tests.integration.test_torchrun import end, run_ranks, start, torchrun, updates_in
+from tests.integration.test_torchrun import FORKED_RANK, end, run_ranks, start, torchrun, updates_in
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 
 pytestmark = pytest.mark.integration
@@ -19,7 +19,7 @@ def test_rank_0_of_torchrun_plans_and_reports_and_another_number_of_ranks_resume
     text.write_text("".join(f"A small cat sleeps on the red sofa.\nLine {number}.\n\n" for number in range(400)))
     words = ["roberta", "pretrain", str(text), "--recipe", "tour", "--updates", "50", "--output-dir", str(folder)]
     words += ["--log-interval", "1"]
-    process = start([*torchrun("--standalone", "--nproc-per-node", "2"), *words], logs[0])
+    process = start([*torchrun("--standalone", "--nproc-per-node", "2"), *FORKED_RANK, *words], logs[0])
     try:
         wait_for(lambda: process.poll() is not None or any(each >= 8 for each in updates_in(logs[0])), 200, "update 8")
         assert process.poll() is None, logs[0].read_text()[-3000:]

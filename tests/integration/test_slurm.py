@@ -49,14 +49,7 @@ def recipe_of(data_bin, output_dir, *, updates=UPDATES, options=(), **fields):
     words += ["--max-update", str(updates), "--total-num-update", str(UPDATES), "--disable-validation"]
     words += ["--save-interval-updates", "10", "--keep-interval-updates", "3", "--no-epoch-checkpoints"]
     words += [
-        "--sample-break-mode",
-        "complete",
-        "--num-workers",
-        "1",
-        "--dropout",
-        "0",
-        "--attention-dropout",
-        "0",
+        *("--sample-break-mode", "complete", "--num-workers", "1", "--dropout", "0", "--attention-dropout", "0"),
         *options,
     ]
     resources = {"nodes": 2, "gpus_per_node": 1, "cpus_per_gpu": 1, "time": "60", "partition": "main"}

@@ -1,4 +1,4 @@
-"""The real `fairseq-train` on SQuAD-like data: it learns, its log has the official metrics, two ranks agree."""
+"""The real `fairseq-train` on SQuAD-like data: it learns, its log has the official metrics, rates resume. Ranks: test_finetune_ranks."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
-from roberta_plugin.finetuning.options import SquadOptions
-from tests.tiny_corpus import finetune_command, logged, run, run_ranks
+from roberta_plugin.finetuning.benchmarks import kind_of
+from tests.tiny_benchmarks import official
+from tests.tiny_corpus import finetune_command, logged, run
 from tests.tiny_squad import write_prepared, write_raw
 
 pytestmark = pytest.mark.integration
@@ -31,21 +30,12 @@ def train_command(data: Path, save_dir: Path, *options: str) -> list[str]:
     return finetune_command(data, save_dir, "squad2", *how, *options)
 
 
-def official(prepared, save_dir, folder=None, **options):
-    """Metrics of the last checkpoint; `exact` and `f1` as the log has them, at a threshold of one half."""
-    model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
-    outputs = run_model(model, task, prepared.split("valid"))
-    return benchmark_of(prepared.task).score(
-        prepared, "valid", [outputs], folder=folder, options=SquadOptions(**options)
-    )
-
-
 def test_it_learns_and_the_log_has_the_official_metrics(prepared, tmp_path):
     save_dir = tmp_path / "checkpoints"
     done = run(train_command(prepared.folder, save_dir, "--max-epoch", "4"))
     assert done.returncode == 0, done.stderr[-3000:]
     options = {"null_threshold": 0.5} if prepared.task == "squad2" else {}
-    found = official(prepared, save_dir, tmp_path / "files", **options)
+    found = official(prepared, save_dir / "checkpoint_last.pt", tmp_path / "files", **options)
     assert found["f1"] > 90, "one token in fifteen is the answer, and half of the questions of SQuAD 2.0 have none"
     record = logged(save_dir, "valid")[-1]
     for name, official_name in METRICS.items():
@@ -56,20 +46,6 @@ def test_it_learns_and_the_log_has_the_official_metrics(prepared, tmp_path):
     predictions = json.loads((tmp_path / "files" / "valid" / "predictions.json").read_text())
     assert len(predictions) == 60
     assert {"good"} < set(predictions.values()) if prepared.task == "squad2" else "" not in predictions.values()
-
-
-@pytest.mark.slow  # all kinds gather a validation in one way: by default, GLUE and tags
-def test_two_ranks_see_the_same_metrics(prepared, tmp_path):
-    """An odd number of batches for 2 ranks: one of them gets a batch that must not count."""
-    save_dir = tmp_path / "checkpoints"
-    windows = len(prepared.split("valid"))
-    size = next(size for size in range(9, windows) if -(-windows // size) % 2)
-    run_ranks(train_command(prepared.folder, save_dir, "--max-update", "8", "--batch-size-valid", str(size)), 2)
-    options = {"null_threshold": 0.5} if prepared.task == "squad2" else {}
-    found, record = official(prepared, save_dir, **options), logged(save_dir, "valid")[-1]
-    for name, official_name in METRICS.items():
-        if official_name in found:
-            assert float(record[f"valid_{name}"]) == pytest.approx(found[official_name], abs=1e-3)
 
 
 @pytest.mark.parametrize("prepared", ["squad2"], indirect=True)

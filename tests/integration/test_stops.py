@@ -40,7 +40,8 @@ def run_all(runs):
     codes = []
     for log, command, moment, number in runs:
         program = ["python", "-c", PROGRAM, json.dumps([moment, number]), *command[1:]]
-        training = ForkedTrainings([program], cwd=REPOSITORY, environment=environment(), log=log)
+        how = {"cwd": REPOSITORY, "environment": environment(), "fork_of": "fairseq"}  # which the program changes first
+        training = ForkedTrainings([program], **how, log=log)
         codes += training.codes(timeout=200)
     return codes
 

@@ -1,4 +1,4 @@
-"""The real `fairseq-train` on documents with summaries: it learns, its log has the metrics, ranks agree; real articles."""
+"""The real `fairseq-train` on documents with summaries: it learns, its log has the metrics; real articles."""
 
 import json
 import lzma
@@ -6,26 +6,19 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-import torch
 
 from roberta_plugin.cli import main
-from roberta_plugin.experiments.inference import load_model, run_model
-from roberta_plugin.finetuning.benchmarks import benchmark_of, kind_of
+from roberta_plugin.finetuning.benchmarks import kind_of
 from roberta_plugin.finetuning.kinds.documents import Documents, Length, lead, mean_rouge
-from roberta_plugin.finetuning.options import SummariesOptions
 from roberta_plugin.finetuning.prepared import Prepared
-from roberta_plugin.tasks.finetuning import SummarizationConfig, SummarizationTask
-from tests.tiny_benchmarks import write_tokenizer
-from tests.tiny_checkpoints import state_of
-from tests.tiny_corpus import finetune_command, logged, run, run_ranks
-from tests.tiny_models import options, spread
+from tests.tiny_benchmarks import official, write_tokenizer
+from tests.tiny_corpus import finetune_command, logged, run
 from tests.tiny_summaries import write_prepared, write_raw
 
 pytestmark = pytest.mark.integration
 pytest.importorskip("rouge_score")
 
 ARTICLES = 15
-SIZES = {"encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64, "encoder_attention_heads": 2}
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +38,7 @@ def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepa
     how = ("--batch-size", "10", "--lr", "4e-3", "--max-epoch", "6", "--validate-interval", "3", *choice)
     done = run(train_command(prepared.folder, save_dir, *how))
     assert done.returncode == 0, done.stderr[-3000:]
-    model, task = load_model(save_dir / "checkpoint_last.pt", prepared)
-    outputs = run_model(model, task, prepared.split("valid"))
-    found = benchmark_of("summaries").score(prepared, "valid", [outputs], folder=tmp_path, options=SummariesOptions())
+    found = official(prepared, save_dir / "checkpoint_last.pt", tmp_path)
     assert found["f1"] > 90, "three of eight sentences are right"
     assert found["lead_rouge1"] < 70 and found["oracle_rouge1"] == pytest.approx(100)
     record = logged(save_dir, "valid")[-1]
@@ -73,59 +64,6 @@ def test_it_learns_the_log_has_the_metrics_and_its_summaries_are_predicted(prepa
     assert "has a sentence head, and fairseq's RoBERTa has no such head" in capsys.readouterr().err
     assert main(["export", checkpoint, *words, "--to", "huggingface", "--head", "masked_lm"]) == 0
     assert (tmp_path / "exported" / "model.safetensors").is_file()
-
-
-@pytest.mark.slow
-def test_an_update_of_two_ranks_with_three_batches_each_is_that_of_a_plain_reference_in_float64(tmp_path):
-    """The documents differ in sentences and windows: a mean of means would be another one."""
-    raw = write_raw(tmp_path / "raw", sizes={"train": 9, "valid": 5})
-    with (raw / "train.jsonl").open("a") as file:
-        for number in range(2):
-            file.write(json.dumps({"id": number, "text": ["xyz good", "bad"][: number + 1], "summary": "good"}) + "\n")
-    prepared = write_prepared(tmp_path, raw=raw)
-    task = SummarizationTask.setup_task(SummarizationConfig(data=str(prepared.folder), seed=3, sentence_layers=1))
-    torch.manual_seed(1)
-    model = spread(task.build_model(options(arch="fast_roberta_tiny", **SIZES, max_positions=64)))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    torch.save({**state_of(prepared.folder), "model": before}, tmp_path / "start.pt")
-
-    calm = ("--dropout", "0", "--attention-dropout", "0", "--optimizer", "sgd", "--lr", "1", "--update-freq", "3")
-    start = ("--finetune-from-model", str(tmp_path / "start.pt"), "--batch-size", "2", "--max-update", "1")
-    run_ranks(train_command(prepared.folder, tmp_path / "end", *calm, *start), 2)
-    after = torch.load(tmp_path / "end" / "checkpoint_last.pt", weights_only=False)["model"]
-
-    task.load_dataset("train")
-    dataset = task.dataset("train")
-    model = model.double().eval()
-    total, count = torch.zeros((), dtype=torch.float64), 0
-    for number in range(len(dataset)):
-        batch = dataset.__getitems__([(1, number)])
-        probabilities = task.outputs(model, batch).sigmoid()
-        labels = batch["sentences"]["labels"].double()
-        total = total - (labels * probabilities.log() + (1 - labels) * (1 - probabilities).log()).sum()
-        count += len(labels)
-    assert count == 9 * 8 + 3
-    (total / count).backward()
-    for name, parameter in model.state_dict(keep_vars=True).items():
-        if parameter.grad is None:
-            continue
-        change = (before[name] - after[name]).double()
-        torch.testing.assert_close(
-            change, parameter.grad, atol=2e-5, rtol=1e-3, msg=lambda text, n=name: f"{n}: {text}"
-        )
-    assert model.heads["summary_head"].layers[0].fc1.weight.grad.abs().max() > 1e-3
-
-    loaded, task = load_model(tmp_path / "end" / "checkpoint_last.pt", prepared)  # 3 batches of validation for 2 ranks
-    found = benchmark_of("summaries").score(
-        prepared,
-        "valid",
-        [run_model(loaded, task, prepared.split("valid"))],
-        folder=None,
-        options=SummariesOptions(),
-    )
-    record = logged(tmp_path / "end", "valid")[-1]
-    for name in ("rouge1", "rouge2", "f1", "average_precision"):
-        assert float(record[f"valid_{name}"]) == pytest.approx(found[name], abs=1e-3)
 
 
 def test_real_articles_are_prepared_and_the_oracle_exceeds_their_beginnings(shared_data, tmp_path, capsys):

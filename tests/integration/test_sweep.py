@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +13,7 @@ import yaml
 from roberta_plugin.cli import main
 from roberta_plugin.launch import run_folder
 from roberta_plugin.launch.log import parse_line
-from tests.forked_training import ForkedProcess
+from tests.forked_training import ForkedProcess, ForkedTrainings
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 from tests.tiny_corpus import command as console_script
 from tests.tiny_corpus import environment, run, train_command, write_data_bin
@@ -72,18 +71,17 @@ def has_reached(log, update):
 
 
 def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_path, capsys):
-    """The first start is the real command; the others are calls, whose trainings are forks."""
+    """The first start is a command with a training of its own; the others are calls, whose trainings are forks."""
     updates = 100  # of 6 ms on a fast core: those after the seventh take far longer than the signal to stop
     cells = {"axes": {"lr": ["1e-5", "1e-2"]}, "updates": updates}
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, seeds=["1"], **cells)
     folder = tmp_path / "out"
-    process = subprocess.Popen(command(grid, folder), env=environment(), stdout=subprocess.PIPE, text=True)
+    (process,) = ForkedTrainings([command(grid, folder)], cwd=tmp_path, environment=environment()).processes
     first = folder / "lr-1e-5" / "seed-1" / "log.txt"
     wait_for(lambda: process.poll() is not None or has_reached(first, 7), 120, "update 7", longest_pause=0.02)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.wait(timeout=60) == 130
     assert report_of(folder)["states"] == {"waiting": 2}, "the stopped run should neither run on nor count as failed"
 
     assert sweep_here(grid, folder, "--parallel", "2") == 0

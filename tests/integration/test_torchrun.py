@@ -15,7 +15,7 @@ import torch
 
 from roberta_plugin.launch import run_folder
 from tests.conftest import REPOSITORY
-from tests.forked_training import ForkedTrainings
+from tests.forked_training import ForkedTrainings, forking
 from tests.slurm_cluster import free_ports, wait_for
 from tests.tiny_corpus import environment, launched_words
 
@@ -34,10 +34,14 @@ def torchrun(*options):
     return [str(Path(sys.executable).with_name("torchrun")), *options, "--no-python"]
 
 
+FORKED_RANK = (sys.executable, "-m", "tests.forked_rank")  # before a rank's command: it need not import everything
+
+
 def start(words, log):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    with log.open("w") as file:
-        return subprocess.Popen(words, cwd=REPOSITORY, env={**environment(), "PATH": path}, stdout=file, stderr=file)
+    variables = {**forking(environment(), REPOSITORY), "PATH": path}
+    with log.open("a") as file:  # as the forks do
+        return subprocess.Popen(words, cwd=REPOSITORY, env=variables, stdout=file, stderr=file)
 
 
 def run_ranks(words, number, log):

@@ -75,7 +75,8 @@ def test_transformers_that_cannot_be_imported_is_a_fault_and_the_torchaudio_behi
     (tmp_path / "torchaudio-2.11.0.dist-info").mkdir()
     (tmp_path / "torchaudio-2.11.0.dist-info" / "METADATA").write_text("Name: torchaudio\nVersion: 2.11.0\n")
     setting = {**environment(), "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"}
-    done = run_forked([*command("roberta"), "doctor", "--json"], cwd=REPOSITORY, environment=setting, timeout=200)
+    how = {"cwd": REPOSITORY, "environment": setting, "timeout": 200, "fork_of": "fairseq"}
+    done = run_forked([*command("roberta"), "doctor", "--json"], **how)
     assert done.returncode == 1, done.stdout
     found = {finding["what"]: finding for finding in json.loads(done.stdout)["findings"] if finding["remedy"]}
     assert "2.11.0 cannot be imported" in found["torchaudio"]["found"]
