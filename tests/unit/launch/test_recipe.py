@@ -184,6 +184,9 @@ def test_a_file_starts_from_a_recipe_of_the_package_with_its_batch_on_any_number
         ValueError, match=r"mine\.yaml, line 1: train: recipe leads back to .*launch\.yaml: name another"
     ):
         launch(train=("recipe: mine.yaml",))
+    (config.parent / "mine.yaml").write_text("train:\n  lr: {a: b}\n")
+    with pytest.raises(ValueError, match=r"mine\.yaml, line 2: train: --lr must be a value or a list"):
+        launch(train=("recipe: mine.yaml",))
     (config.parent / "mine.yaml").write_text("base: {lr: 1e-4, arch: fast_roberta_base}\n")
     with pytest.raises(ValueError, match=r"mine\.yaml, line 1: base must be the path of a recipe; options of"):
         launch(train=("recipe: mine.yaml",))
