@@ -2,9 +2,9 @@
 
 settings          of the commands
 sweeps/           a grid of runs on this machine or as one SLURM job array, resumable
+starting_model    checkpoint                     -> weights and options of the model, which data must fit
+finetuning_grid   settings, prepared data, model -> the paper's grid, with what the settings change
 finetuning_plan   settings                       -> model, data and grid that fit each other
-starting_model    checkpoint                     -> weights, options, checks against data
-finetuning_grid   prepared data, settings        -> the paper's grid
 finetune          plan                           -> sweep, evaluation of the best cell; also for folds
 inference         checkpoint, a split            -> the model's raw outputs
 evaluation        checkpoints, a prepared folder -> official metrics of each model, median, ensemble, baseline
