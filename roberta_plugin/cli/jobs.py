@@ -22,6 +22,7 @@ from roberta_plugin.launch.restart import CRASHED, LEFT_ALONE, START_FAILED, rea
 from roberta_plugin.launch.run_folder import (
     DONE,
     FAILED,
+    FAILURE,
     ITSELF,
     LOG,
     Status,
@@ -193,7 +194,8 @@ def sweep_entry(root: Path, jobs: dict[str, str], queue: dict[str, Job] | None) 
     reasons = ", ".join(sorted({job.reason for job in waiting} - {"", "None"}))
     state = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()) if name != DONE) or "finished"
     state = state.replace("pending", f"pending ({reasons})") if reasons else state
-    notes = [f"failed: {root / name}/{LOG}" for name, run_state in states.items() if run_state == FAILED]
+    failed = [root / name for name, run_state in states.items() if run_state == FAILED]
+    notes = [f"failed: {run / (LOG if (run / LOG).is_file() else FAILURE)}" for run in failed]
     notes = [*notes[:SHOWN_FAILURES], *([f"{len(notes)} have failed in all"] if len(notes) > SHOWN_FAILURES else [])]
     if not counts.keys() & set(slurm_commands.ACTIVE_STATES):
         again = "" if state == "finished" else ", and runs again what is not done"

@@ -19,6 +19,7 @@ import roberta_plugin
 from roberta_plugin.data import mixture
 
 OUR_TASK = "roberta_masked_lm"
+NO_DATA = "The recipe names no data folder: give it as fairseq-train's first argument, or as data: under train."
 PACKAGE = Path(roberta_plugin.__file__).parent  # the folder of this plugin, for --user-dir and snapshots
 
 
@@ -118,7 +119,7 @@ def check_data(parsed: argparse.Namespace) -> None:
 
     folders = data_folders(parsed)
     if not folders:
-        raise ValueError("The recipe names no data folder: give it as fairseq-train's first argument (train: data:).")
+        raise ValueError(NO_DATA)
     for folder in folders:
         if not folder.is_dir():
             raise FileNotFoundError(
@@ -186,6 +187,8 @@ def _unreadable(arguments: Sequence[str], error: SyntaxError | NameError) -> str
 
 
 def _refuse(message: str) -> NoReturn:
+    if message.endswith("required: data"):
+        raise ValueError(NO_DATA)
     raise ValueError(f"fairseq-train would refuse these options: {' '.join(message.splitlines())}")
 
 

@@ -146,7 +146,7 @@ def read_resources(values: Mapping[str, Any], *, where: str, kind: type[R], hint
             for name, value in sorted(entries.items(), key=lambda pair: pair[0])
             if name.startswith(f"{bag}.")
         ]
-        if further:
+        if further or isinstance(values.get(bag), Mapping):
             values[bag] = with_entries(values.get(bag), further)
     check_names(values, known=(item.name for item in dataclasses.fields(kind) if item.metadata), where=where, hint=hint)
     if "gpus_per_node" in values:
@@ -181,7 +181,7 @@ def given_settings(resources: Resources) -> dict[str, Any]:
 
 
 def with_entries(value: Any, further: Sequence[str]) -> list[str]:
-    """The entries of `sbatch` or `env` in a file, overridden by those of the command line.
+    """The entries of `sbatch` or `env` in a file, overridden by those of the command line; null is "not given".
 
     Example:
         with_entries({"comment": "a", "mail-type": "END"}, ["mail_type=FAIL"])  ->  ["comment=a", "mail_type=FAIL"]
@@ -189,7 +189,9 @@ def with_entries(value: Any, further: Sequence[str]) -> list[str]:
     if value is None or is_null(value):
         return list(further)
     if isinstance(value, Mapping):
-        value = [f"{name}={item}" for name, item in value.items()]
+        if any(isinstance(item, list | Mapping) for item in value.values()):
+            raise ValueError(f"each value of sbatch (--sbatch) and env (--env) must be one text, got {value!r}.")
+        value = [f"{name}={item}" for name, item in value.items() if item == "" or not is_null(item)]
     names = {_name_of(text) for text in further}
     texts = [value] if isinstance(value, str) else map(str, value)
     return [*(text for text in texts if _name_of(text) not in names), *further]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import platform
@@ -173,10 +174,13 @@ def _calling_sbatch(resources: Resources, *, folder: Path) -> Iterator[None]:
     mode = folder.stat().st_mode
     try:
         _chmod(folder, 0o700)
-        with submission_environment(options=options, dropped=dropped_variables(resources.env, resources.inherit)):
+        dropped = dropped_variables(resources.env, resources.inherit)
+        # submitit prints what sbatch says of a refusal, which is also in its exception
+        with submission_environment(options=options, dropped=dropped), contextlib.redirect_stderr(io.StringIO()):
             yield
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
-        raise ValueError(f"sbatch refused the job: {str(error).strip()}") from error
+        said = "; ".join(line.removeprefix("sbatch: error: ") for line in str(error).strip().splitlines())
+        raise ValueError(f"sbatch refused the job: {said}") from error
     finally:
         for path in (*folder.glob("*.sh"), *folder.glob("*.pkl")):
             _chmod(path, 0o600)

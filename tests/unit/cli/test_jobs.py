@@ -145,7 +145,7 @@ def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_
     assert row.split()[:1] == ["7"] and row.endswith(str(root))
     assert "1 failed, 1 not in the queue, 2 pending (PartitionConfig), 1 running" in row
     assert "1 of 6 runs" in row
-    assert note == f"    failed: {root}/e/seed-1/log.txt"
+    assert note == f"    failed: {root}/e/seed-1/failure.json", "its job has ended before fairseq-train began"
     cancelled = []
     monkeypatch.setattr(slurm_commands, "cancel", cancelled.append)
     run_jobs("cancel", root, states=alive)
@@ -156,6 +156,7 @@ def test_sweeps_on_slurm_are_listed_with_the_states_of_their_runs(run_jobs, tmp_
     with pytest.raises(ValueError, match=r"SETTING/seed-N/log\.txt"):
         run_jobs("logs", root, states={})
     (root / "e" / "seed-1" / "log.txt").write_text("its last line\n")
+    assert run_jobs(tmp_path, states=alive)[-1] == f"    failed: {root}/e/seed-1/log.txt"
     assert run_jobs("logs", root / "e" / "seed-1", states={})[-1] == "its last line"
     assert "unknown (SLURM does not answer)" in run_jobs(root, states=None)[1]
 

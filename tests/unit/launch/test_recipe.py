@@ -249,6 +249,11 @@ def test_missing_data_are_refused(recipe, tmp_path):
         check_recipe(recipe(data_bin=tmp_path / "empty"))
     with pytest.raises(ValueError, match="names no data folder"):
         train_arguments.check_data(Namespace(task="sentence_prediction", data=""))
+    without = recipe()
+    with pytest.raises(
+        ValueError, match=r"names no data folder: give it as fairseq-train's first argument, or as data:"
+    ):
+        check_recipe(dataclasses.replace(without, train=without.train[1:]))
 
 
 def test_missing_splits_are_refused_before_a_job_is_submitted(recipe, tmp_path):

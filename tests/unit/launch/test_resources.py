@@ -62,6 +62,8 @@ def test_typed_gpus_gpus_without_gres_and_any_other_option():
 
 
 def test_entries_of_a_command_line_win_over_the_files_and_leave_the_others():
+    file = {"A": "1", "B_C": "2", "C": "", "D": "null", "E": "~"}
+    assert read(env=file, time="5").env == ("A=1", "B_C=2", "C="), "null is no value in YAML"
     settings = {"env": {"A": "1", "B_C": "2"}, "env.B_C": "3", "sbatch": ["mail-type=END", "exclusive"]}
     found = read(**settings, **{"sbatch.mail_type": "FAIL", "time": "5"})
     assert found.env == ("A=1", "B_C=3")
@@ -80,6 +82,7 @@ def test_entries_of_a_command_line_win_over_the_files_and_leave_the_others():
         ({"time": "5", "partition": "a\nb"}, "must not hold a line break"),
         ({"time": "1"}, "--signal-delay .* is not shorter than --time"),
         ({"time": "5", "env": "word"}, "--env 'word' must have the form NAME=VALUE"),
+        ({"time": "5", "env": {"A": ["1"]}, "env.B": "2"}, "must be one text, got {'A': "),
         ({"time": "5", "mem": "64GB"}, "slurm has the unknown key 'mem' .* mem_gb"),
         ({"time": "5", "tine": "6"}, "unknown key 'tine'"),
         ({"time": "5", "mem_gb": "64", "sbatch.mem_per_gpu": "8G"}, "--mem-gb and --sbatch mem-per-gpu exclude each o"),

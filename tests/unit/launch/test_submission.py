@@ -170,6 +170,15 @@ def test_of_two_launches_at_the_same_time_the_second_finds_the_job_of_the_first(
     assert len(list((tmp_path / "run" / ".snapshots").iterdir())) == 1
 
 
+def test_what_sbatch_refuses_is_said_once_and_in_one_line(tiny_data_bin, tmp_path, submit, capfd):
+    lines = ("CPU count per node can not be satisfied", "Batch job submission failed: not available")
+    said = "".join(f"echo 'sbatch: error: {line}' >&2\n" for line in lines)
+    (tmp_path / "bin" / "sbatch").write_text(f"#!/bin/sh\n{said}exit 1\n")
+    with pytest.raises(ValueError, match=f"^sbatch refused the job: {'; '.join(lines)}$"):
+        submit(good_recipe(tiny_data_bin, tmp_path / "run"))
+    assert capfd.readouterr().err == ""
+
+
 def test_secrets_are_in_no_file_and_reach_the_job_by_sbatch(tiny_data_bin, tmp_path, monkeypatch, submit):
     monkeypatch.setenv("MY_TOKEN", "")
     config = tmp_path / "launch.yaml"
