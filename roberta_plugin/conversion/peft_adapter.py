@@ -164,4 +164,6 @@ def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) 
     )
     config = {**model.state["cfg"], "task": task}
     state = {**model.state, "cfg": config, "model": parameters, "task_state": trained}
-    return replace(model, state=state, head=head, labels=())
+    note = "Adapters do not say whether a text may have several labels: it has one here."
+    notes = (*model.notes, note) if kind == "classification" else model.notes
+    return replace(model, state=state, head=head, labels=(), notes=notes)

@@ -82,7 +82,8 @@ def test_peft_reads_what_we_export(work):
     ]
     assert sizes[0] < 0.7 * sizes[1]
     again = {"source": folder / "base", "adapter": folder / "adapter", "output_dir": folder / "again"}
-    import_model(ImportSettings(**again, labels=("no", "yes")))
+    notes = import_model(ImportSettings(**again, labels=("no", "yes"))).notes
+    assert "Adapters do not say whether a text may have several labels: it has one here." in notes
     found = RobertaHub.from_pretrained(folder / "again").predict(CLASSES, tokens, return_logits=True)
     torch.testing.assert_close(found, ours, atol=2e-6, rtol=1e-5)
     export_model(ExportSettings(checkpoint=folder / "tuned", to="huggingface", output_dir=folder / "merged"))
