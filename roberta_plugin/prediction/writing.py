@@ -124,7 +124,7 @@ def _not_finite(answer: Mapping[str, Any]) -> ValueError:
 def open_output(path: Path | None, *, dim: int) -> Iterator[JsonLines | Vectors]:
     """A writer to a file, by the ending of its name, or to standard output."""
     if path is None:
-        stdout = getattr(sys.stdout, "buffer", None) or _TextAsBytes()
+        stdout: Any = getattr(sys.stdout, "buffer", None) or _TextAsBytes()
         yield JsonLines(stdout)
         with _naming("Standard output"):
             stdout.flush()

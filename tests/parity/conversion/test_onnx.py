@@ -125,6 +125,8 @@ def test_int8_needs_its_file_and_the_hub_opens_it(exported, tmp_path):
     full = RobertaHub.from_pretrained(checkpoint).predict("sentence_classification_head", pairs)
     small = RobertaHub.from_pretrained(folder, precision="int8").predict("sentence_classification_head", pairs)
     assert 0 < (full - small).abs().max() < 0.2
+    with pytest.raises(ValueError, match="to which no head can be added: open its checkpoint"):
+        RobertaHub.from_pretrained(folder).register_classification_head("other", num_classes=2)
     with pytest.raises(ValueError, match=r"answers by sentence_classification_head alone: ask the checkpoint"):
         RobertaHub.from_pretrained(folder).extract_features(["good"])
     with pytest.raises(ValueError, match=r"exported without its masked-LM head"):
