@@ -140,11 +140,14 @@ def _notes_on_long_texts(model: PortableModel, to: Format) -> list[str]:
 
 def _notes_on_decisions(model: PortableModel, to: Format) -> list[str]:
     """Who applies the numbers by which a model decides beside its weights, and who does not."""
+    notes = []
+    if model.head.kind == "multi_label" and to in ("fairseq", "peft"):
+        notes = [f"A text may have several labels, by the sigmoid of each logit, which --to {to} cannot say."]
     if not model.decides_by:
-        return []
+        return notes
     was_judged = f"The model was judged by {numbers_in_words(model)}"
     if to not in ("huggingface", "onnx"):
-        return [f"{was_judged}, which --to {to} cannot hold: README.md names what to apply."]
+        return [*notes, f"{was_judged}, which --to {to} cannot hold: README.md names what to apply."]
     program = {"huggingface": "transformers", "onnx": "ONNX Runtime"}[to]
     return [f"{was_judged}; `roberta predict` does so with this folder, {program} by itself does not (README.md)."]
 

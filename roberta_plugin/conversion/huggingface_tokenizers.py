@@ -113,7 +113,7 @@ def write_tokenizer(
         built = _write_sentencepiece(model, tokenizer, added, folder)
     _save(built, added, folder)
     special_tokens: dict[str, Any] = {key: _their_symbol(symbol, model) for key, symbol in SPECIAL_TOKENS.items()}
-    special_tokens |= {"mask_token": {"__type": "AddedToken", **_added(MASK, model)}}
+    special_tokens |= {"mask_token": _added(MASK, model)}
     config = {
         "tokenizer_class": (
             _WITH_NORMALIZER
@@ -125,6 +125,7 @@ def write_tokenizer(
         "add_prefix_space": add_prefix_space or model_type != "roberta",
         "clean_up_tokenization_spaces": False,
         **special_tokens,
+        "mask_token": {"__type": "AddedToken", **_added(MASK, model)},
         **({"errors": "replace", "trim_offsets": True} if model_type == "roberta" else {}),
         "added_tokens_decoder": {str(number): token for number, token in added.items()},
     }

@@ -98,6 +98,7 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
     weights = {name.removeprefix(_PREFIX): value for name, value in read_safetensors(path).items()}
     options = layers_of(model.state)
     for name, value in with_base_prefix(weights, family_of(options, MASKED_LM), options, path).items():
+        name = f"roberta.{name}" if name.startswith("encoder.layer.") else name  # of a model without a head
         layer, is_adapter, part = name.partition(".lora_")
         if not is_adapter:
             head[name] = value
@@ -107,7 +108,10 @@ def with_adapter(model: PortableModel, folder: Path) -> PortableModel:
             axis = {"A.weight": 1, "B.weight": 0}[part]
             fits = value.dim() == 2 and value.size(axis) == parameters[f"{module}.weight"].size(axis)
         except (KeyError, ValueError) as error:
-            raise ValueError(f"{path}: the model has no place for {name}: it is for another one.") from error
+            raise ValueError(
+                f"{path}: there is no place for {name}, as in the adapters of another model, and of embeddings and "
+                "heads: merge it with peft, and import the merged model."
+            ) from error
         if not fits or value.size(1 - axis) != rank:
             raise ValueError(f"{path}: {name} has the shape {tuple(value.shape)}: it is for another model.")
         parameters |= {f"{module}.adapter.lora_{part[0]}": value, f"{module}.adapter.scale": value.new_tensor(scale)}
@@ -164,4 +168,6 @@ def _with_head(model: PortableModel, weights: Mapping[str, Tensor], path: Path) 
     )
     config = {**model.state["cfg"], "task": task}
     state = {**model.state, "cfg": config, "model": parameters, "task_state": trained}
-    return replace(model, state=state, head=head, labels=())
+    note = "Adapters do not say whether a text may have several labels: it has one here."
+    notes = (*model.notes, note) if kind == "classification" else model.notes
+    return replace(model, state=state, head=head, labels=(), notes=notes)

@@ -30,7 +30,7 @@ from roberta_plugin import register
 from roberta_plugin.conversion.fairseq_format import read_files, training_facts
 from roberta_plugin.conversion.model_files import check_bpe, format_of, training_data
 from roberta_plugin.conversion.named_models import local_path
-from roberta_plugin.conversion.onnx_model import read_onnx
+from roberta_plugin.conversion.onnx_model import OnnxModel, read_onnx
 from roberta_plugin.conversion.pretrained import build, fairseq_dictionary, read_any
 from roberta_plugin.data.tokenizers.base import Tokenizer
 from roberta_plugin.data.vocabulary import MASK, SPECIALS, Vocabulary
@@ -380,10 +380,12 @@ class RobertaHub(HubCore):
         """Add a head with fresh weights, on the model's device and in its type; `embedding_size` is not used.
 
         Raises:
-            ValueError: if torch cannot have a module of this name, or there is no number of classes.
+            ValueError: if torch cannot have a module of this name, there is no number of classes, or of an ONNX model.
         """
         if not isinstance(num_classes, int | np.integer) or num_classes < 1:
             raise ValueError(f"num_classes must be a whole number above 0, got {num_classes!r:.80}.")
+        if isinstance(self.model, OnnxModel):
+            raise ValueError("This is an ONNX model, to which no head can be added: open its checkpoint.")
         try:
             self.model.register_classification_head(name, num_classes=num_classes, **options)  # type: ignore[operator]
         except (TypeError, KeyError) as error:

@@ -77,6 +77,15 @@ class JsonLines:
             self._file.write(line + b"\n")
 
 
+class _TextAsBytes(io.RawIOBase):
+    """Standard output where it takes text alone, as in a notebook."""
+
+    name = "Standard output"
+
+    def write(self, line: Any) -> int:
+        return sys.stdout.write(bytes(line).decode("utf-8"))
+
+
 class Vectors:
     """An array (N, D) of fp32; a record that was skipped has NaN in its row."""
 
@@ -115,9 +124,10 @@ def _not_finite(answer: Mapping[str, Any]) -> ValueError:
 def open_output(path: Path | None, *, dim: int) -> Iterator[JsonLines | Vectors]:
     """A writer to a file, by the ending of its name, or to standard output."""
     if path is None:
-        yield JsonLines(sys.stdout.buffer)
+        stdout: Any = getattr(sys.stdout, "buffer", None) or _TextAsBytes()
+        yield JsonLines(stdout)
         with _naming("Standard output"):
-            sys.stdout.buffer.flush()
+            stdout.flush()
         return
     is_stream = path.exists() and not path.is_file()
     partial = path if is_stream else partial_path(path)

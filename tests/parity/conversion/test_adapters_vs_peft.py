@@ -91,7 +91,8 @@ def test_peft_reads_what_we_export(work):
     files = "adapter/adapter_model.safetensors", "theirs/model.safetensors"
     sizes = [(folder / name).stat().st_size for name in files]
     assert sizes[0] < 0.7 * sizes[1]
-    imported(folder / "base", folder / "again", adapter=folder / "adapter", labels=("no", "yes"))
+    again = imported(folder / "base", folder / "again", adapter=folder / "adapter", labels=("no", "yes"))
+    assert "Adapters do not say whether a text may have several labels: it has one here." in again.notes
     assert_same_logits(logits_here(folder / "again", tokens), ours)
     exported(folder / "tuned", folder / "merged")
     assert_same_logits(outputs_of(classifier_in(folder / "merged").eval(), tokens), ours)

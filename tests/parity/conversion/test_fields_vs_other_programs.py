@@ -280,9 +280,23 @@ def test_adapters_that_peft_writes_are_followed(theirs, tmp_path, options):
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
 
 
+def test_adapters_of_a_model_without_a_head_are_followed(theirs, tmp_path):
+    adapted = adapter(theirs, tmp_path / "adapter", auto=transformers.AutoModel, task_type="FEATURE_EXTRACTION")
+    settings = {"source": theirs / "roberta", "adapter": tmp_path / "adapter", "output_dir": tmp_path / "ours"}
+    import_model(ImportSettings(**settings))
+    ids = torch.tensor([[0, 7, 9, 11, 2]])
+    with torch.no_grad():
+        found = RobertaHub.from_pretrained(tmp_path / "ours").extract_features(ids)
+        torch.testing.assert_close(found, adapted(input_ids=ids).last_hidden_state, atol=2e-6, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (
+            {"target_modules": ["word_embeddings"]},
+            "no place for .*lora_embedding_A, .*and of embeddings and heads: merge",
+        ),
         ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa'"),
         ({"init_lora_weights": "olora"}, "init_lora_weights is 'olora'"),
         ({"use_dora": True}, "use_dora is True"),
@@ -300,11 +314,13 @@ def test_adapters_that_change_more_are_refused_by_name(theirs, tmp_path, options
     refused(message, imported, theirs / "roberta", tmp_path / "ours", adapter=tmp_path / "adapter")
 
 
-def adapter(theirs, folder, **options):
+def adapter(theirs, folder, *, auto=None, **options):
     """A model of peft's with trained adapters, which are written into a folder."""
     torch.manual_seed(6)
-    base = transformers.AutoModelForSequenceClassification.from_pretrained(theirs / "roberta", num_labels=2)
-    config = peft.LoraConfig(task_type="SEQ_CLS", r=3, lora_alpha=4, target_modules=["query", "value"], **options)
+    auto = auto or transformers.AutoModelForSequenceClassification
+    base = auto.from_pretrained(theirs / "roberta", num_labels=2)
+    defaults = {"task_type": "SEQ_CLS", "r": 3, "lora_alpha": 4, "target_modules": ["query", "value"]}
+    config = peft.LoraConfig(**{**defaults, **options})
     model = peft.get_peft_model(base, config).eval()
     for name, parameter in model.named_parameters():
         if "lora_B" in name and parameter.dim() == 2:

@@ -128,6 +128,7 @@ def test_int8_needs_its_file_and_the_hub_opens_it(exported, tmp_path):
     assert 0 < (full - small).abs().max() < 0.2
     hub = RobertaHub.from_pretrained(folder)
     refused(r"answers by sentence_classification_head alone: ask the checkpoint", hub.extract_features, ["good"])
+    refused("to which no head can be added: open its", hub.register_classification_head, "other", num_classes=2)
     refused(r"exported without its masked-LM head", hub.fill_mask, "a <mask>")
     message = r"--precision bf16: .* which has fp32 or int8"
     refused(message, RobertaHub.from_pretrained, folder, precision="bf16")

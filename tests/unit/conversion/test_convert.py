@@ -466,6 +466,9 @@ def test_a_format_that_cannot_hold_a_threshold_is_named(tmp_path):
     card = (done.folder / "README.md").read_text()
     assert f"{words} the weights do not hold. Logits are divided" in card
     assert "No file of this folder does that." in card
+    ours = write_checkpoint(tmp_path / "labels", "multi_label")
+    notes = exported(ours, tmp_path / "fairseq", to="fairseq").notes
+    assert notes[0] == "A text may have several labels, by the sigmoid of each logit, which --to fairseq cannot say."
 
 
 def start_of(model):

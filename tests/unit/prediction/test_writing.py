@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import csv
 import errno
 import gzip
+import io
 import json
 import lzma
 import os
@@ -33,6 +35,13 @@ def test_lines_are_json_in_utf_8(tmp_path):
         writer.write({"id": "\ud800"})
         assert not path.exists()
     assert path.read_bytes() == '{"text": "caf\u00e9"}\n{"id": "\\ud800"}\n'.encode()
+
+
+def test_standard_output_that_takes_text_alone_has_them_too():
+    """As in a notebook."""
+    with contextlib.redirect_stdout(io.StringIO()) as shown, open_output(None, dim=2) as writer:
+        writer.write({"text": "caf\u00e9"})
+    assert shown.getvalue() == '{"text": "caf\u00e9"}\n'
 
 
 @pytest.mark.parametrize("count", [0, 1, 1234])
