@@ -114,7 +114,11 @@ def test_folders_that_are_none_are_refused_with_the_remedy(tmp_path):
     prepared = write_prepared(tmp_path / "set")
     with pytest.raises(ValueError, match="no split 'dev'; it has train, valid"):
         prepared.split("dev")
-    (tmp_path / "set" / "train.label.npy").unlink()
+    path = tmp_path / "set" / "train.label.npy"
+    np.save(path, np.load(path) + 2**46)  # as of a bit flipped: counting the labels would take petabytes
+    with pytest.raises(ValueError, match=r"train\.label\.npy was changed since it was made"):
+        _ = prepared.split("train").columns
+    path.unlink()
     with pytest.raises(FileNotFoundError, match=r"train\.label\.npy does not exist"):
         _ = prepared.split("train").columns
 
