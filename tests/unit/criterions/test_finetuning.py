@@ -163,7 +163,11 @@ class WindowScores(torch.nn.Module):
 
 @pytest.fixture(scope="module", params=["squad1", "squad2"])
 def squad(request, tmp_path_factory):
-    return tiny_squad.write_prepared(tmp_path_factory.mktemp(request.param), task=request.param)
+    folder = tmp_path_factory.mktemp(request.param)
+    raw = tiny_squad.write_raw(folder / "raw", task=request.param)
+    for path in raw.iterdir():
+        path.write_text(path.read_text().replace("good", "goodbad"))  # an answer of two tokens
+    return tiny_squad.write_prepared(folder, task=request.param, raw=raw)
 
 
 @pytest.fixture
