@@ -278,9 +278,8 @@ def test_other_hours_are_told_as_such_and_not_as_the_options_that_follow_from_th
     begin(hours=0.01)
     with pytest.raises(ValueError, match=r"other options: --hours was 0\.01 and is 0\.02 now\. Give"):
         begin(hours=0.02)
-    with pytest.raises(
-        ValueError, match=r"other options: --recipe was tour and is demo now; --hours .*not given now\. "
-    ):
+    said = r"other options: --recipe was tour and is demo now; --hours .*not given now\. "
+    with pytest.raises(ValueError, match=said):
         begin(recipe="demo", hours=None)
     with pytest.raises(ValueError, match=r"other options: --lr was 1\.5e-3 and is 1 now\. .*--without leaves out"):
         begin("--lr", "1", hours=0.01)
