@@ -479,7 +479,7 @@ BREAKS = (
         "if False:",
         (
             "unit/finetuning/benchmarks/glue/test_benchmark.py",
-            "unit/finetuning/benchmarks/superglue/test_benchmark.py",
+            "unit/finetuning/benchmarks/superglue/test_superglue.py",
         ),
     ),
     # Conversion.
