@@ -308,7 +308,7 @@ BREAKS = (
     }),
     *faults("finetuning/benchmarks/submission.py", (
         "unit/finetuning/benchmarks/glue/test_benchmark.py",
-        "unit/finetuning/benchmarks/superglue/test_benchmark.py",
+        "unit/finetuning/benchmarks/superglue/test_superglue.py",
     ), {
         "a submission with two files of a task": ("if len(paths) > 1:", "if False:"),
     }),

@@ -12,12 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from roberta_plugin.criterions.finetuning import (
-    RaceCriterion,
-    RobertaTaggingCriterion,
-    Squad2Criterion,
-    SummarizationCriterion,
-)
+from roberta_plugin.criterions import finetuning as criterions
 from roberta_plugin.finetuning.examples_dataset import DocumentsDataset, ExamplesDataset, TaggingDataset
 from roberta_plugin.finetuning.kinds.metrics import squad_metrics
 from roberta_plugin.finetuning.kinds.multiple_choice import MultipleChoice
@@ -84,7 +79,7 @@ def of_options():
     task = task_of(MultipleChoice({}, task_name="race"))
     task.head_arguments = {"features_only": True, "classification_head_name": "choice"}
     task.outputs = partial(FineTuningTask.outputs, task)
-    return RaceCriterion(task)
+    return criterions.RaceCriterion(task)
 
 
 def questions_of(*counts, seed=0):
@@ -168,13 +163,19 @@ class WindowScores(torch.nn.Module):
 
 @pytest.fixture(scope="module", params=["squad1", "squad2"])
 def squad(request, tmp_path_factory):
-    return tiny_squad.write_prepared(tmp_path_factory.mktemp(request.param), task=request.param)
+    folder = tmp_path_factory.mktemp(request.param)
+    raw = tiny_squad.write_raw(folder / "raw", task=request.param)
+    for path in raw.iterdir():
+        path.write_text(path.read_text().replace("good", "goodbad"))  # an answer of two tokens
+    return tiny_squad.write_prepared(folder, task=request.param, raw=raw)
 
 
 @pytest.fixture
 def of_spans(squad):
     kind = QuestionAnswering({}, task_name=squad.task)
-    return Squad2Criterion(task_of(kind, squad, lambda model, sample: model.scores(sample)), max_answer_length=4)
+    return criterions.Squad2Criterion(
+        task_of(kind, squad, lambda model, sample: model.scores(sample)), max_answer_length=4
+    )
 
 
 def windows_of(split):
@@ -273,7 +274,7 @@ def tagging(request, tmp_path_factory):
 def test_each_labelled_token_has_a_cross_entropy(tagging, pack, smoothing):
     split, names = tagging.split("valid"), tagging.settings["labels"]
     task = task_of(Tagging({"labels": names}), tagging, lambda model, sample: model.logits(sample))
-    criterion = RobertaTaggingCriterion(task)
+    criterion = criterions.RobertaTaggingCriterion(task)
     criterion.label_smoothing = smoothing
     labels = np.split(np.asarray(split.array("token_labels")), np.cumsum(split.sequences.sizes)[:-1])
 
@@ -312,7 +313,7 @@ def test_each_sentence_of_a_document_has_a_binary_cross_entropy(tmp_path):
         return -(labels * probabilities.log() + (1 - labels) * (1 - probabilities).log()).sum()
 
     task = task_of(Summary(prepared.settings, task_name=prepared.task), prepared, outputs)
-    criterion = SummarizationCriterion(task, num_sentences=3, length_share=0.0)
+    criterion = criterions.SummarizationCriterion(task, num_sentences=3, length_share=0.0)
     model = SentenceLogits(len(labels))
     _, values = check_loss(criterion, model, batches(dataset), plain, number=len(labels))
     assert 0 < labels.sum() < len(labels)

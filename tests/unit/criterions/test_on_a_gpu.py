@@ -6,13 +6,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from roberta_plugin.criterions.finetuning import (
-    RaceCriterion,
-    RobertaSentencePredictionCriterion,
-    RobertaTaggingCriterion,
-    Squad2Criterion,
-    SummarizationCriterion,
-)
+from roberta_plugin.criterions import finetuning as criterions
 from roberta_plugin.finetuning.layouts.sentences import by_document, packed_layout, padded_layout
 from tests.fake_cuda import Watch, fake_cuda, moved
 from tests.tiny_models import our_model
@@ -37,7 +31,12 @@ def of_sequences(kind, *, num_outputs=NUM_LABELS, offsets=range(5), **columns):
     settings = {"weights": [1.0, 2.0, 3.0]} if kind in ("classification", "multi_label") else {}
     task = SimpleNamespace(kind=SimpleNamespace(name=kind, settings=settings, scale=(1.0, 2.0)))
     head = "classification", {"num_classes": num_outputs}
-    return RobertaSentencePredictionCriterion, task, head, {"columns": columns, "offsets": torch.tensor([*offsets])}
+    return (
+        criterions.RobertaSentencePredictionCriterion,
+        task,
+        head,
+        {"columns": columns, "offsets": torch.tensor([*offsets])},
+    )
 
 
 def task_of(kind):
@@ -52,19 +51,19 @@ KINDS = {
     "numbers": lambda: of_sequences("regression", num_outputs=1, label=LABELS.double()),
     "pairs": lambda: of_sequences("pair_ranking", num_outputs=1, offsets=(0, 2, 4), answer=LABELS[:2]),
     "options": lambda: (
-        RaceCriterion,
+        criterions.RaceCriterion,
         task_of("multiple_choice"),
         ("classification", {"num_classes": 1}),
         {"columns": {"label": LABELS[:2] % 2}, "offsets": torch.tensor([0, 2, 4])},
     ),
-    "tags": lambda: (RobertaTaggingCriterion, task_of("tagging"), ("token", {"num_classes": 3}), {}),
+    "tags": lambda: (criterions.RobertaTaggingCriterion, task_of("tagging"), ("token", {"num_classes": 3}), {}),
     "spans": lambda: (
-        Squad2Criterion,
+        criterions.Squad2Criterion,
         task_of("question_answering"),
         ("span", {}),
         {"columns": {**WINDOWS, "has_answer": LABELS.clamp(max=1)}},
     ),
-    "sentences": lambda: (SummarizationCriterion, task_of("summary"), ("sentence", {"num_layers": 1}), {}),
+    "sentences": lambda: (criterions.SummarizationCriterion, task_of("summary"), ("sentence", {"num_layers": 1}), {}),
 }
 CRITERION_OPTIONS = {"spans": {"max_answer_length": 4}, "sentences": {"num_sentences": 3, "length_share": 0.0}}
 

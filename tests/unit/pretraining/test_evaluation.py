@@ -55,13 +55,6 @@ def vocabulary(data_bin):
     return Vocabulary.load(data_bin / "dict.txt")
 
 
-def make_hub(vocabulary, model):
-    decode = lambda ids: f" {vocabulary.symbols[ids[0]]}"  # noqa: E731
-    return SimpleNamespace(
-        model=model, vocabulary=vocabulary, device=torch.device("cpu"), decode=decode, max_positions=32
-    )
-
-
 class Model(torch.nn.Module):
     """A model by its function of tokens (B, T) and masked tokens (B, T)."""
 

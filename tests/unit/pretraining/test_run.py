@@ -193,20 +193,39 @@ def test_a_training_goes_on_after_its_folder_was_moved_with_its_data_bin(tmp_pat
     check_record(now, [str(now / "data-bin"), "--save-dir", str(now / "checkpoints")])
 
 
+@pytest.fixture
+def planned(tiny_data_bin, tmp_path):
+    """The plan of a pretraining on a data-bin, by options of fairseq-train and settings."""
+
+    def make(*words, torchrun=0, **given):
+        settings = PretrainSettings(data=[str(tiny_data_bin)], output_dir=tmp_path, **given)
+        return make_plan(settings, str(tiny_data_bin), [*words], torchrun=torchrun)
+
+    return make
+
+
+@pytest.fixture
+def cores(monkeypatch):
+    """Set the number of cores of this machine."""
+    return lambda number: monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: number)
+
+
 @pytest.mark.parametrize(("has_bf16", "named"), [(True, "about 0.5 h here"), (False, "about 0.9 h here")])
-def test_the_length_is_said_for_the_processor_and_the_growth_fits_the_hours(
-    has_bf16, named, tiny_data_bin, tmp_path, monkeypatch
+def test_the_length_is_said_for_the_processor_here_and_the_growth_fits_the_hours(
+    has_bf16, named, planned, cores, monkeypatch
 ):
     monkeypatch.setattr("roberta_plugin.models.cpu.has_fast_bf16", lambda: has_bf16)
-    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 1)
-    given = PretrainSettings(data=[str(tiny_data_bin)], recipe="half-hour", output_dir=tmp_path)
-    said = "\n".join(make_plan(given, str(tiny_data_bin), []).described())
+    cores(1)
+    said = "\n".join(planned(recipe="half-hour").described())
     assert named in said and "(the recipe takes 0.5 h on one core of an AMD EPYC with AVX512-BF16)" in said
     assert ("no bf16" in said) == (not has_bf16)
-    shorter = make_plan(replace(given, hours=0.2), str(tiny_data_bin), []).parsed
+    shorter = planned(recipe="half-hour", hours=0.2).parsed
     first = 1000 if has_bf16 else 556  # 0.4 and 0.222 of 2,500 updates
     assert shorter.grow_max_tokens == f"0:1024 {first}:2048"
     assert shorter.lr_stages.split()[-1] == f"{shorter.max_update}:0"
+    launched = planned(recipe="half-hour", slurm={})  # of the nodes, the processor of the login machine says nothing
+    assert launched.parsed.matmul_precision == "medium" and "bf16" not in "".join(launched.notes)
+    assert launched.recipe.updates == 11100
 
 
 @pytest.mark.parametrize(
@@ -228,29 +247,25 @@ def test_before_there_is_a_tokenizer_the_plan_is_for_the_size_of_the_text(tmp_pa
     assert "40 passes over the text end before the 20 hours" in said
 
 
-def test_a_training_keeps_its_length_on_a_machine_of_other_cores(tiny_data_bin, tmp_path, monkeypatch):
-    given = PretrainSettings(data=[str(tiny_data_bin)], recipe="tour", hours=0.02, output_dir=tmp_path)
-    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 8)
+def test_a_training_keeps_its_length_on_a_machine_of_other_cores(planned, cores, tmp_path):
+    cores(8)
     for updates in (20, 400, 6849):  # taken at their word on any machine
-        plan = make_plan(replace(given, recipe="demo", hours=None, updates=updates), str(tiny_data_bin), ["--cpu"])
+        plan = planned("--cpu", recipe="demo", updates=updates)
         assert plan.recipe.updates == plan.parsed.max_update == updates
-    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 4)
-    plan = make_plan(given, str(tiny_data_bin), ["--cpu"])
+    cores(4)
+    plan = planned("--cpu", recipe="tour", hours=0.02)
     check_record(tmp_path, plan.arguments, cores=plan.machine.cores)
-    monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: 1)
-    assert make_plan(given, str(tiny_data_bin), ["--cpu"]).arguments == plan.arguments
+    cores(1)
+    assert planned("--cpu", recipe="tour", hours=0.02).arguments == plan.arguments
     check_record(tmp_path, plan.arguments, cores=1)
 
 
 @pytest.mark.parametrize("torchrun", [0, 2])
-def test_a_launched_training_keeps_its_length_on_nodes_of_other_cores(torchrun, tiny_data_bin, tmp_path, monkeypatch):
-    def begin(cores, hours=0.1):
-        monkeypatch.setattr("roberta_plugin.pretraining.choice.num_cores", lambda: cores)
-        slurm = None if torchrun else {"cpus_per_gpu": str(cores)}
-        given = PretrainSettings(
-            data=[str(tiny_data_bin)], recipe="half-hour", hours=hours, slurm=slurm, output_dir=tmp_path
-        )
-        plan = make_plan(given, str(tiny_data_bin), ["--cpu"], torchrun=torchrun)
+def test_a_launched_training_keeps_its_length_on_nodes_of_other_cores(torchrun, planned, cores, tmp_path):
+    def begin(number, hours=0.1):
+        cores(number)
+        slurm = None if torchrun else {"cpus_per_gpu": str(number)}
+        plan = planned("--cpu", recipe="half-hour", hours=hours, slurm=slurm, torchrun=torchrun)
         changes = check_changes(plan.ranks, tuple(plan.arguments), accepted_by="")
         write_record(tmp_path, plan.ranks.record(tuple(plan.arguments), changes=changes, snapshot=""))
         return plan
@@ -268,17 +283,6 @@ def test_a_launched_training_keeps_its_length_on_nodes_of_other_cores(torchrun, 
     assert begin(4).recipe.updates > first.recipe.updates
 
 
-@pytest.mark.parametrize("has_bf16", [True, False])
-def test_the_processor_of_the_login_machine_says_nothing_about_the_nodes(
-    has_bf16, tiny_data_bin, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("roberta_plugin.models.cpu.has_fast_bf16", lambda: has_bf16)
-    given = PretrainSettings(data=[str(tiny_data_bin)], recipe="half-hour", slurm={}, output_dir=tmp_path)
-    plan = make_plan(given, str(tiny_data_bin), [])
-    assert plan.parsed.matmul_precision == "medium" and "bf16" not in "".join(plan.notes)
-    assert plan.recipe.updates == 11100
-
-
 def test_other_hours_are_told_as_such_and_not_as_the_options_that_follow_from_them(tiny_data_bin, tmp_path):
     def begin(*further, **given):
         settings = PretrainSettings(data=[str(tiny_data_bin)], output_dir=tmp_path, **{"recipe": "tour", **given})
@@ -288,9 +292,8 @@ def test_other_hours_are_told_as_such_and_not_as_the_options_that_follow_from_th
     begin(hours=0.01)
     with pytest.raises(ValueError, match=r"other options: --hours was 0\.01 and is 0\.02 now\. Give"):
         begin(hours=0.02)
-    with pytest.raises(
-        ValueError, match=r"other options: --recipe was tour and is demo now; --hours .*not given now\. "
-    ):
+    said = r"other options: --recipe was tour and is demo now; --hours .*not given now\. "
+    with pytest.raises(ValueError, match=said):
         begin(recipe="demo", hours=None)
     with pytest.raises(ValueError, match=r"other options: --lr was 1\.5e-3 and is 1 now\. .*--without leaves out"):
         begin("--lr", "1", hours=0.01)
@@ -332,12 +335,11 @@ def test_trackers_call_a_training_by_its_folder_and_its_command_can_be_copied(tm
 
 
 @pytest.mark.parametrize("slurm", [None, {"gpus_per_node": "1"}])
-def test_options_of_the_recipe_that_an_architecture_lacks_are_named_as_the_recipes(slurm, tiny_data_bin, tmp_path):
-    given = PretrainSettings(data=[str(tiny_data_bin)], recipe="tour", output_dir=tmp_path, slurm=slurm)
-    other = ["--cpu", "--arch", "roberta_base"]
+def test_options_of_the_recipe_that_an_architecture_lacks_are_named_as_the_recipes(slurm, planned):
+    given, other = {"recipe": "tour", "slurm": slurm}, ["--cpu", "--arch", "roberta_base"]
     with pytest.raises(ValueError, match=r"^Recipe tour has .*--init-std, .* give --without .* fast_roberta") as told:
-        make_plan(given, str(tiny_data_bin), other)
+        planned(*other, **given)
     names = str(told.value).partition("--without ")[2].partition(",")[0].split()
-    assert "--init-std" not in make_plan(replace(given, without=names), str(tiny_data_bin), other).arguments
+    assert "--init-std" not in planned(*other, without=names, **given).arguments
     with pytest.raises(ValueError, match="--zero-init-residuals is unknown"):
-        make_plan(given, str(tiny_data_bin), ["--cpu", "--zero-init-residuals"])
+        planned("--cpu", "--zero-init-residuals", **given)

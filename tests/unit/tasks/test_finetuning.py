@@ -10,25 +10,10 @@ from fairseq.options import get_training_parser, parse_args_and_arch
 from omegaconf import MISSING
 
 from roberta_plugin.cli import main
-from roberta_plugin.criterions.finetuning import (
-    RaceCriterion,
-    RobertaSentencePredictionCriterion,
-    Squad2Criterion,
-    SummarizationCriterion,
-)
+from roberta_plugin.criterions import finetuning as criterions
 from roberta_plugin.criterions.masked_lm import RobertaMaskedLMCriterion
 from roberta_plugin.launch import arguments as train_arguments
-from roberta_plugin.tasks.finetuning import (
-    FineTuningConfig,
-    RaceTask,
-    RobertaSentencePredictionTask,
-    RobertaTaggingConfig,
-    RobertaTaggingTask,
-    Squad2Config,
-    Squad2Task,
-    SummarizationConfig,
-    SummarizationTask,
-)
+from roberta_plugin.tasks import finetuning as tasks
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMConfig, RobertaMaskedLMTask
 from tests.tiny_benchmarks import write_prepared, write_tokenizer
 from tests.tiny_corpus import write_data_bin
@@ -45,7 +30,7 @@ def folder(tmp_path_factory):
 
 
 def setup(folder, **options):
-    return RaceTask.setup_task(FineTuningConfig(data=str(folder), seed=1, **options))
+    return tasks.RaceTask.setup_task(tasks.FineTuningConfig(data=str(folder), seed=1, **options))
 
 
 def test_the_vocabulary_and_the_splits_are_those_of_the_folder(folder):
@@ -104,15 +89,15 @@ def test_checkpoints_are_not_chosen_by_the_f1_of_a_label_that_the_split_lacks(tm
         with refusal:
             train_arguments.check_options(parsed)
         with refusal:
-            RobertaSentencePredictionTask.check_start(train_arguments.to_config(parsed))
+            tasks.RobertaSentencePredictionTask.check_start(train_arguments.to_config(parsed))
 
 
 @pytest.mark.parametrize(
     ("write", "task", "config", "head", "kind"),
     [
-        (write_squad, Squad2Task, Squad2Config, "span_head.span", "span"),
-        (write_tagging, RobertaTaggingTask, RobertaTaggingConfig, "token_head.out_proj", "token"),
-        (write_summaries, SummarizationTask, SummarizationConfig, "summary_head.out_proj", "sentence"),
+        (write_squad, tasks.Squad2Task, tasks.Squad2Config, "span_head.span", "span"),
+        (write_tagging, tasks.RobertaTaggingTask, tasks.RobertaTaggingConfig, "token_head.out_proj", "token"),
+        (write_summaries, tasks.SummarizationTask, tasks.SummarizationConfig, "summary_head.out_proj", "sentence"),
     ],
     ids=["squad2", "tagging", "summaries"],
 )
@@ -128,10 +113,10 @@ def test_a_head_of_ours_is_above_all_layers_and_fairseqs_own_model_has_none(tmp_
 
 CRITERIONS = {
     "roberta_masked_lm": RobertaMaskedLMCriterion,
-    "roberta_sentence_prediction": RobertaSentencePredictionCriterion,
-    "race": RaceCriterion,
-    "squad2": Squad2Criterion,
-    "roberta_summarization": SummarizationCriterion,
+    "roberta_sentence_prediction": criterions.RobertaSentencePredictionCriterion,
+    "race": criterions.RaceCriterion,
+    "squad2": criterions.Squad2Criterion,
+    "roberta_summarization": criterions.SummarizationCriterion,
     "masked_lm": None,
     "cross_entropy": None,
 }
@@ -143,9 +128,9 @@ def all_tasks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
     data_bin = write_data_bin(folder / "text", num_documents=3, valid_documents=2)
     kinds = {
-        "roberta_sentence_prediction": (RobertaSentencePredictionTask, FineTuningConfig, "RTE"),
-        "race": (RaceTask, FineTuningConfig, "race"),
-        "squad2": (Squad2Task, Squad2Config, "squad2"),
+        "roberta_sentence_prediction": (tasks.RobertaSentencePredictionTask, tasks.FineTuningConfig, "RTE"),
+        "race": (tasks.RaceTask, tasks.FineTuningConfig, "race"),
+        "squad2": (tasks.Squad2Task, tasks.Squad2Config, "squad2"),
     }
     found = {"roberta_masked_lm": RobertaMaskedLMTask.setup_task(RobertaMaskedLMConfig(data=str(data_bin), seed=1))}
     for name, (task, config, prepared_for) in kinds.items():

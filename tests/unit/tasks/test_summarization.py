@@ -70,14 +70,20 @@ def test_alternating_segments_change_the_scores_and_need_a_model_that_has_them(p
     task.cfg = OmegaConf.create({"task": vars(task.cfg), "checkpoint": checkpoint}).task
     with pytest.raises(ValueError, match=r"--alternating-segments: .*model.pt has no segment embeddings, which only"):
         task.build_model(ARCH)
-    task = make_task(prepared, alternating_segments=True)
-    model = task.build_model(ARCH).eval()
-    task.load_dataset("train")
-    batch = task.dataset("train").__getitems__([(1, 0)])
+    tasks = [make_task(prepared, alternating_segments=True, pack_sequences=pack) for pack in (False, True)]
+    model = tasks[0].build_model(ARCH).eval()
+
+    @torch.no_grad()
+    def scores(task):
+        task.load_dataset("train")
+        return task.outputs(model, task.dataset("train").__getitems__([(1, number) for number in range(6)]))
+
+    before = scores(tasks[0])
     with torch.no_grad():
-        before = task.outputs(model, batch)
         model.encoder.sentence_encoder.segment_embeddings.weight[1] += torch.arange(8.0)
-        assert not torch.allclose(before, task.outputs(model, batch))
+    padded, packed = map(scores, tasks)
+    assert not torch.allclose(before, padded)
+    torch.testing.assert_close(packed, padded, atol=1e-4, rtol=1e-4)
 
 
 def test_a_validation_without_rouge_score_is_refused(prepared, monkeypatch):

@@ -234,9 +234,8 @@ def test_defaults_are_the_papers():
     found = layout.join(VOCABULARY, tokens(1000, 900), tokens(2000, 900))
     assert len(found) == 512
     assert found.tolist().index(EOS) == 1 + 512 - 4 - 128
-    with pytest.raises(
-        ValueError, match="--max-length 132 leaves no token for the passage: question and option may have 128"
-    ):
+    said = "--max-length 132 leaves no token for the passage: question and option may have 128"
+    with pytest.raises(ValueError, match=said):
         ChoiceLayout.with_defaults(132)
 
 

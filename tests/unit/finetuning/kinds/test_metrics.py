@@ -4,13 +4,6 @@ import numpy as np
 import pytest
 
 from roberta_plugin.finetuning.kinds import metrics
-from roberta_plugin.finetuning.kinds.metrics import (
-    AnswerScore,
-    answer_score,
-    best_null_threshold,
-    normalize,
-    squad_metrics,
-)
 
 rng = np.random.default_rng(0)
 WEIGHTS = rng.integers(0, 4, 60)
@@ -120,9 +113,9 @@ def test_a_question_is_right_if_all_its_answers_are():
 
 
 def test_normalization():
-    assert normalize("The  U.S., an\u00a0Ally!") == "us ally"
-    assert normalize("a an the") == normalize("?!") == normalize("") == ""
-    assert normalize("Theatre a-the \u2014 b") == "theatre athe \u2014 b"
+    assert metrics.normalize("The  U.S., an\u00a0Ally!") == "us ally"
+    assert metrics.normalize("a an the") == metrics.normalize("?!") == metrics.normalize("") == ""
+    assert metrics.normalize("Theatre a-the \u2014 b") == "theatre athe \u2014 b"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +134,7 @@ def test_normalization():
     ],
 )
 def test_scores_are_those_of_the_best_right_answer(task, given, right, exact, f1):
-    assert answer_score(task, given, right) == AnswerScore(exact, pytest.approx(f1))
+    assert metrics.answer_score(task, given, right) == metrics.AnswerScore(exact, pytest.approx(f1))
 
 
 @pytest.mark.parametrize(
@@ -153,16 +146,19 @@ def test_scores_are_those_of_the_best_right_answer(task, given, right, exact, f1
     ],
 )
 def test_the_threshold_lets_pass_what_pays(scores, null, has_answer, is_given, expected):
-    assert best_null_threshold(scores, null=null, has_answer=has_answer, is_given=is_given) == expected
+    assert metrics.best_null_threshold(scores, null=null, has_answer=has_answer, is_given=is_given) == expected
 
 
 def test_evaluation_of_both_versions():
     right, given = [["cat"], ["big dog"], []], ["the cat", "dog", "x"]
-    assert squad_metrics("squad1", right[:2], given[:2]) == {"exact": 50.0, "f1": pytest.approx(100 * (1 + 2 / 3) / 2)}
-    found = squad_metrics("squad2", right, given, [0.2, 0.9, 0.4])
+    assert metrics.squad_metrics("squad1", right[:2], given[:2]) == {
+        "exact": 50.0,
+        "f1": pytest.approx(100 * (1 + 2 / 3) / 2),
+    }
+    found = metrics.squad_metrics("squad2", right, given, [0.2, 0.9, 0.4])
     assert found["exact"] == pytest.approx(100 / 3)
     assert (found["HasAns_exact"], found["NoAns_exact"], found["NoAns_f1"]) == (50.0, 0.0, 0.0)
     assert found["HasAns_f1"] == pytest.approx(100 * (1 + 2 / 3) / 2)
     assert (found["best_exact"], found["best_exact_thresh"]) == (pytest.approx(200 / 3), 0.2)
     assert (found["best_f1"], found["best_f1_thresh"]) == (pytest.approx(200 / 3), 0.2)
-    assert "NoAns_f1" not in squad_metrics("squad2", [["cat"]], ["the cat"])
+    assert "NoAns_f1" not in metrics.squad_metrics("squad2", [["cat"]], ["the cat"])

@@ -187,9 +187,9 @@ def test_batches_keep_to_max_tokens_whatever_windows_their_documents_have(tmp_pa
             file.write(f'{{"id": {number}, "text": [{text}], "summary": "good"}}\n')
     split = write_prepared(tmp_path, raw=raw).split("train")
     assert set(np.diff(split.offsets).tolist()) >= {1, 2}
-    dataset = DocumentsDataset(split, pad_id=1, vocab_size=1000, seed=1)
-    sizes = [dataset.__getitems__(each)["npositions"] for each in dataset.batches(1, max_tokens=400)]
-    assert max(sizes) <= 400
-    is_short = np.diff(split.offsets) == 1
-    widths = split.sequences.sizes[split.offsets[:-1]]
-    assert dataset.sizes[is_short].tolist() == widths[is_short].tolist(), "short documents take no more than they have"
+    is_short, widths = np.diff(split.offsets) == 1, split.sequences.sizes[split.offsets[:-1]]
+    for pack in (False, True):
+        dataset = DocumentsDataset(split, pad_id=1, vocab_size=1000, seed=1, pack=pack, max_length=64)
+        sizes = [dataset.__getitems__(each)["npositions"] for each in dataset.batches(1, max_tokens=400)]
+        assert 200 < max(sizes) <= 400
+        assert dataset.sizes[is_short].tolist() == widths[is_short].tolist(), "short documents take what they have"

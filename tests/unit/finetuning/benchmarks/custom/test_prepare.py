@@ -408,9 +408,8 @@ def test_tags_of_other_splits_must_be_those_of_training(prepare_table, tmp_path)
     prepared = prepare_table("tagging", test="test.txt")
     assert len(prepared.split("test")) == 2 and "tags" not in prepared.split("test").facts["arrays"]
     (tmp_path / "my.csv").write_text("tokens,tags\na,O\n")
-    with pytest.raises(
-        ValueError, match=r"my\.csv: tagged words are read from JSON Lines and Parquet, or from columns"
-    ):
+    said = r"my\.csv: tagged words are read from JSON Lines and Parquet, or from columns"
+    with pytest.raises(ValueError, match=said):
         prepare_table("tagging", train="my.csv")
 
 

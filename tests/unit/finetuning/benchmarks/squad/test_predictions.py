@@ -225,9 +225,8 @@ def test_a_split_without_answers_has_predictions_and_no_metrics(squad, tmp_path)
     assert score(squad, [member], split="test", folder=tmp_path, **options) == {}
     assert json.loads((tmp_path / "test" / "predictions.json").read_text()).keys() == {"untold"}
     if squad.task == "squad2":
-        with pytest.raises(
-            ValueError, match=r"found on the development set, not on the split test: .* or give --null-threshold"
-        ):
+        said = r"found on the development set, not on the split test: .* or give --null-threshold"
+        with pytest.raises(ValueError, match=said):
             score(squad, [member], split="test")
         with pytest.raises(ValueError, match="found on the development set, not on the split train"):
             score(squad, [noisy_outputs(squad, "train")], split="train")
