@@ -214,7 +214,7 @@ def test_a_worker_gets_the_batch_alone_and_not_the_order_of_the_epoch():
 
 @pytest.mark.parametrize("starts", [range(0, 5, 2), np.array([0, 2, 4])], ids=["range", "array"])
 def test_batches_follow_one_another_and_are_counted(starts):
-    batches = BlockBatches(ORDER, starts, 5)
+    batches = BlockBatches(ORDER, starts, len(ORDER))
     assert [list(batch) for batch in batches] == [[(1, 7), (1, 3)], [(2, 5), (2, 1)], [(2, 2)]]
     assert [len(batch) for batch in batches[1:]] == [2, 1]
     assert list(batches[-1]) == [(2, 2)]
