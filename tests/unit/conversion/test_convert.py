@@ -165,7 +165,7 @@ def test_unknown_formats_heads_and_folders_are_refused(ours, tmp_path):
     assert not new.exists()
 
 
-def test_a_checkpoint_with_another_vocabulary_or_none_is_refused(ours, tmp_path):
+def test_a_checkpoint_with_another_vocabulary_or_none_or_that_claims_a_billion_layers_is_refused(ours, tmp_path):
     shutil.copytree(ours, tmp_path / "copy")
     Vocabulary([Row("1", 1)]).save(tmp_path / "copy" / "dict.txt")
     words = r"embeddings of 268 symbols, and the vocabulary of .*dict\.txt has 6"
@@ -175,6 +175,11 @@ def test_a_checkpoint_with_another_vocabulary_or_none_is_refused(ours, tmp_path)
     (tmp_path / "alone").mkdir()
     torch.save(state, tmp_path / "alone" / "model.pt")
     refused(r"No dict\.txt for .*alone/model\.pt", opened, tmp_path / "alone", error=FileNotFoundError)
+    state = load_state(ours / "model.pt")
+    state["cfg"]["model"]["encoder_layers"] = 10**9
+    shutil.copy(ours / "dict.txt", tmp_path / "copy")
+    torch.save(state, tmp_path / "copy" / "model.pt")
+    refused(r"encoder_layers is 1000000000, and they have 3", RobertaHub.from_pretrained, tmp_path / "copy")
 
 
 def whole_weights(folder):
@@ -203,14 +208,6 @@ def test_tokenizers_with_ids_below_zero_are_refused(theirs):
     content["model"]["vocab"]["a"] = -5
     (theirs / "tokenizer.json").write_text(json.dumps(content))
     refused(r"tokenizer\.json: the tokenizer gives '\d+' the id -5, which is below 0", opened, theirs)
-
-
-def test_a_checkpoint_that_claims_a_billion_layers_is_refused(ours, tmp_path):
-    shutil.copytree(ours, tmp_path / "huge")
-    state = load_state(ours / "model.pt")
-    state["cfg"]["model"]["encoder_layers"] = 10**9
-    torch.save(state, tmp_path / "huge" / "model.pt")
-    refused(r"encoder_layers is 1000000000, and they have 3", RobertaHub.from_pretrained, tmp_path / "huge")
 
 
 FC1 = "encoder.sentence_encoder.layers.1.fc1"
@@ -319,13 +316,10 @@ class RandomNumbers(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_an_archive_that_is_too_large_is_refused(tmp_path):
+def test_an_archive_that_is_too_large_or_holds_a_broken_dictionary_is_refused(ours, tmp_path):
     (tmp_path / "huge.tar").write_bytes(member("a/model.pt", size=10**15).tobuf() + b"x" * 10_000)
     message = r"model\.pt takes 1000000\.0 GB, and .* has .* GB left: set TMPDIR"
     refused(message, opened, tmp_path / "huge.tar")
-
-
-def test_broken_tokenizers_in_archives_are_named(ours, tmp_path):
     shutil.copytree(ours, tmp_path / "model")
     (tmp_path / "model" / "dict.txt").write_bytes(b"\xff 1\n")
     with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as out:
@@ -495,6 +489,8 @@ def test_finetune_starts_from_a_folder_or_archive_of_another_format(ours, theirs
     with tarfile.open(tmp_path / "old.tar.gz", "w:gz") as archive:
         archive.add(folder, "old")
     assert start_of(tmp_path / "old.tar.gz").checkpoint.is_relative_to(tmp_path / "assets")
+    back = imported(ours, tmp_path / "back").folder
+    assert start_of(back).checkpoint == back / "model.pt" and start_of(back).max_positions == 40
 
 
 def test_evaluate_takes_folders_of_both_formats(ours, theirs, tmp_path, capsys, monkeypatch):
@@ -507,12 +503,6 @@ def test_evaluate_takes_folders_of_both_formats(ours, theirs, tmp_path, capsys, 
     assert "No checkpoint in " in capsys.readouterr().err
     assert main(["evaluate", *where, "--checkpoint", str(ours)]) == 2  # found; but trained for another task
     assert f"{ours}/model.pt" in capsys.readouterr().err
-
-
-def test_finetune_starts_from_an_imported_folder(theirs, tmp_path):
-    back = imported(theirs, tmp_path / "back").folder
-    assert starting_model(back).checkpoint == back / "model.pt"
-    assert starting_model(back).max_positions == 40
 
 
 def test_the_commands_do_the_same(ours, theirs, tmp_path, capsys):

@@ -120,6 +120,9 @@ def test_batches_keep_within_their_limits_and_leave_nothing_out():
     padded = np.array([lengths[a:b].max() * (b - a) for a, b in itertools.pairwise(bounds)])
     assert sizes.max() <= 24 and padded.max() <= 1000
     assert (padded > 800).mean() > 0.5, "the batches are far from full"
+    few = np.array([4, 3, 5, 2, 2], dtype=np.int32)  # of the docstring; two of 5 are just 10
+    for is_padded, expected in ((True, [0, 2, 4, 5]), (False, [0, 2, 5])):
+        assert cut_batches(few, max_tokens=10, max_sentences=None, padded=is_padded).tolist() == expected
     equal = np.full(1001, 10, dtype=np.int32)
     sizes = np.diff(cut_batches(equal, max_tokens=150, max_sentences=None, required_batch_size_multiple=8))
     assert (sizes[:-1] == 8).all() and sizes.sum() == 1001
@@ -211,7 +214,7 @@ def test_a_worker_gets_the_batch_alone_and_not_the_order_of_the_epoch():
 
 @pytest.mark.parametrize("starts", [range(0, 5, 2), np.array([0, 2, 4])], ids=["range", "array"])
 def test_batches_follow_one_another_and_are_counted(starts):
-    batches = BlockBatches(ORDER, starts, 5)
+    batches = BlockBatches(ORDER, starts, len(ORDER))
     assert [list(batch) for batch in batches] == [[(1, 7), (1, 3)], [(2, 5), (2, 1)], [(2, 2)]]
     assert [len(batch) for batch in batches[1:]] == [2, 1]
     assert list(batches[-1]) == [(2, 2)]

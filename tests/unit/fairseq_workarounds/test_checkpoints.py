@@ -193,6 +193,20 @@ def test_copies_are_files_of_their_own_also_where_file_systems_copy_nothing_or_h
     assert target.stat().st_ino != source.stat().st_ino
 
 
+def test_a_copy_that_comes_out_short_is_made_again(tmp_path, last, monkeypatch, waits):
+    """A file system says that all is copied, and has copied nothing."""
+    torch.save(NEW, tmp_path / "new.pt")
+
+    def copy_file_range(source, target, count):
+        if not waits:
+            os.lseek(source, count, os.SEEK_SET)
+        return 0
+
+    monkeypatch.setattr(os, "copy_file_range", copy_file_range)
+    PathManager.copy(str(tmp_path / "new.pt"), str(last), overwrite=True)
+    assert weight(last) == 2.0 and waits == [1]
+
+
 def test_a_start_removes_what_an_earlier_run_left(tmp_path, caplog):
     left = tmp_path / ".checkpoint_last.pt.01234567.tmp"
     for rank, stays in ((1, True), (0, False)):

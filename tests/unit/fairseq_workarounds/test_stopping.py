@@ -43,11 +43,6 @@ def press(number=signal.SIGINT):
     os.kill(os.getpid(), number)
 
 
-def test_before_the_training_loop_ctrl_c_is_as_ever(interruption):
-    with pytest.raises(KeyboardInterrupt):
-        press()
-
-
 def test_within_it_the_first_ctrl_c_is_noted_and_the_second_stops_at_once(interruption, capfd):
     with interruption.training(trainer()):
         press()
@@ -219,17 +214,15 @@ def test_a_signal_between_two_epochs_stops_before_the_first_update(interruption,
     assert (saved, end.value.code) == ([0], 130)
 
 
-@pytest.mark.parametrize(("is_done", "next_epoch"), [(True, 2), (False, 3)], ids=["--max-update", "--max-epoch"])
-def test_after_the_last_epoch_ctrl_c_is_as_ever(interruption, is_done, next_epoch):
-    begins = SimpleNamespace(next_epoch_idx=next_epoch)
-    stopping.train(lambda *arguments: ([None], is_done), CONFIG, trainer(), None, begins)
-    with pytest.raises(KeyboardInterrupt):
-        press()
-
-
-def test_after_an_error_in_an_epoch_ctrl_c_is_as_ever(interruption):
-    with pytest.raises(MemoryError), interruption.training(trainer()):
-        raise MemoryError
+@pytest.mark.parametrize("when", ["before", "after an error", "after --max-update", "after --max-epoch"])
+def test_outside_the_training_loop_ctrl_c_is_as_ever(interruption, when):
+    if when == "after an error":
+        with pytest.raises(MemoryError), interruption.training(trainer()):
+            raise MemoryError
+    elif when != "before":
+        is_done, next_epoch = (True, 2) if when == "after --max-update" else (False, 3)
+        begins = SimpleNamespace(next_epoch_idx=next_epoch)
+        stopping.train(lambda *arguments: ([None], is_done), CONFIG, trainer(), None, begins)
     with pytest.raises(KeyboardInterrupt):
         press()
 
@@ -283,24 +276,21 @@ def test_without_a_note_nothing_changes(resumed):
     assert (calls, resumed.begin_epoch) == (["begin 1", "updates"], begin)
 
 
-def test_an_update_within_an_epoch_is_finished_first_and_once(resumed):
-    resumed.unfinished_update = {"epoch": 1, "end_of_epoch": False}
+def test_an_update_within_an_epoch_is_finished_first_and_once_and_may_be_the_last(resumed):
+    finished = (1, False, {"epoch": 1}, ["valid", "valid1"], False)
+    resumed.unfinished_update = note = {"epoch": 1, "end_of_epoch": False}
     for _ in range(2):
         assert trained(resumed, 1) == ([2.5], False)
-    finished = (1, False, {"epoch": 1}, ["valid", "valid1"], False)
     assert calls == ["begin 1", finished, "updates", "begin 1", "updates"]
+    resumed.unfinished_update, resumed.is_done = note, True
+    assert trained(resumed, 1) == ([1.5], True)
+    assert calls[5:] == ["begin 1", finished]
 
 
 def test_the_end_of_an_epoch_has_its_own_number_and_the_learning_rate_its_loss(resumed):
     resumed.unfinished_update = {"epoch": 1, "end_of_epoch": True}
     trained(resumed, 2)
     assert calls == ["begin 2", (1, True, {"epoch": 2}, ["valid", "valid1"], True), "lr 1 1.5", "updates"]
-
-
-def test_a_training_that_ends_by_it_makes_no_update(resumed):
-    resumed.unfinished_update, resumed.is_done = {"epoch": 1, "end_of_epoch": False}, True
-    assert trained(resumed, 1) == ([1.5], True)
-    assert "updates" not in calls
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,8 @@ def test_without_decay_there_is_one_group():
     assert optimizer.get_lr() == 0.01
 
 
-def test_layer_rates_survive_a_checkpoint_and_follow_the_new_option():
+def test_layer_rates_survive_a_checkpoint_and_follow_the_new_option_which_is_logged(caplog):
+    caplog.set_level(logging.INFO)
     parameters = layered()
     optimizer = ours(*parameters, layer_lr_decay=0.5)
     for parameter in parameters:
@@ -172,10 +173,13 @@ def test_layer_rates_survive_a_checkpoint_and_follow_the_new_option():
     for decay in (0.5, 0.1):
         resumed = ours(*parameters, layer_lr_decay=decay)
         resumed.load_state_dict(copy.deepcopy(state))
+        assert ("--layer-lr-decay: shares" in caplog.text) == (decay == 0.1)
         resumed.set_lr(0.04)
         assert [group["lr"] for group in resumed.param_groups] == pytest.approx([0.04 * decay**n for n in range(3)])
         moments = [resumed.optimizer.state[parameter]["exp_avg"] for parameter in parameters]
         assert all(torch.equal(moment, moments[0]) and moment.any() for moment in moments)
+    assert "--layer-lr-decay: shares of the learning rate are [1.0, 0.1," in caplog.text
+    assert "before [1.0, 0.5, 0.25]" in caplog.text
     message = "has 3 groups of parameters and this one 1: --layer-lr-decay"
     refused(message, ours(*parameters).load_state_dict, state)
 
@@ -227,15 +231,6 @@ def test_the_same_options_are_not_logged_and_overrides_win(caplog):
     assert not caplog.text
     resumed.load_state_dict(state, {"weight_decay": 0.7})
     assert resumed.param_groups[0]["weight_decay"] == 0.7
-
-
-def test_another_layer_decay_is_logged(caplog):
-    parameters = layered()
-    state = copy.deepcopy(ours(*parameters, layer_lr_decay=0.5).state_dict())
-    with caplog.at_level(logging.INFO):
-        ours(*parameters, layer_lr_decay=0.1).load_state_dict(state)
-    assert "--layer-lr-decay: shares of the learning rate are [1.0, 0.1," in caplog.text
-    assert "before [1.0, 0.5, 0.25]" in caplog.text
 
 
 @pytest.mark.parametrize("source", [ours, fairseqs, "fairseq with apex"])
