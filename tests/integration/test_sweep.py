@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 UPDATES = 30
 
 
-def grid_of(path, data_bin, *, axes, seeds, updates=UPDATES, **sections):
+def grid_of(path, data_bin, *, axes, seeds, updates=UPDATES, save_every=5, **sections):
     """A grid file of the tiny model that the other integration tests train."""
     words = train_command(data_bin, "unused")[2:]
     train = {"data": str(data_bin)}
@@ -32,7 +32,8 @@ def grid_of(path, data_bin, *, axes, seeds, updates=UPDATES, **sections):
     for name in ("save-dir", "log-file", "log-format", "seed"):
         del train[name]
     train |= {"max-update": str(updates), "total-num-update": str(updates), "no-epoch-checkpoints": "true"}
-    train |= {"save-interval-updates": "5", "keep-interval-updates": "1", "validate-interval-updates": "10"}
+    train |= {"save-interval-updates": str(save_every), "keep-interval-updates": "1"}
+    train |= {"validate-interval-updates": str(2 * save_every)}
     metric = {"log": "valid", "value": "ppl", "goal": "min", "at": "last"}
     content = {"train": train, "axes": axes, "seeds": seeds, "metric": metric, **sections}
     path.write_text(yaml.safe_dump(content))
@@ -73,7 +74,7 @@ def has_reached(log, update):
 def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_path, capsys):
     """The first start is a command with a training of its own; the others are calls, whose trainings are forks."""
     updates = 100  # of 6 ms on a fast core: those after the seventh take far longer than the signal to stop
-    cells = {"axes": {"lr": ["1e-5", "1e-2"]}, "updates": updates}
+    cells = {"axes": {"lr": ["1e-5", "1e-2"]}, "updates": updates, "save_every": 25}
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, seeds=["1"], **cells)
     folder = tmp_path / "out"
     (process,) = ForkedTrainings([command(grid, folder)], cwd=tmp_path, environment=environment()).processes
