@@ -16,7 +16,7 @@ from roberta_plugin.launch.log import parse_line
 from tests.forked_training import ForkedProcess, ForkedTrainings
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 from tests.tiny_corpus import command as console_script
-from tests.tiny_corpus import environment, run, train_command, write_data_bin
+from tests.tiny_corpus import environment, grid_train, run, write_data_bin
 
 pytestmark = pytest.mark.integration
 UPDATES = 30
@@ -24,16 +24,8 @@ UPDATES = 30
 
 def grid_of(path, data_bin, *, axes, seeds, updates=UPDATES, save_every=5, **sections):
     """A grid file of the tiny model that the other integration tests train."""
-    words = train_command(data_bin, "unused")[2:]
-    train = {"data": str(data_bin)}
-    while words:
-        name = words.pop(0).removeprefix("--")
-        train[name] = words.pop(0) if words and not words[0].startswith("--") else "true"
-    for name in ("save-dir", "log-file", "log-format", "seed"):
-        del train[name]
-    train |= {"max-update": str(updates), "total-num-update": str(updates), "no-epoch-checkpoints": "true"}
-    train |= {"save-interval-updates": str(save_every), "keep-interval-updates": "1"}
-    train |= {"validate-interval-updates": str(2 * save_every)}
+    train = grid_train(data_bin) | {"max-update": str(updates), "total-num-update": str(updates)}
+    train |= {"save-interval-updates": str(save_every), "validate-interval-updates": str(2 * save_every)}
     metric = {"log": "valid", "value": "ppl", "goal": "min", "at": "last"}
     content = {"train": train, "axes": axes, "seeds": seeds, "metric": metric, **sections}
     path.write_text(yaml.safe_dump(content))
