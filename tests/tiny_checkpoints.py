@@ -99,14 +99,4 @@ def write_pickle_payload(path: Path, kind: str, sentinel: Path) -> None:
         raise AssertionError(kind)
 
 
-PICKLE_PAYLOADS = (
-    "zip",
-    "legacy",
-    "raw pickle",
-    "namespace attribute",
-    "optimizer",
-    "jit",
-    "eval",
-    "getattr",
-    "numpy",
-)
+PICKLE_PAYLOADS = ("zip", "legacy", "raw pickle", "namespace attribute", "optimizer", "jit", "eval", "getattr", "numpy")

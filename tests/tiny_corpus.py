@@ -144,6 +144,17 @@ def launched_words(data: str | Path, *options: str) -> list[str]:
     return [*words, *options]
 
 
+def grid_train(data: Path) -> dict[str, str]:
+    """The options of that command as the section `train` of a grid file, without those that a sweep gives."""
+    words, train = train_command(data, Path("unused"))[2:], {"data": str(data)}
+    while words:
+        name = words.pop(0).removeprefix("--")
+        train[name] = words.pop(0) if words and not words[0].startswith("--") else "true"
+    for name in ("save-dir", "log-file", "log-format", "seed"):
+        del train[name]
+    return {**train, "no-epoch-checkpoints": "true", "keep-interval-updates": "1"}
+
+
 def finetune_command(data: Path, save_dir: Path, task: str, *options: str) -> list[str]:
     """`fairseq-train` of a tiny model on prepared data, with the criterion of the task's name; options given last win."""
     return [

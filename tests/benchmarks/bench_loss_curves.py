@@ -50,13 +50,10 @@ def train(data: Path, options: list[str], *, seed: int, updates: int, log: Path)
     arguments = [*command("fairseq-train"), str(data), "--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu"]
     arguments += ["--task", "roberta_masked_lm", "--sample-break-mode", "none", "--tokens-per-sample", "32"]
     arguments += [*options, "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6", "--weight-decay", "0.01"]
-    arguments += [
-        *("--batch-size", "16", "--lr", "1.5e-3", "--lr-scheduler", "polynomial_decay", "--warmup-updates", "90"),
-    ]
-    arguments += ["--max-update", str(updates), "--total-num-update", str(updates), "--clip-norm", "0.0"]
-    arguments += [
-        *("--mask-prob", "0.4", "--dropout", "0.1", "--attention-dropout", "0.1", "--seed", str(seed), "--no-save"),
-    ]
+    arguments += ["--batch-size", "16", "--lr", "1.5e-3", "--lr-scheduler", "polynomial_decay"]
+    arguments += ["--warmup-updates", "90", "--max-update", str(updates), "--total-num-update", str(updates)]
+    arguments += ["--clip-norm", "0.0", "--mask-prob", "0.4", "--dropout", "0.1", "--attention-dropout", "0.1"]
+    arguments += ["--seed", str(seed), "--no-save"]
     arguments += ["--disable-validation", "--log-format", "json", "--log-interval", "1", "--log-file", str(log)]
     subprocess.run(arguments, check=True, capture_output=True, cwd=REPOSITORY, env=environment())
     records = [

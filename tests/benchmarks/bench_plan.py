@@ -122,11 +122,7 @@ def main() -> None:
     best["adding up"] = min(measured["adding up"])
     gigabytes = 4 * shape.num_parameters / 1e9
     here = Machine(
-        name="here",
-        peak_tflops=1,
-        memory_gb=1,
-        inside_gb_s=gigabytes / best["adding up"] / ACHIEVED,
-        between_gb_s=1,
+        name="here", peak_tflops=1, memory_gb=1, inside_gb_s=gigabytes / best["adding up"] / ACHIEVED, between_gb_s=1
     )
     training = Training(
         shape=shape,

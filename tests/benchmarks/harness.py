@@ -120,15 +120,7 @@ class Report:
         ):
             self.text(line)
 
-    def table(
-        self,
-        title: str,
-        seconds: dict[str, list[float]],
-        *,
-        baseline: str,
-        amount: float,
-        unit: str,
-    ) -> None:
+    def table(self, title: str, seconds: dict[str, list[float]], *, baseline: str, amount: float, unit: str) -> None:
         """One row a side: median, spread, amount a second, and how many times the baseline's speed that is."""
         reference = statistics.median(seconds[baseline])
         rows = []

@@ -17,7 +17,7 @@ import yaml
 
 from tests.conftest import REPOSITORY
 from tests.tiny_benchmarks import write_tokenizer
-from tests.tiny_corpus import command, rank_commands, run, train_command, write_data_bin
+from tests.tiny_corpus import command, grid_train, rank_commands, run, train_command, write_data_bin
 from tests.tiny_glue import write_task
 
 UPDATES = 60
@@ -154,15 +154,8 @@ def prepare(inputs: Path, *, replaces: bool) -> Subject:
 
 def grid_content(inputs: Path) -> dict[str, Any]:
     """A grid file of two cells with two seeds."""
-    arguments = train_command(inputs / "a", "unused")[2:]
-    train: dict[str, str] = {"data": str(inputs / "a")}
-    while arguments:
-        name = arguments.pop(0).removeprefix("--")
-        train[name] = arguments.pop(0) if arguments and not arguments[0].startswith("--") else "true"
-    for name in ("save-dir", "log-file", "log-format", "seed"):
-        del train[name]
-    train |= {"max-update": "30", "total-num-update": "30", "no-epoch-checkpoints": "true"}
-    train |= {"save-interval-updates": "5", "keep-interval-updates": "1", "optimizer": "roberta_adamw"}
+    train = grid_train(inputs / "a") | {"max-update": "30", "total-num-update": "30"}
+    train |= {"save-interval-updates": "5", "optimizer": "roberta_adamw"}
     metric = {"log": "valid", "value": "ppl", "goal": "min", "at": "last"}
     return {"train": train, "axes": {"lr": ["1e-4", "1e-2"]}, "seeds": ["1", "2"], "metric": metric}
 
@@ -171,9 +164,7 @@ def sweep(inputs: Path) -> Subject:
     """`roberta sweep` of two cells with two seeds, two runs at a time."""
 
     def start(folder: Path) -> list[list[str]]:
-        grid = (
-            folder / "grid.yaml"
-        )  # not among the inputs, which several trees share: it has the --user-dir of this one
+        grid = folder / "grid.yaml"  # not among the inputs, which several trees share: it has this one's --user-dir
         grid.write_text(yaml.safe_dump(grid_content(inputs)))
         return [[*command("roberta"), "sweep", str(grid), OUTPUT, str(folder / "sweep"), "--parallel", "2"]]
 

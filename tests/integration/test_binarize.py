@@ -64,13 +64,18 @@ def whole(corpus, tmp_path_factory):
     return folder
 
 
+def assert_same(folder, whole, *names):
+    """The same files, by name and, of these and the data themselves, by content."""
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in whole.iterdir())
+    for name in (*FILES, *names):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+
+
 def test_three_workers_write_the_same_bytes(corpus, whole, tmp_path):
     """And two, when they were killed: below."""
     done = run(binarize_command(corpus, tmp_path / "data", "--workers", "3"))
     assert done.returncode == 0, done.stderr
-    for name in [*FILES, "manifest.json", "encoder.json", "vocab.bpe"]:
-        assert (tmp_path / "data" / name).read_bytes() == (whole / name).read_bytes(), name
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == sorted(path.name for path in whole.iterdir())
+    assert_same(tmp_path / "data", whole, "manifest.json", "encoder.json", "vocab.bpe")
 
 
 def test_two_of_the_same_command_at_once_both_end_well(corpus, whole, tmp_path):
@@ -84,8 +89,7 @@ def test_two_of_the_same_command_at_once_both_end_well(corpus, whole, tmp_path):
         output, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors.decode()
         assert output.startswith(b"train: ")
-    assert (tmp_path / "data" / "train.bin").read_bytes() == (whole / "train.bin").read_bytes()
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == sorted(path.name for path in whole.iterdir())
+    assert_same(tmp_path / "data", whole)
 
 
 def start_and_kill(arguments, folder, *, at_least):
@@ -143,9 +147,7 @@ def test_killed_terminated_interrupted_and_run_again(corpus, whole, tmp_path):
 
     done = run(arguments)
     assert done.returncode == 0, done.stderr
-    for name in [*FILES, "manifest.json"]:
-        assert (tmp_path / "data" / name).read_bytes() == (whole / name).read_bytes(), name
-    assert not parts.exists()
+    assert_same(tmp_path / "data", whole, "manifest.json")
 
 
 def test_killed_while_the_files_are_put_together(corpus, whole, tmp_path):
@@ -161,9 +163,7 @@ def test_killed_while_the_files_are_put_together(corpus, whole, tmp_path):
         num_kills += process.wait() == -signal.SIGKILL
     assert num_kills == 2
     assert run(arguments).returncode == 0
-    for name in [*FILES, "manifest.json"]:
-        assert (tmp_path / "data" / name).read_bytes() == (whole / name).read_bytes(), name
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == sorted(path.name for path in whole.iterdir())
+    assert_same(tmp_path / "data", whole, "manifest.json")
 
 
 def test_the_standard_input_and_a_process_substitution(corpus, whole, tmp_path):

@@ -277,9 +277,8 @@ def test_a_training_of_adapters_resumes_in_the_same_bits(work, tmp_path):
     )
     prepare(settings)
     name = "roberta_sentence_prediction"
-    words = [
-        *(*command("fairseq-train"), str(tmp_path / "data"), "--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu"),
-    ]
+    words = [*command("fairseq-train"), str(tmp_path / "data")]
+    words += ["--user-dir", str(REPOSITORY / "roberta_plugin"), "--cpu"]
     words += ["--task", name, "--criterion", name, "--optimizer", "roberta_adamw", "--lr", "1e-3", *SIZES]
     words += ["--batch-size", "16", "--disable-validation", "--lora-rank", "4", "--lora-targets", "q_proj,fc2"]
     words += ["--finetune-from-model", str(work / "pretrained" / "checkpoint_last.pt")]

@@ -61,7 +61,10 @@ def test_a_training_stopped_before_at_and_after_changes_ends_with_the_same_weigh
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize(("name", "stop"), [("full-sentences", 4), ("doc-sentences", 3)])
+FULL = pytest.param("full-sentences", 4, marks=pytest.mark.slow)  # of which doc-sentences are the harder case
+
+
+@pytest.mark.parametrize(("name", "stop"), [("doc-sentences", 3), FULL])
 def test_blocks_of_sentences_grow_as_well_and_resume_across_a_change(name, stop, tiny_data_bin, tmp_path):
     short = ("--input-format", name, "--grow-tokens-per-sample", "0:32 4:64", "--grow-max-tokens", "0:128 4:512")
     ends = []

@@ -9,14 +9,7 @@ import torch.nn.functional as F
 from roberta_plugin.models.config import sizes
 from roberta_plugin.tasks.masked_lm import RobertaMaskedLMTask
 from roberta_plugin.tasks.masked_lm_options import RobertaMaskedLMConfig
-from tests.tiny_corpus import (
-    kill_at_update,
-    logged,
-    run,
-    run_ranks,
-    train_command,
-    write_data_bin,
-)
+from tests.tiny_corpus import kill_at_update, logged, run, run_ranks, train_command, write_data_bin
 from tests.tiny_models import assert_one_step
 from tests.tiny_models import options as options_of_model
 

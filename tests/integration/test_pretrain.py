@@ -140,42 +140,29 @@ def test_packed_rows_train_as_padded_batches_do(tiny_data_bin, tmp_path):
     assert ends["packed"][1] == 0 < ends["padded"][1]
 
 
-def test_our_task_drives_fairseqs_own_roberta(tiny_data_bin, tmp_path):
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--arch", "roberta_base", ("model: RobertaModel", "task: RobertaMaskedLMTask")),
+        ("--criterion", "masked_lm", ("model: FastRobertaModel", "criterion: MaskedLmLoss")),
+        ("--task", "masked_lm", ("model: FastRobertaModel", "task: MaskedLMTask")),  # src_id in its batches
+        ("--task", "multilingual_masked_lm", ("model: FastRobertaModel",)),  # folders of languages, no max_positions
+    ],
+)
+def test_fairseqs_own_model_criterion_and_tasks_train_with_ours(tiny_data_bin, tmp_path, option, value, said):
+    data = tiny_data_bin
+    if value == "multilingual_masked_lm":
+        data = tmp_path / "languages"
+        data.mkdir()
+        (data / "xx").symlink_to(tiny_data_bin)
+        shutil.copy(tiny_data_bin / "dict.txt", data)
     save_dir = tmp_path / "checkpoints"
-    arguments = train_command(tiny_data_bin, save_dir, "--max-update", "6", "--total-num-update", "6")
-    arguments[arguments.index("fast_roberta_tiny")] = "roberta_base"
-    done = run(arguments)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "model: RobertaModel" in done.stdout + done.stderr
-    assert "task: RobertaMaskedLMTask" in done.stdout + done.stderr
-    assert len(logged(save_dir, "train_inner")) == 6
-
-
-def test_fairseqs_own_criterion_drives_our_model(tiny_data_bin, tmp_path):
-    save_dir = tmp_path / "checkpoints"
-    arguments = train_command(tiny_data_bin, save_dir, "--max-update", "6", "--total-num-update", "6")
-    arguments[arguments.index("--criterion") + 1] = "masked_lm"
-    done = run(arguments)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert len(logged(save_dir, "train_inner")) == 6
-
-
-@pytest.mark.parametrize("task", ["masked_lm", "multilingual_masked_lm"])
-def test_fairseqs_own_tasks_drive_our_model(tiny_data_bin, tmp_path, task):
-    """The first puts src_id into its batches; the second has folders of languages and no answer to max_positions."""
-    languages = tmp_path / "languages"
-    languages.mkdir()
-    (languages / "xx").symlink_to(tiny_data_bin)
-    shutil.copy(tiny_data_bin / "dict.txt", languages)
-    save_dir = tmp_path / "checkpoints"
-    data = tiny_data_bin if task == "masked_lm" else languages
     arguments = train_command(data, save_dir, "--max-update", "6", "--total-num-update", "6", "--no-save")
-    arguments[arguments.index("--task") + 1] = task
+    arguments[arguments.index(option) + 1] = value
     done = run(arguments)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "model: FastRobertaModel" in done.stdout + done.stderr
-    assert len(logged(save_dir, "train_inner")) == 6
-    assert len(logged(save_dir, "valid")) == 1
+    assert all(each in done.stdout + done.stderr for each in said)
+    assert (len(logged(save_dir, "train_inner")), len(logged(save_dir, "valid"))) == (6, 1)
 
 
 def test_shards_take_turns_by_epoch(tiny_data_bin, tmp_path):

@@ -20,11 +20,7 @@ from tests.integration.test_preemption import Ranks
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 from tests.tiny_corpus import launched_words
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slurm,
-    needs_slurm,
-]
+pytestmark = [pytest.mark.integration, pytest.mark.slurm, needs_slurm]
 
 UPDATES = 100
 PATIENCE_S = 300.0  # on a machine that has other things to do

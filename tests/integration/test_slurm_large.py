@@ -16,12 +16,7 @@ from roberta_plugin.launch.recipe import LaunchSettings
 from roberta_plugin.launch.submission import copy_code, sbatch_parameters, write_environment
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slurm,
-    pytest.mark.slow,
-    needs_slurm,
-]
+pytestmark = [pytest.mark.integration, pytest.mark.slurm, pytest.mark.slow, needs_slurm]
 
 NODES, RANKS_PER_NODE = 128, 8
 WORLD_SIZE = NODES * RANKS_PER_NODE

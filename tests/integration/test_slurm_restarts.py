@@ -26,11 +26,7 @@ from tests.integration.test_slurm import (
 )
 from tests.slurm_cluster import needs_slurm, parent_of, slurm_cluster, talking_to, wait_for
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.slurm,
-    needs_slurm,
-]
+pytestmark = [pytest.mark.integration, pytest.mark.slurm, needs_slurm]
 
 
 @pytest.fixture(scope="module")
@@ -123,12 +119,7 @@ def test_a_rank_that_hangs_in_training_ends_the_attempt_and_its_node_is_left_out
     """Ten seconds without a heartbeat; then the job restarts on the node that was left."""
     output_dir = tmp_path / "run"
     recipe = recipe_of(
-        tiny_data_bin,
-        output_dir,
-        nodes=2,
-        gpus_per_node=1,
-        batch_sequences=8,
-        env=("ROBERTA_LOST_RANK_SECONDS=10",),
+        tiny_data_bin, output_dir, nodes=2, gpus_per_node=1, batch_sequences=8, env=("ROBERTA_LOST_RANK_SECONDS=10",)
     )
     job_id = launch(recipe).job_id
     wait_for_update(cluster, output_dir, job_id, 25)

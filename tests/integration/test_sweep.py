@@ -16,23 +16,16 @@ from roberta_plugin.launch.log import parse_line
 from tests.forked_training import ForkedProcess, ForkedTrainings
 from tests.slurm_cluster import needs_slurm, slurm_cluster, talking_to, wait_for
 from tests.tiny_corpus import command as console_script
-from tests.tiny_corpus import environment, run, train_command, write_data_bin
+from tests.tiny_corpus import environment, grid_train, run, write_data_bin
 
 pytestmark = pytest.mark.integration
 UPDATES = 30
 
 
-def grid_of(path, data_bin, *, axes, seeds, updates=UPDATES, **sections):
+def grid_of(path, data_bin, *, axes, seeds, updates=UPDATES, save_every=5, **sections):
     """A grid file of the tiny model that the other integration tests train."""
-    words = train_command(data_bin, "unused")[2:]
-    train = {"data": str(data_bin)}
-    while words:
-        name = words.pop(0).removeprefix("--")
-        train[name] = words.pop(0) if words and not words[0].startswith("--") else "true"
-    for name in ("save-dir", "log-file", "log-format", "seed"):
-        del train[name]
-    train |= {"max-update": str(updates), "total-num-update": str(updates), "no-epoch-checkpoints": "true"}
-    train |= {"save-interval-updates": "5", "keep-interval-updates": "1", "validate-interval-updates": "10"}
+    train = grid_train(data_bin) | {"max-update": str(updates), "total-num-update": str(updates)}
+    train |= {"save-interval-updates": str(save_every), "validate-interval-updates": str(2 * save_every)}
     metric = {"log": "valid", "value": "ppl", "goal": "min", "at": "last"}
     content = {"train": train, "axes": axes, "seeds": seeds, "metric": metric, **sections}
     path.write_text(yaml.safe_dump(content))
@@ -73,7 +66,7 @@ def has_reached(log, update):
 def test_a_sweep_is_stopped_resumed_extended_and_reported(tiny_data_bin, tmp_path, capsys):
     """The first start is a command with a training of its own; the others are calls, whose trainings are forks."""
     updates = 100  # of 6 ms on a fast core: those after the seventh take far longer than the signal to stop
-    cells = {"axes": {"lr": ["1e-5", "1e-2"]}, "updates": updates}
+    cells = {"axes": {"lr": ["1e-5", "1e-2"]}, "updates": updates, "save_every": 25}
     grid = grid_of(tmp_path / "grid.yaml", tiny_data_bin, seeds=["1"], **cells)
     folder = tmp_path / "out"
     (process,) = ForkedTrainings([command(grid, folder)], cwd=tmp_path, environment=environment()).processes
