@@ -23,6 +23,7 @@ from roberta_plugin.finetuning.kinds.base import Kind
 from roberta_plugin.finetuning.preparation import check_measurable
 from roberta_plugin.finetuning.prepared import Prepared
 from roberta_plugin.launch.run_folder import Metric
+from roberta_plugin.models.checkpoints import ARCHITECTURE
 
 # Options of every run. It keeps the best checkpoint, and the last one to resume from.
 _COMMON = {
@@ -79,8 +80,9 @@ def tuning_grid(
     for name, value in changes.items():
         if name in _REFUSED:
             raise ValueError(f"--set {name}={value}: {_REFUSED[name]}.")
-        if name in model:
-            raise ValueError(f"--set {name}={value}: the architecture is that of --model ({model[name]}).")
+        if name == "arch" or name.replace("-", "_") in ARCHITECTURE:
+            of_model = f" ({model[name]})" if name in model else ""
+            raise ValueError(f"--set {name}={value}: the architecture is that of the pretrained model{of_model}.")
     sharing = {name: changes.pop(name) for name in _BATCH if name in changes}
     options = {**({} if num_gpus else {"cpu": "true"}), **({} if start is None else start.initial), **changes}
     num_ranks = max(1, num_gpus)

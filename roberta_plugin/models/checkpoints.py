@@ -389,6 +389,16 @@ def model_arguments(state: Mapping[str, Any], path: Path) -> argparse.Namespace:
     return argparse.Namespace(arch=name, max_positions=num_positions, **options)
 
 
+ARCHITECTURE = frozenset(
+    {
+        *("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions"),
+        *("encoder_normalize_before", "no_layernorm_embedding", "layer_norm_eps", "untie_weights_roberta"),
+        *(*_DEFAULT_NAMES, *_SHARING, *SWITCHES),
+    }
+)
+"""Names of what `architecture` may hold."""
+
+
 def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
     """Options of `fast_roberta` that describe the model of a checkpoint, of any year.
 
@@ -432,7 +442,9 @@ def architecture(state: Mapping[str, Any]) -> dict[str, Any]:
         "untie_weights_roberta": bool(kept.get("untie_weights_roberta")),
     }
     others = {name: value for name, value in others.items() if value != getattr(FastRobertaConfig, name)}
-    return {**sizes, "encoder_attention_heads": num_heads, **activations, **others}
+    options = {**sizes, "encoder_attention_heads": num_heads, **activations, **others}
+    assert options.keys() <= ARCHITECTURE
+    return options
 
 
 def model_options(state: Mapping[str, Any]) -> dict[str, str]:

@@ -155,6 +155,7 @@ def test_what_a_probe_cannot_be_trained_by_is_refused_before_there_is_a_model(tm
     for changes, message in (
         ({"train": {"best-checkpoint-metric": "bleu"}}, "train, best-checkpoint-metric bleu: RTE is not validated by"),
         ({"train": {"no-such-option": "1"}}, "no-such-option"),
+        ({"train": {"encoder-layers": "7"}}, "train, encoder-layers=7: the architecture is that of the pretrained"),
         ({"grid": {"batch": "x"}}, "grid, batch=x: a batch is a whole number"),
     ):
         with pytest.raises(ValueError, match=rf"study\.yaml: probes, mine: .*{message}"):
