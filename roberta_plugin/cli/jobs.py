@@ -215,9 +215,11 @@ def known_job(folder: Path, job_id: str, queue: dict[str, Job] | None, status: S
     if queue is None:
         return Job(slurm_commands.LOST, NO_ANSWER)
     if job_id not in queue:
-        last = next((record for record in reversed(read_attempts(folder)) if record["job_id"] == job_id), {})
-        has_failed = last.get("kind") in (CRASHED, START_FAILED) and last.get("then") != LEFT_ALONE
-        has_failed = has_failed and not last.get("restarts")
+        last = [record for record in read_attempts(folder) if record["job_id"] == job_id][-1:]
+        has_failed = any(
+            end["kind"] in (CRASHED, START_FAILED) and not end.get("restarts") and end.get("then") != LEFT_ALONE
+            for end in last
+        )
         return Job(FAILED if has_failed else slurm_commands.LOST, "")
     return queue[job_id]
 

@@ -225,7 +225,7 @@ def copied_from(root: Path) -> Path | None:
         return None
     words = ("", *record.arguments, "--save-dir", "")
     original = Path(record.sweep or Path(words[words.index("--save-dir") + 1]).parent)
-    is_copy = (original / JOBS).is_file() and not original.samefile(root)
+    is_copy = os.access(original / JOBS, os.R_OK) and not original.samefile(root)  # it may be in a colleague's home
     return original if is_copy and known_jobs(original).items() & known_jobs(root).items() else None
 
 
