@@ -342,8 +342,14 @@ def test_a_stop_keeps_what_was_answered(models, tmp_path):
     assert [json.loads(line).get("line") for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [None, 2]
 
 
-def test_standard_input_is_answered_on_standard_output(models, monkeypatch, capfdbinary):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\r\nbad\n")))
+@pytest.fixture
+def stdin(monkeypatch):
+    """Give a text on standard input."""
+    return lambda text: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+def test_standard_input_is_answered_on_standard_output(models, stdin, capfdbinary):
+    stdin("good\r\nbad\n")
     predict(PredictSettings(model=models["single"], device="cpu"))
     found = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
     expected = answers(models["single"], ["good", "bad"])
@@ -360,38 +366,32 @@ def test_standard_input_is_answered_on_standard_output(models, monkeypatch, capf
         ("id\ttext", "--format tsv, or"),
     ],
 )
-def test_a_table_is_not_read_as_texts(models, tmp_path, monkeypatch, capsys, first, remedy):
+def test_a_table_is_not_read_as_texts(models, tmp_path, stdin, capsys, first, remedy):
     command = ["predict", str(models["single"]), "--device", "cpu", "--no-progress"]
-
-    def answered(*options):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{first}\n1,good,0\n".encode())))
-        return main([*command, *options])
-
-    assert answered() == 2
-    error = capsys.readouterr().err
-    assert "standard input, line 1: " in error and f"Give {remedy}" in error
-    assert answered("--format", "text", "--output", str(tmp_path / "out.jsonl")) == 0
-
-
-@pytest.mark.parametrize(
-    ("model", "name", "message"),
-    [
-        ("single", "out.npy", "only embeddings are written as .npy"),
-        ("fill_mask", "out.csv", "embeddings are written as .npy, .parquet or .jsonl"),
-        ("fill_mask", "out.TSV.gz", "embeddings are written as .npy, .parquet or .jsonl"),
-    ],
-)
-def test_formats_that_cannot_hold_the_answers_are_refused(models, tmp_path, model, name, message):
-    kind = "embedding" if model == "fill_mask" else None
-    with pytest.raises(ValueError, match=message):
-        predict(PredictSettings(model=models[model], output=tmp_path / name, task_kind=kind, device="cpu"))
-    assert not list(tmp_path.iterdir())
+    for options, code in (([], 2), (["--format", "text", "--output", str(tmp_path / "out.jsonl")], 0)):
+        stdin(f"{first}\n1,good,0\n")
+        assert main([*command, *options]) == code
+        if code:
+            error = capsys.readouterr().err
+            assert "standard input, line 1: " in error and f"Give {remedy}" in error
 
 
 @pytest.mark.parametrize("text", ["text", "a text, and good", "text, good", "good text", "id,sentiment"])
-def test_texts_that_mention_a_column_are_no_table(models, monkeypatch, text):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+def test_texts_that_mention_a_column_are_no_table(models, stdin, text):
+    stdin(text)
     assert len(answers(models["single"], None)) == 1
+
+
+def test_formats_that_cannot_hold_the_answers_are_refused(models, tmp_path):
+    vectors = {"model": models["fill_mask"], "task_kind": "embedding"}
+    for model, name, message in (
+        ({"model": models["single"]}, "out.npy", "only embeddings are written as .npy"),
+        (vectors, "out.csv", "embeddings are written as .npy, .parquet or .jsonl"),
+        (vectors, "out.TSV.gz", "embeddings are written as .npy, .parquet or .jsonl"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            predict(PredictSettings(output=tmp_path / name, device="cpu", **model))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["classification", "question_answering", "multiple_choice", "tagging"])
