@@ -167,7 +167,7 @@ class RobertaHub(HubCore):
 
     def decode(self, tokens: Tensor | Sequence[int]) -> str | list[str]:
         """(T,) ids -> text; a list of texts where the sequence holds several sentences separated by `</s> </s>`."""
-        texts = self.codec.decode(self.checked_ids(tokens, dims=(1,)).tolist())
+        texts = self.codec.decode(self._checked_ids(tokens, dims=(1,)).tolist())
         return texts[0] if len(texts) == 1 else texts
 
     @overload
